@@ -12,6 +12,7 @@ use meridian_manager_core::World;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::facts::record::WorkloadFact;
 use meridian_manager_core::facts::submission::Submission;
 use meridian_objects::Object;
 use meridian_shared::ids::Uid;
@@ -59,25 +60,25 @@ fn full(queues: u32, cohorts: u32) -> (World, Vec<Uid>) {
     write(&mut world, holders);
     world.apply(now(), Input::Turn, &Store);
     talk(&mut world, &mut agent);
-    let alike: Vec<Submission> =
+    let alike: Vec<(Uid, Submission)> =
         (0..CLASSES / BATCH).flat_map(|batch| submit_one_of_each(&mut world, batch, queues)).collect();
-    let mut all: Vec<Uid> = alike.iter().map(|one| one.uid).collect();
+    let mut all: Vec<Uid> = alike.iter().map(|(uid, _)| *uid).collect();
     // The others as a journal would bring them.
-    for (at, one) in (CLASSES..WAITING).zip(alike.iter().cycle()) {
-        let one = Submission {
-            uid: Uid(10_000 + u128::from(at)),
-            name: Arc::from(format!("waits-{at}")),
-            ..one.clone()
-        };
-        all.push(one.uid);
-        world.absorb(world.state.last.next(), &Record::Submitted(Box::new(one)));
+    for (at, (_, one)) in (CLASSES..WAITING).zip(alike.iter().cycle()) {
+        let uid = Uid(10_000 + u128::from(at));
+        let one = Submission { name: Arc::from(format!("waits-{at}")), ..one.clone() };
+        all.push(uid);
+        world.absorb(
+            world.state.last.next(),
+            &Record::Workload { uid, fact: WorkloadFact::Submitted(Box::new(one)) },
+        );
     }
     world.apply(now(), Input::Turn, &Store);
     (world, all)
 }
 
 /// The first of each class of a batch, through the door that people use.
-fn submit_one_of_each(world: &mut World, batch: u32, queues: u32) -> Vec<Submission> {
+fn submit_one_of_each(world: &mut World, batch: u32, queues: u32) -> Vec<(Uid, Submission)> {
     let changes = (batch * BATCH..(batch + 1) * BATCH).map(|at| {
         let object = Object::from_value(job(&format!("waits-{at}"), at % queues, 1, at))
             .expect("the bench's own objects are right")
@@ -92,7 +93,7 @@ fn submit_one_of_each(world: &mut World, batch: u32, queues: u32) -> Vec<Submiss
     let write = Write::new(Actor::user("bench"), changes.collect(), false);
     let records = world.apply(now(), Input::Write(Box::new(write)), &Store).records;
     let submitted = records.into_iter().filter_map(|(_, record)| match record {
-        Record::Submitted(one) => Some(*one),
+        Record::Workload { uid, fact: WorkloadFact::Submitted(one) } => Some((uid, *one)),
         _ => None,
     });
     submitted.collect()

@@ -4,7 +4,7 @@ use crate::dispatch::{align, usage};
 use crate::queue::classes::{Place, Queues};
 use crate::state::workload::phase::Phase;
 use crate::world::World;
-use crate::world::absorb::classes;
+use crate::world::absorb::caches;
 use meridian_queueing::Amount;
 use meridian_shared::ids::{ClusterName, Uid};
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ fn check_workload(world: &World, uid: Uid, w: &crate::state::workload::Workload)
 }
 
 fn check_tally(world: &World) -> Result<(), String> {
-    let real = classes::tally_anew(world);
+    let real = caches::tally_anew(world);
     if real == world.tally {
         Ok(())
     } else {

@@ -1,5 +1,6 @@
 pub mod actor;
 pub mod audit;
+pub mod end;
 pub mod flavors;
 pub mod input;
 pub mod key;
@@ -9,3 +10,4 @@ pub mod read_job;
 pub mod reason;
 pub mod record;
 pub mod submission;
+pub mod workload_fact;

@@ -53,9 +53,10 @@ use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;
 use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
 use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::audit::{Action, Verdict};
 use meridian_manager_core::facts::input::{Change, Input, Operator, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
-use meridian_manager_core::facts::lifecycle::Milestone;
+use meridian_manager_core::facts::lifecycle::LifecycleEvent;
 use meridian_manager_core::facts::outcome::{Bodies, Reply};
 use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::facts::submission::RecoveryStart;
@@ -102,7 +103,7 @@ struct Fleet {
     /// Pods that are too many are told to end and haven't yet.
     hold_ends: bool,
     /// What was told so far.
-    milestones: Vec<Milestone>,
+    lifecycle_events: Vec<LifecycleEvent>,
     /// What inputs came to so far.
     records: Vec<(RecordNumber, Record)>,
 }
@@ -157,7 +158,7 @@ impl Fleet {
             next_uid: 100,
             hold_starts: false,
             hold_ends: false,
-            milestones: Vec::new(),
+            lifecycle_events: Vec::new(),
             records: Vec::new(),
         };
         let mut objects = vec![
@@ -210,7 +211,7 @@ impl Fleet {
     fn input(&mut self, input: Input) -> Reply {
         let out = self.world.apply(now(self.now), input, &self.bodies);
         self.bodies.0.extend(out.bodies);
-        self.milestones.extend(out.milestones);
+        self.lifecycle_events.extend(out.lifecycle_events);
         self.records.extend(out.records);
         self.world.check().unwrap();
         out.reply
@@ -473,7 +474,7 @@ fn a_policy_that_only_flags_lets_runs_go_on_but_starts_nothing_new() {
             && why.ends_with("and it runs on, because that policy only flags"),
         "{why}"
     );
-    let denied = |(_, record): &&(RecordNumber, Record)| matches!(record, Record::Audited(l) if &*l.entry.action == "verdict" && l.entry.verdict.as_deref() == Some("denied") && l.entry.cluster == Some(home.clone()));
+    let denied = |(_, record): &&(RecordNumber, Record)| matches!(record, Record::Audited(l) if l.entry.action == Action::Verdict && l.entry.verdict == Some(Verdict::Denied) && l.entry.cluster == Some(home.clone()));
     assert_eq!(f.records.iter().filter(denied).count(), 1, "what runs where it no longer may is in the log");
     let after: Vec<Uid> = (0..3).map(|i| f.submit(&format!("after-{i}"), 1)).collect();
     f.settle();

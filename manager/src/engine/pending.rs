@@ -1,5 +1,6 @@
 //! What one batch will write, and whom it will answer afterwards.
 
+use meridian_manager_core::facts::record::{WorkloadFact};
 use super::Unavailable;
 use crate::journal::{self, Batch};
 use meridian_manager_core::facts::input::Write;
@@ -157,7 +158,7 @@ mod tests {
     fn outcome(numbers: &[u64]) -> Outcome {
         let records = numbers
             .iter()
-            .map(|n| (RecordNumber(*n), Record::Forgotten { uid: Uid(u128::from(*n)) }))
+            .map(|n| (RecordNumber(*n), Record::Workload { uid: Uid(u128::from(*n)), fact: WorkloadFact::Forgotten }))
             .collect();
         Outcome { records, ..Outcome::default() }
     }

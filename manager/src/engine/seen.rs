@@ -1,6 +1,7 @@
 //! What is seen from outside: metrics and spans, from facts that are committed.
 
 pub(super) use super::dashboards::Reached;
+use meridian_manager_core::facts::record::{LeadershipFact, ObjectFact, WorkloadFact};
 use super::dashboards::{Dashboards, Rows, Tallies};
 use crate::metrics::Metrics;
 use meridian_manager_core::World;
@@ -94,13 +95,13 @@ impl Beside {
     /// What counting these records takes, by their place.
     pub(super) fn of(world: &World, records: &[(RecordNumber, Record)]) -> Vec<(usize, Self)> {
         let beside = |record: &Record| match record {
-            Record::Offered { uid, .. } => Some(Self::Queue(queue_of(world, *uid))),
-            Record::Granted { uid, fence, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::Offered { .. } } => Some(Self::Queue(queue_of(world, *uid))),
+            Record::Workload { uid, fact: WorkloadFact::Granted { fence, .. } } => {
                 let stay =
                     world.state.workloads.get(uid)?.history.iter().rev().find(|s| s.fence == *fence)?;
                 Some(Self::Stay(queue_of(world, *uid), stay.cluster.clone()))
             }
-            Record::Finished { uid, .. } => Some(Self::Since(world.state.workloads.get(uid)?.created)),
+            Record::Workload { uid, fact: WorkloadFact::Finished { .. } } => Some(Self::Since(world.state.workloads.get(uid)?.created)),
             _ => None,
         };
         records.iter().enumerate().filter_map(|(at, (_, record))| Some((at, beside(record)?))).collect()
@@ -299,7 +300,7 @@ impl Counts {
     fn note_one(&mut self, record: &Record, beside: Option<Beside>) {
         let m = &self.metrics;
         match record {
-            Record::Led { recovery: Some(_), .. } => m.recoveries.inc([]),
+            Record::Leadership(LeadershipFact::Started { recovery: Some(_), .. }) => m.recoveries.inc([]),
             Record::Audited(line) => {
                 m.audit_lines.inc([]);
                 if line.entry.verdict.as_deref() == Some("denied") {
@@ -313,32 +314,32 @@ impl Counts {
                     m.residency_denials.inc([policy]);
                 }
             }
-            Record::Removed { key, .. } => {
+            Record::Object { key, fact: ObjectFact::Removed { .. } } => {
                 if key.scope.is_none() && key.kind == Kind::ClusterQueue {
                     m.workloads_dispatched.forget(&[("cluster_queue", &key.name)]);
                 }
                 self.tallies.removed(key);
             }
-            Record::Offered { cluster, .. } => {
+            Record::Workload { fact: WorkloadFact::Offered { cluster, .. }, .. } => {
                 if let Some(Beside::Queue(queue)) = beside {
                     self.tallies.dispatched(&queue, cluster.as_str());
                 }
             }
-            Record::Refused { reason, .. } => m.refusals.inc([&format!("{reason:?}")]),
-            Record::GrantRefused { fence, .. } => {
+            Record::Workload { fact: WorkloadFact::Refused { reason, .. }, .. } => m.refusals.inc([&format!("{reason:?}")]),
+            Record::Workload { fact: WorkloadFact::GrantRefused { fence, .. }, .. } => {
                 m.refusals.inc(["Grant"]);
                 self.leg_over(*fence, None, Outcome::Bad("refused"));
             }
-            Record::Granted { uid, offer, fence, at } => self.granted(
+            Record::Workload { uid, fact: WorkloadFact::Granted { offer, fence, at } } => self.granted(
                 *fence,
                 |cluster| OpenLeg { uid: *uid, offer: *offer, cluster, granted: *at },
                 beside,
             ),
-            Record::Lapsed { fence, at, .. } => {
+            Record::Workload { fact: WorkloadFact::LeaseLapsed { fence, at, .. }, .. } => {
                 m.lapses.inc([]);
                 self.leg_over(*fence, Some(*at), Outcome::Bad("lapsed"));
             }
-            Record::Ended { fence, result, at, .. } => {
+            Record::Workload { fact: WorkloadFact::Ended { fence, result, at, .. }, .. } => {
                 let outcome = match result {
                     EndResult::Succeeded => Outcome::Good,
                     EndResult::Failed { .. } => Outcome::Bad("failed"),
@@ -348,7 +349,7 @@ impl Counts {
                 };
                 self.leg_over(*fence, Some(*at), outcome);
             }
-            Record::Finished { uid, succeeded, at, .. } if self.legs.is_some() => {
+            Record::Workload { uid, fact: WorkloadFact::Finished { succeeded, at, .. } } if self.legs.is_some() => {
                 if let Some(Beside::Since(from)) = beside {
                     let outcome = if *succeeded { Outcome::Good } else { Outcome::Bad("failed") };
                     trace::record_submission(*uid, Interval { from, to: *at }, outcome);

@@ -1,5 +1,6 @@
 //! What may happen next, what it does, and what must always hold.
 
+use meridian_manager_core::facts::record::{LeadershipFact, OrphanFact, WorkloadFact};
 use crate::host::{Host, Reach};
 use crate::setup::{self, OneBody, UID};
 use crate::state::{Answer, Budget, Manager, Request, Role, State, durable_part};
@@ -616,9 +617,9 @@ impl Turn<'_> {
     fn note(&mut self, manager: usize, world: &World, outcome: Outcome) -> Reply {
         for (_, record) in &outcome.records {
             let freed = match record {
-                Record::Ended { fence, .. } => Some((fence, Seen::Ended)),
-                Record::GrantRefused { fence, .. } => Some((fence, Seen::GrantRefused)),
-                Record::Lapsed { fence, .. } => Some((fence, Seen::Lapsed)),
+                Record::Workload { fact: WorkloadFact::Ended { fence, .. }, .. } => Some((fence, Seen::Ended)),
+                Record::Workload { fact: WorkloadFact::GrantRefused { fence, .. }, .. } => Some((fence, Seen::GrantRefused)),
+                Record::Workload { fact: WorkloadFact::LeaseLapsed { fence, .. }, .. } => Some((fence, Seen::Lapsed)),
                 _ => None,
             };
             if let Some((fence, what)) = freed {
@@ -631,14 +632,14 @@ impl Turn<'_> {
                 self.model.saw(what);
             }
             match record {
-                Record::Granted { uid, .. } => {
+                Record::Workload { uid, fact: WorkloadFact::Granted { .. } } => {
                     let again = world.state.workloads.get(uid).is_some_and(|w| w.attempts > 1);
                     self.model.saw(if again { Seen::GrantedAgain } else { Seen::Granted });
                 }
-                Record::Running { .. } => self.model.saw(Seen::Running),
-                Record::Adopted { .. } => self.model.saw(Seen::Adopted),
-                Record::RecoveryClosed { .. } => self.model.saw(Seen::Recovered),
-                Record::OrphanSeen { .. } => self.model.saw(Seen::Orphan),
+                Record::Workload { fact: WorkloadFact::Running { .. }, .. } => self.model.saw(Seen::Running),
+                Record::Workload { fact: WorkloadFact::Adopted { .. }, .. } => self.model.saw(Seen::Adopted),
+                Record::Leadership(LeadershipFact::RecoveryClosed { .. }) => self.model.saw(Seen::Recovered),
+                Record::Orphan { fact: OrphanFact::Seen { .. }, .. } => self.model.saw(Seen::Orphan),
                 _ => {}
             }
         }

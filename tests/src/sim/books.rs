@@ -3,6 +3,7 @@
 //! Written from the section on quota arithmetic of Kueue's decision cases and from Kueue's words on preemption, straight from
 //! manifests and records. It knows nothing of the manager's own forest.
 
+use meridian_manager_core::facts::record::{ObjectFact, WorkloadFact};
 use super::oracle::{Job, Verdict, broken};
 use meridian_manager_core::World;
 use meridian_manager_core::facts::flavors::Flavors;
@@ -457,16 +458,16 @@ impl<'a> Recount<'a> {
     /// One record.
     pub(super) fn record(&mut self, record: &Record) -> Verdict {
         match record {
-            Record::Applied { key, object, .. } if counts(key) => {
+            Record::Object { key, fact: ObjectFact::Applied { object, .. } } if counts(key) => {
                 self.declared.insert(key.clone(), object.stored.clone());
                 (self.forest, self.changed) = (None, true);
             }
-            Record::Removed { key, .. } if counts(key) => {
+            Record::Object { key, fact: ObjectFact::Removed { .. } } if counts(key) => {
                 self.declared.remove(key);
                 (self.forest, self.changed) = (None, true);
             }
-            Record::Reprioritized { .. } => self.changed = true,
-            Record::Reserved { uid, flavors, counts, .. } => {
+            Record::Workload { fact: WorkloadFact::PriorityChanged { .. }, .. } => self.changed = true,
+            Record::Workload { uid, fact: WorkloadFact::QuotaReserved { flavors, counts, .. } } => {
                 // What follows is decided by books in which victims are marked.
                 self.judge_enough()?;
                 let counts = self.counts_of(*uid, counts.as_ref());
@@ -476,10 +477,10 @@ impl<'a> Recount<'a> {
                     *most = None;
                 }
             }
-            Record::Submitted(s) if s.class.elastic => {
+            Record::Workload { fact: WorkloadFact::Submitted(s), .. } if s.class.elastic => {
                 self.sizes.insert(s.uid, (pods_of(&s.class), None));
             }
-            Record::Resized { uid, class, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::Resized { class, .. } } => {
                 let given = self.held.get(uid).map(|held| held.counts.iter().flatten().sum());
                 if let Some(given) = given {
                     let runs = self.runs.entry(*uid).or_insert(given);
@@ -492,7 +493,7 @@ impl<'a> Recount<'a> {
                 }
                 self.sizes.insert(*uid, (pods_of(class), given));
             }
-            Record::Grows { uid, places, runs, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::ScaleUpStarted { places, runs, .. } } => {
                 self.judge_enough()?;
                 self.judge_growth(*uid, places)?;
                 let before = self.held.get(uid).and_then(|held| held.counts.clone());
@@ -502,7 +503,7 @@ impl<'a> Recount<'a> {
                     held.small = before;
                 }
             }
-            Record::Grown { uid, growth, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::ScaledUp { growth, .. } } => {
                 self.resize(*uid, &growth.places);
                 let wanted = self.sizes.get(uid).map_or(u32::MAX, |(pods, _)| *pods);
                 self.runs.insert(*uid, growth.size.parallelism.min(wanted));
@@ -510,13 +511,13 @@ impl<'a> Recount<'a> {
                     held.small = None;
                 }
             }
-            Record::NotGrown { uid, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::ScaleUpRefused { .. } } => {
                 if let Some(before) = self.held.get_mut(uid).and_then(|held| held.small.take()) {
                     self.resize(*uid, &before);
                     self.runs.insert(*uid, u32::MAX);
                 }
             }
-            Record::Adopted { run, flavors, .. } => {
+            Record::Workload { fact: WorkloadFact::Adopted { run, flavors, .. }, .. } => {
                 match self.held.get_mut(&run.uid) {
                     Some(held) => (held.fence, held.stopping) = (Some(run.fence), false),
                     None => {
@@ -543,17 +544,17 @@ impl<'a> Recount<'a> {
                 let spare = run.spare.values().copied().collect();
                 self.leave(run.uid, Some(&spare));
             }
-            Record::Reclaimed { uid, fence, pods }
+            Record::Workload { uid, fact: WorkloadFact::PodsReclaimed { fence, pods } }
                 if self.held.get(uid).is_some_and(|held| held.fence == Some(*fence)) =>
             {
                 self.leave(*uid, Some(pods))
             }
-            Record::Granted { uid, fence, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::Granted { fence, .. } } => {
                 if let Some(held) = self.held.get_mut(uid) {
                     held.fence = Some(*fence);
                 }
             }
-            Record::StopOrdered { uid, preempted, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::StopOrdered { preempted, .. } } => {
                 if let Some(Preempted { by, right }) = preempted {
                     self.displace(*uid, *by, right);
                 }
@@ -571,20 +572,20 @@ impl<'a> Recount<'a> {
                     self.displace(victim, by, right);
                 }
             }
-            Record::Released { uid, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::QuotaReleased { .. } } => {
                 if let Some(fence) = self.held.get(uid).and_then(|h| h.fence) {
                     return broken("P3", format!("{uid} gives its quota back, and {fence} isn't over"));
                 }
                 self.free(*uid);
             }
-            Record::Ended { uid, fence, .. }
-            | Record::GrantRefused { uid, fence, .. }
-            | Record::Lapsed { uid, fence, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::Ended { fence, .. } }
+            | Record::Workload { uid, fact: WorkloadFact::GrantRefused { fence, .. } }
+            | Record::Workload { uid, fact: WorkloadFact::LeaseLapsed { fence, .. } } => {
                 if self.held.get(uid).is_some_and(|h| h.fence == Some(*fence)) {
                     self.free(*uid);
                 }
             }
-            Record::Finished { uid, .. } | Record::Forgotten { uid } => self.free(*uid),
+            Record::Workload { uid, fact: WorkloadFact::Finished { .. } } | Record::Workload { uid, fact: WorkloadFact::Forgotten } => self.free(*uid),
             _ => {}
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! What a run exercised. A run that grants nothing proves nothing.
 
+use meridian_manager_core::facts::record::{LeadershipFact, MemberFact, OrphanFact, WorkloadFact};
 use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::world::Counts;
 use meridian_shared::protocol::{EndResult, StopReason};
@@ -24,50 +25,50 @@ impl Counters {
     /// One more of what a record says.
     pub fn record(&mut self, record: &Record) {
         let name = match record {
-            Record::Led { .. } => "leaderships",
-            Record::RecoveryClosed { .. } => "recoveries closed",
-            Record::RulesDoubted { .. } => "rules doubted",
-            Record::SessionOpened { .. } => "sessions",
+            Record::Leadership(LeadershipFact::Started { .. }) => "leaderships",
+            Record::Leadership(LeadershipFact::RecoveryClosed { .. }) => "recoveries closed",
+            Record::Leadership(LeadershipFact::RulesDoubted { .. }) => "rules doubted",
+            Record::Member { fact: MemberFact::SessionOpened { .. }, .. } => "sessions",
             Record::Sampled { .. } => "samples of past use",
-            Record::Reserved { counts: Some(_), .. } => "shrunk",
-            Record::Offered { .. } => "offers",
-            Record::Waited { .. } => "waits at a provider",
-            Record::Held { .. } => "holds",
-            Record::Refused { .. } => "refusals",
-            Record::Expired { .. } => "holds expired",
-            Record::Withdrawn { .. } => "withdraws",
-            Record::Granted { .. } => "grants",
-            Record::Running { .. } => "runs",
-            Record::StopOrdered { preempted: Some(_), .. } => "displaced",
-            Record::StopOrdered { reason: StopReason::Evicted, by, .. } if by.0.starts_with("user:") => {
+            Record::Workload { fact: WorkloadFact::QuotaReserved { counts: Some(_), .. }, .. } => "shrunk",
+            Record::Workload { fact: WorkloadFact::Offered { .. }, .. } => "offers",
+            Record::Workload { fact: WorkloadFact::Waiting { .. }, .. } => "waits at a provider",
+            Record::Workload { fact: WorkloadFact::Held { .. }, .. } => "holds",
+            Record::Workload { fact: WorkloadFact::Refused { .. }, .. } => "refusals",
+            Record::Workload { fact: WorkloadFact::HoldExpired { .. }, .. } => "holds expired",
+            Record::Workload { fact: WorkloadFact::Withdrawn { .. }, .. } => "withdraws",
+            Record::Workload { fact: WorkloadFact::Granted { .. }, .. } => "grants",
+            Record::Workload { fact: WorkloadFact::Running { .. }, .. } => "runs",
+            Record::Workload { fact: WorkloadFact::StopOrdered { preempted: Some(_), .. }, .. } => "displaced",
+            Record::Workload { fact: WorkloadFact::StopOrdered { reason: StopReason::Evicted, by, .. }, .. } if by.0.starts_with("user:") => {
                 "runs deactivated"
             }
-            Record::StopOrdered { .. } => "stops ordered",
-            Record::Placed { placement, .. } if !placement.unhealthy.is_empty() => "waits for a place told",
-            Record::Placed { .. } => "new places told",
-            Record::Ended { result: EndResult::NodeLost { message }, .. }
+            Record::Workload { fact: WorkloadFact::StopOrdered { .. }, .. } => "stops ordered",
+            Record::Workload { fact: WorkloadFact::PodsPlaced { placement, .. }, .. } if !placement.unhealthy.is_empty() => "waits for a place told",
+            Record::Workload { fact: WorkloadFact::PodsPlaced { .. }, .. } => "new places told",
+            Record::Workload { fact: WorkloadFact::Ended { result: EndResult::NodeLost { message }, .. }, .. }
                 if message.contains("no other place") =>
             {
                 "ends for want of a place"
             }
-            Record::Ended { .. } => "ends",
-            Record::GrantRefused { .. } => "grants refused",
-            Record::Lapsed { .. } => "lapses",
-            Record::DeclaredLost { .. } => "declared lost",
-            Record::Adopted { .. } => "adoptions",
-            Record::EndLearned { .. } => "ends learned",
-            Record::OrphanSeen { .. } => "orphans",
-            Record::OrphanStopOrdered { .. } => "orphans' stops ordered",
-            Record::OrphanGone { .. } => "orphans gone",
-            Record::Reclaimed { .. } => "reclaimed",
-            Record::PodsFailed { .. } => "failures told",
-            Record::Deactivated { .. } => "deactivated",
-            Record::Activated { .. } => "reactivated",
-            Record::Finished { .. } => "finished",
-            Record::Forgotten { .. } => "forgotten",
-            Record::Grows { .. } => "growths charged",
-            Record::Grown { .. } => "growths confirmed",
-            Record::NotGrown { .. } => "growths refused",
+            Record::Workload { fact: WorkloadFact::Ended { .. }, .. } => "ends",
+            Record::Workload { fact: WorkloadFact::GrantRefused { .. }, .. } => "grants refused",
+            Record::Workload { fact: WorkloadFact::LeaseLapsed { .. }, .. } => "lapses",
+            Record::Member { fact: MemberFact::DeclaredLost { .. }, .. } => "declared lost",
+            Record::Workload { fact: WorkloadFact::Adopted { .. }, .. } => "adoptions",
+            Record::Workload { fact: WorkloadFact::EndLearned { .. }, .. } => "ends learned",
+            Record::Orphan { fact: OrphanFact::Seen { .. }, .. } => "orphans",
+            Record::Orphan { fact: OrphanFact::StopOrdered { .. }, .. } => "orphans' stops ordered",
+            Record::Orphan { fact: OrphanFact::Gone { .. }, .. } => "orphans gone",
+            Record::Workload { fact: WorkloadFact::PodsReclaimed { .. }, .. } => "reclaimed",
+            Record::Workload { fact: WorkloadFact::PodsFailed { .. }, .. } => "failures told",
+            Record::Workload { fact: WorkloadFact::Deactivated { .. }, .. } => "deactivated",
+            Record::Workload { fact: WorkloadFact::Activated { .. }, .. } => "reactivated",
+            Record::Workload { fact: WorkloadFact::Finished { .. }, .. } => "finished",
+            Record::Workload { fact: WorkloadFact::Forgotten, .. } => "forgotten",
+            Record::Workload { fact: WorkloadFact::ScaleUpStarted { .. }, .. } => "growths charged",
+            Record::Workload { fact: WorkloadFact::ScaledUp { .. }, .. } => "growths confirmed",
+            Record::Workload { fact: WorkloadFact::ScaleUpRefused { .. }, .. } => "growths refused",
             Record::Audited(_) => "audit lines",
             _ => return,
         };

@@ -3,6 +3,7 @@
 //! `apply* → Input::Turn → answers to agents → commit → committed → replies`. A commit takes time, and the process can end before it,
 //! within it, after it and between two replies.
 
+use meridian_manager_core::facts::record::{LeadershipFact};
 use super::clock::HostClock;
 use super::memory::may_forget;
 use super::oracle::{self, Act, Before, broken};
@@ -585,7 +586,7 @@ impl Sim {
             let mut bodies = outcome.bodies;
             let mut dropped = outcome.dropped_bodies;
             for (number, record) in outcome.records {
-                if let Record::Led { leadership: led, .. } = &record {
+                if let Record::Leadership(LeadershipFact::Started { leadership: led, .. }) = &record {
                     leadership = *led;
                 }
                 if batches.last().is_none_or(|b| b.last().next() != number) {

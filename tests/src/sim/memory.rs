@@ -1,6 +1,7 @@
 //! P1: what was answered is remembered. Looked at whenever a leadership begins, after every record by which a world could forget
 //! something, and at the end.
 
+use meridian_manager_core::facts::record::{ObjectFact, WorkloadFact};
 use super::Sim;
 use super::oracle::Verdict;
 use meridian_manager_core::World;
@@ -10,14 +11,14 @@ use meridian_manager_core::facts::record::Record;
 pub(super) fn may_forget(record: &Record) -> bool {
     matches!(
         record,
-        Record::Forgotten { .. }
-            | Record::Removed { .. }
-            | Record::Applied { .. }
-            | Record::Resized { .. }
-            | Record::Activated { .. }
-            | Record::Deactivated { .. }
-            | Record::DeletionAsked { .. }
-            | Record::Adopted { .. }
+        Record::Workload { fact: WorkloadFact::Forgotten, .. }
+            | Record::Object { fact: ObjectFact::Removed { .. }, .. }
+            | Record::Object { fact: ObjectFact::Applied { .. }, .. }
+            | Record::Workload { fact: WorkloadFact::Resized { .. }, .. }
+            | Record::Workload { fact: WorkloadFact::Activated { .. }, .. }
+            | Record::Workload { fact: WorkloadFact::Deactivated { .. }, .. }
+            | Record::Workload { fact: WorkloadFact::DeletionRequested { .. }, .. }
+            | Record::Workload { fact: WorkloadFact::Adopted { .. }, .. }
     )
 }
 

@@ -3,6 +3,7 @@
 //! It keeps its own books and never asks a core what is allowed: lease arithmetic, residency, quota and the rules of
 //! recovery are written here a second time, from the protocol's text.
 
+use meridian_manager_core::facts::record::{LeadershipFact, MemberFact, ObjectFact, WorkloadFact};
 use super::books::{Books, Recount};
 use super::clock::HostClock;
 use super::nearness::Near;
@@ -338,12 +339,12 @@ impl Oracle {
     /// Judges one input's outcome. `alive` tells whether an honest machine runs an attempt right now.
     pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
         act.world.check().or_else(|words| broken("World::check", words))?;
-        let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::DeclaredLost { .. }));
+        let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::Member { fact: MemberFact::DeclaredLost { .. }, .. }));
         self.judge_quota(act)?;
         judge_activity(act)?;
         for (_, record) in &act.outcome.records {
             match record {
-                Record::Led { leadership, recovery, foreign, .. } => {
+                Record::Leadership(LeadershipFact::Started { leadership, recovery, foreign, .. }) => {
                     let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
                     if copy && foreign.is_empty() && act.world.state.rules_doubted.is_none() {
                         return broken(
@@ -355,15 +356,15 @@ impl Oracle {
                     }
                     self.leads(*leadership, act.now, None);
                 }
-                Record::DeclaredLost { cluster, ledger, .. } => {
+                Record::Member { cluster, fact: MemberFact::DeclaredLost { ledger, .. } } => {
                     if act.before.ledgers.get(cluster) == Some(ledger) {
                         self.lost.insert((act.before.leadership, cluster.clone()));
                     }
                 }
-                Record::MemberAdmitted { cluster, by } => self.judge_admitted(cluster, by)?,
-                Record::Reclaimed { uid, fence, pods } => self.judge_reclaimed(act, *uid, *fence, pods)?,
-                Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
-                Record::Grows { uid, fence, places, .. } => {
+                Record::Member { cluster, fact: MemberFact::Admitted { by } } => self.judge_admitted(cluster, by)?,
+                Record::Workload { uid, fact: WorkloadFact::PodsReclaimed { fence, pods } } => self.judge_reclaimed(act, *uid, *fence, pods)?,
+                Record::Workload { uid, fact: WorkloadFact::Granted { fence, .. } } => self.judge_grant(act, *uid, *fence)?,
+                Record::Workload { uid, fact: WorkloadFact::ScaleUpStarted { fence, places, .. } } => {
                     let most = self.places.entry((*uid, *fence)).or_default();
                     *most = places.iter().sum::<u32>().max(*most);
                     if let Some(cluster) = act
@@ -378,23 +379,23 @@ impl Oracle {
                     }
                     self.judge_in_recovery(act, *uid, "made larger")?;
                 }
-                Record::Offered { uid, .. } if act.world.state.rules_doubted.is_some() => {
+                Record::Workload { uid, fact: WorkloadFact::Offered { .. } } if act.world.state.rules_doubted.is_some() => {
                     return broken("rules", format!("{uid} is offered while rules are in doubt"));
                 }
-                Record::Offered { uid, cluster, .. } => {
+                Record::Workload { uid, fact: WorkloadFact::Offered { cluster, .. } } => {
                     self.judge_limit(act, *uid, cluster)?;
                     self.judge_in_recovery(act, *uid, "offered")?;
                 }
-                Record::Lapsed { uid, fence, .. } => {
+                Record::Workload { uid, fact: WorkloadFact::LeaseLapsed { fence, .. } } => {
                     if !declared {
                         self.judge_lapse(act, *uid, *fence)?;
                     }
                     self.freed(*uid, *fence, "lapsed", alive)?;
                 }
-                Record::Ended { uid, fence, .. } => self.freed(*uid, *fence, "ended", alive)?,
-                Record::GrantRefused { uid, fence, .. } => self.freed(*uid, *fence, "refused", alive)?,
-                Record::RecoveryClosed { by } if &*by.0 == "system" => self.judge_closing(act)?,
-                Record::Adopted { .. } => self.adopted = true,
+                Record::Workload { uid, fact: WorkloadFact::Ended { fence, .. } } => self.freed(*uid, *fence, "ended", alive)?,
+                Record::Workload { uid, fact: WorkloadFact::GrantRefused { fence, .. } } => self.freed(*uid, *fence, "refused", alive)?,
+                Record::Leadership(LeadershipFact::RecoveryClosed { by }) if &*by.0 == "system" => self.judge_closing(act)?,
+                Record::Workload { fact: WorkloadFact::Adopted { .. }, .. } => self.adopted = true,
                 _ => {}
             }
         }
@@ -758,7 +759,7 @@ impl Oracle {
 
 fn led_with(outcome: &Outcome) -> Option<RecoveryStart> {
     outcome.records.iter().find_map(|(_, r)| match r {
-        Record::Led { recovery, .. } => recovery.clone(),
+        Record::Leadership(LeadershipFact::Started { recovery, .. }) => recovery.clone(),
         _ => None,
     })
 }
@@ -780,13 +781,13 @@ fn judge_activity(act: &Act<'_>) -> Verdict {
     let mut inactive = act.before.inactive.clone();
     for (_, record) in &act.outcome.records {
         match record {
-            Record::Deactivated { uid, .. } => {
+            Record::Workload { uid, fact: WorkloadFact::Deactivated { .. } } => {
                 inactive.insert(*uid);
             }
-            Record::Activated { uid, .. } | Record::Forgotten { uid } => {
+            Record::Workload { uid, fact: WorkloadFact::Activated { .. } } | Record::Workload { uid, fact: WorkloadFact::Forgotten } => {
                 inactive.remove(uid);
             }
-            Record::Reserved { uid, .. } | Record::Offered { uid, .. } | Record::Granted { uid, .. }
+            Record::Workload { uid, fact: WorkloadFact::QuotaReserved { .. } } | Record::Workload { uid, fact: WorkloadFact::Offered { .. } } | Record::Workload { uid, fact: WorkloadFact::Granted { .. } }
                 if inactive.contains(uid) =>
             {
                 return broken("activity", format!("{uid} is deactivated, and there is {record:?}"));
@@ -808,29 +809,29 @@ fn judge_activity(act: &Act<'_>) -> Verdict {
 /// Whether a record brings something new, so that what was decided may be decided otherwise.
 fn from_outside(record: &Record) -> bool {
     match record {
-        Record::Ended { result, .. } => !matches!(result, EndResult::Stopped),
-        Record::Led { .. }
-        | Record::RecoveryClosed { .. }
-        | Record::RulesDoubted { .. }
-        | Record::RulesConfirmed { .. }
-        | Record::Applied { .. }
-        | Record::Removed { .. }
-        | Record::SessionOpened { .. }
-        | Record::MemberAdmitted { .. }
-        | Record::Submitted(_)
-        | Record::Adopted { .. }
-        | Record::Lapsed { .. }
-        | Record::GrantRefused { .. }
-        | Record::DeclaredLost { .. }
-        | Record::DeletionAsked { .. }
-        | Record::Deactivated { .. }
-        | Record::Activated { .. }
-        | Record::Reclaimed { .. }
-        | Record::PodsFailed { .. }
-        | Record::Resized { .. }
-        | Record::Reprioritized { .. }
-        | Record::Finished { .. }
-        | Record::Forgotten { .. } => true,
+        Record::Workload { fact: WorkloadFact::Ended { result, .. }, .. } => !matches!(result, EndResult::Stopped),
+        Record::Leadership(LeadershipFact::Started { .. })
+        | Record::Leadership(LeadershipFact::RecoveryClosed { .. })
+        | Record::Leadership(LeadershipFact::RulesDoubted { .. })
+        | Record::Leadership(LeadershipFact::RulesConfirmed { .. })
+        | Record::Object { fact: ObjectFact::Applied { .. }, .. }
+        | Record::Object { fact: ObjectFact::Removed { .. }, .. }
+        | Record::Member { fact: MemberFact::SessionOpened { .. }, .. }
+        | Record::Member { fact: MemberFact::Admitted { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::Submitted(_), .. }
+        | Record::Workload { fact: WorkloadFact::Adopted { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::LeaseLapsed { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::GrantRefused { .. }, .. }
+        | Record::Member { fact: MemberFact::DeclaredLost { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::DeletionRequested { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::Deactivated { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::Activated { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::PodsReclaimed { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::PodsFailed { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::Resized { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::PriorityChanged { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::Finished { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::Forgotten, .. } => true,
         _ => false,
     }
 }

@@ -5,7 +5,7 @@ use crate::capacity::{caps, readiness};
 use crate::dispatch::{align, offers, residency};
 use crate::facts::flavors::Flavors;
 use crate::facts::reason::Why;
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::facts::submission::{Choice, ClassId};
 use crate::queue::candidate_clusters::{Site, Way};
 use crate::world::turn::Turn;
@@ -65,7 +65,7 @@ pub(crate) fn dispatch(
         let first = chosen[0].cluster.clone();
         turn.note(class, &passed.cluster, Why::NotChosen { chosen: first });
     }
-    turn.record(Record::Reserved { uid, flavors, at: Some(turn.now.wall), counts });
+    turn.record_workload(uid, WorkloadFact::QuotaReserved { flavors, at: turn.now.wall, counts });
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let choice = Choice { able: count(able), asked: count(chosen.len()) };
     for score in chosen {

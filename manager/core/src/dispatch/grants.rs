@@ -3,8 +3,8 @@
 use crate::capacity::readiness;
 use crate::dispatch::offers;
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
-use crate::facts::record::Record;
+use crate::facts::audit::{Action, Entry};
+use crate::facts::record::WorkloadFact;
 use crate::sessions::outbox::Said;
 use crate::state::residency;
 use crate::state::workload::phase::Phase;
@@ -35,7 +35,7 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         || !(allowed || once)
     {
         if !allowed {
-            turn.audit(Actor::system(), Entry::denied("grant", uid, &cluster, None));
+            turn.audit(Actor::System, Entry::denied(Action::Grant, uid, &cluster, None));
         }
         offers::withdraw(turn, uid, offer);
         offers::after_leg(turn, uid);
@@ -49,16 +49,13 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     {
         fence = old;
     }
-    turn.record(Record::Granted { uid, offer, fence, at: turn.now.wall });
+    turn.record_workload(uid, WorkloadFact::Granted { offer, fence, at: turn.now.wall });
     let entry = Entry {
-        action: "grant".into(),
-        subject: uid.to_string(),
         cluster: Some(cluster.to_string()),
-        verdict: None,
-        rule: None,
         detail: Some(fence.to_string()),
+        ..Entry::new(Action::Grant, uid.to_string())
     };
-    turn.audit(Actor::system(), entry);
+    turn.audit(Actor::System, entry);
     turn.world.live.counts.grants += 1;
     let others: Vec<OfferId> = turn
         .workload(uid)
@@ -133,7 +130,7 @@ pub(crate) fn freed(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
         finish_as(turn, uid, result);
     }
     if turn.workload(uid).is_some_and(|w| w.deletion.is_some() && w.phase == Phase::Pending) {
-        turn.record(Record::Forgotten { uid });
+        turn.record_workload(uid, WorkloadFact::Forgotten);
     }
     turn.stir();
 }
@@ -145,7 +142,7 @@ pub(crate) fn finish_as(turn: &mut Turn<'_>, uid: Uid, result: EndResult) {
         EndResult::Failed { reason, message } => (false, reason, message),
         EndResult::Stopped | EndResult::LeaseLapsed | EndResult::NodeLost { .. } => return,
     };
-    turn.record(Record::Finished { uid, succeeded, reason, message, at: turn.now.wall });
+    turn.record_workload(uid, WorkloadFact::Finished { succeeded, reason, message, at: turn.now.wall });
 }
 
 pub(crate) fn claims(turn: &Turn<'_>) -> bool {

@@ -3,8 +3,9 @@
 //! Composing answers and deciding lapses happen in one turn of one loop, so that no lease is renewed after it was called
 //! lapsed. Every rule about a send is judged here, first time or repeated.
 
-use crate::facts::record::Record;
-use crate::facts::submission::{Choice, Preempted};
+use crate::facts::end::Preempted;
+use crate::facts::record::WorkloadFact;
+use crate::facts::submission::Choice;
 use crate::sessions::outbox::Said;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
@@ -17,7 +18,10 @@ pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &
     let offer =
         OfferId { epoch: leadership.epoch, leadership: leadership.id, counter: turn.world.state.offers + 1 };
     let ledger = turn.world.state.members[&cluster].ledger;
-    turn.record(Record::Offered { uid, offer, cluster: cluster.clone(), ledger, choice: Some(choice) });
+    turn.record_workload(
+        uid,
+        WorkloadFact::Offered { offer, cluster: cluster.clone(), ledger, choice: Some(choice) },
+    );
     let number = turn.say(&cluster, Said::Offer(uid, offer)).unwrap_or(0);
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
         live.rooms.asked(offer, number, gang);
@@ -31,7 +35,7 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         return;
     }
     let cluster = leg.cluster.clone();
-    turn.record(Record::Withdrawn { uid, offer });
+    turn.record_workload(uid, WorkloadFact::Withdrawn { offer });
     turn.say(&cluster, Said::Withdraw(uid, offer));
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
         live.rooms.over(offer);
@@ -64,7 +68,7 @@ fn after_leg_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
         matches!(w.phase, Phase::Dispatching | Phase::Reserved) && !w.legs.values().any(|l| l.state.open())
     });
     if idle {
-        turn.record(Record::Released { uid, preempted, at: Some(turn.now.wall) });
+        turn.record_workload(uid, WorkloadFact::QuotaReleased { preempted, at: turn.now.wall });
         turn.stir();
     }
 }

@@ -1,7 +1,8 @@
 use crate::capacity::reserved;
 use crate::dispatch::capacity_model::Clusters;
 use crate::dispatch::{align, scale_up, starvation_guard, stops, why_not};
-use crate::facts::submission::{ClassId, Preempted};
+use crate::facts::end::Preempted;
+use crate::facts::submission::ClassId;
 use crate::world::World;
 use crate::world::turn::Turn;
 use meridian_queueing::cycle::{Entry as Looked, Outcome, Passed, Report};
@@ -40,7 +41,7 @@ pub(crate) fn schedule(turn: &mut Turn<'_>) {
     }
     reserved::let_rests_end(turn.world);
     align::align(turn.world, turn.now.mono);
-    // Whose victims have ended may still starve: what is kept for it then is kept at once (simulation seed 4009341).
+    // Owner victims have ended may still starve: what is kept for it then is kept at once (simulation seed 4009341).
     let gone = reserved::let_room_go(turn.world, turn.now.mono);
     starvation_guard::mind_the_starving(turn);
     if reserved::let_room_go(turn.world, turn.now.mono) | gone | std::mem::take(&mut turn.world.live.stirred)
@@ -146,7 +147,7 @@ fn act_on(turn: &mut Turn<'_>, seen: Seen) {
         if let (Some(victim), Some(preemptor)) =
             (turn.world.deciding.uid(victim), turn.world.deciding.uid(preemptor))
         {
-            stops::preempt(turn, victim, Preempted { by: preemptor, right: right.word().to_owned() });
+            stops::preempt(turn, victim, Preempted { by: preemptor, reason: right.into() });
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::sessions::outbox::Said;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -48,7 +48,7 @@ pub(crate) fn revalue(turn: &mut Turn<'_>, class: &str, by: &Actor) {
 
 /// Gives one workload another priority.
 pub(crate) fn reprioritize(turn: &mut Turn<'_>, uid: Uid, priority: i64, by: &Actor) {
-    turn.record(Record::Reprioritized { uid, priority, by: Some(by.clone()) });
+    turn.record_workload(uid, WorkloadFact::PriorityChanged { priority, by: Some(by.clone()) });
     if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid) {
         rank(turn, &cluster, uid, fence);
     }

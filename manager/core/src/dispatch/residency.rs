@@ -1,7 +1,7 @@
 use crate::capacity::readiness;
 use crate::dispatch::{offers, stops};
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
+use crate::facts::audit::{Action, Entry, Verdict};
 use crate::facts::reason::Denied;
 use crate::facts::submission::ClassId;
 use crate::state::residency;
@@ -74,20 +74,19 @@ pub(crate) fn note_verdict(
         return;
     }
     let (word, rule) = match verdict {
-        Ok(()) => ("allowed", None),
-        Err(denied) => ("denied", Some(denied.rule())),
+        Ok(()) => (Verdict::Allowed, None),
+        Err(denied) => (Verdict::Denied, Some(denied.rule())),
     };
     turn.world.live.counts.denials += u64::from(verdict.is_err());
     let shape = turn.world.queues.class(class);
     let entry = Entry {
-        action: "verdict".into(),
-        subject: format!("class {} of {}/{}", class.0, shape.namespace, shape.queue),
         cluster: Some(cluster.to_string()),
-        verdict: Some(word.into()),
+        verdict: Some(word),
         rule,
         detail: Some(format!("rules {rules}")),
+        ..Entry::new(Action::Verdict, format!("class {} of {}/{}", class.0, shape.namespace, shape.queue))
     };
-    turn.audit(Actor::system(), entry);
+    turn.audit(Actor::System, entry);
 }
 
 /// After a rule changed: judges every open leg, hold and run again. Who only asks or holds has to go where nothing new may
@@ -109,7 +108,7 @@ pub(crate) fn rejudge(turn: &mut Turn<'_>) {
             }
             Some(fence) if evicts() => {
                 turn.world.live.counts.residency_stops += 1;
-                stops::order_stop(turn, leg.uid, fence, StopReason::Residency, &Actor::system());
+                stops::order_stop(turn, leg.uid, fence, StopReason::Residency, &Actor::System);
             }
             _ => {}
         }

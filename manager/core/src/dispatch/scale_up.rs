@@ -16,9 +16,9 @@
 
 use crate::capacity::{caps, readiness};
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
+use crate::facts::audit::{Action, Entry};
 use crate::facts::reason::Why;
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::queue::candidate_clusters::Way;
 use crate::sessions::outbox::Said;
 use crate::world::turn::Turn;
@@ -96,16 +96,13 @@ pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
         resized.runs.iter().zip(&gang.pod_sets).map(|(has, more)| has + more.count).collect();
     let size = resized.wants.map_or(resized.size, |wants| wants.size);
     let detail = format!("from {} to {} pods", resized.runs.iter().sum::<u32>(), runs.iter().sum::<u32>());
-    turn.record(Record::Grows { uid, fence, places, runs, size, at: turn.now.wall });
+    turn.record_workload(uid, WorkloadFact::ScaleUpStarted { fence, places, runs, size, at: turn.now.wall });
     let entry = Entry {
-        action: "grow".into(),
-        subject: uid.to_string(),
         cluster: Some(cluster.to_string()),
-        verdict: None,
-        rule: None,
         detail: Some(detail),
+        ..Entry::new(Action::ScaleUp, uid.to_string())
     };
-    turn.audit(Actor::system(), entry);
+    turn.audit(Actor::System, entry);
     turn.world.live.growths.remove(&uid);
     let number = say_grow(turn, &cluster, uid, fence).unwrap_or(0);
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {

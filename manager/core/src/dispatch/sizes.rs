@@ -1,4 +1,4 @@
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::sessions::outbox::Said;
 use crate::state::workload::phase::Phase;
 use crate::state::workload::size::{self, Resized};
@@ -49,7 +49,7 @@ pub(crate) fn reclaim(turn: &mut Turn<'_>, uid: Uid, fence: Fence, pods: &BTreeM
     let before = workload.spare.clone().unwrap_or_else(|| vec![0; told.len()]);
     let pods: Vec<u32> = told.iter().zip(&before).map(|(told, before)| *told.max(before)).collect();
     if pods != before {
-        turn.record(Record::Reclaimed { uid, fence, pods });
+        turn.record_workload(uid, WorkloadFact::PodsReclaimed { fence, pods });
         turn.world.live.counts.reclaimed += 1;
         turn.stir();
     }

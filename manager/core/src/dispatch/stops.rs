@@ -1,8 +1,8 @@
 use crate::dispatch::offers;
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
-use crate::facts::record::Record;
-use crate::facts::submission::Preempted;
+use crate::facts::audit::{Action, Entry};
+use crate::facts::end::Preempted;
+use crate::facts::record::WorkloadFact;
 use crate::sessions::outbox::Said;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -10,7 +10,6 @@ use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::protocol::StopReason;
 use meridian_shared::time::Millis;
-use std::sync::Arc;
 
 /// Orders a stop. Everything is kept until it is confirmed or the lease has lapsed.
 pub(crate) fn order_stop(turn: &mut Turn<'_>, uid: Uid, fence: Fence, reason: StopReason, by: &Actor) {
@@ -28,26 +27,18 @@ fn order_stop_for(
     let Some((_, leg)) = turn.workload(uid).and_then(|w| w.leg_of(fence)) else { return };
     let cluster = leg.cluster.clone();
     if turn.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running)) {
-        let detail = match &preempted {
-            Some(Preempted { by, right }) => format!("{reason:?}: {right}, for {by}"),
-            None => format!("{reason:?}"),
-        };
-        turn.record(Record::StopOrdered {
+        turn.record_workload(
             uid,
-            fence,
-            reason,
-            by: by.clone(),
-            preempted,
-            at: Some(turn.now.wall),
-        });
-        let entry = Entry {
-            action: "stop".into(),
-            subject: uid.to_string(),
-            cluster: Some(cluster.to_string()),
-            verdict: None,
-            rule: None,
-            detail: Some(detail),
-        };
+            WorkloadFact::StopOrdered {
+                fence,
+                reason,
+                by: by.clone(),
+                preempted: preempted.clone(),
+                at: turn.now.wall,
+            },
+        );
+        let detail = Some(format!("{reason:?}"));
+        let entry = Entry { preempted, detail, ..Entry::new(Action::Stop, uid.to_string()).at(&cluster) };
         turn.audit(by.clone(), entry);
     }
     turn.say(&cluster, Said::Stop(uid, fence, reason));
@@ -60,18 +51,14 @@ pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
     turn.world.live.giving_way.displaced(victim, preempted.by, turn.now.mono);
     match fence {
         Some(fence) => {
-            order_stop_for(turn, victim, fence, StopReason::Evicted, &Actor::system(), Some(preempted))
+            order_stop_for(turn, victim, fence, StopReason::Evicted, &Actor::System, Some(preempted))
         }
         None => {
             let entry = Entry {
-                action: "preempt".into(),
-                subject: victim.to_string(),
-                cluster: None,
-                verdict: Some(Arc::from(preempted.right.as_str())),
-                rule: None,
-                detail: Some(format!("for {}", preempted.by)),
+                preempted: Some(preempted.clone()),
+                ..Entry::new(Action::Preempt, victim.to_string())
             };
-            turn.audit(Actor::system(), entry);
+            turn.audit(Actor::System, entry);
             // Others may have to stop first: until then it must not take again what it gave up (simulation seed 212).
             let until = turn.now.mono + DISPLACED_REST;
             turn.world.live.not_before.insert(victim, until);

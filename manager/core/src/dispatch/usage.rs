@@ -39,7 +39,7 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
             queues.split_off(SAMPLED_MAX.min(queues.len())),
             forgotten.split_off(SAMPLED_MAX.min(forgotten.len())),
         );
-        turn.record(Record::Sampled { at, queues: queues.into_iter().collect(), forgotten });
+        turn.record(Record::UsageSampled { at, queues: queues.into_iter().collect(), forgotten });
         (queues, forgotten) = rest;
     }
     // What a start counts may put another local queue first (simulation seed 5003879).

@@ -1,32 +1,56 @@
-//! What goes into the core and what comes out. Closed enums: a new kind of input is a new line here.
+//! Who caused something.
 
 use meridian_shared::ids::ClusterName;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
 use std::sync::Arc;
 
-/// Who caused something: `user:NAME`, `agent:CLUSTER` or `system`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Actor(pub Arc<str>);
+/// Who caused something. Written as `system`, `user:NAME` or `agent:CLUSTER`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Actor {
+    /// The manager itself: timers, and decisions nobody asked for.
+    System,
+    /// A person or program with a user's identity.
+    User(Arc<str>),
+    Agent(ClusterName),
+}
 
 impl Actor {
-    /// The manager itself.
-    pub fn system() -> Self {
-        Self(Arc::from("system"))
-    }
-
-    /// A person or a program with a user's identity.
     pub fn user(name: &str) -> Self {
-        Self(Arc::from(format!("user:{name}")))
+        Self::User(Arc::from(name))
     }
 
-    /// A worker agent.
     pub fn agent(cluster: &ClusterName) -> Self {
-        Self(Arc::from(format!("agent:{cluster}")))
+        Self::Agent(cluster.clone())
     }
 }
 
-/// Actor of timers and decisions that nobody asked for.
-pub(crate) fn system() -> Actor {
-    Actor::system()
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.write_str("system"),
+            Self::User(name) => write!(f, "user:{name}"),
+            Self::Agent(cluster) => write!(f, "agent:{cluster}"),
+        }
+    }
+}
+
+impl Serialize for Actor {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Actor {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(d)?;
+        match text.split_once(':') {
+            None if text == "system" => Ok(Self::System),
+            Some(("user", name)) => Ok(Self::user(name)),
+            Some(("agent", cluster)) => Ok(Self::Agent(ClusterName::from(cluster))),
+            _ => Err(de::Error::custom(format!(
+                "`{text}` is neither `system`, `user:NAME` nor `agent:CLUSTER`"
+            ))),
+        }
+    }
 }

@@ -4,11 +4,11 @@
 //! shows only against a witness: heads go to agents with every receipt, and signatures have their field.
 
 use crate::facts::actor::Actor;
+use crate::facts::end::Preempted;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
 
 /// Number and hash of the newest line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,28 +19,75 @@ pub struct Head {
     pub hash: String,
 }
 
-/// What a line is about.
+/// What was done or judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Residency of a class of workloads at a cluster.
+    Verdict,
+    Submit,
+    Delete,
+    Deactivate,
+    Activate,
+    Grant,
+    Stop,
+    Preempt,
+    ScaleUp,
+    /// A residency or dispatch rule was applied or deleted.
+    Rule,
+    Join,
+    MintToken,
+    Admit,
+    Cordon,
+    Uncordon,
+    Drain,
+    DeclareLost,
+    AdoptOrphan,
+    StopOrphan,
+    ConfirmRules,
+    ConfirmRecovery,
+    RecoveryClosed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Allowed,
+    Denied,
+    Created,
+    Changed,
+    Deleted,
+}
+
+/// What one line is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {
-    /// What was done or judged, such as `verdict`, `grant`, `policy`, `declare-lost`.
-    pub action: Arc<str>,
-    /// Of what: ids and names, never a spec.
+    pub action: Action,
+    /// Ids and names, never a spec.
     pub subject: String,
-    /// At which cluster, if any.
     pub cluster: Option<String>,
-    /// The result, such as `allowed` or `denied`.
-    pub verdict: Option<Arc<str>>,
+    pub verdict: Option<Verdict>,
     /// The rule that decided, with its version.
     pub rule: Option<String>,
-    /// Further words.
+    /// The preemptor, where the subject was preempted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempted: Option<Preempted>,
+    /// More, for people.
     pub detail: Option<String>,
 }
 
 impl Entry {
-    /// Something about a workload that a cluster didn't get, or didn't take.
-    pub(crate) fn denied(action: &str, uid: Uid, cluster: &ClusterName, detail: Option<String>) -> Self {
-        let (cluster, verdict) = (Some(cluster.to_string()), Some("denied".into()));
-        Self { action: action.into(), subject: uid.to_string(), cluster, verdict, rule: None, detail }
+    pub(crate) fn new(action: Action, subject: String) -> Self {
+        Self { action, subject, cluster: None, verdict: None, rule: None, preempted: None, detail: None }
+    }
+
+    pub(crate) fn at(self, cluster: &ClusterName) -> Self {
+        Self { cluster: Some(cluster.to_string()), ..self }
+    }
+
+    /// A workload that a cluster did not get, or did not take.
+    pub(crate) fn denied(action: Action, uid: Uid, cluster: &ClusterName, detail: Option<String>) -> Self {
+        Self { verdict: Some(Verdict::Denied), detail, ..Self::new(action, uid.to_string()).at(cluster) }
     }
 }
 
@@ -164,15 +211,8 @@ mod tests {
         let mut head = Head::default();
         let lines = (0..5)
             .map(|i| {
-                let entry = Entry {
-                    action: "verdict".into(),
-                    subject: format!("class {i}"),
-                    cluster: None,
-                    verdict: None,
-                    rule: None,
-                    detail: None,
-                };
-                let line = Line::after(&head, Wall(i), Actor::system(), entry);
+                let entry = Entry::new(Action::Verdict, format!("class {i}"));
+                let line = Line::after(&head, Wall(i), Actor::System, entry);
                 head = Head { lines: line.number, hash: line.hash.clone() };
                 line
             })
@@ -202,7 +242,7 @@ mod tests {
         assert_eq!(verify(&lines[..4], &head), Err(Broken::Cut { has: 4, witnessed: 5 }));
         let mut rewritten = lines;
         let before = Head { lines: 3, hash: "forged".into() };
-        rewritten[3] = Line::after(&before, Wall(9), Actor::system(), rewritten[3].entry.clone());
+        rewritten[3] = Line::after(&before, Wall(9), Actor::System, rewritten[3].entry.clone());
         assert_eq!(verify(&rewritten, &head), Err(Broken::Rewritten(4)));
     }
 }

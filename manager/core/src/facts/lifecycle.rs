@@ -1,85 +1,73 @@
-//! What happened to a workload that dashboards count: quota, admission, readiness, eviction, the end.
+//! Lifecycle events of workloads, for metrics: quota, admission, readiness, eviction, end.
 //!
-//! Told with the outcome of the input that brought it about, and counted by the shell once that is committed; nothing is
-//! decided by it. The words are Kueue's where the meaning is.
+//! They are part of an input's outcome, and the shell counts them after the commit. No decision depends on them. Names are
+//! Kueue's where the meaning is the same.
 
+use crate::facts::end::{EvictionCause, PreemptionReason};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::time::Millis;
 use std::sync::Arc;
 
-/// Whose it is.
+/// Queues and priority class of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whose {
-    /// The cluster queue; empty where the local queue leads to none.
+pub struct Owner {
+    /// Empty if the local queue points to no cluster queue.
     pub cluster_queue: Arc<str>,
-    /// The local queue's namespace.
+    /// Namespace of the local queue.
     pub namespace: Arc<str>,
-    /// The local queue.
     pub local_queue: Arc<str>,
-    /// The workload priority class, which existed when the job was submitted; empty where it named none.
+    /// Workload priority class that existed at submission; empty if the job named none.
     pub priority_class: Arc<str>,
 }
 
-/// What happened.
+/// `waited` counts from the submission, or from the last return to the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Quota was reserved.
     QuotaReserved {
-        /// Since it was submitted, or came back to the queue.
         waited: Millis,
     },
-    /// A cluster got the right to run it.
+    /// A cluster got the right to run the workload.
     Admitted {
-        /// Which.
         cluster: ClusterName,
-        /// Since it was submitted, or came back to the queue.
         waited: Millis,
-        /// Since quota was reserved, where that is known.
+        /// Time since quota was reserved, if known: Kueue's wait for admission checks.
         checked: Option<Millis>,
     },
-    /// All its pods run.
+    /// All pods run.
     Ready {
-        /// Since it was submitted, or came back to the queue.
         waited: Millis,
-        /// Since it was admitted.
+        /// Time since admission.
         started: Millis,
     },
-    /// It lost its right to run, or its quota, without having ended.
+    /// The workload lost its right to run or its quota, without an end of the job.
     Evicted {
-        /// Kueue's word.
-        reason: String,
-        /// Ours, where Kueue's says less.
-        cause: String,
-        /// It never did before for this reason.
+        cause: EvictionCause,
+        /// The workload was never evicted for this cause before.
         first: bool,
-        /// How long all its pods had run.
+        /// How long all pods had run.
         ran: Option<Millis>,
-        /// The cluster where it was admitted.
+        /// Where the workload was admitted.
         cluster: Option<ClusterName>,
-        /// The cluster queue for whose workload it was displaced, and by which right.
-        displaced: Option<(Arc<str>, String)>,
+        /// Cluster queue of the preemptor, and the reason.
+        preempted: Option<(Arc<str>, PreemptionReason)>,
     },
-    /// Who was told to stop has stopped, or its lease has lapsed.
+    /// An ordered stop is confirmed, or the lease has lapsed.
     Stopped {
-        /// Kueue's word for why.
-        reason: String,
-        /// Since it was told.
+        cause: EvictionCause,
+        /// Time since the order.
         took: Millis,
     },
-    /// It was given more pods while it runs: Kueue's new slice in place of the old one.
+    /// A running workload got more pods. In Kueue a new workload slice replaces the old one.
     Replaced,
-    /// It ended for good.
+    /// The job ended for good.
     Finished {
         /// Run time over all attempts.
         ran: Millis,
     },
 }
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Milestone {
-    /// Whose.
-    pub whose: Whose,
-    /// What.
+pub struct LifecycleEvent {
+    pub owner: Owner,
     pub event: Event,
 }

@@ -1,6 +1,6 @@
 use crate::facts::input::Write;
 use crate::facts::key::Key;
-use crate::facts::lifecycle::Milestone;
+use crate::facts::lifecycle::LifecycleEvent;
 use crate::facts::record::Record;
 use meridian_shared::ids::{ClusterName, ContentHash, Jurisdiction, RecordNumber, Region, Uid};
 use meridian_shared::protocol::SyncAnswer;
@@ -111,7 +111,7 @@ pub struct Outcome {
     /// Ends and deletions: may use the journal's reserved space.
     pub urgent: bool,
     /// What happened to workloads that dashboards count, in order.
-    pub milestones: Vec<Milestone>,
+    pub lifecycle_events: Vec<LifecycleEvent>,
     /// Requests that were carried out: large, and better let go of where nobody waits.
     pub spent: Vec<Write>,
 }
@@ -127,7 +127,7 @@ impl Default for Outcome {
             changed: BTreeSet::new(),
             workloads: BTreeSet::new(),
             urgent: false,
-            milestones: Vec::new(),
+            lifecycle_events: Vec::new(),
             spent: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 use crate::facts::actor::Actor;
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::{ContentHash, Region, Uid};
+use meridian_shared::ids::{ContentHash, Region};
 use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,6 @@ use std::sync::Arc;
 /// A workload as it was submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Submission {
-    /// Its uid.
-    pub uid: Uid,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name.
@@ -65,15 +63,6 @@ pub struct Choice {
 
 /// Use by resource, in billionths of one core, byte or device: with memory that is more than 64 bits hold.
 pub type Consumed = BTreeMap<Arc<str>, i128>;
-
-/// For whose sake a workload is displaced.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Preempted {
-    /// The workload that needs its quota.
-    pub by: Uid,
-    /// By which right: Kueue's word.
-    pub right: String,
-}
 
 /// How recovery begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;
-use crate::facts::record::Record;
+use crate::facts::record::{OrphanFact, Record};
 use crate::sessions::outbox::Said;
 use crate::world::Lapsing;
 use crate::world::turn::Turn;
@@ -39,7 +39,7 @@ pub(crate) fn orphans_declared_lost(
     let lost = turn.world.state.orphans.iter().filter(|(_, o)| o.cluster == *cluster && o.ledger == ledger);
     let lost: Vec<(Uid, Fence)> = lost.map(|(key, _)| *key).collect();
     for (uid, fence) in lost {
-        turn.record(Record::OrphanGone { uid, fence, by: Some(by.clone()) });
+        turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: Some(by.clone()) } });
     }
 }
 
@@ -67,6 +67,6 @@ pub(crate) fn orphans_lapse(turn: &mut Turn<'_>) {
         lapsing.extract_if(.., |_, lease| lease.lapsed(turn.now.mono)).map(|(key, _)| key).collect();
     turn.world.live.lapsing = lapsing;
     for (uid, fence) in over {
-        turn.record(Record::OrphanGone { uid, fence, by: None });
+        turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: None } });
     }
 }

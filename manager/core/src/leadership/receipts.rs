@@ -3,7 +3,7 @@
 //! A missing run frees nothing: a grant that isn't in the inventory is asked to be buried, and only the grave's
 //! confirmation, or the lapse, frees it. A reported run of a known uid becomes its leg if nothing larger is known.
 
-use crate::facts::record::Record;
+use crate::facts::record::{LeadershipFact, Record};
 use crate::facts::submission::RecoveryStart;
 use crate::leadership::recovery;
 use crate::world::turn::Turn;
@@ -55,7 +55,7 @@ pub(crate) fn above(turn: &mut Turn<'_>, shown_foreign: Vec<(Leadership, RecordN
     let members = foreign_members(turn, shown);
     recovery::take_the_lead(turn, Leadership { epoch, id }, Some(open), foreign, members);
     if let Some(seen) = newest_rules.filter(|r| *r > had_rules) {
-        turn.record(Record::RulesDoubted { seen });
+        turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen }));
     }
 }
 

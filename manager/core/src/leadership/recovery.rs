@@ -2,14 +2,14 @@
 
 use crate::config::Start;
 use crate::dispatch::{offers, stops};
-use crate::facts::actor::{self, Actor};
-use crate::facts::audit::Entry;
+use crate::facts::actor::Actor;
+use crate::facts::audit::{Action, Entry};
+use crate::facts::end::EvictionCause;
 use crate::facts::outcome::{Bodies, Outcome};
-use crate::facts::record::Record;
+use crate::facts::record::{LeadershipFact, Record, WorkloadFact};
 use crate::facts::submission::RecoveryStart;
 use crate::placement::reservations::GivingWay;
 use crate::state::legs::leg::State as LegState;
-use crate::state::workload::evictions::NODE_FAILURES;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use crate::world::{Lease, World, gangs};
@@ -64,7 +64,12 @@ pub(crate) fn take_the_lead(
     members: BTreeSet<ClusterName>,
 ) {
     let recovering = recovery.is_some();
-    turn.record(Record::Led { leadership, at: turn.now.wall, recovery, foreign });
+    turn.record(Record::Leadership(LeadershipFact::Started {
+        leadership,
+        at: turn.now.wall,
+        recovery,
+        foreign,
+    }));
     let giving_way = GivingWay::remembered(&turn.world.state.displaced, turn.now);
     let live = &mut turn.world.live;
     let finished = std::mem::take(&mut live.finished);
@@ -97,7 +102,7 @@ pub(crate) fn take_the_lead(
 fn resting(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
     let rest = |(uid, workload): (&Uid, &crate::state::workload::Workload)| {
         let lost = workload.phase == Phase::Pending
-            && workload.evicted.as_ref().is_some_and(|evicted| evicted.reason == NODE_FAILURES);
+            && workload.evicted.as_ref().is_some_and(|evicted| evicted.cause == EvictionCause::NodeFailures);
         let stay = workload.history.last().filter(|_| lost)?;
         let left = workload.rest_after_loss(stay.fence).saturating_sub(turn.now.wall.since(stay.over?));
         (left > Millis(0)).then_some((*uid, turn.now.mono + left))
@@ -107,7 +112,7 @@ fn resting(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
 
 fn doubt_rules(turn: &mut Turn<'_>) {
     let seen = turn.world.state.rules_doubted.unwrap_or(turn.world.state.rules);
-    turn.record(Record::RulesDoubted { seen });
+    turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen }));
 }
 
 /// Offers and holds die with the leadership that made them; the next inventories clear what agents still hold.
@@ -121,7 +126,7 @@ fn close_open_legs(turn: &mut Turn<'_>) {
         .flat_map(|(uid, w)| w.legs.keys().map(move |o| (*uid, *o)))
         .collect();
     for (uid, offer) in &open {
-        turn.record(Record::Withdrawn { uid: *uid, offer: *offer });
+        turn.record_workload(*uid, WorkloadFact::Withdrawn { offer: *offer });
     }
     let uids: Vec<Uid> = turn
         .world
@@ -175,21 +180,14 @@ pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
     // A copy from before anybody joined knows of nobody to wait for, and that isn't the same as nobody.
     let nobody_known = turn.world.state.behind && turn.world.state.members.is_empty();
     if !recovery.members_unknown && !nobody_known && turn.world.live.awaited.is_empty() {
-        close_recovery(turn, actor::system());
+        close_recovery(turn, Actor::System);
     }
 }
 
 pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
     let copy = turn.world.state.recovery.as_ref().is_some_and(|r| r.restored);
-    let entry = Entry {
-        action: "recovery-closed".into(),
-        subject: turn.world.state.leadership.to_string(),
-        cluster: None,
-        verdict: None,
-        rule: None,
-        detail: None,
-    };
-    turn.record(Record::RecoveryClosed { by: by.clone() });
+    let entry = Entry::new(Action::RecoveryClosed, turn.world.state.leadership.to_string());
+    turn.record(Record::Leadership(LeadershipFact::RecoveryClosed { by: by.clone() }));
     turn.audit(by, entry);
     turn.world.live.awaited.clear();
     if copy {
@@ -223,7 +221,7 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
             uid,
             fence,
             meridian_shared::protocol::StopReason::Superseded,
-            &actor::system(),
+            &Actor::System,
         );
     }
 }
@@ -251,7 +249,7 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
             && ManagerLease::from_composed(led_at, turn.world.config.term).lapsed(now)
     };
     if over {
-        close_recovery(turn, actor::system());
+        close_recovery(turn, Actor::System);
     } else if now >= turn.world.live.released_at {
         turn.world.live.released_at = now + RELEASE_EVERY;
         let mut outside = turn.world.deciding.outside().filter_map(|uid| workloads.get(uid));

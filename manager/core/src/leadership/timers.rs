@@ -1,6 +1,6 @@
 use crate::dispatch::{grants, offers, starts, starvation_guard, stops, usage};
-use crate::facts::actor;
-use crate::facts::record::Record;
+use crate::facts::actor::Actor;
+use crate::facts::record::WorkloadFact;
 use crate::leadership::{orphans, recovery};
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
@@ -114,7 +114,10 @@ fn lapse(turn: &mut Turn<'_>) {
     turn.world.live.due = due;
     for (uid, fence) in lapsed {
         turn.world.live.counts.lapses += 1;
-        turn.record(Record::Lapsed { uid, fence, at: turn.now.wall, declared: false, by: None });
+        turn.record_workload(
+            uid,
+            WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
+        );
         grants::freed(turn, uid, fence);
     }
     for (uid, fence) in late {
@@ -123,7 +126,7 @@ fn lapse(turn: &mut Turn<'_>) {
         {
             starts::failed_start(turn, uid, &cluster);
         }
-        stops::order_stop(turn, uid, fence, StopReason::StartTimeout, &actor::system());
+        stops::order_stop(turn, uid, fence, StopReason::StartTimeout, &Actor::System);
     }
 }
 
@@ -146,7 +149,7 @@ fn retain(turn: &mut Turn<'_>) -> bool {
     }
     let more = over.len() >= FORGET_MAX;
     for uid in over {
-        turn.record(Record::Forgotten { uid });
+        turn.record_workload(uid, WorkloadFact::Forgotten);
     }
     let workloads = &turn.world.state.workloads;
     turn.world

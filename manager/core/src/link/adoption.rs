@@ -1,7 +1,7 @@
 use crate::dispatch::{grants, offers, priority, sizes, stops};
-use crate::facts::actor;
+use crate::facts::actor::Actor;
 use crate::facts::flavors::Flavors;
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::sessions::outbox::Said;
 use crate::state::residency;
 use crate::state::workload::Workload;
@@ -23,31 +23,34 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
     }
     offers::withdraw_open(turn, run.uid);
     let flavors = flavors_of_adopted(turn, run.uid);
-    turn.record(Record::Adopted {
-        cluster: cluster.clone(),
-        ledger,
-        run: Box::new(run.clone()),
-        flavors,
-        at: turn.now.wall,
-    });
+    turn.record_workload(
+        run.uid,
+        WorkloadFact::Adopted {
+            cluster: cluster.clone(),
+            ledger,
+            run: Box::new(run.clone()),
+            flavors,
+            at: turn.now.wall,
+        },
+    );
     let class = turn.workload(run.uid).map(|workload| turn.world.queues.class(workload.class));
     let start_by = turn.now.mono
         + class.map_or(turn.world.config.start_timeout, |class| gangs::start_timeout(turn.world, class));
     grants::lease(turn, run.uid, run.fence, run.term, OnLoss::Fence, start_by);
     if run.running {
-        turn.record(Record::Running { uid: run.uid, fence: run.fence, at: turn.now.wall });
+        turn.record_workload(run.uid, WorkloadFact::Running { fence: run.fence, at: turn.now.wall });
     }
     let workload = turn.workload(run.uid).expect("adopted just now");
     let class = turn.world.queues.class(workload.class).clone();
     let allowed =
         residency::judge(&turn.world.state.catalog, &class, cluster, turn.world.config.residency_required);
     match allowed {
-        Err(_) => stops::order_stop(turn, run.uid, run.fence, StopReason::Residency, &actor::system()),
+        Err(_) => stops::order_stop(turn, run.uid, run.fence, StopReason::Residency, &Actor::System),
         Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => {
-            stops::order_stop(turn, run.uid, run.fence, StopReason::Evicted, &actor::system())
+            stops::order_stop(turn, run.uid, run.fence, StopReason::Evicted, &Actor::System)
         }
         Ok(()) if run.stopping => {
-            stops::order_stop(turn, run.uid, run.fence, StopReason::Superseded, &actor::system())
+            stops::order_stop(turn, run.uid, run.fence, StopReason::Superseded, &Actor::System)
         }
         Ok(()) => {
             sizes::shrink(turn, cluster, run.uid, run.fence);

@@ -1,5 +1,5 @@
 use crate::dispatch::{grants, priority, stops};
-use crate::facts::actor;
+use crate::facts::actor::Actor;
 use crate::facts::outcome::Reply;
 use crate::link::scale_up;
 use crate::sessions::outbox::Said;
@@ -213,7 +213,7 @@ fn render_grant(
     }
     if !grants::may_know(turn, uid, cluster) {
         turn.world.live.counts.residency_stops += 1;
-        stops::order_stop(turn, uid, fence, StopReason::Residency, &actor::system());
+        stops::order_stop(turn, uid, fence, StopReason::Residency, &Actor::System);
         return Command::Stop { uid, fence, reason: StopReason::Residency };
     }
     let workload = turn.workload(uid).expect("found above");

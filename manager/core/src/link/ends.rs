@@ -1,10 +1,11 @@
 use crate::dispatch::{grants, offers, stops};
-use crate::facts::actor::{self, Actor};
-use crate::facts::record::Record;
+use crate::facts::actor::Actor;
+use crate::facts::audit::Action;
+use crate::facts::end::AttemptEnd;
+use crate::facts::record::{OrphanFact, Record, WorkloadFact};
 use crate::link::legs;
 use crate::requests::activity;
 use crate::state::workload::Workload;
-use crate::world::absorb::evictions::{LAPSED, UNKNOWN};
 use crate::world::gangs;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, Uid};
@@ -15,7 +16,11 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     let end = End { result: end.result.cleaned(), ..end };
     legs::acknowledge(turn, cluster, end.uid, end.fence);
     if turn.world.state.orphans.get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
-        turn.record(Record::OrphanGone { uid: end.uid, fence: end.fence, by: Some(Actor::agent(cluster)) });
+        turn.record(Record::Orphan {
+            uid: end.uid,
+            fence: end.fence,
+            fact: OrphanFact::Gone { by: Some(Actor::agent(cluster)) },
+        });
     }
     let Some(fence) = legs::own_leg(turn, cluster, end.uid, end.fence).and_then(|l| l.fence) else {
         return learn_end(turn, cluster, end);
@@ -28,15 +33,17 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     if let Some(offer) = gangs::offer_of(turn.world, uid, fence) {
         offers::over(turn, cluster, offer);
     }
-    turn.record(Record::Ended {
+    turn.record_workload(
         uid,
-        fence,
-        result: end.result,
-        pod_failures: end.pod_failures,
-        ran: end.ran,
-        at: turn.now.wall,
-        unknown,
-    });
+        WorkloadFact::Ended {
+            fence,
+            result: end.result,
+            pod_failures: end.pod_failures,
+            ran: end.ran,
+            at: turn.now.wall,
+            unknown,
+        },
+    );
     let deleted = turn.workload(uid).is_some_and(|w| w.deletion.is_some());
     match result {
         _ if deleted || retired => {}
@@ -58,9 +65,12 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     let own_doing = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
     // An attempt whose end was written down has no other one: only a lapse says nothing of it, and an agent that knew nothing
     // of the grant, as on a copy of its ledger from before (simulation seed 107846).
-    let says_nothing = |end: Option<&str>| matches!(end, Some(LAPSED | UNKNOWN));
     let open = |w: &crate::state::workload::Workload| {
-        w.history.iter().rev().find(|s| s.fence == fence).is_none_or(|s| says_nothing(s.end.as_deref()))
+        w.history
+            .iter()
+            .rev()
+            .find(|s| s.fence == fence)
+            .is_none_or(|attempt| attempt.end.as_ref().is_some_and(AttemptEnd::leaves_result_open))
     };
     let news = |w: &crate::state::workload::Workload| {
         w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known) && open(w)
@@ -73,17 +83,19 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     }
     offers::withdraw_open(turn, uid);
     let at = turn.now.wall;
-    turn.record(Record::EndLearned {
+    turn.record_workload(
         uid,
-        fence,
-        cluster: cluster.clone(),
-        result: result.clone(),
-        pod_failures,
-        ran,
-        at,
-    });
+        WorkloadFact::EndLearned {
+            fence,
+            cluster: cluster.clone(),
+            result: result.clone(),
+            pod_failures,
+            ran,
+            at,
+        },
+    );
     match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
-        Some(older) => stops::order_stop(turn, uid, older, StopReason::Superseded, &actor::system()),
+        Some(older) => stops::order_stop(turn, uid, older, StopReason::Superseded, &Actor::System),
         None => grants::finish_as(turn, uid, result),
     }
     turn.stir();
@@ -105,9 +117,9 @@ pub(crate) fn retire(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool 
         && turn.workload(uid).is_some_and(|w| w.deletion.is_none())
         && activity::job_of(turn, uid).is_some_and(|job| job.deactivates_when_up);
     if is_up {
-        let by = Actor::system();
-        activity::audit_activity(turn, uid, &by, "deactivate");
-        turn.record(Record::Deactivated { uid, by, at: turn.now.wall, time_is_up: true });
+        let by = Actor::System;
+        activity::audit_activity(turn, uid, &by, Action::Deactivate);
+        turn.record_workload(uid, WorkloadFact::Deactivated { by, at: turn.now.wall, time_is_up: true });
     }
     is_up
 }

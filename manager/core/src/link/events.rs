@@ -1,7 +1,8 @@
 use crate::dispatch::{grants, offers, starts};
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
-use crate::facts::record::Record;
+use crate::facts::audit::{Action, Entry};
+use crate::facts::end;
+use crate::facts::record::WorkloadFact;
 use crate::link::{budget, ends, legs, pod_placement, scale_up};
 use crate::state::legs::leg::{self, Answer, Event as LegEvent, State as LegState};
 use crate::world::turn::Turn;
@@ -38,7 +39,7 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
             let open =
                 matches!(legs::leg_answer(turn, cluster, uid, offer, LegEvent::Expired), Answer::To(_));
             if open {
-                turn.record(Record::Expired { uid, offer });
+                turn.record_workload(uid, WorkloadFact::HoldExpired { offer });
                 budget::spend(turn, cluster, 0);
                 offers::over(turn, cluster, offer);
                 if expired && legs::held_back(turn, uid).is_none() {
@@ -58,7 +59,7 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
         Event::Running { uid, fence, placement } => {
             match legs::own_leg(turn, cluster, uid, fence).map(|l| leg::step(l.state, LegEvent::Running)) {
                 Some(Answer::To(LegState::Running)) => {
-                    turn.record(Record::Running { uid, fence, at: turn.now.wall });
+                    turn.record_workload(uid, WorkloadFact::Running { fence, at: turn.now.wall });
                     starts::started(turn, uid, cluster);
                     pod_placement::take_placement(turn, cluster, (uid, fence), placement);
                 }
@@ -95,7 +96,7 @@ fn on_waiting(
             if state != LegState::Offered {
                 budget::spend(turn, cluster, reason.len());
             }
-            turn.record(Record::Waited { uid, offer, reason, estimate });
+            turn.record_workload(uid, WorkloadFact::Waiting { offer, reason, estimate });
         }
         other => legs::late(turn, cluster, uid, offer, other),
     }
@@ -104,7 +105,7 @@ fn on_waiting(
 fn on_held(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId, uid: Uid) {
     match legs::leg_answer(turn, cluster, uid, offer, LegEvent::Held) {
         Answer::To(_) => {
-            turn.record(Record::Held { uid, offer });
+            turn.record_workload(uid, WorkloadFact::Held { offer });
             grants::grant(turn, uid, offer);
         }
         other => legs::late(turn, cluster, uid, offer, other),
@@ -123,7 +124,7 @@ fn on_refused(
         return;
     }
     let text = clean(text);
-    turn.record(Record::Refused { uid, offer, reason, text: text.clone() });
+    turn.record_workload(uid, WorkloadFact::Refused { offer, reason, text: text.clone() });
     offers::over(turn, cluster, offer);
     let base = match reason {
         // An agent that was asked too much at once has answered most of it a moment later.
@@ -140,14 +141,11 @@ fn on_refused(
 fn on_grant_refused(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, why: &GrantRefusal) {
     legs::acknowledge(turn, cluster, uid, fence);
     let Some(fence) = legs::own_leg(turn, cluster, uid, fence).and_then(|l| l.fence) else { return };
-    let why = match why {
-        GrantRefusal::StaleFence { known } => format!("a larger fence `{known}` is known there"),
-        GrantRefusal::NoHold => "its hold had run out".into(),
-        GrantRefusal::StillRuns { fence } => format!("attempt `{fence}` still runs there"),
-        GrantRefusal::Lapsed => "it arrived after its lease had lapsed".into(),
-    };
-    turn.audit(Actor::agent(cluster), Entry::denied("grant", uid, cluster, Some(format!("{fence}: {why}"))));
-    turn.record(Record::GrantRefused { uid, fence, why });
+    turn.audit(
+        Actor::agent(cluster),
+        Entry::denied(Action::Grant, uid, cluster, Some(format!("{fence}: {}", end::refusal_text(why)))),
+    );
+    turn.record_workload(uid, WorkloadFact::GrantRefused { fence, why: why.clone() });
     let until = turn.now.mono + Millis(500);
     turn.world.live.not_before.insert(uid, until);
     turn.world.deciding.touch(uid);

@@ -1,6 +1,6 @@
 use crate::dispatch::{grants, offers, priority, sizes, stops};
-use crate::facts::actor;
-use crate::facts::record::Record;
+use crate::facts::actor::Actor;
+use crate::facts::record::{OrphanFact, Record, WorkloadFact};
 use crate::leadership::{orphans, receipts, recovery};
 use crate::link::{adoption, ends, pod_placement, scale_up};
 use crate::sessions::outbox::Said;
@@ -70,7 +70,11 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
             // Of which gang it is a placement isn't known yet.
             let placement = run.placement.clone().filter(|placement| placement.is_bounded());
             let run = Run { placement, ..run.clone() };
-            turn.record(Record::OrphanSeen { cluster: cluster.clone(), ledger, run: Box::new(run) });
+            turn.record(Record::Orphan {
+                uid: run.uid,
+                fence: run.fence,
+                fact: OrphanFact::Seen { cluster: cluster.clone(), ledger, run: Box::new(run) },
+            });
         }
         return;
     };
@@ -84,7 +88,7 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
             pod_placement::accepted(turn, run.uid, run.fence, run.placement.clone());
         }
         if run.running && !running && !stopping {
-            turn.record(Record::Running { uid: run.uid, fence: run.fence, at: turn.now.wall });
+            turn.record_workload(run.uid, WorkloadFact::Running { fence: run.fence, at: turn.now.wall });
         }
         scale_up::heed_growth(turn, cluster, run);
         pod_placement::take_placement(turn, cluster, (run.uid, run.fence), run.placement.clone());
@@ -147,11 +151,14 @@ fn bury_missing(
             continue;
         }
         if turn.world.config.planted.has(Bug::MissingFrees) {
-            turn.record(Record::Lapsed { uid, fence, at: turn.now.wall, declared: false, by: None });
+            turn.record_workload(
+                uid,
+                WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
+            );
             grants::freed(turn, uid, fence);
             continue;
         }
-        stops::order_stop(turn, uid, fence, StopReason::Superseded, &actor::system());
+        stops::order_stop(turn, uid, fence, StopReason::Superseded, &Actor::System);
     }
 }
 
@@ -196,7 +203,7 @@ fn settle_offers(
         })
         .collect();
     for (uid, offer) in missing {
-        turn.record(Record::Expired { uid, offer });
+        turn.record_workload(uid, WorkloadFact::HoldExpired { offer });
         offers::after_leg(turn, uid);
     }
 }

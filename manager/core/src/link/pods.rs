@@ -1,5 +1,5 @@
 use crate::dispatch::sizes;
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::link::{budget, legs};
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, Uid};
@@ -19,7 +19,7 @@ fn count_failures(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: F
     if turn.workload(uid).is_some_and(|w| w.phase.granted() && w.pod_failures < failures)
         && !budget::is_spent(turn, cluster)
     {
-        turn.record(Record::PodsFailed { uid, fence, failures });
+        turn.record_workload(uid, WorkloadFact::PodsFailed { fence, failures });
         budget::spend(turn, cluster, 0);
     }
 }

@@ -1,6 +1,6 @@
 use crate::dispatch::scale_up::{self, REFUSED_FOR, REFUSED_FOR_MAX, UNABLE_FOR};
 use crate::dispatch::{grants, sizes};
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::link::legs;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -60,12 +60,10 @@ pub(crate) fn on_grown(
 }
 
 fn take_growth(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, growth: Growth) {
-    turn.record(Record::Grown {
+    turn.record_workload(
         uid,
-        fence,
-        growth: Box::new(Growth { mac: None, ..growth }),
-        at: turn.now.wall,
-    });
+        WorkloadFact::ScaledUp { fence, growth: Box::new(Growth { mac: None, ..growth }), at: turn.now.wall },
+    );
     sizes::shrink(turn, cluster, uid, fence);
     turn.stir();
 }
@@ -88,7 +86,10 @@ pub(crate) fn on_not_grown(
         return;
     }
     let text = clean(text);
-    turn.record(Record::NotGrown { uid, fence, reason, text: text.clone(), at: turn.now.wall });
+    turn.record_workload(
+        uid,
+        WorkloadFact::ScaleUpRefused { fence, reason, text: text.clone(), at: turn.now.wall },
+    );
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
         live.rooms.over(offer);
     }

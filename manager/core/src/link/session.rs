@@ -1,6 +1,6 @@
 use crate::capacity::reserved;
 use crate::dispatch::{grants, offers, stops};
-use crate::facts::record::Record;
+use crate::facts::record::{MemberFact, Record, WorkloadFact};
 use crate::leadership::receipts;
 use crate::link::budget;
 use crate::placement::capacity::Rooms;
@@ -94,7 +94,10 @@ fn open_session(
         }
         spend_session(turn, cluster);
         let replaced = known.is_some_and(|(has, _, _)| has != ledger);
-        turn.record(Record::SessionOpened { cluster: cluster.clone(), ledger, session });
+        turn.record(Record::Member {
+            cluster: cluster.clone(),
+            fact: MemberFact::SessionOpened { ledger, session },
+        });
         if known.is_none() {
             if turn.world.state.recovery.is_some() {
                 // A journal that is older than it looks may have forgotten this cluster, and what runs there.
@@ -117,7 +120,10 @@ fn free_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
     let rights: Vec<(Uid, Fence)> =
         stops::rights(turn, cluster).into_iter().map(|(u, f, _)| (u, f)).collect();
     for (uid, fence) in rights {
-        turn.record(Record::Lapsed { uid, fence, at: turn.now.wall, declared: false, by: None });
+        turn.record_workload(
+            uid,
+            WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
+        );
         grants::freed(turn, uid, fence);
     }
 }
@@ -176,7 +182,10 @@ pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
         .map(|(name, _)| name.clone())
         .collect();
     for name in waiting {
-        turn.record(Record::MemberAdmitted { cluster: name, by: crate::facts::actor::Actor::agent(cluster) });
+        turn.record(Record::Member {
+            cluster: name,
+            fact: MemberFact::Admitted { by: crate::facts::actor::Actor::agent(cluster) },
+        });
         turn.stir();
     }
 }

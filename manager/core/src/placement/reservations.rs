@@ -200,7 +200,7 @@ pub(crate) struct KeptRoom {
     pub(crate) uids: Vec<Uid>,
     /// Gangs of those for whom others stop.
     pub(crate) gangs: Vec<Arc<Gang>>,
-    /// Whose those are.
+    /// Owner those are.
     pub(crate) whose: Vec<Uid>,
     /// In which domains, where each must be in some.
     pub(crate) domains: Vec<Vec<Domain>>,
@@ -208,7 +208,7 @@ pub(crate) struct KeptRoom {
     pub(crate) victims: BTreeSet<Uid>,
     /// Gangs of those who wait too long.
     pub(crate) starving: Vec<Arc<Gang>>,
-    /// Whose those are.
+    /// Owner those are.
     pub(crate) who_starve: Vec<Uid>,
     /// Who is there still, and is expected to end for them.
     pub(crate) expected: BTreeSet<Uid>,

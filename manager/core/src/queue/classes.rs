@@ -172,7 +172,7 @@ impl Queues {
     pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, flavors: &Flavors, total: &Amounts) {
         let usage = self.usage.entry(queue.clone()).or_default();
         for (resource, flavor) in flavors.iter() {
-            // Whose pods are over one and all holds nothing more: that isn't listed, here or below (simulation seed 1795358787439552).
+            // Owner pods are over one and all holds nothing more: that isn't listed, here or below (simulation seed 1795358787439552).
             let amount = total.get(resource).copied().filter(|amount| *amount != 0);
             if let Some(amount) = amount {
                 *usage.entry((flavor.clone(), resource.clone())).or_insert(0) += amount;

@@ -281,12 +281,7 @@ impl Tally {
     }
 
     /// A local queue leads elsewhere from now on. Returns where it led, if that changed and anybody was in it.
-    pub fn lead(
-        &mut self,
-        namespace: &Arc<str>,
-        name: &Arc<str>,
-        to: Option<&str>,
-    ) -> Option<Arc<str>> {
+    pub fn lead(&mut self, namespace: &Arc<str>, name: &Arc<str>, to: Option<&str>) -> Option<Arc<str>> {
         let local = self.locals.get_mut(&(namespace.clone(), name.clone()))?;
         if local.leads_to.as_deref() == to {
             return None;

@@ -1,9 +1,9 @@
 use crate::dispatch::{offers, stops};
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
+use crate::facts::audit::{Action, Entry};
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, WriteResult, Written};
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::requests::rejection;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -67,8 +67,11 @@ pub(crate) fn set_active(turn: &mut Turn<'_>, key: Key, active: bool, by: &Actor
 }
 
 fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
-    audit_activity(turn, uid, by, "deactivate");
-    turn.record(Record::Deactivated { uid, by: by.clone(), at: turn.now.wall, time_is_up: false });
+    audit_activity(turn, uid, by, Action::Deactivate);
+    turn.record_workload(
+        uid,
+        WorkloadFact::Deactivated { by: by.clone(), at: turn.now.wall, time_is_up: false },
+    );
     offers::withdraw_open(turn, uid);
     let runs = turn.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running));
     if let Some(fence) = runs.and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
@@ -89,8 +92,8 @@ pub(crate) fn job_of(turn: &Turn<'_>, uid: Uid) -> Option<JobWorkload> {
 }
 
 fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
-    audit_activity(turn, uid, by, "activate");
-    turn.record(Record::Activated { uid, by: by.clone(), at: turn.now.wall });
+    audit_activity(turn, uid, by, Action::Activate);
+    turn.record_workload(uid, WorkloadFact::Activated { by: by.clone(), at: turn.now.wall });
     end_back_off(turn, uid);
     turn.stir();
 }
@@ -108,17 +111,10 @@ fn end_back_off(turn: &mut Turn<'_>, uid: Uid) {
     }
 }
 
-pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: &str) {
+pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: Action) {
     let named = turn.workload(uid).map(|w| format!("{}/{}", w.namespace, w.name));
     let cluster = turn.workload(uid).and_then(Workload::right).map(|(_, leg)| leg.cluster.to_string());
-    let entry = Entry {
-        action: action.into(),
-        subject: uid.to_string(),
-        cluster,
-        verdict: None,
-        rule: None,
-        detail: named,
-    };
+    let entry = Entry { cluster, detail: named, ..Entry::new(action, uid.to_string()) };
     turn.audit(by.clone(), entry);
 }
 

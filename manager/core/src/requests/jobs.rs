@@ -1,9 +1,10 @@
 use crate::facts::actor::Actor;
+use crate::facts::audit::Verdict;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, WriteResult, Written};
 use crate::facts::read_job::ReadJob;
 use crate::facts::reason::Denied;
-use crate::facts::record::Record;
+use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::{Class, Submission};
 use crate::requests::write::{self, TOLD_MAX};
 use crate::requests::{judge, rejection, resize};
@@ -218,7 +219,6 @@ fn accept(
     let priority = turn.world.state.catalog.job_priority(job).unwrap_or(0);
     turn.new_bodies.insert(read.hash, read.body.clone());
     let submission = Submission {
-        uid,
         namespace,
         name: key.name.clone(),
         class,
@@ -230,15 +230,15 @@ fn accept(
         at: turn.now.wall,
         by: by.clone(),
     };
-    turn.record(Record::Submitted(Box::new(submission)));
+    turn.record_workload(uid, WorkloadFact::Submitted(Box::new(submission)));
 }
 
 pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -> Written {
     if key.kind != Kind::Job {
         let uid = turn.world.state.catalog.get(&key).map_or(Uid(0), |s| s.uid);
         if !dry_run {
-            write::audit_change(turn, &key, by, "deleted");
-            turn.record(Record::Removed { key: key.clone(), by: by.clone() });
+            write::audit_change(turn, &key, by, Verdict::Deleted);
+            turn.record(Record::Object { key: key.clone(), fact: ObjectFact::Removed { by: by.clone() } });
             turn.stir();
         }
         return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
@@ -248,7 +248,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
     let result = if phase.granted() { WriteResult::Deleting } else { WriteResult::Deleted };
     if !dry_run {
         if turn.workload(uid).is_some_and(|w| w.deletion.is_none()) {
-            turn.record(Record::DeletionAsked { uid, at: turn.now.wall, by: by.clone() });
+            turn.record_workload(uid, WorkloadFact::DeletionRequested { at: turn.now.wall, by: by.clone() });
         }
         write::end(turn, uid, StopReason::Cancelled, by);
     }

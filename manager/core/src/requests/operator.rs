@@ -2,11 +2,13 @@
 
 use crate::dispatch::{grants, offers, residency, stops};
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
+use crate::facts::audit::{Action, Entry};
 use crate::facts::input::Operator;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, Reply};
-use crate::facts::record::Record;
+use crate::facts::record::{
+    LeadershipFact, MemberFact, ObjectFact, OrphanFact, Record, TokenFact, WorkloadFact,
+};
 use crate::leadership::{orphans, recovery};
 use crate::link::adoption;
 use crate::requests::jobs;
@@ -30,8 +32,8 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
         Operator::UseToken { hash } => return use_token(turn, &hash),
         Operator::ConfirmRecovery => confirm_recovery(turn, &by),
         Operator::ConfirmRules => {
-            turn.record(Record::RulesConfirmed { by: by.clone() });
-            operator_audit(turn, &by, "confirm-rules", String::new(), None);
+            turn.record(Record::Leadership(LeadershipFact::RulesConfirmed { by: by.clone() }));
+            operator_audit(turn, &by, Action::ConfirmRules, String::new(), None);
             turn.stir();
             Ok("policies and quotas are confirmed".into())
         }
@@ -47,18 +49,11 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
 fn operator_audit(
     turn: &mut Turn<'_>,
     by: &Actor,
-    action: &str,
+    action: Action,
     subject: String,
     cluster: Option<&ClusterName>,
 ) {
-    let entry = Entry {
-        action: action.into(),
-        subject,
-        cluster: cluster.map(ToString::to_string),
-        verdict: None,
-        rule: None,
-        detail: None,
-    };
+    let entry = Entry { cluster: cluster.map(ToString::to_string), ..Entry::new(action, subject) };
     turn.audit(by.clone(), entry);
 }
 
@@ -73,14 +68,22 @@ fn cordon(
     let mut value = stored.object.stored.clone();
     value["spec"]["cordoned"] = json!(cordoned);
     let object = Object::from_stored(value).map_err(|errors| unreadable(&errors))?;
-    turn.record(Record::Applied {
+    turn.record(Record::Object {
         key,
-        object: Box::new(object),
-        uid: stored.uid,
-        at: turn.now.wall,
-        by: by.clone(),
+        fact: ObjectFact::Applied {
+            object: Box::new(object),
+            uid: stored.uid,
+            at: turn.now.wall,
+            by: by.clone(),
+        },
     });
-    operator_audit(turn, by, if cordoned { "cordon" } else { "uncordon" }, String::new(), Some(cluster));
+    operator_audit(
+        turn,
+        by,
+        if cordoned { Action::Cordon } else { Action::Uncordon },
+        String::new(),
+        Some(cluster),
+    );
     residency::rejudge(turn);
     turn.stir();
     Ok(format!("cluster `{cluster}` {}", if cordoned { "is cordoned" } else { "takes work again" }))
@@ -92,7 +95,7 @@ fn drain(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<Strin
     for (uid, fence, _) in &rights {
         stops::order_stop(turn, *uid, *fence, StopReason::Drained, by);
     }
-    operator_audit(turn, by, "drain", format!("{} workloads", rights.len()), Some(cluster));
+    operator_audit(turn, by, Action::Drain, format!("{} workloads", rights.len()), Some(cluster));
     Ok(format!("cluster `{cluster}` is cordoned and {} workloads are being stopped there", rights.len()))
 }
 
@@ -112,8 +115,8 @@ fn member<'a>(
 
 fn admit_cluster(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
     member(turn, cluster)?;
-    turn.record(Record::MemberAdmitted { cluster: cluster.clone(), by: by.clone() });
-    operator_audit(turn, by, "admit", String::new(), Some(cluster));
+    turn.record(Record::Member { cluster: cluster.clone(), fact: MemberFact::Admitted { by: by.clone() } });
+    operator_audit(turn, by, Action::Admit, String::new(), Some(cluster));
     turn.stir();
     Ok(format!("cluster `{cluster}` may have work"))
 }
@@ -142,8 +145,11 @@ fn declare_lost(
             format!("cluster `{cluster}` never had a ledger `{ledger}`; the one that it has is `{newest}`");
         return Err(rejection(RejectionReason::NotFound, words));
     }
-    turn.record(Record::DeclaredLost { cluster: cluster.clone(), ledger, by: by.clone() });
-    operator_audit(turn, by, "declare-lost", ledger.to_string(), Some(cluster));
+    turn.record(Record::Member {
+        cluster: cluster.clone(),
+        fact: MemberFact::DeclaredLost { ledger, by: by.clone() },
+    });
+    operator_audit(turn, by, Action::DeclareLost, ledger.to_string(), Some(cluster));
     let rights: Vec<(Uid, Fence)> = stops::rights(turn, cluster)
         .into_iter()
         .filter(|(uid, fence, _)| {
@@ -152,13 +158,15 @@ fn declare_lost(
         .map(|(uid, fence, _)| (uid, fence))
         .collect();
     for (uid, fence) in &rights {
-        turn.record(Record::Lapsed {
-            uid: *uid,
-            fence: *fence,
-            at: turn.now.wall,
-            declared: true,
-            by: Some(by.clone()),
-        });
+        turn.record_workload(
+            *uid,
+            WorkloadFact::LeaseLapsed {
+                fence: *fence,
+                at: turn.now.wall,
+                declared: true,
+                by: Some(by.clone()),
+            },
+        );
         grants::freed(turn, *uid, *fence);
     }
     orphans::orphans_declared_lost(turn, cluster, ledger, by);
@@ -204,30 +212,29 @@ fn mint(
         let (object, _) = Object::from_value(value).map_err(|errors| unreadable(&errors))?;
         let uid = Uid(u128::from(turn.world.state.last.0) << 64
             | u128::from(meridian_shared::backoff::splitmix(turn.now.wall.0.unsigned_abs())));
-        turn.record(Record::Applied {
+        turn.record(Record::Object {
             key,
-            object: Box::new(object),
-            uid,
-            at: turn.now.wall,
-            by: by.clone(),
+            fact: ObjectFact::Applied { object: Box::new(object), uid, at: turn.now.wall, by: by.clone() },
         });
     }
     let expires = turn.now.wall + ttl;
     operator_audit(
         turn,
         by,
-        "mint-token",
+        Action::MintToken,
         format!("region {region}, jurisdiction {jurisdiction}"),
         Some(&cluster),
     );
-    turn.record(Record::TokenMinted {
+    turn.record(Record::Token {
         hash,
-        cluster: cluster.clone(),
-        region,
-        jurisdiction,
-        expires,
-        replace,
-        by: by.clone(),
+        fact: TokenFact::Minted {
+            cluster: cluster.clone(),
+            region,
+            jurisdiction,
+            expires,
+            replace,
+            by: by.clone(),
+        },
     });
     turn.stir();
     Ok(format!("a token for cluster `{cluster}` was made"))
@@ -269,8 +276,8 @@ fn use_token(turn: &mut Turn<'_>, hash: &str) {
     if let Err(elsewhere) = is_declared_so(turn, &token.cluster, &token.region, &token.jurisdiction) {
         return turn.reply(Reply::Rejected(vec![elsewhere]));
     }
-    turn.record(Record::TokenUsed { hash: hash.to_owned() });
-    operator_audit(turn, &Actor::agent(&token.cluster), "join", String::new(), Some(&token.cluster));
+    turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
+    operator_audit(turn, &Actor::agent(&token.cluster), Action::Join, String::new(), Some(&token.cluster));
     turn.reply(Reply::Joined {
         cluster: token.cluster,
         region: token.region,
@@ -285,7 +292,7 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
             "recovery isn't open: there is nothing to confirm".into(),
         ));
     }
-    operator_audit(turn, by, "confirm-recovery", String::new(), None);
+    operator_audit(turn, by, Action::ConfirmRecovery, String::new(), None);
     recovery::close_recovery(turn, by.clone());
     Ok("recovery is closed".into())
 }
@@ -322,8 +329,8 @@ fn adopt_orphan(
     }
     jobs::submit_adopted(turn, job, &orphan.run, by)?;
     let Orphan { cluster, ledger, run, .. } = orphan;
-    operator_audit(turn, by, "adopt-orphan", uid.to_string(), Some(&cluster));
-    turn.record(Record::OrphanGone { uid, fence, by: Some(by.clone()) });
+    operator_audit(turn, by, Action::AdoptOrphan, uid.to_string(), Some(&cluster));
+    turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: Some(by.clone()) } });
     adoption::adopt(turn, &cluster, ledger, &run);
     // What was kept is how the run was first seen: whether it has started since, its agent has said to nobody.
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
@@ -346,8 +353,8 @@ fn orphan(turn: &Turn<'_>, uid: Uid, fence: Fence) -> Result<Orphan, Rejection> 
 
 fn stop_orphan(turn: &mut Turn<'_>, by: &Actor, uid: Uid, fence: Fence) -> Result<String, Rejection> {
     let Orphan { cluster, ledger, .. } = orphan(turn, uid, fence)?;
-    operator_audit(turn, by, "stop-orphan", uid.to_string(), Some(&cluster));
-    turn.record(Record::OrphanStopOrdered { uid, fence, by: by.clone() });
+    operator_audit(turn, by, Action::StopOrphan, uid.to_string(), Some(&cluster));
+    turn.record(Record::Orphan { uid, fence, fact: OrphanFact::StopOrdered { by: by.clone() } });
     orphans::stop_orphans(turn, &cluster, ledger);
     Ok(format!("orphan `{uid}` is being stopped at `{cluster}`"))
 }

@@ -3,7 +3,7 @@ use crate::facts::actor::Actor;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, WriteResult};
 use crate::facts::read_job::ReadJob;
-use crate::facts::record::Record;
+use crate::facts::record::WorkloadFact;
 use crate::facts::submission::Class;
 use crate::requests::rejection;
 use crate::state::workload::phase::Phase;
@@ -120,14 +120,10 @@ pub(crate) fn resize(
     let body: Arc<str> = Arc::from(manifest.to_string());
     let hash = ContentHash::of(body.as_bytes());
     turn.new_bodies.insert(hash, body);
-    turn.record(Record::Resized {
+    turn.record_workload(
         uid,
-        class: Box::new(class),
-        body: hash,
-        size,
-        at: turn.now.wall,
-        by: by.clone(),
-    });
+        WorkloadFact::Resized { class: Box::new(class), body: hash, size, at: turn.now.wall, by: by.clone() },
+    );
     if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid).filter(|_| resized) {
         sizes::shrink(turn, &cluster, uid, fence);
     }

@@ -2,12 +2,12 @@
 
 use crate::dispatch::{offers, priority, residency, stops};
 use crate::facts::actor::Actor;
-use crate::facts::audit::Entry;
+use crate::facts::audit::{Action, Entry, Verdict};
 use crate::facts::input::{Change, PutMode, Write};
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Written};
 use crate::facts::read_job::ReadJob;
-use crate::facts::record::Record;
+use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::Class;
 use crate::requests::{activity, jobs, judge, rejection};
 use crate::state::catalog::Catalog;
@@ -117,7 +117,7 @@ fn drain_stopped(turn: &mut Turn<'_>) {
         turn.world.state.workloads.iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
     for uid in drained {
         match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
-            Some(fence) => stops::order_stop(turn, uid, fence, StopReason::Evicted, &Actor::system()),
+            Some(fence) => stops::order_stop(turn, uid, fence, StopReason::Evicted, &Actor::System),
             None => offers::withdraw_open(turn, uid),
         }
     }
@@ -140,12 +140,9 @@ fn audit_refusals(turn: &mut Turn<'_>, write: &Write, rejections: &[Rejection]) 
         };
         if object.kind == Kind::Job {
             let entry = Entry {
-                action: "submit".into(),
-                subject: rejection::key_of(object, scope.as_ref()).to_string(),
-                cluster: None,
-                verdict: Some("denied".into()),
-                rule: None,
+                verdict: Some(Verdict::Denied),
                 detail: Some(rejection.message.clone()),
+                ..Entry::new(Action::Submit, rejection::key_of(object, scope.as_ref()).to_string())
             };
             turn.audit(write.actor.clone(), entry);
         }
@@ -187,14 +184,16 @@ fn perform(
                     turn,
                     &key,
                     by,
-                    if result == WriteResult::Created { "created" } else { "changed" },
+                    if result == WriteResult::Created { Verdict::Created } else { Verdict::Changed },
                 );
-                turn.record(Record::Applied {
+                turn.record(Record::Object {
                     key: key.clone(),
-                    object: object.clone(),
-                    uid,
-                    at: turn.now.wall,
-                    by: by.clone(),
+                    fact: ObjectFact::Applied {
+                        object: object.clone(),
+                        uid,
+                        at: turn.now.wall,
+                        by: by.clone(),
+                    },
                 });
                 if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
                     // What was too much for the machines as they were described may fit now.
@@ -211,15 +210,12 @@ fn perform(
     }
 }
 
-pub(crate) fn audit_change(turn: &mut Turn<'_>, key: &Key, by: &Actor, how: &str) {
+pub(crate) fn audit_change(turn: &mut Turn<'_>, key: &Key, by: &Actor, how: Verdict) {
     if Catalog::is_rule(key.kind) {
         let entry = Entry {
-            action: "rule".into(),
-            subject: key.to_string(),
             cluster: key.scope.as_ref().map(ToString::to_string),
-            verdict: Some(how.into()),
-            rule: None,
-            detail: None,
+            verdict: Some(how),
+            ..Entry::new(Action::Rule, key.to_string())
         };
         turn.audit(by.clone(), entry);
     }
@@ -264,7 +260,7 @@ pub(crate) fn end(turn: &mut Turn<'_>, uid: Uid, reason: StopReason, by: &Actor)
     match workload.right().and_then(|(_, leg)| leg.fence) {
         Some(fence) => stops::order_stop(turn, uid, fence, reason, by),
         None if workload.deletion.is_some() => {
-            turn.record(Record::Forgotten { uid });
+            turn.record_workload(uid, WorkloadFact::Forgotten);
             turn.stir();
         }
         None => {}

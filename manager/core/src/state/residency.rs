@@ -26,12 +26,7 @@ pub fn evicts(catalog: &Catalog, class: &Class, cluster: &ClusterName) -> bool {
 }
 
 /// Judges one cluster for one class.
-pub fn judge(
-    catalog: &Catalog,
-    class: &Class,
-    cluster: &ClusterName,
-    required: bool,
-) -> Result<(), Denied> {
+pub fn judge(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: bool) -> Result<(), Denied> {
     let Some(spec) = catalog.cluster(cluster) else { return Err(Denied::UnknownPlace) };
     if spec.region.as_str().is_empty() || spec.jurisdiction.as_str().is_empty() {
         return Err(Denied::UnknownPlace);

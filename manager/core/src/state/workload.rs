@@ -1,8 +1,6 @@
-//! What a fact changes: the only writer of [`State`](crate::State) and of the caches over it.
-//!
-//! Absorbing must work for every record that was ever written, in order, and must not decide anything. It returns the bodies
-//! that nothing refers to any more.
+//! One workload. Facts change it in [`absorb`]; everything else only reads it.
 
+pub mod absorb;
 pub mod activity;
 pub mod evictions;
 pub mod limits;
@@ -10,12 +8,13 @@ pub mod phase;
 pub mod size;
 
 use crate::facts::actor::Actor;
+use crate::facts::end::{AttemptEnd, Preempted};
 use crate::facts::flavors::Flavors;
 use crate::facts::key::Key;
-use crate::facts::submission::{Class, ClassId, Preempted, Submission};
+use crate::facts::submission::{Class, ClassId, Submission};
 use crate::state::legs::{Leg, Legs};
 use crate::state::workload::evictions::{Evicted, Evictions};
-use crate::state::workload::phase::{Happening, Phase};
+use crate::state::workload::phase::Phase;
 use crate::state::workload::size::Resized;
 use meridian_objects::Kind;
 use meridian_shared::gang::Gang;
@@ -115,7 +114,7 @@ pub struct Workload {
     /// The last thing that each cluster said no with.
     pub refusals: BTreeMap<ClusterName, (RefuseReason, String)>,
     /// Where it ran or runs, newest last.
-    pub history: Vec<Stay>,
+    pub history: Vec<AttemptRecord>,
 }
 
 /// Who took a workload out of the queue.
@@ -152,19 +151,20 @@ pub struct Finish {
     pub at: Wall,
 }
 
-/// One attempt, for people.
+/// One attempt, as the history of a workload keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Stay {
-    /// Where.
+pub struct AttemptRecord {
     pub cluster: ClusterName,
-    /// Its fence.
     pub fence: Fence,
-    /// When it was granted.
     pub granted: Wall,
-    /// When it was over.
     pub over: Option<Wall>,
-    /// How it ended, in words.
-    pub end: Option<String>,
+    pub end: Option<AttemptEnd>,
+}
+
+impl AttemptRecord {
+    pub(crate) fn begin(cluster: ClusterName, fence: Fence, granted: Wall) -> Self {
+        Self { cluster, fence, granted, over: None, end: None }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
@@ -230,18 +230,6 @@ impl Workload {
             refusals: BTreeMap::new(),
             history: Vec::new(),
         }
-    }
-
-    pub(crate) fn happen(&mut self, happening: Happening, number: RecordNumber) {
-        // Decisions ask the machine before they record; a record from an older tree that it would refuse today is kept as it was.
-        if let Some(to) = phase::next(self.phase, happening) {
-            self.phase = to;
-        }
-        self.changed = number;
-    }
-
-    pub(crate) fn leg_of_mut(&mut self, fence: Fence) -> Option<&mut Leg> {
-        self.legs.values_mut().find(|l| l.fence == Some(fence))
     }
 
     /// The leg of a fence.

@@ -63,7 +63,7 @@ impl World {
             "obstacles": obstacles,
             "alone": alone,
             "history": workload.history.iter().map(|s| json!({
-                "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end,
+                "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end.as_ref().map(words::attempt_end),
             })).collect::<Vec<_>>(),
         }))
     }
@@ -84,7 +84,12 @@ fn explain_cluster(
             match workload.history.iter().rev().find(|stay| stay.cluster == *cluster) {
                 Some(stay) => (
                     "over",
-                    format!("ran there: {}", stay.end.as_deref().unwrap_or("its end isn't known")),
+                    format!(
+                        "ran there: {}",
+                        stay.end
+                            .as_ref()
+                            .map_or_else(|| "its end isn't known".to_owned(), words::attempt_end)
+                    ),
                     String::new(),
                 ),
                 None => ("over", "never ran there".to_owned(), String::new()),
@@ -174,7 +179,7 @@ fn leg_in_words(
             _ if workload.deletion.is_some() => {
                 "it was deleted, and goes when its gang has stopped".to_owned()
             }
-            Some(inactive) => format!("it was deactivated by `{}`", inactive.by.0),
+            Some(inactive) => format!("it was deactivated by `{}`", inactive.by),
             None => match gave_way_in_words(world, workload)
                 .filter(|_| workload.stopping == Some(StopReason::Evicted))
             {

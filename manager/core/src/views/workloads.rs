@@ -5,14 +5,15 @@
 //!
 //! What is shown is taken down as facts when something changes ([`Shown`]), and put into words when somebody looks.
 
+use crate::facts::end::{EvictionCause, Preempted, PreemptionReason};
 use crate::facts::key::Key;
-use crate::facts::submission::{Class, ClassId, Preempted};
+use crate::facts::submission::{Class, ClassId};
 use crate::queue::classes::Place;
 use crate::queue::pending_reasons::Hindrance;
 use crate::state::workload::evictions::{Evicted, Evictions};
 use crate::state::workload::phase::Phase;
 use crate::state::workload::{Reactivation, Workload};
-use crate::views::explain::growth;
+use crate::views::explain::{growth, words};
 use crate::views::{format, pod_placement};
 use crate::world::World;
 use meridian_objects::job::PRIORITY_LABEL;
@@ -132,7 +133,7 @@ fn stop_of(world: &World, workload: &Workload) -> Option<&'static QueueStop> {
 impl Workload {
     fn drained_by(&self) -> Option<&'static QueueStop> {
         let evicted = self.evicted.as_deref().filter(|_| self.waits())?;
-        STOPS.iter().find(|stop| stop.reason == evicted.reason)
+        STOPS.iter().find(|stop| stop.reason == evicted.cause.reason())
     }
 
     /// Whether it waits since a queue of it was drained.
@@ -250,7 +251,7 @@ impl Shown {
                 "admission": self.charged.as_ref().map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments()})),
                 "meridian": {
                     "state": w.state_word(), "submitted": w.submitted.to_string(), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
-                    "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": format::micro_timestamp(s.granted), "over": s.over.map(format::micro_timestamp), "end": s.end})).collect::<Vec<_>>(),
+                    "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": format::micro_timestamp(s.granted), "over": s.over.map(format::micro_timestamp), "end": s.end.as_ref().map(words::attempt_end)})).collect::<Vec<_>>(),
                     "placement": pod_placement::placement_status(right),
                     // The condition has whole seconds, and of equals the one that was charged last gives way first.
                     "reserved": w.reserved.map(format::micro_timestamp),
@@ -275,8 +276,7 @@ impl Shown {
             }
         }
         if !w.evictions.is_empty() {
-            let count =
-                |of: &Evictions| json!({"reason": of.reason, "underlyingCause": of.cause, "count": of.count});
+            let count = |of: &Evictions| json!({"reason": of.cause.reason(), "underlyingCause": of.cause.underlying(), "count": of.count});
             value["status"]["schedulingStats"] =
                 json!({"evictions": w.evictions.iter().map(count).collect::<Vec<_>>()});
         }
@@ -400,15 +400,20 @@ impl Shown {
         }
         if let Some(evicted) = evicted {
             // Kueue tells why in the reason too.
-            let deactivation =
-                (evicted.reason == "Deactivated").then(|| deactivated(!evicted.cause.is_empty()));
-            let message = match (&w.preempted, evicted.cause.as_str()) {
-                (Some(preempted), _) if evicted.reason == "Preempted" => for_whom(preempted),
+            let (reason, underlying) = (evicted.cause.reason(), evicted.cause.underlying());
+            let was_preempted = evicted.cause == EvictionCause::Preempted;
+            let deactivation = match evicted.cause {
+                EvictionCause::Deactivated => Some(deactivated(false)),
+                EvictionCause::MaximumExecutionTimeExceeded => Some(deactivated(true)),
+                _ => None,
+            };
+            let message = match (&w.preempted, underlying) {
+                (Some(preempted), _) if was_preempted => for_whom(preempted),
                 _ if deactivation.is_some() => {
                     deactivation.map(|(_, words)| words.to_owned()).unwrap_or_default()
                 }
-                (_, "") => format!("The workload was evicted: {}", evicted.reason),
-                (_, cause) => format!("The workload was evicted: {}: {cause}", evicted.reason),
+                (_, "") => format!("The workload was evicted: {reason}"),
+                (_, cause) => format!("The workload was evicted: {reason}: {cause}"),
             };
             if w.phase.charged() && !w.phase.granted() {
                 add(
@@ -422,16 +427,16 @@ impl Shown {
                 add(
                     "Evicted",
                     true,
-                    deactivation.map_or(&evicted.reason, |(reason, _)| reason),
+                    deactivation.map_or(reason, |(reason, _)| reason),
                     message.clone(),
                     evicted.at,
                 );
             }
-            if let (Some(preempted), true) = (&w.preempted, evicted.reason == "Preempted") {
+            if let (Some(preempted), true) = (&w.preempted, was_preempted) {
                 add(
                     "Preempted",
                     !w.phase.charged() || w.phase.granted(),
-                    &preempted.right,
+                    preempted.reason.as_str(),
                     message,
                     evicted.at,
                 );
@@ -490,27 +495,29 @@ impl Shown {
         }
         match self.drained {
             Some((true, stop)) => (false, stop.reason, format!("The {} is stopped", stop.queue), evicted.at),
-            _ if self.rests => {
-                (false, &evicted.reason, "It waits a moment before it is looked at again".to_owned(), w.since)
-            }
+            _ if self.rests => (
+                false,
+                evicted.cause.reason(),
+                "It waits a moment before it is looked at again".to_owned(),
+                w.since,
+            ),
             Some((false, stop)) => (
                 true,
                 stop.restarted,
                 format!("The {} was restarted after being stopped", stop.queue),
                 w.since,
             ),
-            None => (true, &evicted.reason, "It waits in its queue again".to_owned(), w.since),
+            None => (true, evicted.cause.reason(), "It waits in its queue again".to_owned(), w.since),
         }
     }
 }
 
-fn for_whom(Preempted { by, right }: &Preempted) -> String {
-    let words = match right.as_str() {
-        "InClusterQueue" => "prioritization in the ClusterQueue",
-        "InCohortReclamation" => "reclamation within the cohort",
-        "InCohortFairSharing" => "Fair Sharing within the cohort",
-        "InCohortReclaimWhileBorrowing" => "reclamation within the cohort while borrowing",
-        other => other,
+fn for_whom(Preempted { by, reason }: &Preempted) -> String {
+    let words = match reason {
+        PreemptionReason::InClusterQueue => "prioritization in the ClusterQueue",
+        PreemptionReason::InCohortReclamation => "reclamation within the cohort",
+        PreemptionReason::InCohortFairSharing => "Fair Sharing within the cohort",
+        PreemptionReason::InCohortReclaimWhileBorrowing => "reclamation within the cohort while borrowing",
     };
     format!("Preempted to accommodate a workload (UID: {}, JobUID: {by}) due to {words}", workload_uid(*by))
 }

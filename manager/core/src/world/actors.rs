@@ -1,71 +1,80 @@
-//! Who caused a record, for whoever reads a journal: the record's own word, or the agent that was asked.
+//! Who caused a record, for readers of a journal: as the record says, or the agent of the cluster it is about.
 
 use crate::facts::actor::Actor;
-use crate::facts::record::Record;
+use crate::facts::record::{
+    LeadershipFact, MemberFact, ObjectFact, OrphanFact, Record, TokenFact, WorkloadFact,
+};
 use crate::world::World;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 
 impl World {
-    /// Who caused a record that is about to be absorbed; nobody where the manager decided it itself.
+    /// Who caused a record that is about to be absorbed; `None` for the manager's own decisions.
     pub fn actor_of(&self, record: &Record) -> Option<Actor> {
         match record {
-            Record::RecoveryClosed { by }
-            | Record::RulesConfirmed { by }
-            | Record::Applied { by, .. }
-            | Record::Removed { by, .. }
-            | Record::TokenMinted { by, .. }
-            | Record::MemberAdmitted { by, .. }
-            | Record::StopOrdered { by, .. }
-            | Record::DeclaredLost { by, .. }
-            | Record::OrphanStopOrdered { by, .. }
-            | Record::DeletionAsked { by, .. }
-            | Record::Deactivated { by, .. }
-            | Record::Activated { by, .. }
-            | Record::Resized { by, .. } => Some(by.clone()),
-            Record::Submitted(submission) => Some(submission.by.clone()),
-            Record::Audited(line) => Some(line.by.clone()),
-            Record::TokenUsed { hash } => {
+            Record::Leadership(
+                LeadershipFact::RecoveryClosed { by } | LeadershipFact::RulesConfirmed { by },
+            )
+            | Record::Object { fact: ObjectFact::Applied { by, .. } | ObjectFact::Removed { by }, .. }
+            | Record::Token { fact: TokenFact::Minted { by, .. }, .. }
+            | Record::Member {
+                fact: MemberFact::Admitted { by } | MemberFact::DeclaredLost { by, .. },
+                ..
+            }
+            | Record::Orphan { fact: OrphanFact::StopOrdered { by }, .. } => Some(by.clone()),
+            Record::Token { hash, fact: TokenFact::Used } => {
                 self.state.tokens.get(hash).map(|token| Actor::agent(&token.cluster))
             }
-            Record::SessionOpened { cluster, .. }
-            | Record::Adopted { cluster, .. }
-            | Record::EndLearned { cluster, .. }
-            | Record::OrphanSeen { cluster, .. } => Some(Actor::agent(cluster)),
-            Record::Waited { uid, offer, .. }
-            | Record::Held { uid, offer }
-            | Record::Refused { uid, offer, .. }
-            | Record::Expired { uid, offer } => asked(self, *uid, *offer).map(Actor::agent),
-            Record::Accepted { uid, fence, .. }
-            | Record::Placed { uid, fence, .. }
-            | Record::Running { uid, fence, .. }
-            | Record::Reclaimed { uid, fence, .. }
-            | Record::PodsFailed { uid, fence, .. }
-            | Record::Ended { uid, fence, .. }
-            | Record::GrantRefused { uid, fence, .. }
-            | Record::Grown { uid, fence, .. }
-            | Record::NotGrown { uid, fence, .. } => granted(self, *uid, *fence).map(Actor::agent),
-            Record::Lapsed { by, .. } | Record::OrphanGone { by, .. } | Record::Reprioritized { by, .. } => {
-                by.clone()
-            }
-            Record::Led { .. }
-            | Record::RulesDoubted { .. }
-            | Record::Sampled { .. }
-            | Record::Forgotten { .. }
-            | Record::Reserved { .. }
-            | Record::Released { .. }
-            | Record::Offered { .. }
-            | Record::Withdrawn { .. }
-            | Record::Granted { .. }
-            | Record::Grows { .. }
-            | Record::Finished { .. } => None,
+            Record::Member { cluster, fact: MemberFact::SessionOpened { .. } }
+            | Record::Orphan { fact: OrphanFact::Seen { cluster, .. }, .. } => Some(Actor::agent(cluster)),
+            Record::Orphan { fact: OrphanFact::Gone { by }, .. } => by.clone(),
+            Record::Workload { uid, fact } => self.actor_of_fact(*uid, fact),
+            Record::Audited(line) => Some(line.by.clone()),
+            Record::Leadership(LeadershipFact::Started { .. } | LeadershipFact::RulesDoubted { .. })
+            | Record::UsageSampled { .. } => None,
         }
     }
-}
 
-fn asked(world: &World, uid: Uid, offer: OfferId) -> Option<&ClusterName> {
-    Some(&world.state.workloads.get(&uid)?.legs.get(&offer)?.cluster)
-}
+    fn actor_of_fact(&self, uid: Uid, fact: &WorkloadFact) -> Option<Actor> {
+        match fact {
+            WorkloadFact::Submitted(submission) => Some(submission.by.clone()),
+            WorkloadFact::StopOrdered { by, .. }
+            | WorkloadFact::DeletionRequested { by, .. }
+            | WorkloadFact::Deactivated { by, .. }
+            | WorkloadFact::Activated { by, .. }
+            | WorkloadFact::Resized { by, .. } => Some(by.clone()),
+            WorkloadFact::LeaseLapsed { by, .. } | WorkloadFact::PriorityChanged { by, .. } => by.clone(),
+            WorkloadFact::Adopted { cluster, .. } | WorkloadFact::EndLearned { cluster, .. } => {
+                Some(Actor::agent(cluster))
+            }
+            WorkloadFact::Waiting { offer, .. }
+            | WorkloadFact::Held { offer }
+            | WorkloadFact::Refused { offer, .. }
+            | WorkloadFact::HoldExpired { offer } => self.asked(uid, *offer).map(Actor::agent),
+            WorkloadFact::GrantAccepted { fence, .. }
+            | WorkloadFact::PodsPlaced { fence, .. }
+            | WorkloadFact::Running { fence, .. }
+            | WorkloadFact::PodsReclaimed { fence, .. }
+            | WorkloadFact::PodsFailed { fence, .. }
+            | WorkloadFact::Ended { fence, .. }
+            | WorkloadFact::GrantRefused { fence, .. }
+            | WorkloadFact::ScaledUp { fence, .. }
+            | WorkloadFact::ScaleUpRefused { fence, .. } => self.granted(uid, *fence).map(Actor::agent),
+            WorkloadFact::QuotaReserved { .. }
+            | WorkloadFact::QuotaReleased { .. }
+            | WorkloadFact::Offered { .. }
+            | WorkloadFact::Withdrawn { .. }
+            | WorkloadFact::Granted { .. }
+            | WorkloadFact::ScaleUpStarted { .. }
+            | WorkloadFact::Finished { .. }
+            | WorkloadFact::Forgotten => None,
+        }
+    }
 
-fn granted(world: &World, uid: Uid, fence: Fence) -> Option<&ClusterName> {
-    Some(&world.state.workloads.get(&uid)?.leg_of(fence)?.1.cluster)
+    fn asked(&self, uid: Uid, offer: OfferId) -> Option<&ClusterName> {
+        Some(&self.state.workloads.get(&uid)?.legs.get(&offer)?.cluster)
+    }
+
+    fn granted(&self, uid: Uid, fence: Fence) -> Option<&ClusterName> {
+        Some(&self.state.workloads.get(&uid)?.leg_of(fence)?.1.cluster)
+    }
 }

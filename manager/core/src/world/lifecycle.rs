@@ -1,5 +1,6 @@
-use crate::facts::lifecycle::{Event, Milestone, Whose};
-use crate::facts::record::Record;
+use crate::facts::end::EvictionCause;
+use crate::facts::lifecycle::{Event, LifecycleEvent, Owner};
+use crate::facts::record::WorkloadFact;
 use crate::facts::submission::Class;
 use crate::state::workload::Workload;
 use crate::state::workload::evictions::Evicted;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// How it stood before a record.
 pub(crate) struct Before {
     uid: Uid,
-    whose: Whose,
+    owner: Owner,
     phase: Phase,
     since: Wall,
     cluster: Option<ClusterName>,
@@ -42,26 +43,26 @@ pub(crate) fn queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
     })
 }
 
-/// How a workload stands, where the record may be a milestone.
-pub(crate) fn before(world: &World, uid: Uid, record: &Record) -> Option<Before> {
-    let deactivated = matches!(record, Record::Released { .. })
+/// The workload before a fact that may be a lifecycle event.
+pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Before> {
+    let deactivated = matches!(fact, WorkloadFact::QuotaReleased { .. })
         && world.state.workloads.get(&uid).is_some_and(|w| w.inactive.is_some());
     let may_be = matches!(
-        record,
-        Record::Reserved { .. }
-            | Record::Released { preempted: Some(_), .. }
-            | Record::Granted { .. }
-            | Record::Running { .. }
-            | Record::StopOrdered { .. }
-            | Record::Ended { .. }
-            | Record::GrantRefused { .. }
-            | Record::Lapsed { .. }
-            | Record::Grows { .. }
-            | Record::Finished { .. }
+        fact,
+        WorkloadFact::QuotaReserved { .. }
+            | WorkloadFact::QuotaReleased { preempted: Some(_), .. }
+            | WorkloadFact::Granted { .. }
+            | WorkloadFact::Running { .. }
+            | WorkloadFact::StopOrdered { .. }
+            | WorkloadFact::Ended { .. }
+            | WorkloadFact::GrantRefused { .. }
+            | WorkloadFact::LeaseLapsed { .. }
+            | WorkloadFact::ScaleUpStarted { .. }
+            | WorkloadFact::Finished { .. }
     );
     let workload = world.state.workloads.get(&uid).filter(|_| may_be || deactivated)?;
     let class = world.queues.class(workload.class);
-    let whose = Whose {
+    let owner = Owner {
         cluster_queue: queue_of(world, uid).unwrap_or_else(|| Arc::from("")),
         namespace: class.namespace.clone(),
         local_queue: class.queue.clone(),
@@ -71,7 +72,7 @@ pub(crate) fn before(world: &World, uid: Uid, record: &Record) -> Option<Before>
         (workload.phase, workload.since, workload.reserved, workload.evicted.clone());
     Some(Before {
         uid,
-        whose,
+        owner,
         phase,
         since,
         cluster: workload.right().map(|(_, leg)| leg.cluster.clone()),
@@ -80,46 +81,41 @@ pub(crate) fn before(world: &World, uid: Uid, record: &Record) -> Option<Before>
     })
 }
 
-/// What the record came to.
-pub(crate) fn milestones(world: &World, before: Before, record: &Record, now: Now) -> Vec<Milestone> {
-    let Before { uid, whose, phase, since, cluster, reserved, evicted } = before;
+/// Lifecycle events that a fact brought about.
+pub(crate) fn events(world: &World, before: Before, fact: &WorkloadFact, now: Now) -> Vec<LifecycleEvent> {
+    let Before { uid, owner, phase, since, cluster, reserved, evicted } = before;
     let Some(workload) = world.state.workloads.get(&uid) else { return Vec::new() };
     let to = workload.phase;
     let mut events = Vec::new();
-    match record {
-        Record::Reserved { .. } if phase != to => {
-            events.push(Event::QuotaReserved { waited: now.wall.since(queued(workload)) })
+    match fact {
+        WorkloadFact::QuotaReserved { .. } if phase != to => {
+            events.push(Event::QuotaReserved { waited: now.wall.since(queued(workload)) });
         }
-        Record::Granted { at, .. } if phase != to => {
+        WorkloadFact::Granted { at, .. } if phase != to => {
             let cluster =
                 workload.right().map_or_else(|| ClusterName::new(""), |(_, leg)| leg.cluster.clone());
-            events.push(Event::Admitted {
-                cluster,
-                waited: at.since(queued(workload)),
-                checked: reserved.map(|from| at.since(from)),
-            });
+            let waited = at.since(queued(workload));
+            events.push(Event::Admitted { cluster, waited, checked: reserved.map(|from| at.since(from)) });
         }
-        Record::Running { at, .. } if phase != to => {
-            events.push(Event::Ready { waited: at.since(queued(workload)), started: at.since(since) })
+        WorkloadFact::Running { at, .. } if phase != to => {
+            events.push(Event::Ready { waited: at.since(queued(workload)), started: at.since(since) });
         }
-        Record::Grows { .. } => events.push(Event::Replaced),
-        Record::Finished { .. } if phase != to => events.push(Event::Finished { ran: workload.ran }),
+        WorkloadFact::ScaleUpStarted { .. } => events.push(Event::Replaced),
+        WorkloadFact::Finished { .. } if phase != to => events.push(Event::Finished { ran: workload.ran }),
         _ => {}
     }
-    if let (Phase::Stopping, false, Some(told)) = (phase, to == Phase::Stopping, &evicted) {
-        events.push(Event::Stopped { reason: told.reason.clone(), took: now.wall.since(told.at) });
+    if let (Phase::Stopping, false, Some(evicted)) = (phase, to == Phase::Stopping, &evicted) {
+        events.push(Event::Stopped { cause: evicted.cause, took: now.wall.since(evicted.at) });
     }
     if let Some(now_evicted) = workload.evicted.as_deref().filter(|new| evicted.as_deref() != Some(new)) {
-        let displaced = workload.preempted.as_ref().filter(|_| now_evicted.reason == "Preempted");
+        let preempted = workload.preempted.as_ref().filter(|_| now_evicted.cause == EvictionCause::Preempted);
         events.push(Event::Evicted {
-            reason: now_evicted.reason.clone(),
-            cause: now_evicted.cause.clone(),
-            first: workload.first_of_its_kind(now_evicted),
+            cause: now_evicted.cause,
+            first: workload.is_first_eviction(now_evicted),
             ran: (phase == Phase::Running).then(|| now_evicted.at.since(since)),
             cluster,
-            displaced: displaced
-                .map(|p| (queue_of(world, p.by).unwrap_or_else(|| Arc::from("")), p.right.clone())),
+            preempted: preempted.map(|p| (queue_of(world, p.by).unwrap_or_else(|| Arc::from("")), p.reason)),
         });
     }
-    events.into_iter().map(|event| Milestone { whose: whose.clone(), event }).collect()
+    events.into_iter().map(|event| LifecycleEvent { owner: owner.clone(), event }).collect()
 }

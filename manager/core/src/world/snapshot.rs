@@ -5,7 +5,7 @@ use crate::world::World;
 use std::sync::Arc;
 
 /// Version of the snapshot's form.
-pub const SNAPSHOT_VERSION: u32 = 1;
+pub const SNAPSHOT_VERSION: u32 = 2;
 
 /// Everything durable of one moment.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use crate::facts::actor::Actor;
 use crate::facts::audit::{Entry, Line};
 use crate::facts::outcome::{Bodies, Outcome, Reply};
 use crate::facts::reason::Why;
-use crate::facts::record::Record;
+use crate::facts::record::{Record, WorkloadFact};
 use crate::sessions::outbox::Said;
 use crate::state::usage_history;
 use crate::state::workload::Workload;
@@ -45,31 +45,36 @@ impl<'a> Turn<'a> {
         self.out
     }
 
-    /// States a fact: the world absorbs it, and it will be committed.
+    /// Records a fact: the world absorbs it at once, and the shell will commit it.
     pub(crate) fn record(&mut self, record: Record) {
         let number = self.world.state.last.next();
-        let (uid, urgent) = subject(&record);
-        if let Record::Forgotten { uid } = &record {
-            self.out.changed.extend(self.world.keys_of(*uid));
+        let subject = match &record {
+            Record::Workload { uid, fact } => Some((*uid, fact)),
+            _ => None,
+        };
+        if let Some((uid, WorkloadFact::Forgotten)) = subject {
+            self.out.changed.extend(self.world.keys_of(uid));
         }
-        let stood = uid.and_then(|u| lifecycle::before(self.world, u, &record));
+        let before = subject.and_then(|(uid, fact)| lifecycle::before(self.world, uid, fact));
         self.out.dropped_bodies.extend(self.world.absorb(number, &record));
         usage::settle_penalty(self.world, &record);
         match &record {
-            Record::Applied { key, .. } | Record::Removed { key, .. } => {
-                self.out.changed.insert(key.clone());
-            }
-            Record::Sampled { queues, forgotten, .. } => {
-                self.out.changed.extend(usage_history::keys(queues.keys().chain(forgotten)))
+            Record::Object { key, .. } => drop(self.out.changed.insert(key.clone())),
+            Record::UsageSampled { queues, forgotten, .. } => {
+                self.out.changed.extend(usage_history::keys(queues.keys().chain(forgotten)));
             }
             _ => {}
         }
-        self.out.workloads.extend(uid);
-        if let Some(stood) = stood {
-            self.out.milestones.extend(lifecycle::milestones(self.world, stood, &record, self.now));
+        self.out.workloads.extend(subject.map(|(uid, _)| uid));
+        if let Some((before, (_, fact))) = before.zip(subject) {
+            self.out.lifecycle_events.extend(lifecycle::events(self.world, before, fact, self.now));
         }
-        self.out.urgent |= urgent;
+        self.out.urgent |= record.frees();
         self.out.records.push((number, record));
+    }
+
+    pub(crate) fn record_workload(&mut self, uid: Uid, fact: WorkloadFact) {
+        self.record(Record::Workload { uid, fact });
     }
 
     /// A line of the audit log, in the same transaction as what it is about.
@@ -119,54 +124,3 @@ impl<'a> Turn<'a> {
 
 /// Commands that wait at one agent before nothing more is said of what only it has.
 const OBJECTIONS_MAX: usize = 8_192;
-
-/// Which workload a record is about, and whether it frees something.
-fn subject(record: &Record) -> (Option<Uid>, bool) {
-    match record {
-        Record::Submitted(s) => (Some(s.uid), false),
-        Record::Reserved { uid, .. }
-        | Record::Offered { uid, .. }
-        | Record::Waited { uid, .. }
-        | Record::Held { uid, .. }
-        | Record::Granted { uid, .. }
-        | Record::Accepted { uid, .. }
-        | Record::Placed { uid, .. }
-        | Record::Activated { uid, .. }
-        | Record::Grows { uid, .. }
-        | Record::Running { uid, .. } => (Some(*uid), false),
-        Record::Released { uid, .. }
-        | Record::Refused { uid, .. }
-        | Record::Expired { uid, .. }
-        | Record::Withdrawn { uid, .. }
-        | Record::Reclaimed { uid, .. }
-        | Record::PodsFailed { uid, .. }
-        | Record::StopOrdered { uid, .. }
-        | Record::Ended { uid, .. }
-        | Record::GrantRefused { uid, .. }
-        | Record::EndLearned { uid, .. }
-        | Record::Lapsed { uid, .. }
-        | Record::DeletionAsked { uid, .. }
-        | Record::Deactivated { uid, .. }
-        | Record::Resized { uid, .. }
-        | Record::Grown { uid, .. }
-        | Record::NotGrown { uid, .. }
-        | Record::Reprioritized { uid, .. }
-        | Record::Finished { uid, .. }
-        | Record::Forgotten { uid } => (Some(*uid), true),
-        Record::Adopted { run, .. } => (Some(run.uid), false),
-        Record::Removed { .. } | Record::OrphanStopOrdered { .. } | Record::OrphanGone { .. } => (None, true),
-        Record::Led { .. }
-        | Record::RecoveryClosed { .. }
-        | Record::RulesDoubted { .. }
-        | Record::RulesConfirmed { .. }
-        | Record::Applied { .. }
-        | Record::TokenMinted { .. }
-        | Record::TokenUsed { .. }
-        | Record::SessionOpened { .. }
-        | Record::MemberAdmitted { .. }
-        | Record::DeclaredLost { .. }
-        | Record::OrphanSeen { .. }
-        | Record::Sampled { .. }
-        | Record::Audited(_) => (None, false),
-    }
-}

@@ -1,6 +1,7 @@
 //! Workloads that people take out of the queue and put back.
 
 use super::*;
+use meridian_manager_core::facts::audit::Action;
 use meridian_manager_core::facts::lifecycle::Event as Reached;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, WriteResult};
 use meridian_manager_core::views::format::workload_name;
@@ -66,11 +67,11 @@ impl Fleet {
 
     /// Reasons of evictions that dashboards were told of.
     fn evictions(&self) -> Vec<&str> {
-        let reason = |m: &'_ Milestone| matches!(m.event, Reached::Evicted { .. });
-        self.milestones
+        let reason = |m: &'_ LifecycleEvent| matches!(m.event, Reached::Evicted { .. });
+        self.lifecycle_events
             .iter()
             .filter(|m| reason(m))
-            .map(|m| if let Reached::Evicted { reason, .. } = &m.event { reason.as_str() } else { "" })
+            .map(|m| if let Reached::Evicted { cause, .. } = &m.event { cause.reason() } else { "" })
             .collect()
     }
 }
@@ -182,17 +183,18 @@ fn who_runs_is_stopped_and_keeps_its_quota_until_it_has() {
     assert_eq!(f.evictions(), ["Deactivated"], "counted once");
     f.pass(Millis::secs(40));
     assert_eq!(f.world.state.workloads[&runs].attempts, 1);
-    let audited: Vec<String> = f
+    let audited: Vec<(String, Action)> = f
         .records
         .iter()
         .filter_map(|(_, r)| if let Record::Audited(line) = r { Some(line) } else { None })
         .fold(Vec::new(), |mut all, line| {
-            if matches!(&*line.entry.action, "deactivate" | "stop") {
-                all.push(format!("{} {}", line.by.0, line.entry.action));
+            if matches!(line.entry.action, Action::Deactivate | Action::Stop) {
+                all.push((line.by.to_string(), line.entry.action));
             }
             all
         });
-    assert_eq!(audited, ["user:test deactivate", "user:test stop"]);
+    let by = "user:test".to_owned();
+    assert_eq!(audited, [(by.clone(), Action::Deactivate), (by, Action::Stop)]);
     f.end(next, EndResult::Succeeded);
     f.resume(runs);
     f.settle();

@@ -1,7 +1,8 @@
-//! What is counted and shown of queues and workloads: standings, milestones, statuses, and that a restart changes none of it.
+//! What is counted and shown of queues and workloads: standings, lifecycle_events, statuses, and that a restart changes none of it.
 
 use super::*;
-use meridian_manager_core::facts::lifecycle::{Event as Reached, Milestone};
+use meridian_manager_core::facts::end::{EvictionCause, PreemptionReason};
+use meridian_manager_core::facts::lifecycle::{Event as Reached, LifecycleEvent};
 use meridian_manager_core::views::format::workload_name;
 use meridian_objects::PlanObject;
 use meridian_queueing::settings::FairSharing;
@@ -202,9 +203,9 @@ fn an_admission_and_an_end_are_milestones_with_their_times() {
     let uid = f.submit("one", 2);
     f.settle();
     f.end(uid, EndResult::Succeeded);
-    let mine: Vec<&Milestone> = f.milestones.iter().collect();
+    let mine: Vec<&LifecycleEvent> = f.lifecycle_events.iter().collect();
     assert!(
-        mine.iter().all(|m| (&*m.whose.cluster_queue, &*m.whose.namespace, &*m.whose.local_queue)
+        mine.iter().all(|m| (&*m.owner.cluster_queue, &*m.owner.namespace, &*m.owner.local_queue)
             == ("cq", "default", "lq"))
     );
     let [reserved, admitted, ready, finished] = mine.iter().map(|m| &m.event).collect::<Vec<_>>()[..] else {
@@ -236,7 +237,7 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
         f.conditions(low[0]),
         ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]
     );
-    f.milestones.clear();
+    f.lifecycle_events.clear();
     let high = f.submit_in("default", "secret-name", 3, labelled("high"));
     let victim = *low.iter().find(|uid| f.phase(**uid) == Some(Phase::Stopping)).expect("one has to go");
     let told = f.conditions(victim);
@@ -256,20 +257,19 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
         ]
     );
     let evictions: Vec<_> =
-        f.milestones.iter().filter(|m| matches!(m.event, Reached::Evicted { .. })).collect();
-    let [
-        Milestone { whose, event: Reached::Evicted { reason, cause, first: true, ran, cluster, displaced } },
-    ] = evictions[..]
+        f.lifecycle_events.iter().filter(|m| matches!(m.event, Reached::Evicted { .. })).collect();
+    let [LifecycleEvent { owner, event: Reached::Evicted { cause, first: true, ran, cluster, preempted } }] =
+        evictions[..]
     else {
         panic!("{evictions:#?}")
     };
-    assert_eq!((&*whose.priority_class, reason.as_str(), cause.as_str()), ("low", "Preempted", ""));
+    assert_eq!((&*owner.priority_class, *cause), ("low", EvictionCause::Preempted));
     assert!(ran.is_some() && cluster.is_some());
-    assert_eq!(*displaced, Some(("cq".into(), "InClusterQueue".to_owned())));
+    assert_eq!(*preempted, Some(("cq".into(), PreemptionReason::InClusterQueue)));
     assert!(
-        f.milestones
+        f.lifecycle_events
             .iter()
-            .any(|m| matches!(&m.event, Reached::Stopped { reason, .. } if reason == "Preempted"))
+            .any(|m| matches!(&m.event, Reached::Stopped { cause: EvictionCause::Preempted, .. }))
     );
     let why: Vec<_> = f.world.unadmitted().into_iter().map(|(row, n)| (row.reason, row.cause, n)).collect();
     assert_eq!(why, [("WaitingForQuota", "", 1)]);
@@ -282,13 +282,13 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
         ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]
     );
     // How often is remembered, and a second time is no longer the first.
-    f.milestones.clear();
+    f.lifecycle_events.clear();
     for name in ["another", "third"] {
         f.submit_in("default", name, 3, labelled("high"));
     }
     f.settle();
     let first: Vec<bool> = f
-        .milestones
+        .lifecycle_events
         .iter()
         .filter_map(|m| if let Reached::Evicted { first, .. } = m.event { Some(first) } else { None })
         .collect();
@@ -345,17 +345,15 @@ fn a_lost_cluster_evicts_for_its_check() {
     let uid = f.submit("one", 3);
     f.settle();
     let home: ClusterName = f.at(uid).unwrap().as_str().into();
-    f.milestones.clear();
+    f.lifecycle_events.clear();
     f.cut.push(home.clone());
     f.running.retain(|(cluster, _)| *cluster != home);
     f.pass(Millis(TERM.0 * 2));
-    let lost = f.milestones.iter().find_map(|m| match &m.event {
-        Reached::Evicted { reason, cause, cluster, .. } => {
-            Some((reason.clone(), cause.clone(), cluster.clone()))
-        }
+    let lost = f.lifecycle_events.iter().find_map(|m| match &m.event {
+        Reached::Evicted { cause, cluster, .. } => Some((*cause, cluster.clone())),
         _ => None,
     });
-    assert_eq!(lost, Some(("AdmissionCheck".to_owned(), "ClusterLost".to_owned(), Some(home))));
+    assert_eq!(lost, Some((EvictionCause::ClusterLost, Some(home))));
 }
 
 #[test]

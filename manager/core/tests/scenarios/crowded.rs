@@ -3,6 +3,7 @@
 use super::queues::{priorities, teams};
 use super::why::{cluster_queue, local_queue};
 use super::*;
+use meridian_manager_core::facts::record::WorkloadFact;
 
 const LOWER: &str = "LowerPriority";
 
@@ -406,8 +407,13 @@ fn of_those_who_started_at_once_the_last_to_come_gives_way() {
             f.settle();
         }
         assert_eq!((f.phase(mine), f.running_of(&uids[..2])), (Some(Phase::Running), 2));
-        let stops =
-            f.records.iter().filter(|(_, record)| matches!(record, Record::StopOrdered { .. })).count();
+        let stops = f
+            .records
+            .iter()
+            .filter(|(_, record)| {
+                matches!(record, Record::Workload { fact: WorkloadFact::StopOrdered { .. }, .. })
+            })
+            .count();
         assert_eq!(stops, 2, "nobody else stopped");
     }
 }

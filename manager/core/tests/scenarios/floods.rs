@@ -1,6 +1,7 @@
 //! Agents that say again and again what is known: what of it is written down.
 
 use super::*;
+use meridian_manager_core::facts::record::{MemberFact, WorkloadFact};
 use meridian_shared::ids::Session;
 use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{SyncRefusal, VERSION, VERSIONS};
@@ -74,11 +75,11 @@ fn waiting(estimate: impl Fn(u64) -> u64) -> (Flood, Vec<Event>) {
 }
 
 const fn waited(record: &Record) -> bool {
-    matches!(record, Record::Waited { .. })
+    matches!(record, Record::Workload { fact: WorkloadFact::Waiting { .. }, .. })
 }
 
 const fn placed(record: &Record) -> bool {
-    matches!(record, Record::Placed { .. })
+    matches!(record, Record::Workload { fact: WorkloadFact::PodsPlaced { .. }, .. })
 }
 
 #[test]
@@ -207,7 +208,9 @@ impl Flood {
 fn sessions_begun_without_end_wait_for_their_turn() {
     let (mut flood, _) = waiting(|n| n);
     let ledger = flood.f.world.state.members[&eu()].ledger;
-    let (before, begun) = (flood.f.now, |record: &Record| matches!(record, Record::SessionOpened { .. }));
+    let (before, begun) = (flood.f.now, |record: &Record| {
+        matches!(record, Record::Member { fact: MemberFact::SessionOpened { .. }, .. })
+    });
     let opened = flood.written(begun);
     let refused = (10..5_010).filter(|counter| flood.begin(ledger, *counter).is_err()).count();
     let seconds = usize::try_from((flood.f.now - before) / 1_000).unwrap();

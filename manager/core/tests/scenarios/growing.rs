@@ -4,6 +4,7 @@ use super::elastic::{EU, elastic};
 use super::*;
 use meridian_manager_core::facts::lifecycle;
 use meridian_manager_core::facts::outcome::{RejectionReason, WriteResult};
+use meridian_manager_core::facts::record::WorkloadFact;
 
 fn prioritized(name: &str, pods: u32, class: &str) -> Value {
     let mut job = elastic(name, pods);
@@ -24,14 +25,21 @@ impl Fleet {
     }
 
     fn grows(&self) -> usize {
-        self.records.iter().filter(|(_, record)| matches!(record, Record::Grows { .. })).count()
+        self.records
+            .iter()
+            .filter(|(_, record)| {
+                matches!(record, Record::Workload { fact: WorkloadFact::ScaleUpStarted { .. }, .. })
+            })
+            .count()
     }
 
     fn answers(&self) -> (usize, usize) {
         let count = |of: fn(&Record) -> bool| self.records.iter().filter(|(_, record)| of(record)).count();
         (
-            count(|record| matches!(record, Record::Grown { .. })),
-            count(|record| matches!(record, Record::NotGrown { .. })),
+            count(|record| matches!(record, Record::Workload { fact: WorkloadFact::ScaledUp { .. }, .. })),
+            count(|record| {
+                matches!(record, Record::Workload { fact: WorkloadFact::ScaleUpRefused { .. }, .. })
+            }),
         )
     }
 
@@ -119,8 +127,9 @@ fn a_gang_that_runs_grows_where_it_is_and_nothing_of_it_is_started_anew() {
     assert_eq!((f.grows(), f.answers()), (1, (1, 0)));
     assert!(f.summary(gang).contains(": its 3 pods run there"), "{}", f.summary(gang));
     assert!(
-        f.milestones.iter().any(|milestone| milestone.event == lifecycle::Event::Replaced
-            && &*milestone.whose.cluster_queue == "cq")
+        f.lifecycle_events
+            .iter()
+            .any(|event| event.event == lifecycle::Event::Replaced && &*event.owner.cluster_queue == "cq")
     );
     assert_eq!(f.put(elastic("gang", 3)).1, WriteResult::Unchanged);
     // As small as it was, and larger again: places that were given up aren't taken again.

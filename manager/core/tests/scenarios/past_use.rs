@@ -48,7 +48,7 @@ impl Fleet {
     }
 
     fn samples(&self) -> usize {
-        self.records.iter().filter(|(_, record)| matches!(record, Record::Sampled { .. })).count()
+        self.records.iter().filter(|(_, record)| matches!(record, Record::UsageSampled { .. })).count()
     }
 
     fn weighted_use(&self, queue: &str) -> Option<f64> {

@@ -85,7 +85,7 @@ fn a_lender_takes_back_whole_gangs_and_no_more_of_them_than_it_needs() {
     let victim = *stopping[0];
     assert_eq!(f.world.state.workloads[&victim].stopping, Some(StopReason::Evicted));
     let preempted = f.world.state.workloads[&victim].preempted.clone().expect("it says for whom");
-    assert_eq!((preempted.by, preempted.right.as_str()), (owner, "InCohortReclamation"));
+    assert_eq!((preempted.by, preempted.reason.as_str()), (owner, "InCohortReclamation"));
     assert_eq!(f.phase(owner), Some(Phase::Pending));
     assert!(f.world.over_quota().is_empty());
     f.settle();

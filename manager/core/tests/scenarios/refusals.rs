@@ -1,7 +1,7 @@
 //! What a rule of residency keeps out, at submission and later, and what the audit log says of it.
 
 use super::*;
-use meridian_manager_core::facts::audit::Entry;
+use meridian_manager_core::facts::audit::{Action, Entry, Verdict};
 use meridian_manager_core::facts::outcome::RejectionReason;
 use meridian_shared::ids::Jurisdiction;
 
@@ -21,10 +21,10 @@ fn of_clusters(clusters: &Value) -> Vec<Value> {
 }
 
 impl Fleet {
-    fn lines(&self, action: &str) -> Vec<(String, Entry)> {
+    fn lines(&self, action: Action) -> Vec<(String, Entry)> {
         let lines = self.records.iter().filter_map(|(_, record)| match record {
-            Record::Audited(line) if &*line.entry.action == action => {
-                Some((line.by.0.to_string(), line.entry.clone()))
+            Record::Audited(line) if line.entry.action == action => {
+                Some((line.by.to_string(), line.entry.clone()))
             }
             _ => None,
         });
@@ -64,9 +64,9 @@ fn a_job_that_no_cluster_of_its_queue_may_run_is_refused_and_remembered() {
         ),
         "{why}"
     );
-    let lines = f.lines("submit");
+    let lines = f.lines(Action::Submit);
     assert_eq!(lines.len(), 2, "a line for each that was sent, and none for the dry run");
-    assert_eq!((lines[0].0.as_str(), lines[0].1.verdict.as_deref()), ("user:ana", Some("denied")));
+    assert_eq!((lines[0].0.as_str(), lines[0].1.verdict), ("user:ana", Some(Verdict::Denied)));
     assert!(
         lines[0].1.subject.contains("bound") && lines[0].1.detail.as_deref() == Some(why.as_str()),
         "{:?}",
@@ -188,17 +188,17 @@ fn every_verdict_and_every_grant_has_its_line() {
     )]);
     let [one, _] = [f.submit("one", 1), f.submit("alike", 1)];
     f.settle();
-    let verdicts = f.lines("verdict");
+    let verdicts = f.lines(Action::Verdict);
     let of = |cluster: &str| {
         verdicts.iter().filter(|(_, entry)| entry.cluster.as_deref() == Some(cluster)).collect::<Vec<_>>()
     };
     assert_eq!([of("eu").len(), of("us").len(), of("asia").len()], [1; 3], "once for a class, whoever asks");
     assert_eq!(
-        (of("eu")[0].1.verdict.as_deref(), of("asia")[0].1.verdict.as_deref()),
-        (Some("allowed"), Some("denied"))
+        (of("eu")[0].1.verdict, of("asia")[0].1.verdict),
+        (Some(Verdict::Allowed), Some(Verdict::Denied))
     );
     assert!(of("asia")[0].1.rule.as_deref().unwrap().starts_with("not-asia@"));
-    let grants = f.lines("grant");
+    let grants = f.lines(Action::Grant);
     assert_eq!(grants.len(), 2);
     assert!(grants.iter().any(|(_, entry)| entry.subject == one.to_string() && entry.cluster == f.at(one)));
     // Another version of the rule is judged anew.
@@ -208,7 +208,7 @@ fn every_verdict_and_every_grant_has_its_line() {
     )]);
     f.submit("later", 1);
     f.settle();
-    assert_eq!(f.lines("verdict").len(), 6);
+    assert_eq!(f.lines(Action::Verdict).len(), 6);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_grant_that_a_new_rule_forbids_is_a_line_too() {
     )]);
     f.cut.clear();
     f.settle();
-    assert_eq!((f.at(uid), f.lines("grant").len()), (None, 0), "it was taken back before a hold came");
+    assert_eq!((f.at(uid), f.lines(Action::Grant).len()), (None, 0), "it was taken back before a hold came");
 }
 
 #[test]
@@ -237,22 +237,23 @@ fn whoever_caused_a_record_is_known_to_its_readers() {
     let mut world = World::restore(&before, config()).unwrap();
     let mut seen = Vec::new();
     for (number, record) in &f.records {
-        let by = world.actor_of(record).map(|by| by.0.to_string());
-        seen.push((
-            serde_json::to_value(record).unwrap().as_object().unwrap().keys().next().unwrap().clone(),
-            by,
-        ));
+        let by = world.actor_of(record).map(|by| by.to_string());
+        if let Record::Workload { fact, .. } = record {
+            let fact = serde_json::to_value(fact).unwrap();
+            let name = fact.as_object().and_then(|fact| fact.keys().next().cloned());
+            seen.push((name.unwrap_or_else(|| fact.to_string()), by));
+        }
         world.absorb(*number, record);
     }
     let by = |kind: &str| {
         seen.iter().find(|(of, _)| of == kind).unwrap_or_else(|| panic!("no {kind}: {seen:?}")).1.as_deref()
     };
-    for kind in ["Held", "Accepted", "Running", "Ended"] {
+    for kind in ["Held", "GrantAccepted", "Running", "Ended"] {
         assert_eq!(by(kind), Some("agent:eu"), "{kind}");
     }
     assert!(
         by("Submitted").is_some_and(|by| by.starts_with("user:"))
-            && by("DeletionAsked").is_some_and(|by| by.starts_with("user:"))
+            && by("DeletionRequested").is_some_and(|by| by.starts_with("user:"))
     );
-    assert_eq!([by("Reserved"), by("Offered"), by("Granted")], [None; 3], "the manager's own");
+    assert_eq!([by("QuotaReserved"), by("Offered"), by("Granted")], [None; 3], "the manager's own");
 }

@@ -1,6 +1,7 @@
 //! Gangs that were granted and don't reach running: how long that is waited for, and what follows for whom.
 
 use super::*;
+use meridian_manager_core::facts::record::WorkloadFact;
 use meridian_shared::ids::{Jurisdiction, Region};
 use meridian_shared::protocol::RefuseReason;
 
@@ -113,7 +114,10 @@ fn machines_that_come_are_asked_for_what_was_too_large_before() {
     f.settle();
     assert_eq!(f.phase(gang), Some(Phase::Pending), "{:#}", f.why(gang));
     let never = |(_, record): &(RecordNumber, Record)| {
-        matches!(record, Record::Refused { reason: RefuseReason::NeverFits, .. })
+        matches!(
+            record,
+            Record::Workload { fact: WorkloadFact::Refused { reason: RefuseReason::NeverFits, .. }, .. }
+        )
     };
     assert!(f.records.iter().any(never));
     refit(&mut f, 3);

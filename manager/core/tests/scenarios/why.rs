@@ -7,6 +7,7 @@ mod claims;
 mod names;
 
 use super::*;
+use meridian_manager_core::facts::record::WorkloadFact;
 use meridian_manager_core::facts::submission::Submission;
 use meridian_queueing::pending::COUNTED_MAX;
 use meridian_queueing::settings::FairSharing;
@@ -189,14 +190,17 @@ fn where_too_many_wait_to_be_counted_a_place_is_told_about() {
     small(&mut f, "None");
     let first = f.submit_to("a", "w", 2, None);
     let submitted = f.records.iter().find_map(|(_, record)| match record {
-        Record::Submitted(one) if one.uid == first => Some(one.clone()),
+        Record::Workload { uid, fact: WorkloadFact::Submitted(one) } if *uid == first => Some(one.clone()),
         _ => None,
     });
     let submitted = submitted.expect("it was submitted");
     let uid = |at: usize| Uid(1_000_000 + u128::try_from(at).unwrap());
     let submit = |f: &mut Fleet, at: usize| {
-        let one = Submission { uid: uid(at), name: Arc::from(format!("w-{at}")), ..(*submitted).clone() };
-        f.world.absorb(f.world.state.last.next(), &Record::Submitted(Box::new(one)));
+        let one = Submission { name: Arc::from(format!("w-{at}")), ..(*submitted).clone() };
+        f.world.absorb(
+            f.world.state.last.next(),
+            &Record::Workload { uid: uid(at), fact: WorkloadFact::Submitted(Box::new(one)) },
+        );
     };
     let place = |f: &Fleet, of: Uid| {
         let position = f.why(of)["position"].clone();

@@ -42,7 +42,7 @@ impl Workload {
         let who = self
             .inactive
             .as_ref()
-            .map(|inactive| format!(" by `{}` at {}", inactive.by.0, format::timestamp(inactive.at)))
+            .map(|inactive| format!(" by `{}` at {}", inactive.by, format::timestamp(inactive.at)))
             .unwrap_or_default();
         let is_up = self.inactive.as_ref().is_some_and(|inactive| inactive.time_is_up);
         let why = if is_up {

@@ -35,7 +35,7 @@ pub enum Phase {
 
 /// What can happen to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Happening {
+pub enum Transition {
     /// Quota was reserved.
     Reserve,
     /// A cluster was asked.
@@ -80,10 +80,10 @@ impl Phase {
 }
 
 /// The next phase, or `None` where the pair is illegal.
-pub const fn next(phase: Phase, happening: Happening) -> Option<Phase> {
-    use Happening::{Adopt, Finish, Free, Grant, Offer, Release, Reserve, Start, Stop};
+pub const fn next(phase: Phase, transition: Transition) -> Option<Phase> {
     use Phase::{Dispatching, Finished, Granted, Pending, Reserved, Running, Stopping};
-    match (phase, happening) {
+    use Transition::{Adopt, Finish, Free, Grant, Offer, Release, Reserve, Start, Stop};
+    match (phase, transition) {
         (Pending, Reserve) => Some(Reserved),
         (Reserved | Dispatching, Offer) => Some(Dispatching),
         (Reserved | Dispatching, Release) => Some(Pending),
@@ -111,16 +111,16 @@ pub const fn next(phase: Phase, happening: Happening) -> Option<Phase> {
 mod tests {
     use super::*;
 
-    const HAPPENINGS: [Happening; 9] = [
-        Happening::Reserve,
-        Happening::Offer,
-        Happening::Release,
-        Happening::Grant,
-        Happening::Start,
-        Happening::Stop,
-        Happening::Free,
-        Happening::Finish,
-        Happening::Adopt,
+    const TRANSITIONS: [Transition; 9] = [
+        Transition::Reserve,
+        Transition::Offer,
+        Transition::Release,
+        Transition::Grant,
+        Transition::Start,
+        Transition::Stop,
+        Transition::Free,
+        Transition::Finish,
+        Transition::Adopt,
     ];
 
     /// The whole matrix, one letter a cell: the first letter of the next phase, `T` for stopping, `.` for illegal.
@@ -129,7 +129,7 @@ mod tests {
         let rows: Vec<String> = Phase::ALL
             .iter()
             .map(|p| {
-                HAPPENINGS
+                TRANSITIONS
                     .iter()
                     .map(|h| match next(*p, *h) {
                         None => '.',
@@ -145,20 +145,20 @@ mod tests {
             rows,
             ["R......FG", ".DP....FG", ".DPG...FG", "....RTPFG", "....RTPFG", "....TTPFG", "........."]
         );
-        assert_eq!(next(Phase::Pending, Happening::Reserve), Some(Phase::Reserved));
-        assert_eq!(next(Phase::Granted, Happening::Start), Some(Phase::Running));
+        assert_eq!(next(Phase::Pending, Transition::Reserve), Some(Phase::Reserved));
+        assert_eq!(next(Phase::Granted, Transition::Start), Some(Phase::Running));
     }
 
     #[test]
     fn a_right_to_run_ends_only_by_free_finish_or_adoption() {
         for phase in Phase::ALL.into_iter().filter(|p| p.granted()) {
-            for happening in HAPPENINGS {
-                if let Some(to) = next(phase, happening)
+            for transition in TRANSITIONS {
+                if let Some(to) = next(phase, transition)
                     && !to.granted()
                 {
                     assert!(
-                        matches!(happening, Happening::Free | Happening::Finish),
-                        "{phase:?} {happening:?}"
+                        matches!(transition, Transition::Free | Transition::Finish),
+                        "{phase:?} {transition:?}"
                     );
                 }
             }

@@ -174,7 +174,7 @@ impl Workload {
     }
 
     /// Takes in how large the gang is that was taken over.
-    pub(crate) fn resize_adopted(
+    pub(super) fn resize_adopted(
         &mut self,
         wanted: &[u32],
         places: Vec<u32>,
@@ -198,38 +198,32 @@ impl Workload {
         (self.counts, self.resized) = (Some(places), Some(resized));
     }
 
-    /// Quota is charged for more.
-    pub(crate) fn absorb_grows(
-        &mut self,
-        places: Vec<u32>,
-        (runs, size): (Vec<u32>, Size),
-        before: Vec<u32>,
-        number: RecordNumber,
-    ) {
+    /// Quota is charged for more pods.
+    pub(super) fn begin_scale_up(&mut self, places: Vec<u32>, growing: Growing) {
         let Some(resized) = self.resized.as_mut() else { return };
-        resized.growing = Some(Growing { number, before, runs, size });
-        (resized.most, resized.last) = (places.clone(), number);
-        (self.counts, self.changed) = (Some(places), number);
+        (resized.most, resized.last) = (places.clone(), growing.number);
+        resized.growing = Some(growing);
+        self.counts = Some(places);
     }
 
     /// Its agent has the room.
-    pub(crate) fn absorb_grown(&mut self, wanted: &[u32], growth: &Growth, number: RecordNumber) {
+    pub(super) fn finish_scale_up(&mut self, wanted: &[u32], growth: &Growth, number: RecordNumber) {
         let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(growth.places.clone())));
         resized.wants.get_or_insert(Wants { size: whole(wanted), asked: number });
         (resized.growing, resized.last) = (None, growth.number);
         (resized.runs, resized.size) = (vec![growth.size.parallelism; growth.places.len()], growth.size);
         resized.most.clone_from(&growth.places);
         resized.settle(wanted);
-        (self.counts, self.resized, self.changed) = (Some(growth.places.clone()), Some(resized), number);
+        (self.counts, self.resized) = (Some(growth.places.clone()), Some(resized));
     }
 
     /// Its agent goes on with what there is.
-    pub(crate) fn absorb_not_grown(&mut self, wanted: &[u32], number: RecordNumber) {
+    pub(super) fn cancel_scale_up(&mut self, wanted: &[u32]) {
         let Some(resized) = self.resized.as_mut() else { return };
         let Some(Growing { before, .. }) = resized.growing.take() else { return };
         resized.most.clone_from(&before);
         resized.settle(wanted);
-        (self.counts, self.changed) = (Some(before), number);
+        self.counts = Some(before);
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::facts::end::{AttemptEnd, refusal_text};
 use crate::facts::reason::{Denied, NoQuota, NoRoute, Shortage, Why};
 use meridian_objects::quantity;
 use meridian_queueing::model::{Clash, Inactive};
@@ -238,5 +239,16 @@ pub(crate) fn stop_in_words(reason: StopReason) -> &'static str {
         StopReason::Evicted => "it was evicted",
         StopReason::Superseded => "the grant is not known to have arrived",
         StopReason::StartTimeout => "it did not start in time",
+    }
+}
+
+/// How an attempt ended.
+pub(crate) fn attempt_end(end: &AttemptEnd) -> String {
+    match end {
+        AttemptEnd::Reported(result) => end_in_words(result),
+        AttemptEnd::NoTrace => "its agent had no trace of it, and nothing runs".to_owned(),
+        AttemptEnd::GrantRefused(why) => format!("the cluster refused the grant: {}", refusal_text(why)),
+        AttemptEnd::LeaseLapsed => "the lease lapsed".to_owned(),
+        AttemptEnd::DeclaredLost => "an operator declared the cluster lost".to_owned(),
     }
 }

@@ -8,9 +8,9 @@ use crate::facts::submission::Class;
 use crate::queue::classes::Place;
 use crate::state::workload::size::{self, Resized, Wants};
 use crate::world::World;
-use crate::world::absorb::classes;
+use crate::world::absorb::caches;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Uid};
-use meridian_shared::protocol::{Run, Size};
+use meridian_shared::protocol::Size;
 
 /// Moves a workload to the class of its new size or labels; returns the manifest that nobody needs any more. What was given stays.
 pub(crate) fn absorb_resized(
@@ -25,7 +25,7 @@ pub(crate) fn absorb_resized(
         let w = world.state.workloads.get(&uid)?;
         (w.class, Place::new(w.priority, w.submitted, uid), w.waits())
     };
-    classes::tally_workload(world, uid, false);
+    caches::tally_workload(world, uid, false);
     let before = &world.state.workloads[&uid];
     let (given, runs) = (
         size::counts_of(&before.given_gang(world.queues.class(old))),
@@ -58,21 +58,9 @@ pub(crate) fn absorb_resized(
     for cluster in clusters {
         world.loads.entry(cluster).or_default().insert(uid, new);
     }
-    classes::drop_member(world, old);
-    classes::tally_workload(world, uid, true);
+    caches::drop_member(world, old);
+    caches::tally_workload(world, uid, true);
     world.touch_queues(new, world.queues.charged_to(uid).cloned());
     world.deciding.touch(uid);
     Some(before).filter(|before| *before != body)
-}
-
-/// How many pods of each pod set a run has that is taken over.
-pub(crate) fn counts_of_adopted(world: &World, run: &Run) -> Vec<u32> {
-    let gang = world.state.workloads.get(&run.uid).map(|w| w.adopted_gang(world.queues.class(w.class), run));
-    gang.iter().flat_map(|gang| &gang.pod_sets).map(|set| set.count).collect()
-}
-
-/// Spare pods of a run that is taken over, as it was reported.
-pub(crate) fn spare_of_adopted(world: &World, run: &Run) -> Option<Vec<u32>> {
-    let workload = world.state.workloads.get(&run.uid).filter(|_| !run.spare.is_empty())?;
-    Some(size::spare_of(&workload.adopted_gang(world.queues.class(workload.class), run), &run.spare))
 }

@@ -1,5 +1,5 @@
 use crate::facts::key::Key;
-use crate::facts::record::Record;
+use crate::facts::record::{Record, WorkloadFact};
 use crate::facts::submission::Consumed;
 use crate::state::usage_history::{self, PastUse};
 use crate::world::World;
@@ -76,10 +76,12 @@ pub(crate) fn settle_penalty(world: &mut World, record: &Record) {
         return;
     }
     match record {
-        Record::Granted { uid, .. } => enter(world, *uid),
+        Record::Workload { uid, fact: WorkloadFact::Granted { .. } } => enter(world, *uid),
         // Found running while it was asked for elsewhere.
-        Record::Adopted { run, .. } if is_penalized(world, run.uid) => enter(world, run.uid),
-        Record::Released { uid, .. } => take_back(world, *uid),
+        Record::Workload { uid, fact: WorkloadFact::Adopted { .. } } if is_penalized(world, *uid) => {
+            enter(world, *uid)
+        }
+        Record::Workload { uid, fact: WorkloadFact::QuotaReleased { .. } } => take_back(world, *uid),
         _ => {}
     }
 }

@@ -1,0 +1,281 @@
+//! What facts change in one workload. The only place where a workload changes; `world::absorb` then brings the caches
+//! over workloads in line.
+
+use crate::facts::end::{AttemptEnd, EvictionCause, Preempted};
+use crate::facts::record::WorkloadFact;
+use crate::facts::submission::Class;
+use crate::state::legs::Leg;
+use crate::state::legs::leg::State as LegState;
+use crate::state::workload::phase::{Phase, Transition};
+use crate::state::workload::{AttemptRecord, Deactivation, Finish, Reactivation, Workload, size};
+use meridian_shared::ids::{Fence, OfferId, RecordNumber};
+use meridian_shared::protocol::{EndResult, Run};
+use meridian_shared::time::{Millis, Wall};
+
+/// What a fact's effect on a workload depends on besides the workload.
+pub(crate) struct Context<'a> {
+    pub(crate) number: RecordNumber,
+    /// The workload's class before the fact.
+    pub(crate) class: &'a Class,
+    /// Cause of an eviction that was neither a preemption nor a deactivation: one of its queues was stopped.
+    pub(crate) stopped_queue: EvictionCause,
+}
+
+impl Workload {
+    /// Facts that create, delete or reclassify a workload are absorbed by the world alone.
+    pub(crate) fn absorb(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
+        let Context { number, class, stopped_queue } = *context;
+        self.changed = number;
+        match fact {
+            WorkloadFact::QuotaReserved { flavors, at, counts } => {
+                self.flavors = flavors.clone();
+                self.counts.clone_from(counts);
+                (self.spare, self.resized) = (None, None);
+                self.reserved = Some(*at);
+                self.apply(Transition::Reserve);
+            }
+            WorkloadFact::QuotaReleased { preempted, at } => {
+                if preempted.is_some() {
+                    self.preempted.clone_from(preempted);
+                    self.evict(EvictionCause::Preempted, *at);
+                } else if self.inactive.is_some() {
+                    self.evict(EvictionCause::Deactivated, *at);
+                }
+                self.apply(Transition::Release);
+            }
+            WorkloadFact::Offered { offer, cluster, ledger, choice } => {
+                self.apply(Transition::Offer);
+                let leg = Leg::new(cluster.clone(), *ledger, LegState::Offered);
+                self.legs.insert(*offer, Leg { choice: *choice, ..leg });
+            }
+            WorkloadFact::Waiting { offer, reason, estimate } => {
+                if let Some(leg) = self.legs.get_mut(offer) {
+                    leg.state = LegState::Waiting;
+                    leg.note = Some(reason.clone());
+                    leg.estimate = *estimate;
+                }
+            }
+            WorkloadFact::Held { offer } => {
+                if let Some(leg) = self.legs.get_mut(offer) {
+                    leg.state = LegState::Held;
+                }
+            }
+            WorkloadFact::Refused { offer, reason, text } => {
+                if let Some(leg) = self.legs.remove(offer) {
+                    self.refusals.insert(leg.cluster, (*reason, text.clone()));
+                }
+            }
+            WorkloadFact::HoldExpired { offer } | WorkloadFact::Withdrawn { offer } => {
+                self.legs.remove(offer);
+            }
+            WorkloadFact::Granted { offer, fence, at } => self.absorb_grant(*offer, *fence, *at),
+            WorkloadFact::GrantAccepted { fence, placement } => {
+                if let Some(leg) = self.leg_of_mut(*fence) {
+                    leg.accepted = true;
+                    leg.placement.clone_from(placement);
+                }
+            }
+            WorkloadFact::PodsPlaced { fence, placement } => {
+                if let Some(leg) = self.leg_of_mut(*fence) {
+                    leg.placement = Some(placement.clone());
+                }
+            }
+            WorkloadFact::Running { fence, at } => {
+                if let Some(leg) = self.leg_of_mut(*fence) {
+                    leg.accepted = true;
+                    leg.state = LegState::Running;
+                    self.started.get_or_insert(*at);
+                    self.apply(Transition::Start);
+                    self.since = *at;
+                }
+            }
+            WorkloadFact::PodsReclaimed { fence, pods } => {
+                if self.leg_of(*fence).is_some() {
+                    self.spare = Some(pods.clone());
+                }
+            }
+            WorkloadFact::PodsFailed { failures, .. } => self.pod_failures = self.pod_failures.max(*failures),
+            WorkloadFact::StopOrdered { reason, preempted, at, .. } => {
+                let cause = match (preempted, &self.inactive) {
+                    (Some(_), _) => EvictionCause::Preempted,
+                    (None, Some(_)) => EvictionCause::Deactivated,
+                    (None, None) => stopped_queue,
+                };
+                self.absorb_stop(EvictionCause::of_stop(*reason, cause), preempted.as_ref(), *at);
+                self.stopping = Some(*reason);
+            }
+            WorkloadFact::Ended { fence, result, pod_failures, ran, at, unknown } => {
+                let end = match result {
+                    EndResult::Stopped if *unknown => AttemptEnd::NoTrace,
+                    result => AttemptEnd::Reported(result.clone()),
+                };
+                self.free(*fence, *at, end, self.eviction_by(result));
+                self.pod_failures = self.pod_failures.max(*pod_failures);
+                self.ran = self.ran + *ran;
+            }
+            WorkloadFact::GrantRefused { fence, why } => {
+                let end = AttemptEnd::GrantRefused(why.clone());
+                self.free(*fence, self.since, end, Some(EvictionCause::GrantRefused));
+            }
+            WorkloadFact::LeaseLapsed { fence, at, declared, .. } => {
+                let end = if *declared { AttemptEnd::DeclaredLost } else { AttemptEnd::LeaseLapsed };
+                self.free(*fence, *at, end, Some(EvictionCause::ClusterLost));
+            }
+            WorkloadFact::Adopted { cluster, ledger, run, flavors, at } => {
+                self.absorb_adoption(run, class, number);
+                // Quota stays charged where it was; without a charge the flavors of the record count.
+                if self.flavors.is_empty() {
+                    self.flavors = flavors.clone();
+                }
+                self.since = *at;
+                self.reserved.get_or_insert(*at);
+                let leg = Leg::new(cluster.clone(), *ledger, LegState::Granted);
+                let (fence, placement) = (Some(run.fence), run.placement.clone());
+                self.legs.insert(run.offer, Leg { fence, accepted: true, placement, ..leg });
+                self.record_attempt(AttemptRecord::begin(cluster.clone(), run.fence, *at));
+            }
+            WorkloadFact::EndLearned { fence, cluster, result, pod_failures, ran, at } => {
+                let end = Some(AttemptEnd::Reported(result.clone()));
+                match self.history.iter_mut().rev().find(|attempt| attempt.fence == *fence) {
+                    Some(attempt) => attempt.end = end,
+                    None => self.record_attempt(AttemptRecord {
+                        over: Some(*at),
+                        end,
+                        ..AttemptRecord::begin(cluster.clone(), *fence, *at)
+                    }),
+                }
+                self.fence = self.fence.max(Some(*fence));
+                self.pod_failures = self.pod_failures.max(*pod_failures);
+                self.ran = self.ran + *ran;
+                self.learned = Some(result.clone());
+            }
+            WorkloadFact::DeletionRequested { at, .. } => self.deletion = Some(*at),
+            WorkloadFact::Deactivated { by, at, time_is_up } => {
+                self.inactive =
+                    Some(Box::new(Deactivation { by: by.clone(), at: *at, time_is_up: *time_is_up }));
+                // With quota or a run, their loss is the eviction.
+                if self.phase == Phase::Pending {
+                    self.evict(EvictionCause::Deactivated, *at);
+                    self.since = *at;
+                }
+            }
+            WorkloadFact::Activated { at, .. } => {
+                if self.inactive.take().is_some_and(|inactive| inactive.time_is_up) {
+                    // Reactivation grants the maximum execution time anew.
+                    self.ran = Millis(0);
+                }
+                self.reactivated = Some(Box::new(Reactivation { at: *at, attempts: self.attempts }));
+                if self.phase == Phase::Pending {
+                    self.since = *at;
+                }
+            }
+            WorkloadFact::ScaleUpStarted { places, runs, size, .. } => {
+                let before = size::counts_of(&self.given_gang(class));
+                self.begin_scale_up(
+                    places.clone(),
+                    size::Growing { number, before, runs: runs.clone(), size: *size },
+                );
+            }
+            WorkloadFact::ScaledUp { growth, .. } => {
+                self.finish_scale_up(&size::counts_of(&class.gang), growth, number);
+            }
+            WorkloadFact::ScaleUpRefused { .. } => self.cancel_scale_up(&size::counts_of(&class.gang)),
+            WorkloadFact::PriorityChanged { priority, .. } => self.priority = *priority,
+            WorkloadFact::Finished { succeeded, reason, message, at } => {
+                self.apply(Transition::Finish);
+                self.since = *at;
+                let (reason, message) = (reason.clone(), message.clone());
+                self.finished = Some(Finish { succeeded: *succeeded, reason, message, at: *at });
+            }
+            WorkloadFact::Submitted(_) | WorkloadFact::Resized { .. } | WorkloadFact::Forgotten => {}
+        }
+    }
+
+    /// Illegal transitions change nothing: decisions ask the machine before they record.
+    fn apply(&mut self, transition: Transition) {
+        if let Some(to) = super::phase::next(self.phase, transition) {
+            self.phase = to;
+        }
+    }
+
+    fn absorb_grant(&mut self, offer: OfferId, fence: Fence, at: Wall) {
+        self.apply(Transition::Grant);
+        self.fence = self.fence.max(Some(fence));
+        self.attempts += 1;
+        (self.preempted, self.evicted) = (None, None);
+        self.since = at;
+        self.refusals.clear();
+        if let Some(leg) = self.legs.get_mut(&offer) {
+            leg.state = LegState::Granted;
+            leg.fence = Some(fence);
+            let cluster = leg.cluster.clone();
+            self.record_attempt(AttemptRecord::begin(cluster, fence, at));
+        }
+    }
+
+    fn absorb_stop(&mut self, cause: Option<EvictionCause>, preempted: Option<&Preempted>, at: Wall) {
+        if let Some(cause) = cause {
+            self.evict(cause, at);
+        }
+        if preempted.is_some() {
+            self.preempted = preempted.cloned();
+        }
+        self.apply(Transition::Stop);
+    }
+
+    fn absorb_adoption(&mut self, run: &Run, class: &Class, number: RecordNumber) {
+        let gang = self.adopted_gang(class, run);
+        let spare = (!run.spare.is_empty()).then(|| size::spare_of(&gang, &run.spare));
+        let places = size::counts_of(&gang);
+        self.apply(Transition::Adopt);
+        self.spare = spare;
+        self.resize_adopted(&size::counts_of(&class.gang), places, run.grown.as_deref(), number);
+        self.legs.clear();
+        self.fence = self.fence.max(Some(run.fence));
+        self.attempts = self.attempts.max(run.attempt);
+        (self.stopping, self.evicted) = (None, None);
+    }
+
+    fn eviction_by(&self, result: &EndResult) -> Option<EvictionCause> {
+        match result {
+            EndResult::NodeLost { .. } => Some(EvictionCause::NodeFailures),
+            EndResult::LeaseLapsed => Some(EvictionCause::ClusterLost),
+            EndResult::Stopped => Some(EvictionCause::StoppedByAgent),
+            EndResult::Failed { .. } => self
+                .inactive
+                .as_ref()
+                .is_some_and(|inactive| inactive.time_is_up)
+                .then_some(EvictionCause::MaximumExecutionTimeExceeded),
+            EndResult::Succeeded => None,
+        }
+    }
+
+    /// Ends the right to run under a fence, if it is the workload's current one.
+    fn free(&mut self, fence: Fence, at: Wall, end: AttemptEnd, evicted: Option<EvictionCause>) {
+        let Some((offer, _)) = self.leg_of(fence) else { return };
+        // An ordered stop has recorded its cause already.
+        if let Some(cause) = evicted.filter(|_| self.phase != Phase::Stopping) {
+            self.evict(cause, at);
+        }
+        self.legs.remove(&offer);
+        self.stopping = None;
+        self.apply(Transition::Free);
+        self.since = at;
+        if let Some(attempt) = self.history.iter_mut().rev().find(|attempt| attempt.fence == fence) {
+            (attempt.over, attempt.end) = (Some(at), Some(end));
+        }
+    }
+
+    /// Clears what belongs to a charge of quota that is over.
+    pub(crate) fn clear_charge(&mut self) {
+        self.flavors = Default::default();
+        (self.reserved, self.counts, self.spare, self.charged_to) = (None, None, None, None);
+        if let Some(resized) = &mut self.resized {
+            resized.growing = None;
+        }
+    }
+
+    fn leg_of_mut(&mut self, fence: Fence) -> Option<&mut Leg> {
+        self.legs.values_mut().find(|leg| leg.fence == Some(fence))
+    }
+}
