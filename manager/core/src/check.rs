@@ -18,33 +18,33 @@ impl World {
         recount.restore(classes, self.queues.next_class(), &self.config.resources);
         let mut loads: BTreeMap<ClusterName, BTreeMap<Uid, crate::facts::submission::ClassId>> =
             BTreeMap::new();
-        for (uid, w) in self.state.workloads.iter() {
+        for (uid, w) in self.state.workloads().iter() {
             check_workload(self, *uid, w)?;
-            for leg in w.legs.values() {
-                loads.entry(leg.cluster.clone()).or_default().insert(*uid, w.class);
+            for leg in w.legs().values() {
+                loads.entry(leg.cluster.clone()).or_default().insert(*uid, w.class());
             }
-            recount.add_member(w.class);
-            if w.phase.charged() {
+            recount.add_member(w.class());
+            if w.phase().charged() {
                 let queue = self
                     .queues
                     .charged_to(*uid)
                     .cloned()
-                    .ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase))?;
-                if w.charged_to.as_ref() != Some(&queue) {
-                    return Err(format!("{uid} is charged to `{queue}`, and says {:?}", w.charged_to));
+                    .ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase()))?;
+                if w.charged_to() != Some(&queue) {
+                    return Err(format!("{uid} is charged to `{queue}`, and says {:?}", w.charged_to()));
                 }
                 recount.charge(
                     *uid,
                     queue,
-                    &w.flavors,
-                    &self.config.resources.total(&w.gang(self.queues.class(w.class))),
+                    w.flavors(),
+                    &self.config.resources.total(&w.gang(self.queues.class(w.class()))),
                 );
             }
-            let waits = self.queues.is_waiting(w.class, &Place::new(w.priority, w.submitted, *uid));
+            let waits = self.queues.is_waiting(w.class(), &Place::new(w.priority(), w.submitted(), *uid));
             if waits != w.waits() {
                 return Err(format!(
                     "{uid} is {:?} and {} in its queue",
-                    w.phase,
+                    w.phase(),
                     if waits { "is" } else { "isn't" }
                 ));
             }
@@ -64,7 +64,7 @@ impl World {
             }
         }
         for (fence, lease) in &self.live.leases {
-            let held = self.state.workloads.get(&lease.uid).and_then(|w| w.leg_of(*fence)).is_some();
+            let held = self.state.workloads().get(&lease.uid).and_then(|w| w.leg_of(*fence)).is_some();
             if !held {
                 return Err(format!("lease {fence} of {} belongs to no leg", lease.uid));
             }
@@ -101,29 +101,29 @@ impl World {
 }
 
 fn check_workload(world: &World, uid: Uid, w: &crate::state::workload::Workload) -> Result<(), String> {
-    let rights = w.legs.values().filter(|l| l.state.granted()).count();
-    let open = w.legs.values().filter(|l| l.state.open()).count();
-    let wrong = match w.phase {
+    let rights = w.legs().values().filter(|l| l.state.granted()).count();
+    let open = w.legs().values().filter(|l| l.state.open()).count();
+    let wrong = match w.phase() {
         Phase::Pending | Phase::Finished => rights + open > 0,
         Phase::Reserved => rights + open > 0,
         Phase::Dispatching => rights > 0 || open == 0,
         Phase::Granted | Phase::Running | Phase::Stopping => rights != 1 || open > 0,
     };
-    if w.inactive.is_some() && !matches!(w.phase, Phase::Pending | Phase::Stopping | Phase::Finished) {
-        return Err(format!("{uid} is deactivated and {:?}", w.phase));
+    if w.inactive().is_some() && !matches!(w.phase(), Phase::Pending | Phase::Stopping | Phase::Finished) {
+        return Err(format!("{uid} is deactivated and {:?}", w.phase()));
     }
     if wrong {
-        return Err(format!("{uid} is {:?} with {rights} rights and {open} open legs", w.phase));
+        return Err(format!("{uid} is {:?} with {rights} rights and {open} open legs", w.phase()));
     }
     if let Some((_, leg)) = w.right() {
         let fence = leg.fence.ok_or_else(|| format!("{uid} is granted without a fence"))?;
         // Where a larger one was learned to be over, this one is being stopped.
-        let over = w.learned.is_some() && w.phase == Phase::Stopping && w.fence > Some(fence);
-        if w.fence != Some(fence) && !over {
-            return Err(format!("{uid} is granted under {fence}, its largest is {:?}", w.fence));
+        let over = w.learned().is_some() && w.phase() == Phase::Stopping && w.fence() > Some(fence);
+        if w.fence() != Some(fence) && !over {
+            return Err(format!("{uid} is granted under {fence}, its largest is {:?}", w.fence()));
         }
         if !world.live.leases.contains_key(&fence)
-            && world.state.leadership.epoch > 0
+            && world.state.leadership().epoch > 0
             && world.live.led_at.0 > 0
         {
             return Err(format!("{uid} is granted under {fence} and has no lease"));
@@ -144,7 +144,7 @@ fn check_tally(world: &World) -> Result<(), String> {
 fn check_quota(world: &World, recount: &Queues) -> Result<(), String> {
     let queues: Vec<Arc<str>> = world
         .state
-        .catalog
+        .catalog()
         .iter()
         .filter(|(k, _)| k.kind == meridian_objects::Kind::ClusterQueue && k.scope.is_none())
         .map(|(k, _)| k.name.clone())

@@ -59,8 +59,12 @@ impl World {
             .filter(|_| self.queues.waiting_classes().next().is_some())
             .map(|_| self.live.starving_due);
         let undecided = self.undecided().then_some(now.mono);
-        let released =
-            self.state.recovery.as_ref().filter(|recovery| !recovery.restored).map(|_| self.live.released_at);
+        let released = self
+            .state
+            .recovery()
+            .as_ref()
+            .filter(|recovery| !recovery.restored)
+            .map(|_| self.live.released_at);
         [Some(self.live.due), soonest, silent, again, starving, released, undecided]
             .into_iter()
             .flatten()

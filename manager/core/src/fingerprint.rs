@@ -8,10 +8,6 @@ use crate::placement::reservations::Way;
 use crate::sessions::LiveCluster;
 use crate::sessions::outbox::Outbox;
 use crate::sessions::unacknowledged::Carried;
-use crate::state::State;
-use crate::state::legs::Leg;
-use crate::state::members::Orphan;
-use crate::state::workload::Workload;
 use crate::world::{Lease, Live, World};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::lease::{ManagerLease, silence};
@@ -33,7 +29,7 @@ impl World {
     /// may tell their numbers from others.
     pub fn hash_essence(&self, now: Mono, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
         let Self { state, live, config: _, queues: _, names: _, loads: _, tally: _, deciding } = self;
-        hash_state(state, into);
+        state.hash_fingerprint(into);
         hash_live(live, now, longest_memory(self), number, into);
         deciding.hash_essence(into);
     }
@@ -43,107 +39,13 @@ impl World {
 fn longest_memory(world: &World) -> Millis {
     let longest = world
         .state
-        .workloads
+        .workloads()
         .values()
-        .map(|w| w.term)
+        .map(|w| w.term())
         .max()
         .unwrap_or(world.config.term)
         .max(world.config.term);
     longest + meridian_shared::lease::drift(longest)
-}
-
-fn hash_state(state: &State, into: &mut impl Hasher) {
-    let State {
-        journal,
-        last,
-        leadership,
-        led_since,
-        ranges,
-        recovery,
-        recovery_since,
-        behind,
-        rules,
-        rules_doubted,
-        catalog: _,
-        members,
-        tokens: _,
-        workloads,
-        orphans,
-        audit: _,
-        offers,
-        grants,
-        past_use,
-        displaced,
-    } = state;
-    (journal, last, leadership, led_since, ranges, recovery).hash(into);
-    (recovery_since, behind).hash(into);
-    (rules, rules_doubted, members, offers, grants).hash(into);
-    // How long ago it was taken down is what it decays by.
-    past_use.hash(into);
-    displaced
-        .iter()
-        .flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times)))
-        .for_each(|pair| pair.hash(into));
-    workloads.len().hash(into);
-    for (uid, workload) in workloads.iter() {
-        uid.hash(into);
-        hash_workload(workload, into);
-    }
-    for (key, Orphan { cluster, ledger, run, stopping }) in orphans {
-        (key, cluster, ledger, run, stopping).hash(into);
-    }
-}
-
-fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
-    let Workload {
-        namespace: _,
-        name: _,
-        class: _,
-        priority: _,
-        body: _,
-        term: _,
-        on_loss: _,
-        ttl: _,
-        created: _,
-        submitted,
-        phase,
-        since: _,
-        changed: _,
-        flavors: _,
-        counts,
-        spare,
-        resized,
-        reserved: _,
-        charged_to: _,
-        legs,
-        fence,
-        attempts,
-        pod_failures,
-        ran,
-        started: _,
-        stopping,
-        preempted: _,
-        evicted: _,
-        evictions: _,
-        resizes: _,
-        inactive,
-        reactivated,
-        deletion,
-        learned,
-        finished,
-        refusals: _,
-        history: _,
-    } = workload;
-    (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-    (spare, resized, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
-    (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
-    for (
-        offer,
-        Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement },
-    ) in legs.iter()
-    {
-        (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
-    }
 }
 
 fn hash_live(

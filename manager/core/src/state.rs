@@ -1,5 +1,9 @@
+//! Durable state: everything that records say. Only `state` changes it, when a record is absorbed.
+
+mod absorb;
 pub mod by_uid;
 pub mod catalog;
+mod fingerprint;
 pub mod legs;
 pub mod members;
 pub mod preemption_history;
@@ -11,8 +15,8 @@ pub mod workloads;
 use crate::facts::audit::Head;
 use crate::facts::submission::RecoveryStart;
 use crate::state::members::{Member, Orphan, Token};
-use crate::state::preemption_history::Displaced;
-use crate::state::usage_history::PastUse;
+use crate::state::preemption_history::Displacements;
+use crate::state::usage_history::UsageHistory;
 use crate::state::workloads::Workloads;
 use catalog::Catalog;
 use meridian_shared::ids::{ClusterName, Fence, JournalId, Leadership, RecordNumber, Uid};
@@ -23,65 +27,153 @@ use std::sync::Arc;
 /// Durable state: everything that records say. Serialised as the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
-    /// The journal.
-    pub journal: JournalId,
-    /// The newest record absorbed.
-    pub last: RecordNumber,
-    /// Who leads, or led.
-    pub leadership: Leadership,
-    /// The first record of this leadership.
-    pub led_since: RecordNumber,
-    /// Which leadership wrote which range; foreign ones are closed at what was shown.
-    pub ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
-    /// Recovery, while it is open.
-    pub recovery: Option<RecoveryStart>,
-    /// The record with which it opened.
+    journal: JournalId,
+    last: RecordNumber,
+    leadership: Leadership,
+    led_since: RecordNumber,
+    ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
+    recovery: Option<RecoveryStart>,
     #[serde(default)]
-    pub recovery_since: RecordNumber,
-    /// Something was done under this journal's name that it doesn't know: it is a copy, new in place of another, or a fork.
+    recovery_since: RecordNumber,
     #[serde(default)]
-    pub behind: bool,
-    /// The newest change of a policy or a quota.
-    pub rules: RecordNumber,
-    /// Rules newer than ours were shown: nothing is offered until a person confirms.
-    pub rules_doubted: Option<RecordNumber>,
-    /// Objects.
-    pub catalog: Catalog,
-    /// Clusters that ever had a session.
-    pub members: BTreeMap<ClusterName, Member>,
-    /// Join tokens by hash.
-    pub tokens: BTreeMap<String, Token>,
-    /// Workloads.
-    pub workloads: Workloads,
-    /// Runs of unknown uids.
+    behind: bool,
+    rules: RecordNumber,
+    rules_doubted: Option<RecordNumber>,
+    catalog: Catalog,
+    members: BTreeMap<ClusterName, Member>,
+    tokens: BTreeMap<String, Token>,
+    workloads: Workloads,
     #[serde(with = "crate::state::catalog::pairs")]
-    pub orphans: BTreeMap<(Uid, Fence), Orphan>,
-    /// Head of the audit log.
-    pub audit: Head,
-    /// Offers of this leadership so far.
-    pub offers: u64,
-    /// Grants of this leadership so far.
-    pub grants: u64,
-    /// What local queues used before, by namespace and name, where anything is left of it.
+    orphans: BTreeMap<(Uid, Fence), Orphan>,
+    audit: Head,
+    offers: u64,
+    grants: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub past_use: BTreeMap<Arc<str>, PastUse>,
-    /// Who was displaced by whom a while ago.
+    past_use: BTreeMap<Arc<str>, UsageHistory>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub displaced: BTreeMap<Uid, Vec<Displaced>>,
+    displaced: Displacements,
 }
 
-/// Join tokens that may be good at once: an operator joins clusters, not thousands of them in an hour. Beyond, the one that
-/// expires first is forgotten.
-const TOKENS_MAX: usize = 1_000;
-
 impl State {
-    pub(crate) fn remember_token(&mut self, hash: &str, token: Token) {
-        self.tokens.insert(hash.to_owned(), token);
-        if self.tokens.len() > TOKENS_MAX
-            && let Some(first) =
-                self.tokens.iter().min_by_key(|(_, token)| token.expires).map(|(hash, _)| hash.clone())
-        {
-            self.tokens.remove(&first);
+    pub(crate) fn empty(journal: JournalId) -> Self {
+        Self {
+            journal,
+            last: RecordNumber(0),
+            leadership: Leadership { epoch: 0, id: 0 },
+            led_since: RecordNumber(0),
+            ranges: Vec::new(),
+            recovery: None,
+            recovery_since: RecordNumber(0),
+            behind: false,
+            rules: RecordNumber(0),
+            rules_doubted: None,
+            catalog: Catalog::default(),
+            members: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            workloads: Workloads::default(),
+            orphans: BTreeMap::new(),
+            audit: Head::default(),
+            offers: 0,
+            grants: 0,
+            past_use: BTreeMap::new(),
+            displaced: BTreeMap::new(),
         }
+    }
+
+    pub fn journal(&self) -> JournalId {
+        self.journal
+    }
+
+    /// The newest record absorbed.
+    pub fn last(&self) -> RecordNumber {
+        self.last
+    }
+
+    /// The current or last leadership.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership
+    }
+
+    /// First record of that leadership.
+    pub fn led_since(&self) -> RecordNumber {
+        self.led_since
+    }
+
+    /// Records written by each leadership. Foreign ranges end at what agents reported.
+    pub fn ranges(&self) -> &[(Leadership, RecordNumber, RecordNumber)] {
+        &self.ranges
+    }
+
+    /// Present while recovery is open.
+    pub fn recovery(&self) -> Option<&RecoveryStart> {
+        self.recovery.as_ref()
+    }
+
+    /// The record that opened recovery.
+    pub fn recovery_since(&self) -> RecordNumber {
+        self.recovery_since
+    }
+
+    /// Whether something was done under this journal's name that it doesn't know: it is a copy, a replacement or a fork.
+    pub fn behind(&self) -> bool {
+        self.behind
+    }
+
+    /// The newest change of a policy or quota.
+    pub fn rules(&self) -> RecordNumber {
+        self.rules
+    }
+
+    /// Present while nothing is offered because newer rules than ours were reported.
+    pub fn rules_doubted(&self) -> Option<RecordNumber> {
+        self.rules_doubted
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Clusters that ever had a session.
+    pub fn members(&self) -> &BTreeMap<ClusterName, Member> {
+        &self.members
+    }
+
+    /// Join tokens by hash.
+    pub fn tokens(&self) -> &BTreeMap<String, Token> {
+        &self.tokens
+    }
+
+    pub fn workloads(&self) -> &Workloads {
+        &self.workloads
+    }
+
+    /// Runs of uids that this journal doesn't know.
+    pub fn orphans(&self) -> &BTreeMap<(Uid, Fence), Orphan> {
+        &self.orphans
+    }
+
+    /// Head of the audit log.
+    pub fn audit(&self) -> &Head {
+        &self.audit
+    }
+
+    /// Offers of this leadership so far.
+    pub fn offers(&self) -> u64 {
+        self.offers
+    }
+
+    /// Grants of this leadership so far.
+    pub fn grants(&self) -> u64 {
+        self.grants
+    }
+
+    /// Usage history of local queues (`namespace/name`) that have any.
+    pub fn past_use(&self) -> &BTreeMap<Arc<str>, UsageHistory> {
+        &self.past_use
+    }
+
+    /// Recent preemptions by victim.
+    pub fn displaced(&self) -> &Displacements {
+        &self.displaced
     }
 }

@@ -166,22 +166,23 @@ impl World {
 
     /// Whether a workload may be dispatched now although recovery is open.
     pub(crate) fn held_back(&self, workload: &Workload, now: Mono) -> bool {
-        let Some(recovery) = &self.state.recovery else { return false };
-        if workload.submitted >= self.state.led_since
+        let Some(recovery) = &self.state.recovery() else { return false };
+        if workload.submitted() >= self.state.led_since()
             || self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches)
         {
             return false;
         }
         let released = !recovery.restored
-            && workload.on_loss == OnLoss::Fence
-            && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
+            && workload.on_loss() == OnLoss::Fence
+            && ManagerLease::from_composed(self.live.led_at, workload.term()).lapsed(now);
         !released
     }
 
     /// Whether this journal is a copy, and its original may still speak for this workload: it is then neither renewed nor
     /// called lapsed. Nobody else knows what this leadership minted.
     pub(crate) fn disputed(&self, workload: &Workload) -> bool {
-        self.state.recovery.as_ref().is_some_and(|r| r.restored) && workload.submitted < self.state.led_since
+        self.state.recovery().as_ref().is_some_and(|r| r.restored)
+            && workload.submitted() < self.state.led_since()
     }
 
     /// The workload behind a job's name.
@@ -191,17 +192,17 @@ impl World {
 
     /// Names of every cluster that ever had a session.
     pub fn members(&self) -> Vec<ClusterName> {
-        self.state.members.keys().cloned().collect()
+        self.state.members().keys().cloned().collect()
     }
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.
     pub fn reasons(&self, workload: &Workload) -> (Option<&Why>, Option<&BTreeMap<ClusterName, Why>>) {
-        (self.live.hindrances.before(workload.class), self.live.hindrances.at_clusters(workload.class))
+        (self.live.hindrances.before(workload.class()), self.live.hindrances.at_clusters(workload.class()))
     }
 
     pub(crate) fn has_open_legs(&self, cluster: &ClusterName) -> bool {
         let uids = self.loads.get(cluster).into_iter().flatten();
-        uids.filter_map(|(uid, _)| self.state.workloads.get(uid))
-            .any(|w| w.legs.values().any(|l| l.cluster == *cluster && l.state.open()))
+        uids.filter_map(|(uid, _)| self.state.workloads().get(uid))
+            .any(|w| w.legs().values().any(|l| l.cluster == *cluster && l.state.open()))
     }
 }

@@ -362,7 +362,7 @@ impl Fleet {
     }
 
     fn phase(&self, uid: Uid) -> Option<Phase> {
-        self.world.state.workloads.get(&uid).map(|w| w.phase)
+        self.world.state.workloads().get(&uid).map(|w| w.phase())
     }
 
     fn at(&self, uid: Uid) -> Option<String> {
@@ -494,7 +494,7 @@ fn a_silent_cluster_loses_its_gang_only_after_the_lapse() {
     f.pass(Millis(7_000));
     let there = f.at(uid).expect("it runs elsewhere now");
     assert_ne!(there, home.as_str());
-    assert_eq!(f.world.state.workloads[&uid].attempts, 2);
+    assert_eq!(f.world.state.workloads()[&uid].attempts(), 2);
     f.cut.clear();
     f.pass(Millis(3_000));
     assert_eq!(f.at(uid), Some(there), "the old cluster's return changes nothing");
@@ -508,7 +508,7 @@ fn renewals_keep_a_gang_running_for_many_terms() {
     let home = f.at(uid);
     f.pass(Millis(60_000));
     assert_eq!(f.at(uid), home);
-    assert_eq!(f.world.state.workloads[&uid].attempts, 1);
+    assert_eq!(f.world.state.workloads()[&uid].attempts(), 1);
     assert!(f.world.live.counts.renewals > 10);
 }
 
@@ -543,11 +543,11 @@ fn a_restart_recovers_running_gangs_and_dispatches_only_afterwards() {
     let big: Vec<Uid> = (0..3).map(|i| f.submit(&format!("waits-{i}"), 4)).collect();
     f.restart(2, RECOVERY);
     let fresh = f.submit("fresh", 1);
-    assert!(f.world.state.recovery.is_some());
+    assert!(f.world.state.recovery().is_some());
     f.settle();
-    assert!(f.world.state.recovery.is_none(), "every cluster has reported");
+    assert!(f.world.state.recovery().is_none(), "every cluster has reported");
     assert_eq!(f.phase(running), Some(Phase::Running));
-    assert_eq!(f.world.state.workloads[&running].attempts, 1, "it was never moved");
+    assert_eq!(f.world.state.workloads()[&running].attempts(), 1, "it was never moved");
     f.settle();
     assert_eq!(big.iter().filter(|u| f.phase(**u) == Some(Phase::Running)).count(), 2);
     assert_eq!(f.phase(fresh), Some(Phase::Running));
@@ -567,7 +567,7 @@ fn a_new_ledger_frees_nothing_until_the_old_ones_leases_lapse() {
     f.running.retain(|(c, _)| c.as_str() != home);
     f.pass(Millis(4_000));
     assert_eq!(f.phase(uid), Some(Phase::Running));
-    assert_eq!(f.world.state.workloads[&uid].attempts, 2);
+    assert_eq!(f.world.state.workloads()[&uid].attempts(), 2);
 }
 
 #[test]
@@ -651,7 +651,7 @@ fn an_offer_to_a_cluster_that_falls_silent_is_taken_back() {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 3);
     let asked: Vec<ClusterName> =
-        f.world.state.workloads[&uid].legs.values().map(|l| l.cluster.clone()).collect();
+        f.world.state.workloads()[&uid].legs().values().map(|l| l.cluster.clone()).collect();
     assert_eq!(asked.len(), 1, "asked directly");
     f.cut.push(asked[0].clone());
     f.pass(Millis(6_000));
@@ -701,7 +701,7 @@ fn a_run_without_the_managers_code_is_not_adopted() {
     let liar: ClusterName = "us".into();
     let session = f.agents[&liar].session();
     let ledger = f.agents[&liar].durable().ledger;
-    let leadership = f.world.state.leadership;
+    let leadership = f.world.state.leadership();
     let fence = Fence { epoch: u64::MAX, leadership: 1, counter: 1 };
     let run = |uid| Run {
         uid,
@@ -763,7 +763,7 @@ fn a_joining_cluster_gets_no_offer_before_another_knows_its_name() {
     let second = f.submit("second", 4);
     f.settle();
     assert!(f.at(first).is_some() && f.at(second).is_some());
-    assert!(f.world.state.members.values().all(|m| m.admitted));
+    assert!(f.world.state.members().values().all(|m| m.admitted));
 }
 
 #[test]
@@ -844,7 +844,7 @@ fn an_agent_that_knew_nothing_of_an_attempt_doesnt_say_how_it_ended() {
         f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
     };
     // On a copy of its ledger from before the grant it finds nothing that runs.
-    let fence = f.world.state.workloads[&uid].fence.unwrap();
+    let fence = f.world.state.workloads()[&uid].fence().unwrap();
     say(&mut f, End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None });
     assert_eq!(f.phase(uid), Some(Phase::Pending));
     // The ledger that had the grant comes back, and proves what became of it.
@@ -867,7 +867,7 @@ fn what_a_lying_agent_floods_is_bounded() {
             })
             .collect();
         let inventory = Some(Inventory {
-            for_leadership: Some(f.world.state.leadership),
+            for_leadership: Some(f.world.state.leadership()),
             offers,
             ..Inventory::default()
         });

@@ -102,8 +102,8 @@ impl CapsWithout {
 
 /// Whether anything bounds what a queue may use in a cluster.
 pub(crate) fn is_capped(world: &World, cluster: &ClusterName, queue: &str) -> bool {
-    world.state.catalog.cluster(cluster).is_some_and(|spec| !spec.limits.is_empty())
-        || world.state.catalog.cap(cluster, queue).is_some()
+    world.state.catalog().cluster(cluster).is_some_and(|spec| !spec.limits.is_empty())
+        || world.state.catalog().cap(cluster, queue).is_some()
 }
 
 /// What those have who count against a cluster's bounds.
@@ -128,11 +128,11 @@ pub(crate) fn caps(world: &World, cluster: &ClusterName, queue: &Arc<str>, total
         most,
         left: most - used.and_then(|used| used.get(resource)).copied().unwrap_or(0),
     };
-    let limits = world.state.catalog.cluster(cluster).into_iter().flat_map(|spec| &spec.limits);
+    let limits = world.state.catalog().cluster(cluster).into_iter().flat_map(|spec| &spec.limits);
     let all =
         limits.map(|(resource, most)| (resource.clone(), left(*most, Some(&totals.all), resource))).collect();
     let used = totals.by_queue.get(queue);
-    let own = world.state.catalog.cap(cluster, queue).map(caps_of).unwrap_or_default();
+    let own = world.state.catalog().cap(cluster, queue).map(caps_of).unwrap_or_default();
     let own =
         own.into_iter().map(|(resource, most)| (resource.to_owned(), left(most, used, resource))).collect();
     Some(Caps { queue: queue.clone(), all, own })
@@ -141,8 +141,8 @@ pub(crate) fn caps(world: &World, cluster: &ClusterName, queue: &Arc<str>, total
 /// The queue of a workload, whether it waits or is charged.
 pub(crate) fn queue_asked(world: &World, uid: Uid) -> Option<Arc<str>> {
     let waits = || {
-        let class = world.queues.class(world.state.workloads.get(&uid)?.class);
-        world.state.catalog.route(&class.namespace, &class.queue).ok()
+        let class = world.queues.class(world.state.workloads().get(&uid)?.class());
+        world.state.catalog().route(&class.namespace, &class.queue).ok()
     };
     world.queues.charged_to(uid).cloned().or_else(waits)
 }

@@ -26,7 +26,7 @@ pub(crate) fn judge_readiness(
     if !live.inventoried {
         return Err(Why::Recovering);
     }
-    if !world.state.members.get(cluster).is_some_and(|m| m.admitted) {
+    if !world.state.members().get(cluster).is_some_and(|m| m.admitted) {
         return Err(Why::NotAdmitted);
     }
     if let Some(located) = located_elsewhere(world, cluster) {
@@ -97,14 +97,14 @@ pub(crate) fn is_set_back(world: &World, uid: Uid, now: Mono) -> bool {
 /// Where the agent of a cluster finds itself, if that isn't where the cluster was declared.
 pub(crate) fn located_elsewhere<'a>(world: &'a World, cluster: &ClusterName) -> Option<&'a str> {
     let located = world.live.clusters.get(cluster)?.located.as_deref()?;
-    let declared = &world.state.catalog.cluster(cluster)?.region;
+    let declared = &world.state.catalog().cluster(cluster)?.region;
     (declared.as_str() != located).then_some(located)
 }
 
 /// Whether nothing new of a workload may start in a cluster, wherever it may be known: it is cordoned, its agent finds itself
 /// elsewhere, or the queue that the workload is charged to leaves it out. What was asked before is taken back.
 pub(crate) fn is_closed(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
-    let catalog = &world.state.catalog;
+    let catalog = &world.state.catalog();
     let listed = world.queues.charged_to(uid).and_then(|queue| catalog.clusters_of(queue));
     let cordoned = catalog.cluster(cluster).is_some_and(|spec| spec.cordoned);
     cordoned

@@ -156,7 +156,7 @@ pub(crate) fn let_room_go(world: &mut World, now: Mono) -> bool {
         let freeing = kept
             .victims
             .iter()
-            .any(|victim| world.state.workloads.get(victim).is_some_and(|w| w.phase.charged()));
+            .any(|victim| world.state.workloads().get(victim).is_some_and(|w| w.phase().charged()));
         let starves = world.deciding.id(*uid).is_some_and(|id| world.deciding.brain().starves(id));
         let goes_on = if kept.starving.is_some() { starves } else { freeing };
         (!waits(world, *uid) || !goes_on).then_some(*uid)
@@ -167,7 +167,7 @@ pub(crate) fn let_room_go(world: &mut World, now: Mono) -> bool {
 
 fn waits(world: &World, uid: Uid) -> bool {
     let waits =
-        world.deciding.id(uid).is_some() && world.state.workloads.get(&uid).is_some_and(Workload::waits);
+        world.deciding.id(uid).is_some() && world.state.workloads().get(&uid).is_some_and(Workload::waits);
     waits || world.deciding.growth(uid).is_some()
 }
 

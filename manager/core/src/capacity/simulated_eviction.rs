@@ -225,7 +225,7 @@ impl Vacated {
         self.caps.iter_mut().for_each(|caps| caps.change(world, uid, leaves, expected));
         let placement = world
             .state
-            .workloads
+            .workloads()
             .get(&uid)
             .and_then(Workload::right)
             .and_then(|(_, leg)| leg.placement.as_deref());
@@ -413,14 +413,18 @@ pub(crate) fn standing_in(world: &World, cluster: &ClusterName) -> Arc<Standing>
     let mut standing = Standing::default();
     world.live.clusters.get(cluster).into_iter().for_each(|live| standing.show(live.rooms.estimate()));
     let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
-    for (uid, leg) in here.filter_map(|uid| Some((uid, world.state.workloads.get(&uid)?.right()?.1))) {
+    for (uid, leg) in here.filter_map(|uid| Some((uid, world.state.workloads().get(&uid)?.right()?.1))) {
         let Some((gang, placement)) =
             gangs::gang_of(world, uid).zip(leg.placement.as_deref()).filter(|_| leg.cluster == *cluster)
         else {
             continue;
         };
-        let ended =
-            world.state.workloads.get(&uid).and_then(|workload| workload.spare.clone()).unwrap_or_default();
+        let ended = world
+            .state
+            .workloads()
+            .get(&uid)
+            .and_then(|workload| workload.spare().cloned())
+            .unwrap_or_default();
         let ended = ended.into_iter().chain(std::iter::repeat(0));
         // Who has nothing left stands nowhere.
         for ((set, placed), ended) in

@@ -117,7 +117,7 @@ fn shape_of<'a>(world: &'a World, set: &'a PodSet) -> Option<Shape<'a>> {
 /// Labels by which domains of a level are surely told apart, that of the level last: those of the wider levels of its flavor's
 /// topology, or where no flavor is chosen yet of those that it has in every topology.
 fn path_to<'a>(world: &'a World, set: &'a PodSet, level: &'a str) -> Vec<&'a str> {
-    let catalog = &world.state.catalog;
+    let catalog = &world.state.catalog();
     let above = |levels: &'a [String]| levels.iter().position(|other| other == level).map(|at| &levels[..at]);
     if let Some(above) = set.within.as_ref().and_then(|within| above(&within.levels)) {
         return above.iter().map(String::as_str).chain([level]).collect();

@@ -29,7 +29,7 @@ pub(crate) fn align(world: &mut World, now: Mono) {
     if std::mem::take(&mut world.deciding.stale) {
         declare_queues(world, now);
     }
-    if world.state.recovery.is_some() {
+    if world.state.recovery().is_some() {
         // Time and reports release whom recovery holds back.
         world.deciding.touched.extend(&world.deciding.outside);
     }
@@ -51,7 +51,7 @@ fn declare_queues(world: &mut World, now: Mono) {
     };
     world.deciding.given.clear();
     world.deciding.ways_in.clear();
-    let catalog = &world.state.catalog;
+    let catalog = &world.state.catalog();
     let brain = Arc::make_mut(&mut world.deciding.brain);
     brain.settings = settings;
     // What victims free is kept for the gang that they gave way for.
@@ -90,7 +90,7 @@ fn declare_queues(world: &mut World, now: Mono) {
     // Everybody who was outside may have a way now, and classes whose way changed have another.
     world.deciding.touched.extend(std::mem::take(&mut world.deciding.outside));
     if world.deciding.ids.is_empty() {
-        world.deciding.touched.extend(world.state.workloads.keys());
+        world.deciding.touched.extend(world.state.workloads().keys());
         return;
     }
     for class in world.queues.waiting_classes().collect::<Vec<_>>() {
@@ -114,7 +114,7 @@ pub(crate) fn way_from(world: &mut World, class: ClassId, queue: &Arc<str>) -> A
         return known.clone();
     }
     let way = Arc::new(Way::new(
-        &world.state.catalog,
+        &world.state.catalog(),
         world.queues.class(class),
         queue,
         world.config.residency_required,
@@ -124,7 +124,7 @@ pub(crate) fn way_from(world: &mut World, class: ClassId, queue: &Arc<str>) -> A
 }
 
 pub(crate) fn way(world: &World, class: &Class) -> Result<QueueId, NoRoute> {
-    let name = world.state.catalog.route(&class.namespace, &class.queue)?;
+    let name = world.state.catalog().route(&class.namespace, &class.queue)?;
     world
         .deciding
         .brain
@@ -133,28 +133,28 @@ pub(crate) fn way(world: &World, class: &Class) -> Result<QueueId, NoRoute> {
 }
 
 fn wanted(world: &mut World, uid: Uid, now: Mono) -> Wanted {
-    let Some(workload) = world.state.workloads.get(&uid) else { return Wanted::Gone };
-    if workload.phase == Phase::Finished {
+    let Some(workload) = world.state.workloads().get(&uid) else { return Wanted::Gone };
+    if workload.phase() == Phase::Finished {
         return Wanted::Gone;
     }
-    if workload.phase.charged() {
+    if workload.phase().charged() {
         let queue = world.queues.charged_to(uid).and_then(|name| world.deciding.brain.queue_id(name));
         let queue = queue.filter(|_| {
-            workload.phase != Phase::Stopping || !world.config.planted.has(Bug::VictimQuotaGivenAway)
+            workload.phase() != Phase::Stopping || !world.config.planted.has(Bug::VictimQuotaGivenAway)
         });
         return queue.map_or(Wanted::Outside(None), |queue| Wanted::Holding {
             queue,
-            evicted: workload.phase == Phase::Stopping,
+            evicted: workload.phase() == Phase::Stopping,
         });
     }
-    if workload.inactive.is_some() {
+    if workload.inactive().is_some() {
         return Wanted::Outside(None);
     }
     let rests = world.live.not_before.get(&uid).is_some_and(|until| *until > now);
-    if rests || workload.deletion.is_some() || world.held_back(workload, now) {
+    if rests || workload.deletion().is_some() || world.held_back(workload, now) {
         return Wanted::Outside(None);
     }
-    let class = workload.class;
+    let class = workload.class();
     let way = match world.deciding.ways_in.get(&class) {
         Some(known) => known.clone(),
         None => {
@@ -170,7 +170,7 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
     world.deciding.outside.remove(&uid);
     let brain = &world.deciding.brain;
     let known = world.deciding.id(uid).and_then(|id| brain.workload(id).map(|w| (id, w)));
-    let shape = world.state.workloads.get(&uid).map(|w| (w.priority, entries::tag(w)));
+    let shape = world.state.workloads().get(&uid).map(|w| (w.priority(), entries::tag(w)));
     // With another priority, or of another size, it is another one to the brain.
     let same = known.filter(|(_, w)| {
         let known = brain.shape_of(w.shape);
@@ -187,17 +187,17 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
         Wanted::Outside(why) => {
             world.deciding.forget(uid);
             world.deciding.outside.insert(uid);
-            if let (Some(why), Some(class)) = (why, world.state.workloads.get(&uid).map(|w| w.class)) {
+            if let (Some(why), Some(class)) = (why, world.state.workloads().get(&uid).map(|w| w.class())) {
                 world.live.hindrances.set(class, Some(why));
             }
         }
         Wanted::Waiting(queue) => {
-            let class = world.state.workloads[&uid].class;
+            let class = world.state.workloads()[&uid].class();
             world.deciding.routes.insert(class, Some(queue));
             match there {
                 Some((_, at, false, _)) if at == queue => {}
                 Some((id, at, true, _)) if at == queue => {
-                    let since = entries::since(&world.state.workloads[&uid]);
+                    let since = entries::since(&world.state.workloads()[&uid]);
                     world.deciding.sizes.remove(&uid);
                     world.deciding.brain_mut().requeue(id, since);
                 }
@@ -210,7 +210,7 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
             }
         }
         Wanted::Holding { queue, evicted } => {
-            let sizes = entries::sizes(&world.state.workloads[&uid]);
+            let sizes = entries::sizes(&world.state.workloads()[&uid]);
             let id = match there {
                 Some((id, at, true, _))
                     if at == queue && world.deciding.sizes.get(&uid) == sizes.as_ref() =>
@@ -220,7 +220,7 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
                 other => {
                     let given = entries::given(world, uid);
                     // Of equals the one that was charged last gives way first.
-                    let charged_at = world.state.workloads[&uid].reserved.map_or(0, |at| at.0);
+                    let charged_at = world.state.workloads()[&uid].reserved().map_or(0, |at| at.0);
                     match other {
                         Some((id, at, false, _)) if at == queue => {
                             world.deciding.brain_mut().give(id, given, charged_at);
@@ -252,7 +252,7 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
 /// Who made a victim stop is looked at again once it has, also where its queue has left the victim's cohort since.
 fn wake_who_waits_for(world: &mut World, victim: Uid, queue: QueueId) {
     let Some(by) =
-        world.state.workloads.get(&victim).and_then(|w| w.preempted.as_ref()).map(|preempted| preempted.by)
+        world.state.workloads().get(&victim).and_then(|w| w.preempted()).map(|preempted| preempted.by)
     else {
         return;
     };

@@ -46,7 +46,7 @@ pub(crate) fn dispatch(
     flavors: Flavors,
     counts: Option<Vec<u32>>,
 ) -> bool {
-    let Some(class) = turn.workload(uid).map(|w| w.class) else { return false };
+    let Some(class) = turn.workload(uid).map(|w| w.class()) else { return false };
     let shape = turn.world.queues.class(class).clone();
     let way = align::way_from(turn.world, class, queue);
     let gang =
@@ -154,7 +154,7 @@ pub(crate) fn candidates_of(
     queue: &Arc<str>,
     which: Candidates,
 ) -> Vec<ClusterName> {
-    let Some(class) = turn.workload(uid).map(|w| w.class) else { return Vec::new() };
+    let Some(class) = turn.workload(uid).map(|w| w.class()) else { return Vec::new() };
     let way = align::way_from(turn.world, class, queue);
     let may = |site: &&Site| {
         site.listed.is_some()

@@ -273,7 +273,7 @@ impl Places for Clusters<'_, '_> {
         let Some((class, queue)) = self
             .turn
             .workload(uid)
-            .map(|w| w.class)
+            .map(|w| w.class())
             .zip(brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()))
         else {
             return false;
@@ -366,7 +366,7 @@ impl Places for Clusters<'_, '_> {
 
     fn cluster_of(&self, holder: WorkloadId) -> Option<ClusterIndex> {
         let cluster = self.cluster(holder)?;
-        u32::try_from(self.turn.world.state.members.keys().position(|m| m == cluster)?).ok()
+        u32::try_from(self.turn.world.state.members().keys().position(|m| m == cluster)?).ok()
     }
 
     fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool {

@@ -20,16 +20,16 @@ use std::sync::Arc;
 /// Gives the right to run to the cluster whose hold came first.
 pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let Some(workload) = turn.workload(uid) else { return };
-    let Some(leg) = workload.legs.get(&offer) else { return };
+    let Some(leg) = workload.legs().get(&offer) else { return };
     let (cluster, class, term, on_loss) =
-        (leg.cluster.clone(), workload.class, workload.term, workload.on_loss);
+        (leg.cluster.clone(), workload.class(), workload.term(), workload.on_loss());
     let shape = turn.world.queues.class(class).clone();
     let allowed =
-        residency::judge(&turn.world.state.catalog, &shape, &cluster, turn.world.config.residency_required)
+        residency::judge(&turn.world.state.catalog(), &shape, &cluster, turn.world.config.residency_required)
             .is_ok();
     let once = turn.world.config.planted.has(Bug::ResidencyJudgedOnce);
     let closed = readiness::is_closed(turn.world, uid, &cluster);
-    if workload.phase != Phase::Dispatching
+    if workload.phase() != Phase::Dispatching
         || turn.world.held_back(workload, turn.now.mono)
         || closed
         || !(allowed || once)
@@ -41,10 +41,10 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         offers::after_leg(turn, uid);
         return;
     }
-    let leadership = turn.world.state.leadership;
+    let leadership = turn.world.state.leadership();
     let mut fence =
-        Fence { epoch: leadership.epoch, leadership: leadership.id, counter: turn.world.state.grants + 1 };
-    if let Some(old) = workload.fence
+        Fence { epoch: leadership.epoch, leadership: leadership.id, counter: turn.world.state.grants() + 1 };
+    if let Some(old) = workload.fence()
         && turn.world.config.planted.has(Bug::FenceReused)
     {
         fence = old;
@@ -59,7 +59,7 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     turn.world.live.counts.grants += 1;
     let others: Vec<OfferId> = turn
         .workload(uid)
-        .map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
+        .map(|w| w.legs().iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
         .unwrap_or_default();
     for other in others {
         offers::withdraw(turn, uid, other);
@@ -95,7 +95,7 @@ fn manager_lease(turn: &Turn<'_>, term: Millis) -> ManagerLease {
 /// A lease counts no more once the records so far are durable.
 pub(crate) fn let_go(turn: &mut Turn<'_>, fence: Fence) {
     if let Some(over) = turn.world.live.leases.remove(&fence) {
-        turn.world.live.let_go.insert(fence, (over.lease.deadline, turn.world.state.last));
+        turn.world.live.let_go.insert(fence, (over.lease.deadline, turn.world.state.last()));
     }
 }
 
@@ -124,12 +124,12 @@ pub(crate) fn freed(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
     let_go(turn, fence);
     let learned = turn
         .workload(uid)
-        .filter(|w| w.deletion.is_none() && w.phase == Phase::Pending)
-        .and_then(|w| w.learned.clone());
+        .filter(|w| w.deletion().is_none() && w.phase() == Phase::Pending)
+        .and_then(|w| w.learned().cloned());
     if let Some(result) = learned {
         finish_as(turn, uid, result);
     }
-    if turn.workload(uid).is_some_and(|w| w.deletion.is_some() && w.phase == Phase::Pending) {
+    if turn.workload(uid).is_some_and(|w| w.deletion().is_some() && w.phase() == Phase::Pending) {
         turn.record_workload(uid, WorkloadFact::Forgotten);
     }
     turn.stir();
@@ -152,12 +152,12 @@ pub(crate) fn claims(turn: &Turn<'_>) -> bool {
 /// Residency, judged again at every send.
 pub(crate) fn may_know(turn: &Turn<'_>, uid: Uid, cluster: &ClusterName) -> bool {
     let Some(workload) = turn.workload(uid) else { return false };
-    let class: Arc<crate::facts::submission::Class> = turn.world.queues.class(workload.class).clone();
+    let class: Arc<crate::facts::submission::Class> = turn.world.queues.class(workload.class()).clone();
     let there = readiness::located_elsewhere(turn.world, cluster).is_none();
     turn.world.config.planted.has(Bug::ResidencyJudgedOnce)
         || there
             && residency::judge(
-                &turn.world.state.catalog,
+                &turn.world.state.catalog(),
                 &class,
                 cluster,
                 turn.world.config.residency_required,

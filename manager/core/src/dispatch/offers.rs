@@ -14,10 +14,13 @@ use meridian_shared::ids::{ClusterName, OfferId, Uid};
 use std::sync::Arc;
 
 pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>, choice: Choice) {
-    let leadership = turn.world.state.leadership;
-    let offer =
-        OfferId { epoch: leadership.epoch, leadership: leadership.id, counter: turn.world.state.offers + 1 };
-    let ledger = turn.world.state.members[&cluster].ledger;
+    let leadership = turn.world.state.leadership();
+    let offer = OfferId {
+        epoch: leadership.epoch,
+        leadership: leadership.id,
+        counter: turn.world.state.offers() + 1,
+    };
+    let ledger = turn.world.state.members()[&cluster].ledger;
     turn.record_workload(
         uid,
         WorkloadFact::Offered { offer, cluster: cluster.clone(), ledger, choice: Some(choice) },
@@ -30,7 +33,7 @@ pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &
 
 /// Takes one question back.
 pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
-    let Some(leg) = turn.workload(uid).and_then(|w| w.legs.get(&offer)) else { return };
+    let Some(leg) = turn.workload(uid).and_then(|w| w.legs().get(&offer)) else { return };
     if !leg.state.open() {
         return;
     }
@@ -50,7 +53,7 @@ pub(crate) fn withdraw_open(turn: &mut Turn<'_>, uid: Uid) {
 pub(crate) fn withdraw_open_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
     let open: Vec<OfferId> = turn
         .workload(uid)
-        .map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
+        .map(|w| w.legs().iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
         .unwrap_or_default();
     for offer in open {
         withdraw(turn, uid, offer);
@@ -65,7 +68,8 @@ pub(crate) fn after_leg(turn: &mut Turn<'_>, uid: Uid) {
 
 fn after_leg_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
     let idle = turn.workload(uid).is_some_and(|w| {
-        matches!(w.phase, Phase::Dispatching | Phase::Reserved) && !w.legs.values().any(|l| l.state.open())
+        matches!(w.phase(), Phase::Dispatching | Phase::Reserved)
+            && !w.legs().values().any(|l| l.state.open())
     });
     if idle {
         turn.record_workload(uid, WorkloadFact::QuotaReleased { preempted, at: turn.now.wall });
@@ -81,9 +85,9 @@ pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
         .get(cluster)
         .into_iter()
         .flatten()
-        .filter_map(|(uid, _)| turn.world.state.workloads.get(uid).map(|w| (*uid, w)))
+        .filter_map(|(uid, _)| turn.world.state.workloads().get(uid).map(|w| (*uid, w)))
         .flat_map(|(uid, w)| {
-            w.legs
+            w.legs()
                 .iter()
                 .filter(|(_, l)| l.cluster == *cluster && l.state.open())
                 .map(move |(o, _)| (uid, *o))

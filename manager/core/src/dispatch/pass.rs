@@ -27,14 +27,14 @@ pub(crate) fn refresh_rooms(turn: &mut Turn<'_>) {
 fn awaits_an_answer(turn: &Turn<'_>) -> bool {
     turn.world
         .state
-        .workloads
+        .workloads()
         .values()
-        .any(|w| w.legs.values().any(|leg| leg.state == crate::state::legs::leg::State::Offered))
+        .any(|w| w.legs().values().any(|leg| leg.state == crate::state::legs::leg::State::Offered))
 }
 
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
     // Under doubted rules nothing is offered.
-    if turn.world.state.rules_doubted.is_some()
+    if turn.world.state.rules_doubted().is_some()
         || (turn.world.config.planted.has(Bug::SlowClusterAwaited) && awaits_an_answer(turn))
     {
         return;
@@ -108,7 +108,7 @@ fn act_on(turn: &mut Turn<'_>, seen: Seen) {
                     .deciding
                     .uid(passed.workload)
                     .and_then(|uid| turn.workload(uid))
-                    .map(|w| w.class);
+                    .map(|w| w.class());
                 if let Some((class, why)) = class
                     .filter(|class| told.insert(*class))
                     .zip(why_not::why_passed(turn.world.deciding.brain(), passed))
@@ -128,7 +128,7 @@ fn act_on(turn: &mut Turn<'_>, seen: Seen) {
             }
             continue;
         }
-        let Some(class) = turn.workload(uid).map(|w| w.class) else { continue };
+        let Some(class) = turn.workload(uid).map(|w| w.class()) else { continue };
         if !told.insert(class) {
             continue;
         }

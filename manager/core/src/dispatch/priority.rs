@@ -22,22 +22,22 @@ use meridian_shared::protocol::{Command, Run, StopReason};
 
 impl Workload {
     fn priority_may_be_told(&self) -> bool {
-        matches!(self.phase, Phase::Granted | Phase::Running)
+        matches!(self.phase(), Phase::Granted | Phase::Running)
     }
 }
 
 /// A priority class has another value: whoever names it takes its new place, waiting or running.
 pub(crate) fn revalue(turn: &mut Turn<'_>, class: &str, by: &Actor) {
-    let Some(priority) = turn.world.state.catalog.workload_priority(class) else { return };
+    let Some(priority) = turn.world.state.catalog().workload_priority(class) else { return };
     let named = |w: &Workload| {
-        turn.world.queues.class(w.class).labels.get(PRIORITY_LABEL).is_some_and(|c| c == class)
+        turn.world.queues.class(w.class()).labels.get(PRIORITY_LABEL).is_some_and(|c| c == class)
     };
     let moved: Vec<Uid> = turn
         .world
         .state
-        .workloads
+        .workloads()
         .iter()
-        .filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w))
+        .filter(|(_, w)| w.phase() != Phase::Finished && w.priority() != priority && named(w))
         .map(|(uid, _)| *uid)
         .collect();
     for uid in moved {
@@ -57,8 +57,8 @@ pub(crate) fn reprioritize(turn: &mut Turn<'_>, uid: Uid, priority: i64, by: &Ac
 /// What an inventory shows of how important a run is taken for.
 pub(crate) fn heed_rank(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
     let wrong =
-        |w: &&Workload| w.priority_may_be_told() && run.priority.is_some_and(|told| told != w.priority);
-    if let Some(changed) = turn.workload(run.uid).filter(wrong).map(|w| w.changed)
+        |w: &&Workload| w.priority_may_be_told() && run.priority.is_some_and(|told| told != w.priority());
+    if let Some(changed) = turn.workload(run.uid).filter(wrong).map(|w| w.changed())
         && turn.world.live.clusters.get(cluster).is_some_and(|live| live.ranks)
     {
         // It may show this as often as it likes.
@@ -68,7 +68,7 @@ pub(crate) fn heed_rank(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
 
 /// Tells an agent how important a gang of it is, if it is to know.
 fn rank(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
-    let number = turn.world.state.last;
+    let number = turn.world.state.last();
     let runs = turn.workload(uid).is_some_and(Workload::priority_may_be_told);
     // What waits to be sent says the priority of the moment in which it is.
     let hears = |live: &crate::sessions::LiveCluster| live.ranks && !live.outbox.ranks(uid, fence);
@@ -91,7 +91,7 @@ pub(crate) fn render_rank(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, 
     let Some((workload, (offer, _))) = turn.workload(uid).and_then(|w| Some((w, w.leg_of(fence)?))) else {
         return Command::Stop { uid, fence, reason: StopReason::Superseded };
     };
-    let priority = workload.priority;
+    let priority = workload.priority();
     if grants::may_know(turn, uid, cluster) {
         return Command::Rank { uid, fence, priority };
     }

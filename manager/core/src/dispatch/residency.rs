@@ -26,10 +26,10 @@ struct Misplaced {
 
 /// Why a gang shouldn't run where it does, where it goes on because the policy that came since only flags.
 pub(crate) fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
-    let (_, leg) = workload.right().filter(|_| workload.phase != Phase::Stopping)?;
+    let (_, leg) = workload.right().filter(|_| workload.phase() != Phase::Stopping)?;
     residency::judge(
-        &world.state.catalog,
-        world.queues.class(workload.class),
+        &world.state.catalog(),
+        world.queues.class(workload.class()),
         &leg.cluster,
         world.config.residency_required,
     )
@@ -37,12 +37,12 @@ pub(crate) fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
 }
 
 fn misplaced(world: &World) -> Vec<Misplaced> {
-    let workloads = world.state.workloads.iter();
-    let legs =
-        workloads.flat_map(|(uid, w)| w.legs.iter().map(move |(offer, leg)| (*uid, w.class, *offer, leg)));
+    let workloads = world.state.workloads().iter();
+    let legs = workloads
+        .flat_map(|(uid, w)| w.legs().iter().map(move |(offer, leg)| (*uid, w.class(), *offer, leg)));
     let judged = legs.map(|(uid, class, offer, leg)| {
         let verdict = residency::judge(
-            &world.state.catalog,
+            &world.state.catalog(),
             world.queues.class(class),
             &leg.cluster,
             world.config.residency_required,
@@ -69,7 +69,7 @@ pub(crate) fn note_verdict(
     cluster: &ClusterName,
     verdict: &Result<(), Denied>,
 ) {
-    let rules = turn.world.state.rules;
+    let rules = turn.world.state.rules();
     if turn.world.live.audited.entry(class).or_default().insert(cluster.clone(), rules) == Some(rules) {
         return;
     }
@@ -99,8 +99,9 @@ pub(crate) fn rejudge(turn: &mut Turn<'_>) {
         if leg.verdict.is_err() {
             note_verdict(turn, leg.class, &leg.cluster, &leg.verdict);
         }
-        let evicts =
-            || residency::evicts(&turn.world.state.catalog, turn.world.queues.class(leg.class), &leg.cluster);
+        let evicts = || {
+            residency::evicts(&turn.world.state.catalog(), turn.world.queues.class(leg.class), &leg.cluster)
+        };
         match leg.fence {
             _ if leg.open => {
                 offers::withdraw(turn, leg.uid, leg.offer);

@@ -40,11 +40,11 @@ pub(crate) const REFUSED_FOR_MAX: Millis = Millis::mins(10);
 
 /// The cluster of a gang that is to grow, or why it can't be asked now; room is another question.
 pub(crate) fn growth_cluster(world: &World, uid: Uid, now: Mono) -> Result<ClusterName, Why> {
-    let workload = world.state.workloads.get(&uid).ok_or(Why::NotConnected)?;
+    let workload = world.state.workloads().get(&uid).ok_or(Why::NotConnected)?;
     let (_, leg) = workload.right().ok_or(Why::NotConnected)?;
-    let (cluster, class) = (&leg.cluster, world.queues.class(workload.class));
-    let queue = world.state.catalog.route(&class.namespace, &class.queue).map_err(Why::Route)?;
-    let way = Way::new(&world.state.catalog, class, &queue, world.config.residency_required);
+    let (cluster, class) = (&leg.cluster, world.queues.class(workload.class()));
+    let queue = world.state.catalog().route(&class.namespace, &class.queue).map_err(Why::Route)?;
+    let way = Way::new(&world.state.catalog(), class, &queue, world.config.residency_required);
     let site = way.sites.iter().find(|site| site.cluster == *cluster).ok_or(Why::NotConnected)?;
     site.listed.ok_or_else(|| way.not_listed())?;
     site.verdict.clone().map_err(Why::Forbidden)?;
@@ -79,9 +79,9 @@ pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
         }
     };
     let Some(workload) = turn.workload(uid) else { return false };
-    let class = turn.world.queues.class(workload.class);
+    let class = turn.world.queues.class(workload.class());
     let (Some((offer, fence)), Some(resized)) =
-        (workload.right().and_then(|(offer, leg)| Some((offer, leg.fence?))), workload.resized.as_deref())
+        (workload.right().and_then(|(offer, leg)| Some((offer, leg.fence?))), workload.resized())
     else {
         return false;
     };

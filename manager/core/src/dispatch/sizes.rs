@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 /// Tells the agent of a gang how few pods it is to have, where that is fewer than it was given. Every inventory that shows it does
 /// so again.
 pub(crate) fn shrink(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
-    let Some(workload) = turn.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running))
+    let Some(workload) = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running))
     else {
         return;
     };
     // Of pods that are gone it isn't known whether they had succeeded: it is told as long as any place was given up.
-    let runs = workload.runs_with(turn.world.queues.class(workload.class));
+    let runs = workload.runs_with(turn.world.queues.class(workload.class()));
     let smaller = |resized: &&Resized| {
         resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places)
     };
-    if let Some(size) = workload.resized.as_deref().filter(smaller).map(|resized| resized.size)
+    if let Some(size) = workload.resized().filter(smaller).map(|resized| resized.size)
         && turn.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
     {
         turn.say(cluster, Said::Shrink(uid, fence, size));
@@ -44,9 +44,9 @@ pub(crate) fn size(manifest: &Value) -> Option<Size> {
 
 /// Takes what an agent says of one run. Who is being stopped keeps what it has until it has stopped.
 pub(crate) fn reclaim(turn: &mut Turn<'_>, uid: Uid, fence: Fence, pods: &BTreeMap<String, u32>) {
-    let Some(workload) = turn.workload(uid).filter(|w| w.phase == Phase::Running) else { return };
-    let told = size::spare_of(&workload.given_gang(turn.world.queues.class(workload.class)), pods);
-    let before = workload.spare.clone().unwrap_or_else(|| vec![0; told.len()]);
+    let Some(workload) = turn.workload(uid).filter(|w| w.phase() == Phase::Running) else { return };
+    let told = size::spare_of(&workload.given_gang(turn.world.queues.class(workload.class())), pods);
+    let before = workload.spare().cloned().unwrap_or_else(|| vec![0; told.len()]);
     let pods: Vec<u32> = told.iter().zip(&before).map(|(told, before)| *told.max(before)).collect();
     if pods != before {
         turn.record_workload(uid, WorkloadFact::PodsReclaimed { fence, pods });

@@ -151,10 +151,10 @@ fn in_its_way(
     let rooms = &world.live.clusters.get(cluster)?.rooms;
     let kept = reserved::kept_room_before(world, cluster, uid, Some((since, uid)));
     let ends = |uid: &Uid| {
-        let workload = world.state.workloads.get(uid)?;
-        let begun = workload.history.last().map_or(workload.since, |stay| stay.granted);
+        let workload = world.state.workloads().get(uid)?;
+        let begun = workload.history().last().map_or(workload.since(), |stay| stay.granted);
         let most =
-            world.queues.class(workload.class).gang.max_run.map(|most| most.saturating_sub(workload.ran));
+            world.queues.class(workload.class()).gang.max_run.map(|most| most.saturating_sub(workload.ran()));
         Some((most.is_none(), most.map_or(begun, |most| begun + most), *uid))
     };
     let sooner = kept.all_victims();
@@ -226,15 +226,15 @@ fn flavors_it_may_get(world: &World, uid: Uid) -> Vec<Flavors> {
 
 /// Since when a workload waits, and who it is: since it was submitted, last ran, or was last put back into the queue.
 fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
-    let workload = world.state.workloads.get(&uid)?;
-    let ran = workload.history.last().and_then(|stay| stay.over);
-    let back = workload.reactivated.as_ref().map(|reactivated| reactivated.at);
-    Some((ran.into_iter().chain(back).fold(workload.created, Wall::max), uid))
+    let workload = world.state.workloads().get(&uid)?;
+    let ran = workload.history().last().and_then(|stay| stay.over);
+    let back = workload.reactivated().map(|reactivated| reactivated.at);
+    Some((ran.into_iter().chain(back).fold(workload.created(), Wall::max), uid))
 }
 
 /// Whether the end of others can't help a workload, as far as is known.
 fn is_hopeless(world: &World, uid: Uid) -> bool {
-    let Some(id) = world.state.workloads.get(&uid).map(|w| w.class) else { return false };
+    let Some(id) = world.state.workloads().get(&uid).map(|w| w.class()) else { return false };
     match world.live.hindrances.before(id) {
         Some(Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
         // So it was when it was looked at last: its queue may have been opened since.

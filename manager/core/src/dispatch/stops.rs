@@ -26,7 +26,7 @@ fn order_stop_for(
 ) {
     let Some((_, leg)) = turn.workload(uid).and_then(|w| w.leg_of(fence)) else { return };
     let cluster = leg.cluster.clone();
-    if turn.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running)) {
+    if turn.workload(uid).is_some_and(|w| matches!(w.phase(), Phase::Granted | Phase::Running)) {
         turn.record_workload(
             uid,
             WorkloadFact::StopOrdered {
@@ -75,7 +75,7 @@ const DISPLACED_REST: Millis = Millis::secs(30);
 pub(crate) fn rights(turn: &Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {
     let uids = turn.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
     uids.filter_map(|uid| {
-        let (offer, leg) = turn.world.state.workloads.get(&uid)?.right()?;
+        let (offer, leg) = turn.world.state.workloads().get(&uid)?.right()?;
         (leg.cluster == *cluster).then_some((uid, leg.fence?, offer))
     })
     .collect()

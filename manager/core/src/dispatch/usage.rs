@@ -29,7 +29,7 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
     for name in local_queues {
         match counts_now(turn.world, &sharing, &name, entered.get(&name), turn.now.wall) {
             Some(consumed) => queues.push((name, consumed)),
-            None if turn.world.state.past_use.contains_key(&name) => forgotten.push(name),
+            None if turn.world.state.past_use().contains_key(&name) => forgotten.push(name),
             None => {}
         }
     }
@@ -54,19 +54,19 @@ pub(crate) fn next_sample(world: &World) -> Option<Mono> {
     let used = crate::state::workload::phase::Phase::ALL
         .into_iter()
         .any(|phase| phase.granted() && world.tally.phase(phase) > 0);
-    (used || !world.state.past_use.is_empty()).then_some(world.live.sample_at)
+    (used || !world.state.past_use().is_empty()).then_some(world.live.sample_at)
 }
 
 /// Local queues that use something, or of which something is remembered.
 fn users(world: &World) -> impl Iterator<Item = Arc<str>> {
     let local_queues = world
         .state
-        .catalog
+        .catalog()
         .local_queues()
         .filter(|(namespace, name, _)| !world.tally.local_queue(namespace, name).used.is_empty());
     local_queues
         .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
-        .chain(world.state.past_use.keys().cloned())
+        .chain(world.state.past_use().keys().cloned())
 }
 
 /// What counts of a local queue's use at a moment, with what admissions cost it; `None` where nothing is left to remember.
@@ -78,7 +78,7 @@ fn counts_now(
     now: Wall,
 ) -> Option<Consumed> {
     let (namespace, name) = usage_history::names(local_queue)?;
-    world.state.catalog.local_queue(&namespace, &name)?;
+    world.state.catalog().local_queue(&namespace, &name)?;
     // Without a half-life nothing is remembered.
     if sharing.half_life_ms == 0 {
         return None;
@@ -87,7 +87,7 @@ fn counts_now(
     for ((_, resource), amount) in &world.tally.local_queue(&namespace, &name).used {
         *used.entry(Arc::from(resource.as_str())).or_insert(0) += parts(resource, (*amount).max(0));
     }
-    let past = world.state.past_use.get(local_queue);
+    let past = world.state.past_use().get(local_queue);
     // What nobody has watched yet begins now: what it used until then isn't known.
     let elapsed = past.map_or(Millis(0), |past| now.since(past.at));
     let alpha = alpha(i64::try_from(elapsed.0).unwrap_or(i64::MAX), sharing.half_life_ms);
@@ -118,7 +118,7 @@ pub(crate) fn check_past_use(world: &World) -> Result<(), String> {
         return Ok(());
     }
     let brain = world.deciding.brain();
-    for (local_queue, past) in &world.state.past_use {
+    for (local_queue, past) in world.state.past_use() {
         let known = brain.local_usage(local_queue).map(|usage| &usage.consumed);
         let known: Option<Consumed> = known.map(|parts| {
             parts.iter().map(|(r, amount)| (brain.resource_name(*r).clone(), *amount)).collect()
@@ -131,7 +131,8 @@ pub(crate) fn check_past_use(world: &World) -> Result<(), String> {
         }
     }
     for id in brain.penalized() {
-        let phase = world.deciding.uid(id).and_then(|uid| world.state.workloads.get(&uid)).map(|w| w.phase);
+        let phase =
+            world.deciding.uid(id).and_then(|uid| world.state.workloads().get(&uid)).map(|w| w.phase());
         if !phase.is_some_and(|phase| phase.charged() && !phase.granted()) {
             return Err(format!("an admission is pending of a workload that is {phase:?}"));
         }

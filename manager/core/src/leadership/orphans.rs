@@ -20,7 +20,7 @@ pub(crate) fn stop_orphans(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: L
     let ordered = turn
         .world
         .state
-        .orphans
+        .orphans()
         .iter()
         .filter(|(_, o)| o.stopping && o.cluster == *cluster && o.ledger == ledger);
     let ordered: Vec<(Uid, Fence)> = ordered.map(|(key, _)| *key).collect();
@@ -36,7 +36,7 @@ pub(crate) fn orphans_declared_lost(
     ledger: LedgerId,
     by: &Actor,
 ) {
-    let lost = turn.world.state.orphans.iter().filter(|(_, o)| o.cluster == *cluster && o.ledger == ledger);
+    let lost = turn.world.state.orphans().iter().filter(|(_, o)| o.cluster == *cluster && o.ledger == ledger);
     let lost: Vec<(Uid, Fence)> = lost.map(|(key, _)| *key).collect();
     for (uid, fence) in lost {
         turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: Some(by.clone()) } });
@@ -48,14 +48,14 @@ pub(crate) fn orphans_declared_lost(
 /// Silence alone never ends those that wait for their cluster.
 pub(crate) fn orphans_lapse(turn: &mut Turn<'_>) {
     let state = &turn.world.state;
-    if state.recovery.is_some() || !grants::claims(turn) {
+    if state.recovery().is_some() || !grants::claims(turn) {
         turn.world.live.lapsing.clear();
         return;
     }
     let replaced = |o: &crate::state::members::Orphan| {
-        state.members.get(&o.cluster).is_some_and(|m| m.ledger != o.ledger)
+        state.members().get(&o.cluster).is_some_and(|m| m.ledger != o.ledger)
     };
-    let unheard = state.orphans.iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
+    let unheard = state.orphans().iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
     let mut lapsing: Lapsing =
         unheard.map(|(key, o)| (*key, ManagerLease::from_composed(turn.now.mono, o.run.term))).collect();
     for (key, lease) in &mut lapsing {

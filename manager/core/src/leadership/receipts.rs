@@ -22,7 +22,7 @@ pub(crate) fn foreign<'s>(turn: &Turn<'_>, shown: &'s Shown) -> Vec<(Leadership,
         .filter(|(r, members)| {
             r.mac.as_ref().is_some_and(|m| turn.world.config.receipt_key.verify(&r.message(members), m))
         })
-        .filter(|(r, _)| !state.ranges.iter().any(|(l, _, last)| *l == r.leadership && r.record <= *last))
+        .filter(|(r, _)| !state.ranges().iter().any(|(l, _, last)| *l == r.leadership && r.record <= *last))
         .map(|(r, _)| (r.leadership, r))
         .collect()
 }
@@ -39,19 +39,19 @@ pub(crate) fn heed_receipts(turn: &mut Turn<'_>, shown: &Shown) {
 /// Takes a higher epoch than what was shown. Whoever wrote that may still be alive, so this journal counts as a copy.
 pub(crate) fn above(turn: &mut Turn<'_>, shown_foreign: Vec<(Leadership, RecordNumber)>, shown: &Shown) {
     let newest_rules = foreign(turn, shown).into_iter().map(|(_, r)| r.rules).max();
-    let ours = turn.world.state.leadership;
+    let ours = turn.world.state.leadership();
     let epoch = shown_foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
     // The id must differ from every other start's: it is derived from what only this moment knows.
     let id = meridian_shared::backoff::splitmix(
         ours.id ^ epoch ^ turn.now.mono.0.rotate_left(32) ^ turn.now.wall.0.unsigned_abs(),
     );
     // What is open stays open with all that it was opened for; and somebody else may still speak for these records.
-    let members_unknown = turn.world.state.recovery.as_ref().is_some_and(|r| r.members_unknown);
+    let members_unknown = turn.world.state.recovery().as_ref().is_some_and(|r| r.members_unknown);
     let open = RecoveryStart { restored: true, members_unknown };
-    let known: BTreeSet<Leadership> = turn.world.state.ranges.iter().map(|(l, _, _)| *l).collect();
+    let known: BTreeSet<Leadership> = turn.world.state.ranges().iter().map(|(l, _, _)| *l).collect();
     let foreign: Vec<_> =
         shown_foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
-    let had_rules = turn.world.state.rules;
+    let had_rules = turn.world.state.rules();
     let members = foreign_members(turn, shown);
     recovery::take_the_lead(turn, Leadership { epoch, id }, Some(open), foreign, members);
     if let Some(seen) = newest_rules.filter(|r| *r > had_rules) {

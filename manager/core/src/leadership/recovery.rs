@@ -26,7 +26,7 @@ const RELEASE_EVERY: Millis = Millis::secs(1);
 impl World {
     /// Begins a leadership on what was replayed. The outcome must be committed before anything is answered.
     pub fn lead(&mut self, start: Start, bodies: &dyn Bodies) -> Outcome {
-        let leadership = Leadership { epoch: self.state.leadership.epoch + 1, id: start.id };
+        let leadership = Leadership { epoch: self.state.leadership().epoch + 1, id: start.id };
         let mut turn = Turn::new(self, start.now, bodies);
         let recovery = if start.fresh { None } else { start.recovery };
         let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
@@ -70,7 +70,7 @@ pub(crate) fn take_the_lead(
         recovery,
         foreign,
     }));
-    let giving_way = GivingWay::remembered(&turn.world.state.displaced, turn.now);
+    let giving_way = GivingWay::remembered(&turn.world.state.displaced(), turn.now);
     let live = &mut turn.world.live;
     let finished = std::mem::take(&mut live.finished);
     let claim_until = live.claim_until;
@@ -89,8 +89,8 @@ pub(crate) fn take_the_lead(
         turn.world.live.not_before.insert(uid, until);
         turn.world.deciding.touch(uid);
     }
-    if recovering || turn.world.state.recovery.is_some() {
-        turn.world.live.awaited = turn.world.state.members.keys().cloned().chain(members).collect();
+    if recovering || turn.world.state.recovery().is_some() {
+        turn.world.live.awaited = turn.world.state.members().keys().cloned().chain(members).collect();
     }
     close_open_legs(turn);
     count_every_lease(turn, &known);
@@ -101,17 +101,17 @@ pub(crate) fn take_the_lead(
 /// Who lost its nodes and rests, as the journal knows it: what is left of its time counts from now.
 fn resting(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
     let rest = |(uid, workload): (&Uid, &crate::state::workload::Workload)| {
-        let lost = workload.phase == Phase::Pending
-            && workload.evicted.as_ref().is_some_and(|evicted| evicted.cause == EvictionCause::NodeFailures);
-        let stay = workload.history.last().filter(|_| lost)?;
+        let lost = workload.phase() == Phase::Pending
+            && workload.evicted().is_some_and(|evicted| evicted.cause == EvictionCause::NodeFailures);
+        let stay = workload.history().last().filter(|_| lost)?;
         let left = workload.rest_after_loss(stay.fence).saturating_sub(turn.now.wall.since(stay.over?));
         (left > Millis(0)).then_some((*uid, turn.now.mono + left))
     };
-    turn.world.state.workloads.iter().filter_map(rest).collect()
+    turn.world.state.workloads().iter().filter_map(rest).collect()
 }
 
 fn doubt_rules(turn: &mut Turn<'_>) {
-    let seen = turn.world.state.rules_doubted.unwrap_or(turn.world.state.rules);
+    let seen = turn.world.state.rules_doubted().unwrap_or(turn.world.state.rules());
     turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen }));
 }
 
@@ -120,10 +120,10 @@ fn close_open_legs(turn: &mut Turn<'_>) {
     let open: Vec<(Uid, OfferId)> = turn
         .world
         .state
-        .workloads
+        .workloads()
         .iter()
-        .filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching))
-        .flat_map(|(uid, w)| w.legs.keys().map(move |o| (*uid, *o)))
+        .filter(|(_, w)| matches!(w.phase(), Phase::Reserved | Phase::Dispatching))
+        .flat_map(|(uid, w)| w.legs().keys().map(move |o| (*uid, *o)))
         .collect();
     for (uid, offer) in &open {
         turn.record_workload(*uid, WorkloadFact::Withdrawn { offer: *offer });
@@ -131,9 +131,9 @@ fn close_open_legs(turn: &mut Turn<'_>) {
     let uids: Vec<Uid> = turn
         .world
         .state
-        .workloads
+        .workloads()
         .iter()
-        .filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching))
+        .filter(|(_, w)| matches!(w.phase(), Phase::Reserved | Phase::Dispatching))
         .map(|(u, _)| *u)
         .collect();
     for uid in uids {
@@ -149,18 +149,18 @@ fn count_every_lease(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
     let rights: Vec<(Uid, Fence, Lease)> = turn
         .world
         .state
-        .workloads
+        .workloads()
         .iter()
         .filter_map(|(uid, w)| {
             let (_, leg) = w.right()?;
-            let mut lease = ManagerLease::from_composed(now, w.term);
+            let mut lease = ManagerLease::from_composed(now, w.term());
             if let Some(deadline) = leg.fence.and_then(|fence| known.get(&fence)) {
                 lease.deadline = *deadline;
             }
             if forget {
                 lease.deadline = now;
             }
-            let start_by = now + gangs::start_timeout(turn.world, turn.world.queues.class(w.class));
+            let start_by = now + gangs::start_timeout(turn.world, turn.world.queues.class(w.class()));
             Some((
                 *uid,
                 leg.fence?,
@@ -176,17 +176,17 @@ fn count_every_lease(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
 
 /// Recovery ends when every known cluster has sent its complete inventory to this leadership.
 pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
-    let Some(recovery) = &turn.world.state.recovery else { return };
+    let Some(recovery) = &turn.world.state.recovery() else { return };
     // A copy from before anybody joined knows of nobody to wait for, and that isn't the same as nobody.
-    let nobody_known = turn.world.state.behind && turn.world.state.members.is_empty();
+    let nobody_known = turn.world.state.behind() && turn.world.state.members().is_empty();
     if !recovery.members_unknown && !nobody_known && turn.world.live.awaited.is_empty() {
         close_recovery(turn, Actor::System);
     }
 }
 
 pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
-    let copy = turn.world.state.recovery.as_ref().is_some_and(|r| r.restored);
-    let entry = Entry::new(Action::RecoveryClosed, turn.world.state.leadership.to_string());
+    let copy = turn.world.state.recovery().as_ref().is_some_and(|r| r.restored);
+    let entry = Entry::new(Action::RecoveryClosed, turn.world.state.leadership().to_string());
     turn.record(Record::Leadership(LeadershipFact::RecoveryClosed { by: by.clone() }));
     turn.audit(by, entry);
     turn.world.live.awaited.clear();
@@ -204,16 +204,16 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
     let unseen: Vec<(Uid, Fence)> = turn
         .world
         .state
-        .workloads
+        .workloads()
         .iter()
-        .filter(|(_, w)| w.phase == Phase::Granted)
+        .filter(|(_, w)| w.phase() == Phase::Granted)
         .filter_map(|(uid, w)| {
             w.right()
                 .filter(|(_, l)| !l.accepted && l.state == LegState::Granted)
                 .and_then(|(_, l)| l.fence)
                 .map(|f| (*uid, f))
         })
-        .filter(|(_, f)| f.leadership != turn.world.state.leadership.id)
+        .filter(|(_, f)| f.leadership != turn.world.state.leadership().id)
         .collect();
     for (uid, fence) in unseen {
         stops::order_stop(
@@ -228,19 +228,19 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
 
 /// Where a person need not be asked, the longest term that any run could have closes recovery.
 pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
-    let Some(recovery) = &turn.world.state.recovery else { return };
+    let Some(recovery) = &turn.world.state.recovery() else { return };
     if recovery.restored {
         return;
     }
     let led_at = turn.world.live.led_at;
     let now = turn.now.mono;
     // Each workload is released by its own term; a pass is due whenever one more is.
-    let since = turn.world.state.led_since;
+    let since = turn.world.state.led_since();
     let released = |w: &crate::state::workload::Workload| {
-        w.on_loss == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term).lapsed(now)
+        w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term()).lapsed(now)
     };
-    let old = |w: &crate::state::workload::Workload| w.submitted < since && w.phase != Phase::Finished;
-    let workloads = &turn.world.state.workloads;
+    let old = |w: &crate::state::workload::Workload| w.submitted() < since && w.phase() != Phase::Finished;
+    let workloads = &turn.world.state.workloads();
     let over = if recovery.members_unknown {
         // There may be runs that nobody here knows of.
         ManagerLease::from_composed(led_at, TERM_MAX).lapsed(now)
@@ -253,6 +253,7 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
     } else if now >= turn.world.live.released_at {
         turn.world.live.released_at = now + RELEASE_EVERY;
         let mut outside = turn.world.deciding.outside().filter_map(|uid| workloads.get(uid));
-        turn.world.live.dirty |= outside.any(|w| old(w) && w.waits() && w.inactive.is_none() && released(w));
+        turn.world.live.dirty |=
+            outside.any(|w| old(w) && w.waits() && w.inactive().is_none() && released(w));
     }
 }

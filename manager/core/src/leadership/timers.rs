@@ -94,16 +94,16 @@ fn lapse(turn: &mut Turn<'_>) {
     let mut late = Vec::new();
     let mut due = Mono(u64::MAX);
     for (fence, lease) in &turn.world.live.leases {
-        let Some(workload) = turn.world.state.workloads.get(&lease.uid) else { continue };
+        let Some(workload) = turn.world.state.workloads().get(&lease.uid) else { continue };
         // Beside a copy the original may go on renewing.
-        if workload.on_loss == OnLoss::Fence && !turn.world.disputed(workload) {
+        if workload.on_loss() == OnLoss::Fence && !turn.world.disputed(workload) {
             if lease.lease.lapsed(now) {
                 lapsed.push((lease.uid, *fence));
                 continue;
             }
             due = due.min(lease.lease.deadline);
         }
-        if workload.phase == Phase::Granted {
+        if workload.phase() == Phase::Granted {
             if now >= lease.start_by {
                 late.push((lease.uid, *fence));
             } else {
@@ -137,9 +137,9 @@ fn retain(turn: &mut Turn<'_>) -> bool {
     let kept_max = turn.world.config.finished_kept_max;
     let many = turn.world.live.finished.len();
     for (i, (at, uid)) in turn.world.live.finished.iter().enumerate() {
-        let Some(workload) = turn.world.state.workloads.get(uid) else { continue };
-        let keep = workload.ttl.unwrap_or(turn.world.config.finished_kept);
-        let crowded = workload.ttl.is_none() && many - i > kept_max;
+        let Some(workload) = turn.world.state.workloads().get(uid) else { continue };
+        let keep = workload.ttl().unwrap_or(turn.world.config.finished_kept);
+        let crowded = workload.ttl().is_none() && many - i > kept_max;
         if wall.since(*at) >= keep || crowded {
             over.push(*uid);
         }
@@ -151,10 +151,10 @@ fn retain(turn: &mut Turn<'_>) -> bool {
     for uid in over {
         turn.record_workload(uid, WorkloadFact::Forgotten);
     }
-    let workloads = &turn.world.state.workloads;
+    let workloads = &turn.world.state.workloads();
     turn.world
         .live
         .failed_starts
-        .retain(|(uid, _), _| workloads.get(uid).is_some_and(|workload| workload.finished.is_none()));
+        .retain(|(uid, _), _| workloads.get(uid).is_some_and(|workload| workload.finished().is_none()));
     more
 }

@@ -33,7 +33,7 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
             at: turn.now.wall,
         },
     );
-    let class = turn.workload(run.uid).map(|workload| turn.world.queues.class(workload.class));
+    let class = turn.workload(run.uid).map(|workload| turn.world.queues.class(workload.class()));
     let start_by = turn.now.mono
         + class.map_or(turn.world.config.start_timeout, |class| gangs::start_timeout(turn.world, class));
     grants::lease(turn, run.uid, run.fence, run.term, OnLoss::Fence, start_by);
@@ -41,12 +41,12 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
         turn.record_workload(run.uid, WorkloadFact::Running { fence: run.fence, at: turn.now.wall });
     }
     let workload = turn.workload(run.uid).expect("adopted just now");
-    let class = turn.world.queues.class(workload.class).clone();
+    let class = turn.world.queues.class(workload.class()).clone();
     let allowed =
-        residency::judge(&turn.world.state.catalog, &class, cluster, turn.world.config.residency_required);
+        residency::judge(&turn.world.state.catalog(), &class, cluster, turn.world.config.residency_required);
     match allowed {
         Err(_) => stops::order_stop(turn, run.uid, run.fence, StopReason::Residency, &Actor::System),
-        Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => {
+        Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive().is_some()) => {
             stops::order_stop(turn, run.uid, run.fence, StopReason::Evicted, &Actor::System)
         }
         Ok(()) if run.stopping => {
@@ -61,8 +61,8 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
 
 /// What runs is charged whether or not quota is left: per resource to the first flavor of its queue that serves the gang.
 fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
-    let catalog = &turn.world.state.catalog;
-    let Some(class) = turn.workload(uid).map(|w| turn.world.queues.class(w.class)) else {
+    let catalog = &turn.world.state.catalog();
+    let Some(class) = turn.workload(uid).map(|w| turn.world.queues.class(w.class())) else {
         return Flavors::default();
     };
     let queue = catalog

@@ -39,22 +39,22 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
     let (events_through, want_inventory, capacity) =
         (live.events_through, live.want_inventory, live.rooms.version());
     let state = &turn.world.state;
-    let members: Vec<ClusterName> = state.members.keys().cloned().collect();
+    let members: Vec<ClusterName> = state.members().keys().cloned().collect();
     let version = live.version;
     let mut receipt = Receipt {
-        journal: state.journal,
-        leadership: state.leadership,
-        record: state.last,
-        rules: state.rules,
-        audit_head: Some(format!("{}:{}", state.audit.lines, state.audit.hash)),
+        journal: state.journal(),
+        leadership: state.leadership(),
+        record: state.last(),
+        rules: state.rules(),
+        audit_head: Some(format!("{}:{}", state.audit().lines, state.audit().hash)),
         mac: None,
     };
     receipt.mac = Some(turn.world.config.receipt_key.sign(&receipt.message(&members)));
-    live.carries(transmission, Carried { record: state.last, ends: ends.clone() });
-    let skip = state.ranges.len().saturating_sub(RANGES_MAX);
+    live.carries(transmission, Carried { record: state.last(), ends: ends.clone() });
+    let skip = state.ranges().len().saturating_sub(RANGES_MAX);
     let response = SyncResponse {
         version,
-        leadership: state.leadership,
+        leadership: state.leadership(),
         session,
         transmission,
         receipt,
@@ -66,7 +66,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
         renewals,
         want_inventory,
         capacity_acknowledged: capacity,
-        ranges: state.ranges[skip..].to_vec(),
+        ranges: state.ranges()[skip..].to_vec(),
         poll: lease::poll(turn.world.config.term_min),
     };
     turn.reply(Reply::Sync(Box::new(SyncAnswer::Ok(Box::new(response)))));
@@ -103,22 +103,22 @@ fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
     }
     live.renew_at = now + step;
     let silent_for = now.since(live.acknowledged);
-    let ledger = turn.world.state.members[cluster].ledger;
+    let ledger = turn.world.state.members()[cluster].ledger;
     let mut due: Vec<(Option<Mono>, Uid, Fence)> = stops::rights(turn, cluster)
         .into_iter()
         .filter_map(|(uid, fence, _)| {
             let workload = turn.workload(uid)?;
             let (_, leg) = workload.right()?;
             let lease = turn.world.live.leases.get(&fence)?;
-            let good = workload.on_loss == OnLoss::Fence
+            let good = workload.on_loss() == OnLoss::Fence
                 && leg.accepted
                 && leg.ledger == ledger
-                && workload.phase != Phase::Stopping
+                && workload.phase() != Phase::Stopping
                 // A copy renews only once every cluster follows it: its original counts on the silence of those that do.
                 && !turn.world.disputed(workload)
                 && !lease.lease.lapsed(now)
-                && silent_for < lease::silence(workload.term)
-                && lease.composed.is_none_or(|at| now.since(at) >= Millis(workload.term.0 / 32));
+                && silent_for < lease::silence(workload.term())
+                && lease.composed.is_none_or(|at| now.since(at) >= Millis(workload.term().0 / 32));
             good.then_some((lease.composed, uid, fence))
         })
         .collect();
@@ -144,21 +144,21 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, said: Said) -> Command {
         Said::Grow(uid, fence, number) => scale_up::render_grow(turn, cluster, uid, fence, number),
         Said::Rank(uid, fence, _) => priority::render_rank(turn, cluster, uid, fence),
         Said::Offer(uid, offer) => {
-            let open = turn.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
+            let open = turn.workload(uid).and_then(|w| w.legs().get(&offer)).is_some_and(|l| l.state.open());
             match gangs::asked_gang(turn.world, uid) {
                 Some(gang) if open && grants::may_know(turn, uid, cluster) => {
                     let workload = turn.workload(uid).expect("its gang was found");
-                    let class = turn.world.queues.class(workload.class);
+                    let class = turn.world.queues.class(workload.class());
                     let policy = turn
                         .world
                         .queues
                         .charged_to(uid)
-                        .and_then(|q| turn.world.state.catalog.dispatch_policy(q));
+                        .and_then(|q| turn.world.state.catalog().dispatch_policy(q));
                     let requires_guarded = policy.is_some_and(|p| {
                         p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
                     });
                     let (namespace, kind, hold) =
-                        (workload.namespace.clone(), class.kind.clone(), turn.world.config.hold);
+                        (workload.namespace().clone(), class.kind.clone(), turn.world.config.hold);
                     Command::Offer(Box::new(Offer {
                         offer,
                         uid,
@@ -197,7 +197,7 @@ fn render_grant(
     let now = turn.now.mono;
     let stop = Command::Stop { uid, fence, reason: StopReason::Superseded };
     let Some(workload) = turn.workload(uid) else { return stop };
-    let current = workload.phase != Phase::Stopping
+    let current = workload.phase() != Phase::Stopping
         && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
     // A grant is good for sending for one term from when it was first composed.
     let fresh = turn
@@ -205,7 +205,7 @@ fn render_grant(
         .live
         .leases
         .get(&fence)
-        .is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term));
+        .is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term()));
     let resends = turn.world.config.planted.has(Bug::RecoveryResends);
     let held_back = turn.world.held_back(workload, now);
     if !current || !(fresh || resends) || (held_back && !resends) {
@@ -217,33 +217,33 @@ fn render_grant(
         return Command::Stop { uid, fence, reason: StopReason::Residency };
     }
     let workload = turn.workload(uid).expect("found above");
-    let Some(spec) = turn.body(workload.body) else { return stop };
+    let Some(spec) = turn.body(workload.body()) else { return stop };
     let ledger = workload.leg_of(fence).expect("it is current").1.ledger;
-    let class = turn.world.queues.class(workload.class);
+    let class = turn.world.queues.class(workload.class());
     let max_run = class.gang.max_run;
     let grant = Grant {
         offer,
         uid,
         fence,
-        attempt: workload.attempts,
-        namespace: workload.namespace.clone(),
-        name: workload.name.clone(),
+        attempt: workload.attempts(),
+        namespace: workload.namespace().clone(),
+        name: workload.name().clone(),
         spec,
-        term: workload.term,
-        on_loss: workload.on_loss,
+        term: workload.term(),
+        on_loss: workload.on_loss(),
         start_within: gangs::start_timeout(turn.world, class),
-        run_left: max_run.map(|m| m.saturating_sub(workload.ran)),
-        pod_failures: workload.pod_failures,
-        priority: workload.priority,
+        run_left: max_run.map(|m| m.saturating_sub(workload.ran())),
+        pod_failures: workload.pod_failures(),
+        priority: workload.priority(),
         mac: Some(turn.world.config.receipt_key.sign(&grant_message(
             cluster,
             ledger,
             uid,
             fence,
             offer,
-            workload.attempts,
-            workload.term,
-            workload.on_loss,
+            workload.attempts(),
+            workload.term(),
+            workload.on_loss(),
         ))),
     };
     grants::composed(turn.world, fence, now);

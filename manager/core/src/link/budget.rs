@@ -27,7 +27,7 @@ pub(crate) fn is_put_off(turn: &mut Turn<'_>, cluster: &ClusterName, event: &Eve
 /// Whether an event would have something written that an agent can say as often as it likes.
 fn repeats(turn: &Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
     let leg = |uid, offer| {
-        turn.workload(uid).and_then(|w| w.legs.get(&offer)).filter(|leg| leg.cluster == *cluster)
+        turn.workload(uid).and_then(|w| w.legs().get(&offer)).filter(|leg| leg.cluster == *cluster)
     };
     match event {
         Event::Waiting { offer, uid, reason, estimate } => {

@@ -15,7 +15,7 @@ use meridian_shared::time::Millis;
 pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     let end = End { result: end.result.cleaned(), ..end };
     legs::acknowledge(turn, cluster, end.uid, end.fence);
-    if turn.world.state.orphans.get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
+    if turn.world.state.orphans().get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
         turn.record(Record::Orphan {
             uid: end.uid,
             fence: end.fence,
@@ -44,7 +44,7 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
             unknown,
         },
     );
-    let deleted = turn.workload(uid).is_some_and(|w| w.deletion.is_some());
+    let deleted = turn.workload(uid).is_some_and(|w| w.deletion().is_some());
     match result {
         _ if deleted || retired => {}
         EndResult::Succeeded | EndResult::Failed { .. } => grants::finish_as(turn, uid, result),
@@ -66,14 +66,17 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     // An attempt whose end was written down has no other one: only a lapse says nothing of it, and an agent that knew nothing
     // of the grant, as on a copy of its ledger from before (simulation seed 107846).
     let open = |w: &crate::state::workload::Workload| {
-        w.history
+        w.history()
             .iter()
             .rev()
             .find(|s| s.fence == fence)
             .is_none_or(|attempt| attempt.end.as_ref().is_some_and(AttemptEnd::leaves_result_open))
     };
     let news = |w: &crate::state::workload::Workload| {
-        w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known) && open(w)
+        w.finished().is_none()
+            && w.deletion().is_none()
+            && w.fence().is_none_or(|known| fence >= known)
+            && open(w)
     };
     if !own_doing
         || !turn.workload(uid).is_some_and(news)
@@ -103,7 +106,7 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
 
 fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof: &Proof) -> bool {
     let Proof { offer, attempt, term, on_loss, mac } = proof;
-    turn.world.state.members.get(cluster).is_some_and(|member| {
+    turn.world.state.members().get(cluster).is_some_and(|member| {
         let message = grant_message(cluster, member.ledger, uid, fence, *offer, *attempt, *term, *on_loss);
         turn.world.config.receipt_key.verify(&message, mac)
     })
@@ -114,7 +117,7 @@ fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof:
 pub(crate) fn retire(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool {
     let deadline = matches!(result, EndResult::Failed { reason, .. } if reason == "DeadlineExceeded");
     let is_up = deadline
-        && turn.workload(uid).is_some_and(|w| w.deletion.is_none())
+        && turn.workload(uid).is_some_and(|w| w.deletion().is_none())
         && activity::job_of(turn, uid).is_some_and(|job| job.deactivates_when_up);
     if is_up {
         let by = Actor::System;

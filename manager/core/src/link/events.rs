@@ -87,7 +87,7 @@ fn on_waiting(
         Answer::To(_) => {
             let leg = turn
                 .workload(uid)
-                .and_then(|w| w.legs.get(&offer))
+                .and_then(|w| w.legs().get(&offer))
                 .expect("the machine of that very leg has answered");
             let (known, state) = ((leg.note.as_ref(), leg.estimate), leg.state);
             if state == LegState::Waiting && known == (Some(&reason), estimate) {

@@ -19,7 +19,7 @@ pub(crate) fn take_inventory(
     inventory: Inventory,
 ) {
     receipts::heed_receipts(turn, &inventory.receipts);
-    let ours = turn.world.state.leadership;
+    let ours = turn.world.state.leadership();
     if inventory.for_leadership != Some(ours) && !turn.world.config.planted.has(Bug::StaleInventoryCounts) {
         return;
     }
@@ -54,18 +54,18 @@ pub(crate) fn take_inventory(
 /// ledger or the process before it was granted. That ends with its leases, so that only time or a person can tell.
 fn shows_everything(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
     let state = &turn.world.state;
-    !state.behind || state.members.get(cluster).is_some_and(|m| m.session_since < state.recovery_since)
+    !state.behind() || state.members().get(cluster).is_some_and(|m| m.session_since < state.recovery_since())
 }
 
 fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
-    if turn.world.config.planted.has(Bug::ReportedRunIgnored) && turn.world.state.recovery.is_some() {
+    if turn.world.config.planted.has(Bug::ReportedRunIgnored) && turn.world.state.recovery().is_some() {
         return;
     }
     let Some(workload) = turn.workload(run.uid) else {
         // What nobody signed is noise: a lying agent could invent it without end.
         if !coded(turn, cluster, ledger, run) {
             turn.world.live.counts.illegal += 1;
-        } else if !turn.world.state.orphans.contains_key(&(run.uid, run.fence)) {
+        } else if !turn.world.state.orphans().contains_key(&(run.uid, run.fence)) {
             turn.world.live.counts.orphans += 1;
             // Of which gang it is a placement isn't known yet.
             let placement = run.placement.clone().filter(|placement| placement.is_bounded());
@@ -83,7 +83,7 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         && leg.ledger == ledger
     {
         let (accepted, running) = (leg.accepted, leg.state == crate::state::legs::leg::State::Running);
-        let stopping = workload.phase == Phase::Stopping;
+        let stopping = workload.phase() == Phase::Stopping;
         if !accepted {
             pod_placement::accepted(turn, run.uid, run.fence, run.placement.clone());
         }
@@ -96,17 +96,17 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         sizes::shrink(turn, cluster, run.uid, run.fence);
         priority::heed_rank(turn, cluster, run);
         if stopping {
-            let reason = turn.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
+            let reason = turn.workload(run.uid).and_then(|w| w.stopping()).unwrap_or(StopReason::Superseded);
             turn.say(cluster, Said::Stop(run.uid, run.fence, reason));
         }
         return;
     }
     // The highest reported fence wins; and what is over here, or was granted elsewhere since, is stopped.
-    let larger = workload.fence.is_none_or(|known| run.fence > known);
+    let larger = workload.fence().is_none_or(|known| run.fence > known);
     if larger && !coded(turn, cluster, ledger, run) {
         // Nobody but us could have granted it, and we don't know our own hand. A uid that this leadership minted can't run
         // unknown to us; an older one is kept from other clusters until its own term has passed, however often it is shown.
-        let (older, term) = (workload.submitted < turn.world.state.led_since, workload.term);
+        let (older, term) = (workload.submitted() < turn.world.state.led_since(), workload.term());
         turn.world.live.counts.illegal += 1;
         if older {
             let until =
@@ -114,8 +114,8 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
             turn.world.live.not_before.insert(run.uid, until);
             turn.world.deciding.touch(run.uid);
         }
-    } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
-        let gang = workload.adopted_gang(turn.world.queues.class(workload.class), run);
+    } else if larger && workload.phase() != Phase::Finished && workload.deletion().is_none() {
+        let gang = workload.adopted_gang(turn.world.queues.class(workload.class()), run);
         let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
         adoption::adopt(turn, cluster, ledger, &Run { placement, ..run.clone() });
     } else {
@@ -170,7 +170,8 @@ fn settle_offers(
     settled: bool,
 ) {
     for (offer, uid) in reported {
-        let open = turn.workload(*uid).and_then(|w| w.legs.get(offer)).is_some_and(|l| l.cluster == *cluster);
+        let open =
+            turn.workload(*uid).and_then(|w| w.legs().get(offer)).is_some_and(|l| l.cluster == *cluster);
         if !open {
             turn.object(cluster, Said::Withdraw(*uid, *offer));
         }
@@ -186,8 +187,8 @@ fn settle_offers(
         .into_iter()
         .flatten()
         .flat_map(|(uid, _)| {
-            turn.world.state.workloads[uid]
-                .legs
+            turn.world.state.workloads()[uid]
+                .legs()
                 .iter()
                 .filter(|(_, l)| l.cluster == *cluster && l.state.open())
                 .map(move |(o, _)| (*uid, *o))

@@ -18,7 +18,7 @@ pub(crate) fn leg_answer(
     offer: OfferId,
     event: LegEvent,
 ) -> Answer {
-    match turn.workload(uid).and_then(|w| w.legs.get(&offer)) {
+    match turn.workload(uid).and_then(|w| w.legs().get(&offer)) {
         Some(leg) if leg.cluster == *cluster => leg::step(leg.state, event),
         Some(_) => Answer::Illegal,
         None => leg::step(LegState::Withdrawn, event),
@@ -43,11 +43,11 @@ pub(crate) fn own_leg<'a>(
     uid: Uid,
     fence: Fence,
 ) -> Option<&'a crate::state::legs::Leg> {
-    let ledger = turn.world.state.members.get(cluster)?.ledger;
+    let ledger = turn.world.state.members().get(cluster)?.ledger;
     let any = turn.world.config.planted.has(Bug::AnyFenceFrees);
     let workload = turn.workload(uid)?;
     let leg = workload
-        .legs
+        .legs()
         .values()
         .find(|l| l.fence == Some(fence))
         .or_else(|| any.then(|| workload.right().map(|(_, l)| l)).flatten())?;
@@ -56,13 +56,13 @@ pub(crate) fn own_leg<'a>(
 
 /// Somebody runs an attempt that isn't theirs to run any more.
 pub(crate) fn stray(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
-    if turn.workload(uid).is_some() && turn.world.state.recovery.is_none() {
+    if turn.workload(uid).is_some() && turn.world.state.recovery().is_none() {
         turn.object(cluster, Said::Stop(uid, fence, StopReason::Superseded));
     }
 }
 
 pub(crate) fn acknowledge(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
-    let number = turn.world.state.last.next();
+    let number = turn.world.state.last().next();
     if let Some(live) = turn.world.live.clusters.get_mut(cluster)
         && (live.acknowledge.len() < ACKNOWLEDGE_MAX || live.acknowledge.contains_key(&(uid, fence)))
     {
@@ -82,5 +82,5 @@ pub(crate) fn placement_counts(turn: &Turn<'_>, uid: Uid, fence: Fence, placemen
     if known.is_some_and(|known| placement.revision <= known) {
         return false;
     }
-    placement.is_of(&workload.given_gang(turn.world.queues.class(workload.class)))
+    placement.is_of(&workload.given_gang(turn.world.queues.class(workload.class())))
 }

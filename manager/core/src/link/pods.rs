@@ -16,7 +16,7 @@ pub(crate) fn take_spare(turn: &mut Turn<'_>, cluster: &ClusterName, spare: Vec<
 
 /// Pods' failures are the job's: the next attempt goes on with their count, wherever this one is lost.
 fn count_failures(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, failures: u32) {
-    if turn.workload(uid).is_some_and(|w| w.phase.granted() && w.pod_failures < failures)
+    if turn.workload(uid).is_some_and(|w| w.phase().granted() && w.pod_failures() < failures)
         && !budget::is_spent(turn, cluster)
     {
         turn.record_workload(uid, WorkloadFact::PodsFailed { fence, failures });

@@ -22,10 +22,10 @@ pub(crate) fn render_grow(
         return Command::Stop { uid, fence, reason: StopReason::Superseded };
     };
     let workload = workload.filter(|w| {
-        matches!(w.phase, Phase::Granted | Phase::Running) && grants::may_know(turn, uid, cluster)
+        matches!(w.phase(), Phase::Granted | Phase::Running) && grants::may_know(turn, uid, cluster)
     });
     match workload
-        .and_then(|w| Some((w.growing().filter(|growing| growing.number == number)?, w.counts.clone()?)))
+        .and_then(|w| Some((w.growing().filter(|growing| growing.number == number)?, w.counts().cloned()?)))
     {
         Some((growing, places)) => {
             let mut growth = Growth { number, places, size: growing.size, mac: None };
@@ -49,7 +49,7 @@ pub(crate) fn on_grown(
     if legs::own_leg(turn, cluster, uid, fence).is_none_or(|leg| leg.fence != Some(fence)) {
         return;
     }
-    let Some((growing, places)) = turn.workload(uid).and_then(|w| Some((w.growing()?, w.counts.clone()?)))
+    let Some((growing, places)) = turn.workload(uid).and_then(|w| Some((w.growing()?, w.counts().cloned()?)))
     else {
         return;
     };
@@ -109,11 +109,11 @@ pub(crate) fn on_not_grown(
 /// before, or not yet any.
 pub(crate) fn heed_growth(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
     let (uid, fence) = (run.uid, run.fence);
-    let Some(workload) = turn.workload(uid).filter(|w| w.phase.granted()) else { return };
-    let last = workload.resized.as_ref().map_or(RecordNumber(0), |resized| resized.last);
+    let Some(workload) = turn.workload(uid).filter(|w| w.phase().granted()) else { return };
+    let last = workload.resized().map_or(RecordNumber(0), |resized| resized.last);
     let (growing, sets) = (
         workload.growing().map(|growing| growing.number),
-        turn.world.queues.class(workload.class).gang.pod_sets.len(),
+        turn.world.queues.class(workload.class()).gang.pod_sets.len(),
     );
     match run.grown.as_deref() {
         Some(grown) if growing == Some(grown.number) => on_grown(turn, cluster, uid, fence, grown.number),

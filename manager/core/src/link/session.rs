@@ -30,7 +30,7 @@ pub(crate) fn admit(
     if !VERSIONS.contains(&request.version) {
         return Err(SyncRefusal::Version { oldest: *VERSIONS.start(), newest: *VERSIONS.end() });
     }
-    if turn.world.state.catalog.cluster(cluster).is_none() {
+    if turn.world.state.catalog().cluster(cluster).is_none() {
         return Err(SyncRefusal::UnknownCluster);
     }
     if request.events_from == 0
@@ -39,7 +39,7 @@ pub(crate) fn admit(
     {
         return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
     }
-    let ours = turn.world.state.leadership;
+    let ours = turn.world.state.leadership();
     if let Some(follows) = request.follows
         && (follows.epoch > ours.epoch || (follows.epoch == ours.epoch && follows.id != ours.id))
     {
@@ -70,7 +70,7 @@ fn open_session(
     session: Session,
 ) -> Result<(), SyncRefusal> {
     let known =
-        turn.world.state.members.get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
+        turn.world.state.members().get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
     let newer = match known {
         None => true,
         Some((_, _, true)) => return Err(SyncRefusal::LedgerLost),
@@ -86,7 +86,7 @@ fn open_session(
                 "its cluster begins too many sessions: try again in a moment".into(),
             ));
         }
-        if turn.world.state.members.get(cluster).is_some_and(|member| !member.may_replace(ledger)) {
+        if turn.world.state.members().get(cluster).is_some_and(|member| !member.may_replace(ledger)) {
             let words = format!(
                 "its cluster has replaced its ledger {LEDGERS_REPLACED_MAX} times, and each is remembered: join under another name"
             );
@@ -99,7 +99,7 @@ fn open_session(
             fact: MemberFact::SessionOpened { ledger, session },
         });
         if known.is_none() {
-            if turn.world.state.recovery.is_some() {
+            if turn.world.state.recovery().is_some() {
                 // A journal that is older than it looks may have forgotten this cluster, and what runs there.
                 turn.world.live.awaited.insert(cluster.clone());
             }
@@ -160,7 +160,7 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
     turn.world.live.clusters.insert(cluster.clone(), live);
     reserved::keep_room_again(turn.world, cluster);
     offers::withdraw_all(turn, cluster);
-    if turn.world.config.planted.has(Bug::RecoveryResends) && turn.world.state.recovery.is_some() {
+    if turn.world.config.planted.has(Bug::RecoveryResends) && turn.world.state.recovery().is_some() {
         for (uid, fence, offer) in stops::rights(turn, cluster) {
             turn.say(cluster, Said::Grant(uid, offer, fence));
         }
@@ -176,7 +176,7 @@ pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
     let waiting: Vec<ClusterName> = turn
         .world
         .state
-        .members
+        .members()
         .iter()
         .filter(|(name, m)| *name != cluster && !m.admitted && m.since <= seen)
         .map(|(name, _)| name.clone())

@@ -16,7 +16,7 @@ impl World {
             || !live.acknowledge.is_empty()
             // Somebody must have heard the name of who joins. That the answer with it was taken isn't always shown at once: one more
             // shows it, and nobody waits for the time of a poll.
-            || self.state.members.iter().any(|(name, member)| name != cluster && !member.admitted && member.since > live.acknowledged_record)
+            || self.state.members().iter().any(|(name, member)| name != cluster && !member.admitted && member.since > live.acknowledged_record)
             || live.outbox.due(now)
             || (now >= live.renew_at && self.loads.get(cluster).is_some_and(|l| !l.is_empty()))
     }
@@ -28,7 +28,7 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     }
     let now = turn.now.mono;
     let mut request = request;
-    let follows_us = request.follows == Some(turn.world.state.leadership);
+    let follows_us = request.follows == Some(turn.world.state.leadership());
     if !follows_us {
         // Commands are numbered per leadership, and what was taken of an earlier one's answers says nothing of ours.
         (request.answered, request.commands_through) = (0, 0);
@@ -129,11 +129,11 @@ fn compare_digest(turn: &mut Turn<'_>, cluster: &ClusterName, request: &SyncRequ
         return;
     }
     live.digest_at = now + every;
-    let ledger = turn.world.state.members[cluster].ledger;
+    let ledger = turn.world.state.members()[cluster].ledger;
     let mut digest = Digest::default();
     for uid in turn.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid) {
-        for (offer, leg) in turn.world.state.workloads[uid]
-            .legs
+        for (offer, leg) in turn.world.state.workloads()[uid]
+            .legs()
             .iter()
             .filter(|(_, l)| l.cluster == *cluster && l.ledger == ledger)
         {

@@ -23,7 +23,7 @@ pub(crate) fn judge_activity(
         return rejection::reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"));
     };
     if let Some(version) =
-        version.filter(|version| workload.changed > *version || *version > turn.world.state.last)
+        version.filter(|version| workload.changed() > *version || *version > turn.world.state.last())
     {
         return rejection::reject(
             RejectionReason::Conflict,
@@ -33,7 +33,7 @@ pub(crate) fn judge_activity(
     }
     let what = if active { "resumed" } else { "stopped" };
     let field = Some("spec.active");
-    match (&workload.finished, workload.deletion) {
+    match (&workload.finished(), workload.deletion()) {
         (Some(finish), _) => {
             let remedy = "submit the job again under another name to have it run again";
             rejection::reject(
@@ -54,8 +54,9 @@ pub(crate) fn judge_activity(
 pub(crate) fn set_active(turn: &mut Turn<'_>, key: Key, active: bool, by: &Actor, dry_run: bool) -> Written {
     let found = named(turn, &key).and_then(|uid| Some((uid, turn.workload(uid)?)));
     // An earlier change of the same request may have deleted it.
-    let changes = found
-        .is_some_and(|(_, w)| w.finished.is_none() && w.deletion.is_none() && w.inactive.is_none() != active);
+    let changes = found.is_some_and(|(_, w)| {
+        w.finished().is_none() && w.deletion().is_none() && w.inactive().is_none() != active
+    });
     let uid = found.map_or(Uid(0), |(uid, _)| uid);
     let result = if changes { WriteResult::Configured } else { WriteResult::Unchanged };
     match (changes && !dry_run, active) {
@@ -73,7 +74,7 @@ fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
         WorkloadFact::Deactivated { by: by.clone(), at: turn.now.wall, time_is_up: false },
     );
     offers::withdraw_open(turn, uid);
-    let runs = turn.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running));
+    let runs = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running));
     if let Some(fence) = runs.and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
         // Agents know no word of their own for it: to them it is an eviction.
         stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
@@ -83,7 +84,7 @@ fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
 }
 
 pub(crate) fn job_of(turn: &Turn<'_>, uid: Uid) -> Option<JobWorkload> {
-    let body = turn.body(turn.workload(uid)?.body)?;
+    let body = turn.body(turn.workload(uid)?.body())?;
     let object = Object::from_stored(serde_json::from_str(&body).ok()?).ok()?;
     match object.spec {
         Spec::Job(job) => Some(*job),
@@ -105,14 +106,14 @@ fn end_back_off(turn: &mut Turn<'_>, uid: Uid) {
         return;
     }
     let Some(until) = turn.world.live.not_before.remove(&uid) else { return };
-    if let Some(workload) = turn.workload(uid).filter(|w| w.submitted < turn.world.state.led_since) {
-        let lapsed = ManagerLease::from_composed(turn.world.live.led_at, workload.term).deadline;
+    if let Some(workload) = turn.workload(uid).filter(|w| w.submitted() < turn.world.state.led_since()) {
+        let lapsed = ManagerLease::from_composed(turn.world.live.led_at, workload.term()).deadline;
         turn.world.live.not_before.insert(uid, until.min(lapsed));
     }
 }
 
 pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: Action) {
-    let named = turn.workload(uid).map(|w| format!("{}/{}", w.namespace, w.name));
+    let named = turn.workload(uid).map(|w| format!("{}/{}", w.namespace(), w.name()));
     let cluster = turn.workload(uid).and_then(Workload::right).map(|(_, leg)| leg.cluster.to_string());
     let entry = Entry { cluster, detail: named, ..Entry::new(action, uid.to_string()) };
     turn.audit(by.clone(), entry);

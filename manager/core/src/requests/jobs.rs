@@ -31,7 +31,7 @@ pub(crate) fn judge_job(
         |field: &str, message: String| rejection::reject(RejectionReason::Invalid, Some(field), message);
     if let Some(uid) = rejection::job_at(turn, key) {
         let there = turn.workload(uid).expect("names lead to workloads");
-        if there.body == read.hash_as(uid) {
+        if there.body() == read.hash_as(uid) {
             return Ok(None);
         }
         resize::judge_resize(turn, read, uid, key)?;
@@ -77,7 +77,7 @@ pub(crate) fn judge_job(
     }
     let before = rejection::job_at(turn, key)
         .and_then(|uid| turn.workload(uid))
-        .map(|there| turn.world.queues.class(there.class));
+        .map(|there| turn.world.queues.class(there.class()));
     let class = match before.map_or_else(
         || read.class(catalog, &namespace),
         |before| Ok(read.class_after(catalog, &namespace, before)),
@@ -198,7 +198,7 @@ pub(crate) fn submit_adopted(
         );
         return rejection::reject(RejectionReason::Invalid, None, message);
     }
-    let judged = judge_job(turn, &turn.world.state.catalog, &read, &key)?;
+    let judged = judge_job(turn, &turn.world.state.catalog(), &read, &key)?;
     let Some(class) = judged else { return there };
     accept(turn, (&read, class), &key, run.uid, Some((run.term, run.on_loss)), by);
     Ok(())
@@ -215,8 +215,8 @@ fn accept(
     let job = &read.job;
     let namespace = class.namespace.clone();
     let (term, on_loss) =
-        lease.unwrap_or_else(|| lease_of(turn, &turn.world.state.catalog, &namespace, &class.queue));
-    let priority = turn.world.state.catalog.job_priority(job).unwrap_or(0);
+        lease.unwrap_or_else(|| lease_of(turn, &turn.world.state.catalog(), &namespace, &class.queue));
+    let priority = turn.world.state.catalog().job_priority(job).unwrap_or(0);
     turn.new_bodies.insert(read.hash, read.body.clone());
     let submission = Submission {
         namespace,
@@ -235,7 +235,7 @@ fn accept(
 
 pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -> Written {
     if key.kind != Kind::Job {
-        let uid = turn.world.state.catalog.get(&key).map_or(Uid(0), |s| s.uid);
+        let uid = turn.world.state.catalog().get(&key).map_or(Uid(0), |s| s.uid);
         if !dry_run {
             write::audit_change(turn, &key, by, Verdict::Deleted);
             turn.record(Record::Object { key: key.clone(), fact: ObjectFact::Removed { by: by.clone() } });
@@ -244,10 +244,10 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
         return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
     }
     let uid = rejection::job_at(turn, &key).expect("judged before");
-    let phase = turn.workload(uid).expect("names lead to workloads").phase;
+    let phase = turn.workload(uid).expect("names lead to workloads").phase();
     let result = if phase.granted() { WriteResult::Deleting } else { WriteResult::Deleted };
     if !dry_run {
-        if turn.workload(uid).is_some_and(|w| w.deletion.is_none()) {
+        if turn.workload(uid).is_some_and(|w| w.deletion().is_none()) {
             turn.record_workload(uid, WorkloadFact::DeletionRequested { at: turn.now.wall, by: by.clone() });
         }
         write::end(turn, uid, StopReason::Cancelled, by);

@@ -57,7 +57,7 @@ pub(crate) fn judge_change(
             let (exists, changed) = match object.kind {
                 Kind::Job => {
                     let there = rejection::job_at(turn, &key);
-                    (there.is_some(), there.and_then(|u| turn.workload(u)).map(|w| w.changed))
+                    (there.is_some(), there.and_then(|u| turn.workload(u)).map(|w| w.changed()))
                 }
                 _ => (catalog.get(&key).is_some(), catalog.get(&key).map(|s| s.changed)),
             };
@@ -78,7 +78,7 @@ pub(crate) fn judge_change(
                 }
                 // A status that moved is no change of what people write.
                 (PutMode::Replace(Some(version)), true)
-                    if *version > turn.world.state.last || changed.is_none_or(|at| at > *version) =>
+                    if *version > turn.world.state.last() || changed.is_none_or(|at| at > *version) =>
                 {
                     return rejection::reject(
                         RejectionReason::Conflict,
@@ -100,7 +100,7 @@ pub(crate) fn judge_change(
                 (**object).clone(),
                 *uid,
                 turn.now.wall,
-                turn.world.state.last,
+                turn.world.state.last(),
                 by.clone(),
             );
             Ok(None)
@@ -151,16 +151,16 @@ fn judge_delete(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
         // Its labels bind its jobs: without it they would be bound by less.
         Kind::Namespace => {
             let here = |w: &&crate::state::workload::Workload| {
-                w.phase != Phase::Finished && *w.namespace == *key.name
+                w.phase() != Phase::Finished && **w.namespace() == *key.name
             };
             let queues = turn
                 .world
                 .state
-                .catalog
+                .catalog()
                 .iter()
                 .filter(|(of, _)| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name))
                 .count();
-            match (turn.world.state.workloads.values().filter(here).count(), queues) {
+            match (turn.world.state.workloads().values().filter(here).count(), queues) {
                 (0, 0) => Ok(()),
                 (0, queues) => holds("objects", queues),
                 (jobs, _) => holds("jobs", jobs),
@@ -168,12 +168,12 @@ fn judge_delete(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
         }
         Kind::LocalQueue => {
             let uses = |w: &&crate::state::workload::Workload| {
-                let class = turn.world.queues.class(w.class);
-                w.phase != Phase::Finished
+                let class = turn.world.queues.class(w.class());
+                w.phase() != Phase::Finished
                     && key.namespace.as_deref() == Some(&*class.namespace)
                     && class.queue == key.name
             };
-            match turn.world.state.workloads.values().filter(|w| w.phase.charged()).filter(uses).count() {
+            match turn.world.state.workloads().values().filter(|w| w.phase().charged()).filter(uses).count() {
                 0 => Ok(()),
                 n => holds("charged workloads", n),
             }
@@ -195,14 +195,14 @@ fn judge_delete(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
 /// How many workloads hold quota of a cluster queue.
 fn charged_by(turn: &Turn<'_>, queue: &str) -> usize {
     let charged = |uid: &&Uid| turn.world.queues.charged_to(**uid).is_some_and(|of| **of == *queue);
-    turn.world.state.workloads.keys().filter(charged).count()
+    turn.world.state.workloads().keys().filter(charged).count()
 }
 
 /// Whether a new job may have its uid: not one under which a run is known that this journal never granted. That run would have
 /// another beside it (simulation seed 702893).
 fn judge_uid(turn: &Turn<'_>, key: &Key, uid: Uid) -> Result<(), Rejection> {
     const FIRST: Fence = Fence { epoch: 0, leadership: 0, counter: 0 };
-    let orphan = turn.world.state.orphans.range((uid, FIRST)..).next().filter(|((of, _), _)| *of == uid);
+    let orphan = turn.world.state.orphans().range((uid, FIRST)..).next().filter(|((of, _), _)| *of == uid);
     match orphan.filter(|_| rejection::job_at(turn, key).is_none()) {
         Some((_, orphan)) => rejection::reject(
             RejectionReason::Conflict,

@@ -64,7 +64,7 @@ fn cordon(
     cordoned: bool,
 ) -> Result<String, Rejection> {
     let key = Key::global(Kind::Cluster, cluster.as_str());
-    let stored = turn.world.state.catalog.get(&key).ok_or_else(|| unknown(cluster))?.clone();
+    let stored = turn.world.state.catalog().get(&key).ok_or_else(|| unknown(cluster))?.clone();
     let mut value = stored.object.stored.clone();
     value["spec"]["cordoned"] = json!(cordoned);
     let object = Object::from_stored(value).map_err(|errors| unreadable(&errors))?;
@@ -104,13 +104,13 @@ fn member<'a>(
     cluster: &ClusterName,
 ) -> Result<&'a crate::state::members::Member, Rejection> {
     let missing = || {
-        if turn.world.state.catalog.cluster(cluster).is_some() {
+        if turn.world.state.catalog().cluster(cluster).is_some() {
             never_joined(cluster)
         } else {
             unknown(cluster)
         }
     };
-    turn.world.state.members.get(cluster).ok_or_else(missing)
+    turn.world.state.members().get(cluster).ok_or_else(missing)
 }
 
 fn admit_cluster(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
@@ -131,14 +131,18 @@ fn declare_lost(
     let newest = member.ledger;
     let ledger = ledger.unwrap_or(newest);
     let orphaned = || {
-        turn.world.state.orphans.values().any(|orphan| orphan.cluster == *cluster && orphan.ledger == ledger)
+        turn.world
+            .state
+            .orphans()
+            .values()
+            .any(|orphan| orphan.cluster == *cluster && orphan.ledger == ledger)
     };
     let has_legs = || {
         turn.world
             .state
-            .workloads
+            .workloads()
             .values()
-            .any(|w| w.legs.values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger))
+            .any(|w| w.legs().values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger))
     };
     if ledger != newest && !member.lost.contains(&ledger) && !orphaned() && !has_legs() {
         let words =
@@ -198,19 +202,19 @@ fn mint(
     ttl: meridian_shared::time::Millis,
     replace: bool,
 ) -> Result<String, Rejection> {
-    let known = turn.world.state.members.contains_key(&cluster);
+    let known = turn.world.state.members().contains_key(&cluster);
     if known && !replace {
         return Err(taken(&cluster));
     }
     let key = Key::global(Kind::Cluster, cluster.as_str());
     is_declared_so(turn, &cluster, &region, &jurisdiction)?;
-    if turn.world.state.catalog.get(&key).is_none() {
+    if turn.world.state.catalog().get(&key).is_none() {
         let value = json!({
             "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster.as_str()},
             "spec": {"region": region.as_str(), "jurisdiction": jurisdiction.as_str()},
         });
         let (object, _) = Object::from_value(value).map_err(|errors| unreadable(&errors))?;
-        let uid = Uid(u128::from(turn.world.state.last.0) << 64
+        let uid = Uid(u128::from(turn.world.state.last().0) << 64
             | u128::from(meridian_shared::backoff::splitmix(turn.now.wall.0.unsigned_abs())));
         turn.record(Record::Object {
             key,
@@ -247,7 +251,7 @@ fn is_declared_so(
     region: &Region,
     jurisdiction: &Jurisdiction,
 ) -> Result<(), Rejection> {
-    match turn.world.state.catalog.cluster(cluster) {
+    match turn.world.state.catalog().cluster(cluster) {
         Some(spec) if spec.region != *region || spec.jurisdiction != *jurisdiction => Err(rejection(
             RejectionReason::Conflict,
             format!(
@@ -263,14 +267,14 @@ fn use_token(turn: &mut Turn<'_>, hash: &str) {
     let bad = || {
         rejection(RejectionReason::Forbidden, "the join token is unknown, was used, or has expired: make a new one with `meridian cluster join`".into())
     };
-    let Some(token) = turn.world.state.tokens.get(hash).cloned() else {
+    let Some(token) = turn.world.state.tokens().get(hash).cloned() else {
         return turn.reply(Reply::Rejected(vec![bad()]));
     };
     if token.expires < turn.now.wall {
         return turn.reply(Reply::Rejected(vec![bad()]));
     }
     // Since it was made another agent may have come, or the cluster been declared elsewhere.
-    if turn.world.state.members.contains_key(&token.cluster) && !token.replace {
+    if turn.world.state.members().contains_key(&token.cluster) && !token.replace {
         return turn.reply(Reply::Rejected(vec![taken(&token.cluster)]));
     }
     if let Err(elsewhere) = is_declared_so(turn, &token.cluster, &token.region, &token.jurisdiction) {
@@ -286,7 +290,7 @@ fn use_token(turn: &mut Turn<'_>, hash: &str) {
 }
 
 fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection> {
-    if turn.world.state.recovery.is_none() {
+    if turn.world.state.recovery().is_none() {
         return Err(rejection(
             RejectionReason::Conflict,
             "recovery isn't open: there is nothing to confirm".into(),
@@ -315,12 +319,12 @@ fn adopt_orphan(
             ),
         ));
     }
-    if turn.world.state.recovery.is_some() {
+    if turn.world.state.recovery().is_some() {
         let message =
             "recovery is open, and another cluster may run a newer attempt: adopt it once recovery has ended";
         return Err(rejection(RejectionReason::Conflict, message.into()));
     }
-    let mut others = turn.world.state.orphans.iter().filter(|((other, _), _)| *other == uid);
+    let mut others = turn.world.state.orphans().iter().filter(|((other, _), _)| *other == uid);
     if let Some(((_, newer), o)) = others.find(|((_, other), _)| *other > fence) {
         return Err(rejection(
             RejectionReason::Conflict,
@@ -348,7 +352,7 @@ fn adopt_orphan(
 fn orphan(turn: &Turn<'_>, uid: Uid, fence: Fence) -> Result<Orphan, Rejection> {
     let missing =
         || rejection(RejectionReason::NotFound, format!("there is no orphan `{uid}` with fence `{fence}`"));
-    turn.world.state.orphans.get(&(uid, fence)).cloned().ok_or_else(missing)
+    turn.world.state.orphans().get(&(uid, fence)).cloned().ok_or_else(missing)
 }
 
 fn stop_orphan(turn: &mut Turn<'_>, by: &Actor, uid: Uid, fence: Fence) -> Result<String, Rejection> {

@@ -46,8 +46,8 @@ pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
             ),
         );
     };
-    let class = turn.world.queues.class(workload.class);
-    if reclassed && (workload.deletion.is_some() || workload.phase == Phase::Finished) {
+    let class = turn.world.queues.class(workload.class());
+    if reclassed && (workload.deletion().is_some() || workload.phase() == Phase::Finished) {
         return rejection::reject(
             RejectionReason::Conflict,
             None,
@@ -65,14 +65,14 @@ pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
             ),
         );
     }
-    if workload.deletion.is_some() || workload.phase == Phase::Finished {
+    if workload.deletion().is_some() || workload.phase() == Phase::Finished {
         return rejection::reject(
             RejectionReason::Conflict,
             None,
             format!("{key} has ended or is being deleted: its `parallelism` can't be changed any more"),
         );
     }
-    if !matches!(workload.phase, Phase::Granted | Phase::Running) {
+    if !matches!(workload.phase(), Phase::Granted | Phase::Running) {
         return Ok(());
     }
     let has: u32 = workload.runs_with(class).iter().sum();
@@ -127,9 +127,9 @@ pub(crate) fn resize(
     if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid).filter(|_| resized) {
         sizes::shrink(turn, &cluster, uid, fence);
     }
-    let priority = turn.world.state.catalog.job_priority(&read.job);
+    let priority = turn.world.state.catalog().job_priority(&read.job);
     if let Some(priority) =
-        priority.filter(|priority| reclassed && turn.workload(uid).is_some_and(|w| w.priority != *priority))
+        priority.filter(|priority| reclassed && turn.workload(uid).is_some_and(|w| w.priority() != *priority))
     {
         priority::reprioritize(turn, uid, priority, by);
     }
@@ -140,7 +140,7 @@ pub(crate) fn resize(
 /// The stored manifest with this object's numbers, where nothing else differs. `completions` changes with the pods, where
 /// both are the same before and after and every index succeeds once.
 fn change_of(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<Change> {
-    let mut manifest: Value = serde_json::from_str(&turn.body(turn.workload(uid)?.body)?).ok()?;
+    let mut manifest: Value = serde_json::from_str(&turn.body(turn.workload(uid)?.body())?).ok()?;
     let written = read.manifest();
     if essence(&manifest) != essence(&written) {
         return None;

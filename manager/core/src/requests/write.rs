@@ -43,7 +43,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     }
     // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
     // Jobs change nothing in it, so that a write of jobs only borrows it.
-    let mut catalog = Cow::Borrowed(&turn.world.state.catalog);
+    let mut catalog = Cow::Borrowed(turn.world.state.catalog());
     let (remarks, mut rejections) = merge_applied(&catalog, &mut write.changes);
     let mut seen = BTreeSet::new();
     let mut judged = Vec::with_capacity(write.changes.len());
@@ -69,7 +69,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         audit_refusals(turn, &write, &rejections);
         return turn.reply(Reply::Rejected(rejections));
     }
-    let rules_before = turn.world.state.rules;
+    let rules_before = turn.world.state.rules();
     let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
     let accepted = write.with_jobs().zip(judged).map(|((change, job), class)| {
         perform(turn, change, job.map(|job| (job, class)), &write.actor, write.dry_run)
@@ -85,7 +85,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     };
     turn.world.live.look_for_starving |=
         turn.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(opens);
-    if turn.world.state.rules != rules_before {
+    if turn.world.state.rules() != rules_before {
         residency::rejudge(turn);
         drain_stopped(turn);
         priority::rank_again(turn);
@@ -99,9 +99,9 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
 
 /// Queues that are to be drained: what they charged is taken back.
 fn drain_stopped(turn: &mut Turn<'_>) {
-    let catalog = &turn.world.state.catalog;
+    let catalog = &turn.world.state.catalog();
     let drained = |uid: &Uid, w: &crate::state::workload::Workload| {
-        let class = turn.world.queues.class(w.class);
+        let class = turn.world.queues.class(w.class());
         let local = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.stop_policy);
         let cluster = turn
             .world
@@ -109,12 +109,12 @@ fn drain_stopped(turn: &mut Turn<'_>) {
             .charged_to(*uid)
             .and_then(|name| catalog.cluster_queue(name))
             .map(|q| q.stop_policy);
-        w.phase.charged()
-            && w.phase != Phase::Stopping
+        w.phase().charged()
+            && w.phase() != Phase::Stopping
             && [local, cluster].contains(&Some(StopPolicy::HoldAndDrain))
     };
     let drained: Vec<Uid> =
-        turn.world.state.workloads.iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
+        turn.world.state.workloads().iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
     for uid in drained {
         match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
             Some(fence) => stops::order_stop(turn, uid, fence, StopReason::Evicted, &Actor::System),
@@ -124,7 +124,7 @@ fn drain_stopped(turn: &mut Turn<'_>) {
     // Whether its queue is stopped still is told of who was drained.
     turn.out
         .workloads
-        .extend(turn.world.state.workloads.iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
+        .extend(turn.world.state.workloads().iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
 }
 
 /// Jobs that a rule of residency refuses are remembered, with who sent them: one line for each rule of a request.
@@ -162,7 +162,7 @@ fn perform(
             if let Some(job) = job {
                 return jobs::submit(turn, key, job, *uid, by, dry_run);
             }
-            let there = turn.world.state.catalog.get(&key);
+            let there = turn.world.state.catalog().get(&key);
             let result = match there {
                 None => WriteResult::Created,
                 Some(stored) if stored.object.stored == object.stored => WriteResult::Unchanged,
@@ -174,7 +174,7 @@ fn perform(
                 Some(_) => meridian_objects::not_honoured_by_cluster(object),
             };
             let unknown =
-                scope.as_ref().filter(|cluster| turn.world.state.catalog.cluster(cluster).is_none());
+                scope.as_ref().filter(|cluster| turn.world.state.catalog().cluster(cluster).is_none());
             let unknown = unknown.map(|cluster| {
                 format!("no cluster `{cluster}` is declared: this counts once one of that name has joined")
             });
@@ -259,7 +259,7 @@ pub(crate) fn end(turn: &mut Turn<'_>, uid: Uid, reason: StopReason, by: &Actor)
     let Some(workload) = turn.workload(uid) else { return };
     match workload.right().and_then(|(_, leg)| leg.fence) {
         Some(fence) => stops::order_stop(turn, uid, fence, reason, by),
-        None if workload.deletion.is_some() => {
+        None if workload.deletion().is_some() => {
             turn.record_workload(uid, WorkloadFact::Forgotten);
             turn.stir();
         }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// What a local queue used, as it counted at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PastUse {
+pub struct UsageHistory {
     /// What still counts, by resource.
     pub consumed: Consumed,
     /// When it was taken down.

@@ -3,8 +3,10 @@
 pub mod absorb;
 pub mod activity;
 pub mod evictions;
+mod fingerprint;
 pub mod limits;
 pub mod phase;
+mod readers;
 pub mod size;
 
 use crate::facts::actor::Actor;
@@ -29,92 +31,92 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Workload {
     /// As submitted; the class is interned.
-    pub namespace: Arc<str>,
+    namespace: Arc<str>,
     /// Its name.
-    pub name: Arc<str>,
+    name: Arc<str>,
     /// What decisions depend on.
-    pub class: ClassId,
+    class: ClassId,
     /// Higher goes first.
-    pub priority: i64,
+    priority: i64,
     /// The whole job, by content.
-    pub body: ContentHash,
+    body: ContentHash,
     /// Its lease term.
-    pub term: Millis,
+    term: Millis,
     /// What the loss of its cluster means.
-    pub on_loss: OnLoss,
+    on_loss: OnLoss,
     /// Kept this long after its end.
-    pub ttl: Option<Millis>,
+    ttl: Option<Millis>,
     /// When it was submitted.
-    pub created: Wall,
+    created: Wall,
     /// Its record: age in the queue, and which leadership minted it.
-    pub submitted: RecordNumber,
+    submitted: RecordNumber,
     /// Where it stands.
-    pub phase: Phase,
+    phase: Phase,
     /// Since when, for people.
-    pub since: Wall,
+    since: Wall,
     /// The newest record about it.
-    pub changed: RecordNumber,
+    changed: RecordNumber,
     /// Flavor per resource, while quota is charged.
-    pub flavors: Flavors,
+    flavors: Flavors,
     /// Pods of each pod set that it was given, while quota is charged, where they are fewer than it would like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counts: Option<Vec<u32>>,
+    counts: Option<Vec<u32>>,
     /// Pods of each pod set that have succeeded and give back what they had, while quota is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spare: Option<Vec<u32>>,
+    spare: Option<Vec<u32>>,
     /// That its job was made larger or smaller since quota was charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resized: Option<Box<Resized>>,
+    resized: Option<Box<Resized>>,
     /// When quota was charged, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reserved: Option<Wall>,
+    reserved: Option<Wall>,
     /// The cluster queue in which quota is charged, while it is: not always the one that its local queue leads to now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub charged_to: Option<Arc<str>>,
+    charged_to: Option<Arc<str>>,
     /// Legs that are not over.
-    pub legs: Legs,
+    legs: Legs,
     /// Its largest fence.
-    pub fence: Option<Fence>,
+    fence: Option<Fence>,
     /// Grants so far.
-    pub attempts: u32,
+    attempts: u32,
     /// Pods of the job that failed so far.
-    pub pod_failures: u32,
+    pod_failures: u32,
     /// How often its number of pods was changed.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub resizes: u32,
+    resizes: u32,
     /// Run time used so far.
-    pub ran: Millis,
+    ran: Millis,
     /// When its pods first ran.
-    pub started: Option<Wall>,
+    started: Option<Wall>,
     /// Why it is being stopped.
-    pub stopping: Option<StopReason>,
+    stopping: Option<StopReason>,
     /// For whose sake it was last displaced, until it is granted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preempted: Option<Preempted>,
+    preempted: Option<Preempted>,
     /// Why it last lost its right to run or its quota, until it is granted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evicted: Option<Box<Evicted>>,
+    evicted: Option<Box<Evicted>>,
     /// How often it did so far, by why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub evictions: Vec<Evictions>,
+    evictions: Vec<Evictions>,
     /// Who took it out of the queue, until somebody puts it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inactive: Option<Box<Deactivation>>,
+    inactive: Option<Box<Deactivation>>,
     /// When it was last put back into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reactivated: Option<Box<Reactivation>>,
+    reactivated: Option<Box<Reactivation>>,
     /// Deletion was asked for.
-    pub deletion: Option<Wall>,
+    deletion: Option<Wall>,
     /// How the job ended by its own doing in an attempt that had no leg here; it finishes so once nothing of an older attempt
     /// is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub learned: Option<EndResult>,
+    learned: Option<EndResult>,
     /// How it ended.
-    pub finished: Option<Finish>,
+    finished: Option<Finish>,
     /// The last thing that each cluster said no with.
-    pub refusals: BTreeMap<ClusterName, (RefuseReason, String)>,
+    refusals: BTreeMap<ClusterName, (RefuseReason, String)>,
     /// Where it ran or runs, newest last.
-    pub history: Vec<AttemptRecord>,
+    history: Vec<AttemptRecord>,
 }
 
 /// Who took a workload out of the queue.

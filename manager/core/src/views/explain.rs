@@ -36,25 +36,25 @@ const VICTIMS_NAMED_MAX: usize = 4;
 impl World {
     /// Everything a person may want to know about where a workload is and why, as JSON of a documented shape.
     pub fn explain(&self, uid: Uid, now: Now) -> Option<Value> {
-        let workload = self.state.workloads.get(&uid)?;
-        let case = (workload.phase == Phase::Pending).then(|| case::case(self, uid, workload, now.mono));
+        let workload = self.state.workloads().get(&uid)?;
+        let case = (workload.phase() == Phase::Pending).then(|| case::case(self, uid, workload, now.mono));
         let steps = case.as_ref().map(|case| steps::steps(self, case, now)).unwrap_or_default();
         let obstacles: Vec<Value> =
             steps.list.iter().map(|step| json!({"reason": step.words, "wouldHelp": step.help})).collect();
         let alone = steps.alone.clone();
         let (summary, helps) = summary(self, uid, workload, steps, now);
-        let clusters = self.state.catalog.promised_clusters();
+        let clusters = self.state.catalog().promised_clusters();
         let clusters: Vec<Value> = clusters
             .iter()
             .map(|cluster| explain_cluster(self, workload, cluster, case.as_ref(), now))
             .collect();
         Some(json!({
-            "namespace": &*workload.namespace,
-            "name": &*workload.name,
+            "namespace": &*workload.namespace(),
+            "name": &*workload.name(),
             "uid": uid.to_string(),
             "state": workload.state_word(),
-            "since": workload.since.0,
-            "attempts": workload.attempts,
+            "since": workload.since().0,
+            "attempts": workload.attempts(),
             "position": case.as_ref().and_then(|case| obstacle::position(self, case)),
             "clusters": clusters,
             "summary": summary,
@@ -62,7 +62,7 @@ impl World {
             "wouldHelp": helps,
             "obstacles": obstacles,
             "alone": alone,
-            "history": workload.history.iter().map(|s| json!({
+            "history": workload.history().iter().map(|s| json!({
                 "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end.as_ref().map(words::attempt_end),
             })).collect::<Vec<_>>(),
         }))
@@ -76,12 +76,12 @@ fn explain_cluster(
     case: Option<&Case<'_>>,
     now: Now,
 ) -> Value {
-    let region = world.state.catalog.cluster(cluster).map(|c| c.region.to_string());
-    let leg = workload.legs.values().find(|l| l.cluster == *cluster);
+    let region = world.state.catalog().cluster(cluster).map(|c| c.region.to_string());
+    let leg = workload.legs().values().find(|l| l.cluster == *cluster);
     let (verdict, reason, helps) = match leg {
         Some(leg) => leg_in_words(world, workload, leg, now),
-        None if workload.phase == Phase::Finished => {
-            match workload.history.iter().rev().find(|stay| stay.cluster == *cluster) {
+        None if workload.phase() == Phase::Finished => {
+            match workload.history().iter().rev().find(|stay| stay.cluster == *cluster) {
                 Some(stay) => (
                     "over",
                     format!(
@@ -103,7 +103,7 @@ fn explain_cluster(
                 (why.verdict(), why.words(), remedy::help_at(world, case, cluster, why).0)
             }
             Some((case, Ok(()))) => able_in_words(world, case, now),
-            None if workload.phase.granted() => {
+            None if workload.phase().granted() => {
                 ("not-chosen", "another cluster has it".to_owned(), String::new())
             }
             None => ("unknown", "it isn't known which cluster queue would ask it".to_owned(), String::new()),
@@ -156,8 +156,8 @@ fn leg_in_words(
         .live
         .clusters
         .get(&leg.cluster)
-        .is_none_or(|c| now.mono.since(c.heard) > meridian_shared::lease::silence(workload.term));
-    let waits = match (lease, workload.on_loss) {
+        .is_none_or(|c| now.mono.since(c.heard) > meridian_shared::lease::silence(workload.term()));
+    let waits = match (lease, workload.on_loss()) {
         (_, OnLoss::Wait) => "it stays until the cluster returns or is declared lost".to_owned(),
         (Some(lease), OnLoss::Fence) => format!(
             "it can be started elsewhere when its lease has lapsed, in {}",
@@ -165,7 +165,7 @@ fn leg_in_words(
         ),
         (None, OnLoss::Fence) => "it can be started elsewhere when its lease has lapsed".to_owned(),
     };
-    let confirmed = match (lease, workload.on_loss) {
+    let confirmed = match (lease, workload.on_loss()) {
         (Some(lease), OnLoss::Fence) => {
             format!(
                 "the agent's word that it has stopped; without it the lapse of its lease, in {}",
@@ -174,17 +174,17 @@ fn leg_in_words(
         }
         _ => "the agent's word that it has stopped".to_owned(),
     };
-    if workload.phase == Phase::Stopping {
-        let why = match &workload.inactive {
-            _ if workload.deletion.is_some() => {
+    if workload.phase() == Phase::Stopping {
+        let why = match &workload.inactive() {
+            _ if workload.deletion().is_some() => {
                 "it was deleted, and goes when its gang has stopped".to_owned()
             }
             Some(inactive) => format!("it was deactivated by `{}`", inactive.by),
             None => match gave_way_in_words(world, workload)
-                .filter(|_| workload.stopping == Some(StopReason::Evicted))
+                .filter(|_| workload.stopping() == Some(StopReason::Evicted))
             {
                 Some(for_whom) => format!("it gives way to {for_whom}"),
-                None => workload.stopping.map_or("it is being stopped", words::stop_in_words).to_owned(),
+                None => workload.stopping().map_or("it is being stopped", words::stop_in_words).to_owned(),
             },
         };
         return (
@@ -198,7 +198,7 @@ fn leg_in_words(
             ("silent", "runs there as far as known; its agent isn't heard".into(), waits)
         }
         LegState::Running => {
-            let failed = match workload.pod_failures {
+            let failed = match workload.pod_failures() {
                 0 => String::new(),
                 1 => "; one of its pods has failed so far".to_owned(),
                 many => format!("; pods of it have failed {many} times so far"),
@@ -233,15 +233,15 @@ fn leg_in_words(
 
 /// How many of its pods a workload was given, where it makes do with fewer.
 fn pods_in_words(world: &World, workload: &Workload, all: &str) -> String {
-    let class = world.queues.class(workload.class);
+    let class = world.queues.class(workload.class());
     let wished: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
     let spare = workload.spare_pods();
-    if let Some(resized) = &workload.resized {
+    if let Some(resized) = &workload.resized() {
         let (given, wished): (u32, u32) = match &resized.growing {
             Some(growing) => {
                 (growing.before.iter().sum(), growing.before.iter().sum::<u32>().saturating_sub(spare))
             }
-            None => (workload.counts.iter().flatten().sum(), workload.runs_with(class).iter().sum()),
+            None => (workload.counts().into_iter().flatten().sum(), workload.runs_with(class).iter().sum()),
         };
         let left = given.saturating_sub(spare);
         return match left.checked_sub(wished) {
@@ -250,7 +250,7 @@ fn pods_in_words(world: &World, workload: &Workload, all: &str) -> String {
             Some(more) => format!("its {wished} pods, and {more} that it is told to end,"),
         };
     }
-    match &workload.counts {
+    match &workload.counts() {
         Some(counts) if spare > 0 => {
             format!(
                 "{} of its {wished} pods, with which it makes do, less {spare} that have succeeded,",
@@ -269,7 +269,7 @@ fn pods_in_words(world: &World, workload: &Workload, all: &str) -> String {
 
 fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now) -> (String, String) {
     let at = workload.right().map(|(_, l)| l.cluster.as_str().to_owned()).unwrap_or_default();
-    match workload.phase {
+    match workload.phase() {
         Phase::Running | Phase::Granted | Phase::Stopping => {
             let (verdict, reason, helps) = workload
                 .right()
@@ -278,7 +278,7 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
                 .map(|why| format!("; {why}, and it runs on, because that policy only flags"))
                 .unwrap_or_default();
             match growth::growth_in_words(world, uid, workload, Some(now.mono))
-                .filter(|_| workload.phase != Phase::Stopping)
+                .filter(|_| workload.phase() != Phase::Stopping)
             {
                 Some((grows, help)) => (
                     format!("{verdict} in cluster `{at}`: {reason}; {grows}{flag}"),
@@ -288,9 +288,9 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
             }
         }
         Phase::Finished => {
-            let finish = workload.finished.as_ref();
+            let finish = workload.finished();
             let ran = workload
-                .history
+                .history()
                 .last()
                 .map(|stay| format!("; it ran in cluster `{}`", stay.cluster))
                 .unwrap_or_default();
@@ -303,7 +303,7 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
         Phase::Pending => {
             let (words, helps) = steps.in_words();
             let waits =
-                if workload.inactive.is_some() || words.starts_with("waits") { "" } else { "waits: " };
+                if workload.inactive().is_some() || words.starts_with("waits") { "" } else { "waits: " };
             let gave_way = gave_way_in_words(world, workload)
                 .map(|for_whom| format!("; it gave way to {for_whom}"))
                 .unwrap_or_default();
@@ -324,13 +324,13 @@ fn victims_in_words(world: &World, uid: Uid) -> String {
     let stops = |victim: &Uid| {
         world
             .state
-            .workloads
+            .workloads()
             .get(victim)
-            .filter(|w| w.phase == Phase::Stopping && w.preempted.as_ref().is_some_and(|p| p.by == uid))
+            .filter(|w| w.phase() == Phase::Stopping && w.preempted().is_some_and(|p| p.by == uid))
     };
-    let all: Vec<&Workload> = world.state.displaced.keys().filter_map(stops).collect();
+    let all: Vec<&Workload> = world.state.displaced().keys().filter_map(stops).collect();
     let mut named: Vec<String> =
-        all.iter().take(VICTIMS_NAMED_MAX).map(|w| format!("`{}/{}`", w.namespace, w.name)).collect();
+        all.iter().take(VICTIMS_NAMED_MAX).map(|w| format!("`{}/{}`", w.namespace(), w.name())).collect();
     named.sort_unstable();
     let last = match all.len().saturating_sub(named.len()) {
         0 => named.pop(),
@@ -345,10 +345,11 @@ fn victims_in_words(world: &World, uid: Uid) -> String {
 
 /// For whom it stops or was stopped, where it hasn't started again.
 fn gave_way_in_words(world: &World, workload: &Workload) -> Option<String> {
-    let by = workload.preempted.as_ref()?.by;
-    let name =
-        |other: &Workload| format!("`{}/{}` (priority {})", other.namespace, other.name, other.priority);
-    Some(world.state.workloads.get(&by).map_or_else(|| "a workload that is gone".to_owned(), name))
+    let by = workload.preempted()?.by;
+    let name = |other: &Workload| {
+        format!("`{}/{}` (priority {})", other.namespace(), other.name(), other.priority())
+    };
+    Some(world.state.workloads().get(&by).map_or_else(|| "a workload that is gone".to_owned(), name))
 }
 
 /// What is kept for a workload that waits too long.

@@ -117,7 +117,7 @@ impl World {
     /// Every cluster queue.
     pub fn cluster_queue_rows(&self) -> Vec<QueueRow> {
         let brain = self.deciding.brain();
-        let rows = self.state.catalog.cluster_queues().map(|(name, spec)| {
+        let rows = self.state.catalog().cluster_queues().map(|(name, spec)| {
             let id = brain.queue_id(name);
             let node = id.and_then(|id| brain.queue(id).node);
             let standing = self.tally.cluster_queue(name);
@@ -171,7 +171,7 @@ impl World {
                 *awake.entry(local_queue).or_default() += n as u64;
             }
         }
-        let rows = self.state.catalog.local_queues().take(most).map(|(namespace, name, spec)| {
+        let rows = self.state.catalog().local_queues().take(most).map(|(namespace, name, spec)| {
             let key: Arc<str> = Arc::from(format!("{namespace}/{name}"));
             let active = statuses::local_queue_activity(self, spec).active;
             LocalRow {
@@ -192,7 +192,7 @@ impl World {
         let brain = self.deciding.brain();
         let forest = &brain.forest;
         let mut sums: BTreeMap<NodeId, (u64, Usage)> = BTreeMap::new();
-        for (name, _) in self.state.catalog.cluster_queues() {
+        for (name, _) in self.state.catalog().cluster_queues() {
             let Some(node) = brain.queue_id(name).and_then(|id| brain.queue(id).node) else { continue };
             let standing = self.tally.cluster_queue(name);
             for above in forest.ancestors(node) {
@@ -230,7 +230,7 @@ impl World {
         let mut add = |(namespace, local_queue): (&Arc<str>, &Arc<str>),
                        (reason, cause): (&'static str, &'static str),
                        n: u64| {
-            let Some(queue) = self.state.catalog.local_queue(namespace, local_queue) else { return };
+            let Some(queue) = self.state.catalog().local_queue(namespace, local_queue) else { return };
             let cluster_queue = Arc::from(queue.cluster_queue.as_str());
             let key = Unadmitted {
                 cluster_queue,
@@ -250,7 +250,7 @@ impl World {
                 self.queues.waiting_count(class) as u64,
             );
         }
-        for (namespace, name, _) in self.state.catalog.local_queues() {
+        for (namespace, name, _) in self.state.catalog().local_queues() {
             let standing = self.tally.local_queue(namespace, name);
             let asking = standing.phase(Phase::Reserved) + standing.phase(Phase::Dispatching);
             if asking > 0 {
@@ -268,7 +268,7 @@ fn obstacle_of(
     class: ClassId,
     heads: &mut BTreeMap<QueueId, Option<WorkloadId>>,
 ) -> (&'static str, &'static str) {
-    if world.state.rules_doubted.is_some() {
+    if world.state.rules_doubted().is_some() {
         return ("PendingEvaluation", "RulesDoubted");
     }
     let brain = world.deciding.brain();
@@ -294,7 +294,7 @@ fn obstacle_of(
         world.live.hindrances.at_clusters(class).and_then(|by| by.values().map(at_cluster).min());
     match at_clusters {
         Some((_, cause)) => ("UnsatisfiedAdmissionChecks", cause),
-        None if world.state.recovery.is_some() => ("PendingEvaluation", "RecoveryOpen"),
+        None if world.state.recovery().is_some() => ("PendingEvaluation", "RecoveryOpen"),
         None => ("PendingEvaluation", ""),
     }
 }

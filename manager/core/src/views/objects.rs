@@ -17,16 +17,16 @@ use serde_json::{Map, Value, json};
 impl World {
     /// Every key that a list shows, for readers that start anew.
     pub fn keys(&self) -> Vec<Key> {
-        let jobs = self.state.workloads.values().flat_map(|w| [w.key(), workload_key(w)]);
-        self.state.catalog.iter().map(|(k, _)| k.clone()).chain(jobs).collect()
+        let jobs = self.state.workloads().values().flat_map(|w| [w.key(), workload_key(w)]);
+        self.state.catalog().iter().map(|(k, _)| k.clone()).chain(jobs).collect()
     }
 
     /// The keys of what a workload is seen in: its job, itself, and its queues.
     pub fn keys_of(&self, uid: Uid) -> Vec<Key> {
-        let Some(workload) = self.state.workloads.get(&uid) else { return Vec::new() };
+        let Some(workload) = self.state.workloads().get(&uid) else { return Vec::new() };
         [workload.key(), workload_key(workload)]
             .into_iter()
-            .chain(self.queue_keys(self.queues.class(workload.class)))
+            .chain(self.queue_keys(self.queues.class(workload.class())))
             .collect()
     }
 
@@ -38,7 +38,7 @@ impl World {
             namespace: Some(class.namespace.clone()),
             name: class.queue.clone(),
         };
-        let queue = self.state.catalog.local_queue(&class.namespace, &class.queue);
+        let queue = self.state.catalog().local_queue(&class.namespace, &class.queue);
         std::iter::once(local).chain(queue.map(|queue| Key::global(Kind::ClusterQueue, &queue.cluster_queue)))
     }
 
@@ -53,10 +53,10 @@ impl World {
             }
             Kind::Workload => {
                 let (uid, workload) = self.workload_at(key)?;
-                let keeps = self.hindrance(workload.class);
+                let keeps = self.hindrance(workload.class());
                 Some(self.shown(uid)?.workload(keeps.as_ref()))
             }
-            _ => self.state.catalog.get(key).map(|stored| render_stored(self, key, stored, now)),
+            _ => self.state.catalog().get(key).map(|stored| render_stored(self, key, stored, now)),
         }
     }
 
@@ -65,8 +65,8 @@ impl World {
         // Its name is made from its job's, so that nothing has to be searched.
         let job = key.name.strip_prefix("job-")?.rsplit_once('-')?.0;
         let uid = self.uid_of(key.namespace.as_deref()?, job)?;
-        let workload = &self.state.workloads[&uid];
-        (format::workload_name(&workload.name, workload.submitted) == key.name).then_some((uid, workload))
+        let workload = &self.state.workloads()[&uid];
+        (format::workload_name(workload.name(), workload.submitted()) == key.name).then_some((uid, workload))
     }
 }
 
@@ -74,8 +74,8 @@ fn workload_key(w: &Workload) -> Key {
     Key {
         scope: None,
         kind: Kind::Workload,
-        namespace: Some(w.namespace.clone()),
-        name: format::workload_name(&w.name, w.submitted),
+        namespace: Some(w.namespace().clone()),
+        name: format::workload_name(w.name(), w.submitted()),
     }
 }
 
@@ -123,7 +123,7 @@ fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
 
 fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
     let live = world.live.clusters.get(name);
-    let member = world.state.members.get(name);
+    let member = world.state.members().get(name);
     let silent = live
         .is_some_and(|l| now.mono.since(l.heard) > meridian_shared::lease::silence(world.config.term_min));
     let state = match live {
@@ -134,7 +134,7 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
         Some(l) if !l.inventoried => "Recovering",
         Some(_) => "Connected",
     };
-    let cordoned = world.state.catalog.cluster(name).is_some_and(|c| c.cordoned);
+    let cordoned = world.state.catalog().cluster(name).is_some_and(|c| c.cordoned);
     let mut resources = Map::new();
     for resource in live.into_iter().flat_map(|l| l.rooms.blocks()).flat_map(|b| b.capacity.keys()) {
         let rooms = &live.expect("it has blocks").rooms;

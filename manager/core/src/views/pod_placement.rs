@@ -50,8 +50,7 @@ pub(crate) fn unhealthy_nodes(leg: Option<&Leg>) -> Option<Value> {
 /// The same in words, a line per pod set, and one for those that wait for another place.
 pub(crate) fn placement_lines(workload: &Workload) -> Option<Vec<String>> {
     let placement = workload.right()?.1.placement.as_ref()?;
-    let left =
-        |at: usize| workload.spare.as_ref().and_then(|spare| spare.get(at)).copied().filter(|left| *left > 0);
+    let left = |at: usize| workload.spare().and_then(|spare| spare.get(at)).copied().filter(|left| *left > 0);
     let line = |(at, set): (usize, &PlacedPodSet)| {
         left(at).map_or_else(
             || set.to_string(),

@@ -42,7 +42,7 @@ pub(crate) fn cluster_queue_activity(world: &World, spec: &ClusterQueueSpec) -> 
         return no("CohortCycle", "its cohort is its own ancestor");
     }
     // Worker clusters place the pods, as `deciding::align` declares it to the brain.
-    match declare::inactive(spec, true, &Declared(&world.state.catalog), false) {
+    match declare::inactive(spec, true, &Declared(&world.state.catalog()), false) {
         None => Activity { active: true, reason: "Ready", message: "Can admit new workloads".to_owned() },
         Some(Inactive::Stopped) => no("Stopped", "is stopped"),
         Some(Inactive::CohortCycle) => no("CohortCycle", "its cohort is its own ancestor"),
@@ -73,7 +73,7 @@ pub(crate) fn local_queue_activity(world: &World, spec: &meridian_objects::spec:
     if spec.stop_policy != StopPolicy::None {
         return Activity::not("Stopped", "LocalQueue is stopped");
     }
-    match world.state.catalog.cluster_queue(&spec.cluster_queue) {
+    match world.state.catalog().cluster_queue(&spec.cluster_queue) {
         None => Activity::not("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
         Some(queue) if !cluster_queue_activity(world, queue).active => {
             Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
@@ -100,7 +100,7 @@ pub(crate) fn admission_check_activity(world: &World, spec: &AdmissionCheckSpec)
     };
     // One that names no list has all clusters.
     let Some(parameters) = parameters else { return active() };
-    let Some(config) = world.state.catalog.workers_config(&parameters.name) else {
+    let Some(config) = world.state.catalog().workers_config(&parameters.name) else {
         return Activity::not(
             "BadConfig",
             format!(
@@ -109,7 +109,7 @@ pub(crate) fn admission_check_activity(world: &World, spec: &AdmissionCheckSpec)
             ),
         );
     };
-    let promised = world.state.catalog.promised_clusters();
+    let promised = world.state.catalog().promised_clusters();
     let (known, missing): (Vec<&ClusterName>, Vec<&ClusterName>) =
         config.clusters.iter().partition(|cluster| promised.contains(*cluster));
     let inactive: Vec<&ClusterName> =
@@ -139,7 +139,7 @@ fn is_own_ancestor(world: &World, cohort: &str) -> bool {
         if !seen.insert(name) {
             return true;
         }
-        at = world.state.catalog.cohort(name).and_then(|spec| spec.parent.as_deref());
+        at = world.state.catalog().cohort(name).and_then(|spec| spec.parent.as_deref());
     }
     false
 }
@@ -152,8 +152,8 @@ pub(crate) fn share(world: &World, node: Option<NodeId>) -> Option<Share> {
 
 /// The newest record that changed a status, as far as it follows from records about the queue itself or from rules.
 pub(crate) fn status_version(world: &World, key: &Key) -> Option<RecordNumber> {
-    let stored = world.state.catalog.get(key)?;
-    Some(stored.changed.max(stored.touched).max(world.state.rules))
+    let stored = world.state.catalog().get(key)?;
+    Some(stored.changed.max(stored.touched).max(world.state.rules()))
 }
 
 pub(crate) fn cluster_queue_status(
@@ -185,7 +185,7 @@ pub(crate) fn local_queue_status(
     let Some(namespace) = &key.namespace else { return status };
     let standing = world.tally.local_queue(namespace, &key.name);
     count(&mut status, standing);
-    let queue = world.state.catalog.cluster_queue(&spec.cluster_queue);
+    let queue = world.state.catalog().cluster_queue(&spec.cluster_queue);
     for (field, usage) in [("flavorsReservation", &standing.reserved), ("flavorsUsage", &standing.used)] {
         let mut flavors = by_flavor(queue, usage);
         for resource in flavors
@@ -257,7 +257,7 @@ fn by_flavor(spec: Option<&ClusterQueueSpec>, usage: &Usage) -> Value {
 /// Kueue's status of it; `None` where nothing is remembered.
 pub(crate) fn past_use_status(world: &World, local_queue: &str) -> Option<Value> {
     world.config.admission_fair_sharing.as_ref()?;
-    let past = world.state.past_use.get(local_queue)?;
+    let past = world.state.past_use().get(local_queue)?;
     let consumed: BTreeMap<&str, String> = past
         .consumed
         .iter()

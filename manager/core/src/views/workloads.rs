@@ -84,29 +84,29 @@ pub struct Shown {
 impl World {
     /// What is known of a workload now.
     pub fn shown(&self, uid: Uid) -> Option<Shown> {
-        let workload = self.state.workloads.shared(&uid)?;
+        let workload = self.state.workloads().shared(&uid)?;
         let charged = self.queues.charged_to(uid).cloned();
-        let here = Place::new(workload.priority, workload.submitted, uid);
+        let here = Place::new(workload.priority(), workload.submitted(), uid);
         let cluster = workload
             .right()
             .map(|(_, l)| &l.cluster)
-            .or_else(|| workload.finished.as_ref().and(workload.history.last()).map(|s| &s.cluster));
+            .or_else(|| workload.finished().and(workload.history().last()).map(|s| &s.cluster));
         Some(Shown {
             uid,
-            class: self.queues.class(workload.class).clone(),
+            class: self.queues.class(workload.class()).clone(),
             resources: self.config.resources.clone(),
             rests: self.live.not_before.contains_key(&uid),
             drained: workload
                 .drained_by()
                 .map(|by| stop_of(self, workload).map_or((false, by), |stop| (true, stop))),
             growth: workload
-                .phase
+                .phase()
                 .granted()
                 .then(|| growth::growth_in_words(self, uid, workload, None))
                 .flatten()
                 .map(|(words, _)| words),
-            place: self.queues.waiting(workload.class).take(PLACES_MAX).position(|place| *place == here),
-            region: cluster.and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.clone()),
+            place: self.queues.waiting(workload.class()).take(PLACES_MAX).position(|place| *place == here),
+            region: cluster.and_then(|c| self.state.catalog().cluster(c)).map(|c| c.region.clone()),
             cluster: cluster.cloned(),
             charged,
             workload: workload.clone(),
@@ -116,11 +116,11 @@ impl World {
 
 /// Which of a workload's queues is stopped.
 fn stop_of(world: &World, workload: &Workload) -> Option<&'static QueueStop> {
-    let class = world.queues.class(workload.class);
-    let local = world.state.catalog.local_queue(&class.namespace, &class.queue)?;
+    let class = world.queues.class(workload.class());
+    let local = world.state.catalog().local_queue(&class.namespace, &class.queue)?;
     let cluster = world
         .state
-        .catalog
+        .catalog()
         .cluster_queue(&local.cluster_queue)
         .map_or(StopPolicy::None, |queue| queue.stop_policy);
     STOPS
@@ -132,7 +132,7 @@ fn stop_of(world: &World, workload: &Workload) -> Option<&'static QueueStop> {
 
 impl Workload {
     fn drained_by(&self) -> Option<&'static QueueStop> {
-        let evicted = self.evicted.as_deref().filter(|_| self.waits())?;
+        let evicted = self.evicted().filter(|_| self.waits())?;
         STOPS.iter().find(|stop| stop.reason == evicted.cause.reason())
     }
 
@@ -146,26 +146,26 @@ impl Shown {
     /// Its job's key and its own.
     pub fn keys(&self) -> [Key; 2] {
         let key =
-            |kind, name| Key { scope: None, kind, namespace: Some(self.workload.namespace.clone()), name };
+            |kind, name| Key { scope: None, kind, namespace: Some(self.workload.namespace().clone()), name };
         [
-            key(Kind::Job, self.workload.name.clone()),
-            key(Kind::Workload, format::workload_name(&self.workload.name, self.workload.submitted)),
+            key(Kind::Job, self.workload.name().clone()),
+            key(Kind::Workload, format::workload_name(&self.workload.name(), self.workload.submitted())),
         ]
     }
 
     /// Its class.
     pub fn class(&self) -> (ClassId, &Arc<Class>) {
-        (self.workload.class, &self.class)
+        (self.workload.class(), &self.class)
     }
 
     /// The newest record about it.
     pub fn version(&self) -> RecordNumber {
-        self.workload.changed
+        self.workload.changed()
     }
 
     /// The whole job, by content.
     pub fn body(&self) -> ContentHash {
-        self.workload.body
+        self.workload.body()
     }
 
     /// The Job, as it was submitted, with what became of it and what keeps its class now.
@@ -173,27 +173,27 @@ impl Shown {
         let (w, uid) = (&self.workload, self.uid);
         let metadata = format::metadata(&mut value);
         metadata.insert("uid".into(), json!(uid.to_string()));
-        metadata.insert("namespace".into(), json!(&*w.namespace));
-        metadata.insert("resourceVersion".into(), json!(w.changed.to_string()));
-        metadata.insert("generation".into(), json!(1 + w.resizes));
-        metadata.insert("creationTimestamp".into(), json!(format::timestamp(w.created)));
-        if let Some(at) = w.deletion {
+        metadata.insert("namespace".into(), json!(&*w.namespace()));
+        metadata.insert("resourceVersion".into(), json!(w.changed().to_string()));
+        metadata.insert("generation".into(), json!(1 + w.resizes()));
+        metadata.insert("creationTimestamp".into(), json!(format::timestamp(w.created())));
+        if let Some(at) = w.deletion() {
             metadata.insert("deletionTimestamp".into(), json!(format::timestamp(at)));
         }
         let pods: u32 = w.gang(&self.class).pod_sets.iter().map(|s| s.count).sum();
         let mut status = json!({
             "meridian": {
                 "state": w.state_word(),
-                "workload": &*format::workload_name(&w.name, w.submitted),
+                "workload": &*format::workload_name(w.name(), w.submitted()),
                 "cluster": self.cluster.as_ref().map(ClusterName::as_str),
                 "region": self.region.as_ref().map(Region::as_str),
-                "attempts": w.attempts,
+                "attempts": w.attempts(),
                 "pods": pods,
                 "queue": &*self.class.queue,
-                "fence": w.fence.map(|f| f.to_string()),
+                "fence": w.fence().map(|f| f.to_string()),
                 "placement": pod_placement::placement_lines(w),
             },
-            "failed": w.pod_failures,
+            "failed": w.pod_failures(),
         });
         if let Some(growth) = &self.growth {
             status["meridian"]["growth"] = json!(growth);
@@ -201,14 +201,14 @@ impl Shown {
         if let Some(waits) = self.waits_in_words(keeps) {
             status["meridian"]["waits"] = json!(waits);
         }
-        if let Some(started) = w.started {
+        if let Some(started) = w.started() {
             status["startTime"] = json!(format::timestamp(started));
         }
-        if w.phase == Phase::Running {
+        if w.phase() == Phase::Running {
             status["active"] = json!(pods);
             status["ready"] = json!(pods);
         }
-        if let Some(finish) = &w.finished {
+        if let Some(finish) = &w.finished() {
             let kind = if finish.succeeded { "Complete" } else { "Failed" };
             status["conditions"] = json!([{
                 "type": kind, "status": "True", "reason": finish.reason, "message": finish.message, "lastTransitionTime": format::timestamp(finish.at), "lastProbeTime": format::timestamp(finish.at),
@@ -216,13 +216,15 @@ impl Shown {
             if finish.succeeded {
                 status["completionTime"] = json!(format::timestamp(finish.at));
                 // Whoever was given fewer pods than it wished may be done with as many completions.
-                let completions =
-                    value.pointer("/spec/completions").and_then(Value::as_u64).filter(|_| w.counts.is_none());
+                let completions = value
+                    .pointer("/spec/completions")
+                    .and_then(Value::as_u64)
+                    .filter(|_| w.counts().is_none());
                 status["succeeded"] = json!(completions.unwrap_or_else(|| u64::from(pods)));
             }
         }
         value["spec"]["suspend"] =
-            json!(!matches!(w.phase, Phase::Granted | Phase::Running | Phase::Finished));
+            json!(!matches!(w.phase(), Phase::Granted | Phase::Running | Phase::Finished));
         value["status"] = status;
         value
     }
@@ -236,13 +238,13 @@ impl Shown {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload",
             "metadata": {
-                "name": &*format::workload_name(&w.name, w.submitted), "namespace": &*w.namespace, "uid": workload_uid(uid).to_string(),
-                "resourceVersion": w.changed.to_string(), "creationTimestamp": format::timestamp(w.created),
+                "name": &*format::workload_name(w.name(), w.submitted()), "namespace": &*w.namespace(), "uid": workload_uid(uid).to_string(),
+                "resourceVersion": w.changed().to_string(), "creationTimestamp": format::timestamp(w.created()),
                 "labels": {"kueue.x-k8s.io/job-uid": uid.to_string()},
-                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": &*w.name, "uid": uid.to_string(), "controller": true}],
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": &*w.name(), "uid": uid.to_string(), "controller": true}],
             },
             "spec": {
-                "queueName": &*self.class.queue, "priority": w.priority, "active": w.inactive.is_none(),
+                "queueName": &*self.class.queue, "priority": w.priority(), "active": w.inactive().is_none(),
                 "podSets": self.class.gang.pod_sets.iter().map(pod_set).collect::<Vec<_>>(),
             },
             "status": {
@@ -250,15 +252,15 @@ impl Shown {
                 "clusterName": at,
                 "admission": self.charged.as_ref().map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments()})),
                 "meridian": {
-                    "state": w.state_word(), "submitted": w.submitted.to_string(), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
-                    "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": format::micro_timestamp(s.granted), "over": s.over.map(format::micro_timestamp), "end": s.end.as_ref().map(words::attempt_end)})).collect::<Vec<_>>(),
+                    "state": w.state_word(), "submitted": w.submitted().to_string(), "placeInClass": self.place, "legs": w.legs().values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
+                    "history": w.history().iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": format::micro_timestamp(s.granted), "over": s.over.map(format::micro_timestamp), "end": s.end.as_ref().map(words::attempt_end)})).collect::<Vec<_>>(),
                     "placement": pod_placement::placement_status(right),
                     // The condition has whole seconds, and of equals the one that was charged last gives way first.
-                    "reserved": w.reserved.map(format::micro_timestamp),
+                    "reserved": w.reserved().map(format::micro_timestamp),
                 },
             },
         });
-        if let Some(spare) = &w.spare {
+        if let Some(spare) = &w.spare() {
             let gone = w.no_longer_wanted(&self.class);
             let sets = self
                 .class
@@ -275,15 +277,15 @@ impl Shown {
                 value["status"]["reclaimablePods"] = Value::Array(sets);
             }
         }
-        if !w.evictions.is_empty() {
+        if !w.evictions().is_empty() {
             let count = |of: &Evictions| json!({"reason": of.cause.reason(), "underlyingCause": of.cause.underlying(), "count": of.count});
             value["status"]["schedulingStats"] =
-                json!({"evictions": w.evictions.iter().map(count).collect::<Vec<_>>()});
+                json!({"evictions": w.evictions().iter().map(count).collect::<Vec<_>>()});
         }
         if let Some(growth) = &self.growth {
             value["status"]["meridian"]["growth"] = json!(growth);
         }
-        if let Some(wants) = w.resized.as_ref().and_then(|resized| resized.wants) {
+        if let Some(wants) = w.resized().and_then(|resized| resized.wants) {
             value["status"]["meridian"]["growthAsked"] = json!(wants.asked.to_string());
         }
         if let Some(unhealthy) = pod_placement::unhealthy_nodes(right) {
@@ -308,7 +310,7 @@ impl Shown {
             let count = i64::from(set.count);
             let mut usage: Map<String, Value> = Map::new();
             let mut flavors: Map<String, Value> = Map::new();
-            for (resource, flavor) in w.flavors.iter() {
+            for (resource, flavor) in w.flavors().iter() {
                 // Pods count as themselves where a quota speaks of them.
                 let each = seen.get(resource).copied().or_else(|| (resource == PODS).then_some(1));
                 let Some(each) = each else { continue };
@@ -344,17 +346,17 @@ impl Shown {
                     true,
                     "QuotaReserved",
                     format!("Quota reserved in ClusterQueue {queue}"),
-                    w.reserved.unwrap_or(w.since),
+                    w.reserved().unwrap_or(w.since()),
                 );
             }
-            None if w.finished.is_some() => {
+            None if w.finished().is_some() => {
                 let message = "The workload has finished, and its quota was given back".to_owned();
                 add(
                     "QuotaReserved",
                     false,
                     "Finished",
                     message,
-                    w.finished.as_ref().map_or(w.since, |finish| finish.at),
+                    w.finished().map_or(w.since(), |finish| finish.at),
                 );
             }
             None => add(
@@ -362,12 +364,12 @@ impl Shown {
                 false,
                 "Pending",
                 self.waits_in_words(keeps).unwrap_or_default(),
-                w.since,
+                w.since(),
             ),
         }
-        let evicted = w.evicted.as_deref();
+        let evicted = w.evicted();
         if let Some((_, leg)) = w.right() {
-            let admitted = w.history.last().map_or(w.since, |stay| stay.granted);
+            let admitted = w.history().last().map_or(w.since(), |stay| stay.granted);
             add(
                 "Admitted",
                 true,
@@ -376,25 +378,25 @@ impl Shown {
                 admitted,
             );
         } else if let Some(evicted) =
-            evicted.filter(|evicted| w.finished.is_none() && evicted.was != Phase::Pending)
+            evicted.filter(|evicted| w.finished().is_none() && evicted.was != Phase::Pending)
         {
-            let at = if w.phase == Phase::Pending { w.since } else { evicted.at };
+            let at = if w.phase() == Phase::Pending { w.since() } else { evicted.at };
             add("Admitted", false, "NoReservation", "The workload has no reservation".to_owned(), at);
         }
-        match w.phase {
+        match w.phase() {
             Phase::Running => add(
                 "PodsReady",
                 true,
                 "Started",
                 "All pods reached readiness and the workload is running".to_owned(),
-                w.since,
+                w.since(),
             ),
             Phase::Granted => add(
                 "PodsReady",
                 false,
                 "WaitForStart",
                 "Not all pods are ready or succeeded".to_owned(),
-                w.since,
+                w.since(),
             ),
             _ => {}
         }
@@ -407,7 +409,7 @@ impl Shown {
                 EvictionCause::MaximumExecutionTimeExceeded => Some(deactivated(true)),
                 _ => None,
             };
-            let message = match (&w.preempted, underlying) {
+            let message = match (w.preempted(), underlying) {
                 (Some(preempted), _) if was_preempted => for_whom(preempted),
                 _ if deactivation.is_some() => {
                     deactivation.map(|(_, words)| words.to_owned()).unwrap_or_default()
@@ -415,15 +417,15 @@ impl Shown {
                 (_, "") => format!("The workload was evicted: {reason}"),
                 (_, cause) => format!("The workload was evicted: {reason}: {cause}"),
             };
-            if w.phase.charged() && !w.phase.granted() {
+            if w.phase().charged() && !w.phase().granted() {
                 add(
                     "Evicted",
                     false,
                     "QuotaReserved",
                     format!("Previously: {message}"),
-                    w.reserved.unwrap_or(evicted.at),
+                    w.reserved().unwrap_or(evicted.at),
                 );
-            } else if w.finished.is_none() {
+            } else if w.finished().is_none() {
                 add(
                     "Evicted",
                     true,
@@ -432,21 +434,21 @@ impl Shown {
                     evicted.at,
                 );
             }
-            if let (Some(preempted), true) = (&w.preempted, was_preempted) {
+            if let (Some(preempted), true) = (w.preempted(), was_preempted) {
                 add(
                     "Preempted",
-                    !w.phase.charged() || w.phase.granted(),
+                    !w.phase().charged() || w.phase().granted(),
                     preempted.reason.as_str(),
                     message,
                     evicted.at,
                 );
             }
-            if w.phase == Phase::Pending {
+            if w.phase() == Phase::Pending {
                 let (is, reason, message, at) = self.requeued(evicted);
                 add("Requeued", is, reason, message, at);
             }
         }
-        if let Some(finish) = &w.finished {
+        if let Some(finish) = &w.finished() {
             add(
                 "Finished",
                 true,
@@ -463,10 +465,10 @@ impl Shown {
     /// What keeps who has no quota.
     fn waits_in_words(&self, keeps: Option<&Hindrance>) -> Option<String> {
         let w = &self.workload;
-        let waits = self.charged.is_none() && w.finished.is_none();
+        let waits = self.charged.is_none() && w.finished().is_none();
         let (before, nearest) =
             keeps.map_or((None, None), |keeps| (keeps.before.as_ref(), keeps.nearest.as_ref()));
-        waits.then(|| match (&w.inactive, before, nearest) {
+        waits.then(|| match (&w.inactive(), before, nearest) {
             (Some(inactive), ..) => deactivated(inactive.time_is_up).1.to_owned(),
             (None, Some(why), _) => why.words(),
             (None, None, Some((cluster, 1, why))) => {
@@ -476,7 +478,11 @@ impl Shown {
                 format!("none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words())
             }
             (None, None, None) => {
-                format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace)
+                format!(
+                    "It waits in its queue: `meridian why {} -n {}` says for what",
+                    w.name(),
+                    w.namespace()
+                )
             }
         })
     }
@@ -484,12 +490,12 @@ impl Shown {
     /// Whether who waits again is looked at again: why, in words, and since when.
     fn requeued<'a>(&self, evicted: &'a Evicted) -> (bool, &'a str, String, Wall) {
         let w = &self.workload;
-        if let Some(inactive) = &w.inactive {
+        if let Some(inactive) = &w.inactive() {
             let (reason, words) = deactivated(inactive.time_is_up);
             return (false, reason, words.to_owned(), inactive.at);
         }
         if let Some(Reactivation { at, .. }) =
-            w.reactivated.as_deref().filter(|reactivated| reactivated.at >= evicted.at)
+            w.reactivated().filter(|reactivated| reactivated.at >= evicted.at)
         {
             return (true, "Reactivated", "The workload was reactivated".to_owned(), *at);
         }
@@ -499,15 +505,15 @@ impl Shown {
                 false,
                 evicted.cause.reason(),
                 "It waits a moment before it is looked at again".to_owned(),
-                w.since,
+                w.since(),
             ),
             Some((false, stop)) => (
                 true,
                 stop.restarted,
                 format!("The {} was restarted after being stopped", stop.queue),
-                w.since,
+                w.since(),
             ),
-            None => (true, evicted.cause.reason(), "It waits in its queue again".to_owned(), w.since),
+            None => (true, evicted.cause.reason(), "It waits in its queue again".to_owned(), w.since()),
         }
     }
 }

@@ -59,7 +59,7 @@ fn flavor_topology(
 /// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
 /// the topology of their nodes where it asks for a place in one.
 pub(crate) fn with_flavors(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
-    let catalog = &world.state.catalog;
+    let catalog = &world.state.catalog();
     let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
     let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
     if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
@@ -93,45 +93,54 @@ pub(crate) fn with_flavors(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -
 
 /// The gang of an offer as it is sent.
 pub(crate) fn asked_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
-    let workload = world.state.workloads.get(&uid)?;
-    Some(with_flavors(world, &workload.gang(world.queues.class(workload.class)), &workload.flavors))
+    let workload = world.state.workloads().get(&uid)?;
+    Some(with_flavors(world, &workload.gang(world.queues.class(workload.class())), workload.flavors()))
 }
 
 /// The gang of a workload: as it was submitted, or as much of it as it was given.
 pub(crate) fn gang_of(world: &World, uid: Uid) -> Option<Arc<Gang>> {
-    world.state.workloads.get(&uid).map(|w| w.gang(world.queues.class(w.class)))
+    world.state.workloads().get(&uid).map(|w| w.gang(world.queues.class(w.class())))
 }
 
 /// A workload as people know it: its namespace and name.
 pub(crate) fn name_of(world: &World, uid: Uid) -> String {
-    world.state.workloads.get(&uid).map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace, w.name))
+    world
+        .state
+        .workloads()
+        .get(&uid)
+        .map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace(), w.name()))
 }
 
 /// Whether a workload has the right to run in this cluster.
 pub(crate) fn runs_in(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
-    world.state.workloads.get(&uid).and_then(Workload::right).is_some_and(|(_, leg)| leg.cluster == *cluster)
+    world
+        .state
+        .workloads()
+        .get(&uid)
+        .and_then(Workload::right)
+        .is_some_and(|(_, leg)| leg.cluster == *cluster)
 }
 
 /// How long a gang of this class may take from its grant to running.
 pub(crate) fn start_timeout(world: &World, class: &Class) -> Millis {
-    let queue = world.state.catalog.local_queue(&class.namespace, &class.queue);
-    let policy = queue.and_then(|queue| world.state.catalog.dispatch_policy(&queue.cluster_queue));
+    let queue = world.state.catalog().local_queue(&class.namespace, &class.queue);
+    let policy = queue.and_then(|queue| world.state.catalog().dispatch_policy(&queue.cluster_queue));
     policy.map_or(world.config.start_timeout, |policy| policy.start_timeout)
 }
 
 /// The pods that a gang is to grow by, with the flavors that it has.
 pub(crate) fn growth_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
-    let workload = world.state.workloads.get(&uid)?;
-    let class = world.queues.class(workload.class);
+    let workload = world.state.workloads().get(&uid)?;
+    let class = world.queues.class(workload.class());
     let gang = Arc::new(class.gang.of_counts(&workload.grows_by(class)?));
-    Some(with_flavors(world, &gang, &workload.flavors))
+    Some(with_flavors(world, &gang, workload.flavors()))
 }
 
 pub(crate) fn right_to_run(world: &World, uid: Uid) -> Option<(ClusterName, Fence)> {
-    let (_, leg) = world.state.workloads.get(&uid)?.right()?;
+    let (_, leg) = world.state.workloads().get(&uid)?.right()?;
     Some((leg.cluster.clone(), leg.fence?))
 }
 
 pub(crate) fn offer_of(world: &World, uid: Uid, fence: Fence) -> Option<OfferId> {
-    world.state.workloads.get(&uid)?.leg_of(fence).map(|(offer, _)| offer)
+    world.state.workloads().get(&uid)?.leg_of(fence).map(|(offer, _)| offer)
 }

@@ -19,13 +19,13 @@ pub(crate) struct Before {
     since: Wall,
     cluster: Option<ClusterName>,
     reserved: Option<Wall>,
-    evicted: Option<Box<Evicted>>,
+    evicted: Option<Evicted>,
 }
 
 /// When a workload began to wait for its current attempt.
 fn queued(workload: &Workload) -> Wall {
-    let back = workload.history.iter().rev().find_map(|stay| stay.over).unwrap_or(workload.created);
-    workload.reactivated.as_ref().map_or(back, |reactivated| back.max(reactivated.at))
+    let back = workload.history().iter().rev().find_map(|stay| stay.over).unwrap_or(workload.created());
+    workload.reactivated().map_or(back, |reactivated| back.max(reactivated.at))
 }
 
 fn priority_class(class: &Class) -> Arc<str> {
@@ -36,9 +36,9 @@ fn priority_class(class: &Class) -> Arc<str> {
 pub(crate) fn queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
     let charged = world.queues.charged_to(uid).cloned();
     charged.or_else(|| {
-        let class = world.queues.class(world.state.workloads.get(&uid)?.class);
+        let class = world.queues.class(world.state.workloads().get(&uid)?.class());
         Some(Arc::from(
-            world.state.catalog.local_queue(&class.namespace, &class.queue)?.cluster_queue.as_str(),
+            world.state.catalog().local_queue(&class.namespace, &class.queue)?.cluster_queue.as_str(),
         ))
     })
 }
@@ -46,7 +46,7 @@ pub(crate) fn queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
 /// The workload before a fact that may be a lifecycle event.
 pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Before> {
     let deactivated = matches!(fact, WorkloadFact::QuotaReleased { .. })
-        && world.state.workloads.get(&uid).is_some_and(|w| w.inactive.is_some());
+        && world.state.workloads().get(&uid).is_some_and(|w| w.inactive().is_some());
     let may_be = matches!(
         fact,
         WorkloadFact::QuotaReserved { .. }
@@ -60,8 +60,8 @@ pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Bef
             | WorkloadFact::ScaleUpStarted { .. }
             | WorkloadFact::Finished { .. }
     );
-    let workload = world.state.workloads.get(&uid).filter(|_| may_be || deactivated)?;
-    let class = world.queues.class(workload.class);
+    let workload = world.state.workloads().get(&uid).filter(|_| may_be || deactivated)?;
+    let class = world.queues.class(workload.class());
     let owner = Owner {
         cluster_queue: queue_of(world, uid).unwrap_or_else(|| Arc::from("")),
         namespace: class.namespace.clone(),
@@ -69,7 +69,7 @@ pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Bef
         priority_class: priority_class(class),
     };
     let (phase, since, reserved, evicted) =
-        (workload.phase, workload.since, workload.reserved, workload.evicted.clone());
+        (workload.phase(), workload.since(), workload.reserved(), workload.evicted().cloned());
     Some(Before {
         uid,
         owner,
@@ -84,8 +84,8 @@ pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Bef
 /// Lifecycle events that a fact brought about.
 pub(crate) fn events(world: &World, before: Before, fact: &WorkloadFact, now: Now) -> Vec<LifecycleEvent> {
     let Before { uid, owner, phase, since, cluster, reserved, evicted } = before;
-    let Some(workload) = world.state.workloads.get(&uid) else { return Vec::new() };
-    let to = workload.phase;
+    let Some(workload) = world.state.workloads().get(&uid) else { return Vec::new() };
+    let to = workload.phase();
     let mut events = Vec::new();
     match fact {
         WorkloadFact::QuotaReserved { .. } if phase != to => {
@@ -101,14 +101,14 @@ pub(crate) fn events(world: &World, before: Before, fact: &WorkloadFact, now: No
             events.push(Event::Ready { waited: at.since(queued(workload)), started: at.since(since) });
         }
         WorkloadFact::ScaleUpStarted { .. } => events.push(Event::Replaced),
-        WorkloadFact::Finished { .. } if phase != to => events.push(Event::Finished { ran: workload.ran }),
+        WorkloadFact::Finished { .. } if phase != to => events.push(Event::Finished { ran: workload.ran() }),
         _ => {}
     }
     if let (Phase::Stopping, false, Some(evicted)) = (phase, to == Phase::Stopping, &evicted) {
         events.push(Event::Stopped { cause: evicted.cause, took: now.wall.since(evicted.at) });
     }
-    if let Some(now_evicted) = workload.evicted.as_deref().filter(|new| evicted.as_deref() != Some(new)) {
-        let preempted = workload.preempted.as_ref().filter(|_| now_evicted.cause == EvictionCause::Preempted);
+    if let Some(now_evicted) = workload.evicted().filter(|new| evicted.as_ref() != Some(new)) {
+        let preempted = workload.preempted().filter(|_| now_evicted.cause == EvictionCause::Preempted);
         events.push(Event::Evicted {
             cause: now_evicted.cause,
             first: workload.is_first_eviction(now_evicted),

@@ -46,7 +46,7 @@ impl World {
                 "the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"
             ));
         }
-        let mut world = Self::empty(state.journal, config);
+        let mut world = Self::empty(state.journal(), config);
         world.state = state;
         world.recount(classes, next);
         Ok(world)

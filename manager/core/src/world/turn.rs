@@ -47,7 +47,7 @@ impl<'a> Turn<'a> {
 
     /// Records a fact: the world absorbs it at once, and the shell will commit it.
     pub(crate) fn record(&mut self, record: Record) {
-        let number = self.world.state.last.next();
+        let number = self.world.state.last().next();
         let subject = match &record {
             Record::Workload { uid, fact } => Some((*uid, fact)),
             _ => None,
@@ -79,7 +79,7 @@ impl<'a> Turn<'a> {
 
     /// A line of the audit log, in the same transaction as what it is about.
     pub(crate) fn audit(&mut self, by: Actor, entry: Entry) {
-        let line = Line::after(&self.world.state.audit, self.now.wall, by, entry);
+        let line = Line::after(&self.world.state.audit(), self.now.wall, by, entry);
         self.record(Record::Audited(Box::new(line)));
     }
 
@@ -113,7 +113,7 @@ impl<'a> Turn<'a> {
     }
 
     pub fn workload(&self, uid: Uid) -> Option<&Workload> {
-        self.world.state.workloads.get(&uid)
+        self.world.state.workloads().get(&uid)
     }
 
     /// Stores why a class waits at a cluster.

@@ -11,8 +11,8 @@ const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
 
 impl Fleet {
     fn workload_key(&self, uid: Uid) -> Key {
-        let w = &self.world.state.workloads[&uid];
-        Key::namespaced(Kind::Workload, &w.namespace, &workload_name(&w.name, w.submitted))
+        let w = &self.world.state.workloads()[&uid];
+        Key::namespaced(Kind::Workload, &w.namespace(), &workload_name(&w.name(), w.submitted()))
     }
 
     fn activity(&mut self, uid: Uid, active: bool) -> Reply {
@@ -107,7 +107,7 @@ fn who_waits_is_taken_out_of_the_queue_and_comes_back_at_its_age() {
     );
     assert_eq!(f.condition_of(first, "Evicted").unwrap(), "True Deactivated: The workload is deactivated");
     assert_eq!(f.condition_of(first, "QuotaReserved").unwrap(), "False Pending: The workload is deactivated");
-    let name = f.world.state.workloads[&first].name.to_string();
+    let name = f.world.state.workloads()[&first].name().to_string();
     let job = f.world.render(&Key::namespaced(Kind::Job, "default", &name), &f.bodies, now(f.now)).unwrap();
     assert_eq!(job["status"]["meridian"]["waits"], "The workload is deactivated");
     assert_eq!(f.condition_of(first, "Requeued").unwrap(), "False Deactivated: The workload is deactivated");
@@ -157,8 +157,8 @@ fn who_runs_is_stopped_and_keeps_its_quota_until_it_has() {
     let [runs, next] = ["runs", "next"].map(|name| f.submit(name, 4));
     f.settle();
     f.stop(runs);
-    let w = &f.world.state.workloads[&runs];
-    assert_eq!((w.phase, w.stopping), (Phase::Stopping, Some(StopReason::Evicted)));
+    let w = &f.world.state.workloads()[&runs];
+    assert_eq!((w.phase(), w.stopping()), (Phase::Stopping, Some(StopReason::Evicted)));
     assert_eq!(f.phase(next), Some(Phase::Pending));
     assert!(
         f.why(runs)["summary"]
@@ -182,7 +182,7 @@ fn who_runs_is_stopped_and_keeps_its_quota_until_it_has() {
     );
     assert_eq!(f.evictions(), ["Deactivated"], "counted once");
     f.pass(Millis::secs(40));
-    assert_eq!(f.world.state.workloads[&runs].attempts, 1);
+    assert_eq!(f.world.state.workloads()[&runs].attempts(), 1);
     let audited: Vec<(String, Action)> = f
         .records
         .iter()
@@ -198,7 +198,7 @@ fn who_runs_is_stopped_and_keeps_its_quota_until_it_has() {
     f.end(next, EndResult::Succeeded);
     f.resume(runs);
     f.settle();
-    assert_eq!((f.phase(runs), f.world.state.workloads[&runs].attempts), (Some(Phase::Running), 2));
+    assert_eq!((f.phase(runs), f.world.state.workloads()[&runs].attempts()), (Some(Phase::Running), 2));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn who_is_resumed_before_it_has_stopped_waits_once_it_has() {
     assert_eq!(f.phase(runs), Some(Phase::Stopping), "a stop that was ordered goes on");
     f.settle();
     f.settle();
-    assert_eq!((f.phase(runs), f.world.state.workloads[&runs].attempts), (Some(Phase::Running), 2));
+    assert_eq!((f.phase(runs), f.world.state.workloads()[&runs].attempts()), (Some(Phase::Running), 2));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn it_survives_a_restart_and_a_lapse() {
     f.cut.clear();
     f.pass(Millis::secs(20));
     assert_eq!((f.phase(runs), f.at(runs)), (Some(Phase::Pending), None));
-    assert!(f.world.state.workloads[&runs].inactive.is_some());
+    assert!(f.world.state.workloads()[&runs].inactive().is_some());
 }
 
 #[test]
@@ -247,9 +247,9 @@ fn a_run_that_an_older_journal_finds_is_stopped_where_it_is_deactivated() {
     f.lead_with_copy(&copy);
     f.settle();
     f.settle();
-    let w = &f.world.state.workloads[&uid];
-    assert!(w.inactive.is_some() && f.world.live.counts.adoptions == 1);
-    assert_eq!((w.phase, f.at(uid)), (Phase::Pending, None), "what this journal says holds again");
+    let w = &f.world.state.workloads()[&uid];
+    assert!(w.inactive().is_some() && f.world.live.counts.adoptions == 1);
+    assert_eq!((w.phase(), f.at(uid)), (Phase::Pending, None), "what this journal says holds again");
 }
 
 fn queue_of(nominal: u32) -> Value {
@@ -283,7 +283,7 @@ fn what_ended_or_goes_or_isnt_there_is_refused_and_nothing_is_done_twice() {
         assert_eq!(why[0].reason, RejectionReason::NotFound);
     }
     let late = f.submit("late", 1);
-    let (key, seen) = (f.workload_key(late), f.world.state.workloads[&late].changed);
+    let (key, seen) = (f.workload_key(late), f.world.state.workloads()[&late].changed());
     f.settle();
     let Reply::Rejected(why) = f.write(vec![Change::SetActive { key, active: false, version: Some(seen) }])
     else {
@@ -332,7 +332,7 @@ fn a_drained_queue_and_a_changed_priority_dont_bring_it_back() {
     assert_eq!((f.phase(one), f.phase(two)), (Some(Phase::Pending), Some(Phase::Running)));
     f.resume(one);
     f.settle();
-    assert_eq!((f.phase(one), f.world.state.workloads[&one].priority), (Some(Phase::Running), 9));
+    assert_eq!((f.phase(one), f.world.state.workloads()[&one].priority()), (Some(Phase::Running), 9));
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn who_has_run_for_its_maximum_execution_time_is_deactivated_and_can_be_put_back
     f.settle();
     f.settle();
     assert_eq!(f.phase(up), Some(Phase::Running));
-    assert_eq!(f.world.state.workloads[&up].ran, Millis(0), "its time begins anew");
+    assert_eq!(f.world.state.workloads()[&up].ran(), Millis(0), "its time begins anew");
     f.end(up, EndResult::Succeeded);
     assert_eq!(f.phase(up), Some(Phase::Finished));
 }

@@ -25,7 +25,7 @@ fn queue_in(namespace: &str) -> Value {
 
 impl Fleet {
     fn stored(&self, key: &Key) -> Object {
-        let mut object = (*self.world.state.catalog.get(key).expect("it is there").object).clone();
+        let mut object = (*self.world.state.catalog().get(key).expect("it is there").object).clone();
         applied::forget(&mut object);
         object
     }
@@ -64,7 +64,7 @@ fn a_label_that_binds_a_namespace_stays_where_the_file_never_had_it() {
     let mut f = Fleet::regions();
     let key = Key::global(Kind::Namespace, "ml");
     f.apply(vec![eu_only(), namespace(&json!({"team": "vision"})), queue_in("ml")]);
-    let mut labelled = f.world.state.catalog.get(&key).unwrap().object.stored.clone();
+    let mut labelled = f.world.state.catalog().get(&key).unwrap().object.stored.clone();
     labelled["metadata"]["labels"]["data"] = json!("personal");
     f.replace(labelled);
     f.apply(vec![namespace(&json!({"team": "speech", "tier": "1"}))]);
@@ -126,7 +126,7 @@ fn what_comes_to_no_valid_object_is_refused_with_all_that_came_with_it() {
         "{}",
         why[0].message
     );
-    assert!(f.world.state.catalog.get(&Key::global(Kind::Namespace, "ml")).is_none());
+    assert!(f.world.state.catalog().get(&Key::global(Kind::Namespace, "ml")).is_none());
 }
 
 #[test]

@@ -20,9 +20,9 @@ fn an_older_journal_adopts_what_really_runs() {
     f.settle();
     assert_eq!(f.at(early), home, "it was neither stopped nor moved");
     assert_eq!(f.phase(early), Some(Phase::Running));
-    assert_eq!(f.world.state.orphans.len(), 1);
-    assert_eq!(f.world.state.orphans.keys().next().unwrap().0, unknown);
-    let ours = f.world.state.leadership.epoch;
+    assert_eq!(f.world.state.orphans().len(), 1);
+    assert_eq!(f.world.state.orphans().keys().next().unwrap().0, unknown);
+    let ours = f.world.state.leadership().epoch;
     assert!(f.agents.values().all(|a| a.durable().follows.is_some_and(|l| l.epoch == ours)));
 }
 
@@ -38,7 +38,7 @@ fn an_orphan_gets_its_own_job_back_and_no_other() {
     let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
     f.settle();
     f.settle();
-    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    assert_eq!(f.world.state.orphans().keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
     let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     let mut adopt = |pods: u32| {
         let job = object(job("default", "lost", pods, &labels, ""));
@@ -51,7 +51,7 @@ fn an_orphan_gets_its_own_job_back_and_no_other() {
         matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there"))
     );
     assert!(matches!(adopt(3), Reply::Done(_)));
-    assert!(f.world.state.orphans.is_empty());
+    assert!(f.world.state.orphans().is_empty());
     // It is an ordinary workload again: renewed for many terms, and it ends once.
     f.pass(Millis(3 * TERM.0));
     assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
@@ -74,11 +74,11 @@ fn what_is_sent_again_doesnt_run_beside_its_orphan() {
         vec![Change::Put { object, scope: None, uid: lost, mode: PutMode::Apply }]
     };
     assert!(matches!(f.write(again()), Reply::Rejected(why) if why[0].message.contains("adopt that run as")));
-    let fence = f.world.state.orphans.keys().next().unwrap().1;
+    let fence = f.world.state.orphans().keys().next().unwrap().1;
     f.input(Input::Operator { actor: Actor::user("op"), action: Operator::StopOrphan { uid: lost, fence } });
     f.settle();
     f.settle();
-    assert!(f.world.state.orphans.is_empty());
+    assert!(f.world.state.orphans().is_empty());
     assert!(matches!(f.write(again()), Reply::Written(_)));
 }
 
@@ -97,9 +97,9 @@ fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
     f.end_unheard(done, EndResult::Succeeded);
     f.settle();
     f.settle();
-    let w = &f.world.state.workloads[&done];
+    let w = &f.world.state.workloads()[&done];
     assert_eq!(
-        (w.phase, w.finished.as_ref().map(|f| f.succeeded), w.history.len()),
+        (w.phase(), w.finished().as_ref().map(|f| f.succeeded), w.history().len()),
         (Phase::Finished, Some(true), 1)
     );
     assert_eq!(f.at(done), None);
@@ -150,7 +150,7 @@ fn an_orphan_that_was_seen_before_it_ran_is_not_stopped_for_a_late_start() {
     let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
     f.settle();
     f.settle();
-    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    assert_eq!(f.world.state.orphans().keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
     // Its pods have started by now, and its agent says so to a manager that doesn't know it.
     let name = ClusterName::new(home.clone().unwrap());
     f.agents
@@ -167,7 +167,7 @@ fn an_orphan_that_was_seen_before_it_ran_is_not_stopped_for_a_late_start() {
     assert!(matches!(done, Reply::Done(_)), "{done:?}");
     f.pass(Millis(5 * TERM.0));
     assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
-    assert_eq!(f.world.state.workloads[&lost].attempts, 1);
+    assert_eq!(f.world.state.workloads()[&lost].attempts(), 1);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_copy_from_before_anybody_joined_doesnt_take_the_first_to_come_for_everybody
     f.confirm_rules();
     // Panics where two clusters run it.
     f.settle();
-    assert!(f.world.state.recovery.is_some());
+    assert!(f.world.state.recovery().is_some());
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn an_agent_cant_make_another_clusters_orphan_go() {
     f.confirm_rules();
     f.settle();
     f.settle();
-    assert_eq!(f.world.state.orphans.len(), 1);
+    assert_eq!(f.world.state.orphans().len(), 1);
     let end = End { result: EndResult::Stopped, ..invented_end(lost, 1) };
     let composed = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
     let request = Box::new(SyncRequest {
@@ -209,7 +209,7 @@ fn an_agent_cant_make_another_clusters_orphan_go() {
         ..composed
     });
     f.input(Input::Sync { cluster: liar, request, may_park: false });
-    assert_eq!(f.world.state.orphans.len(), 1);
+    assert_eq!(f.world.state.orphans().len(), 1);
 }
 
 #[test]
@@ -222,5 +222,5 @@ fn after_a_start_a_lease_is_renewed_at_once() {
     f.settle();
     f.restart(2, RECOVERY);
     f.pass(Millis(2_000));
-    assert_eq!((f.world.state.recovery.is_some(), f.world.live.counts.renewals), (false, 1));
+    assert_eq!((f.world.state.recovery().is_some(), f.world.live.counts.renewals), (false, 1));
 }

@@ -41,11 +41,11 @@ impl Fleet {
     }
 
     fn kueue(&self, uid: Uid) -> Value {
-        let workload = &self.world.state.workloads[&uid];
+        let workload = &self.world.state.workloads()[&uid];
         let key = Key::namespaced(
             Kind::Workload,
-            &workload.namespace,
-            &workload_name(&workload.name, workload.submitted),
+            &workload.namespace(),
+            &workload_name(&workload.name(), workload.submitted()),
         );
         self.shown(&key)
     }
@@ -108,7 +108,7 @@ fn a_queue_shows_who_stands_where_and_a_restart_shows_the_same() {
 
     // Nothing is left of who is gone.
     for uid in uids {
-        let name = f.world.state.workloads[&uid].name.clone();
+        let name = f.world.state.workloads()[&uid].name().clone();
         f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &name), uid: None }]);
     }
     f.settle();
@@ -381,7 +381,7 @@ fn a_plan_reads_a_workload_back() {
     let PlanObject::Workload(read) = read else { panic!("{read:?}") };
     assert_eq!((read.spec.queue_name.as_str(), read.priority()), ("lq", 100));
     assert_eq!(read.spec.priority_class.unwrap().name, "high");
-    let asked = &f.world.queues.class(f.world.state.workloads[&all[0].uid].class).gang.pod_sets[0];
+    let asked = &f.world.queues.class(f.world.state.workloads()[&all[0].uid].class()).gang.pod_sets[0];
     let set = &read.spec.pod_sets[0];
     assert_eq!((set.name.as_str(), set.count), (asked.name.as_str(), asked.count));
     let template = &set.template;

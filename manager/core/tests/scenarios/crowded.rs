@@ -255,7 +255,7 @@ fn whole_nodes_come_free_and_nobody_else_stops() {
     let victims: Vec<Uid> =
         all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
     let stands_on = |uid: &Uid| {
-        f.world.state.workloads[uid].legs.values().next().unwrap().placement.as_deref().unwrap().pod_sets[0]
+        f.world.state.workloads()[uid].legs().values().next().unwrap().placement.as_deref().unwrap().pod_sets[0]
             .domains[0]
             .values
             .clone()
@@ -444,7 +444,7 @@ fn flavors_that_contradict_each_other_are_not_given_together() {
     let Reply::Written(written) = f.apply(vec![one]) else { panic!("not submitted") };
     f.settle();
     let given: Vec<&str> =
-        f.world.state.workloads[&written[0].uid].flavors.values().map(|flavor| &**flavor).collect();
+        f.world.state.workloads()[&written[0].uid].flavors().values().map(|flavor| &**flavor).collect();
     assert_eq!(given, ["y-cpu", "y-gpu"], "{:#}", f.why(written[0].uid));
 }
 

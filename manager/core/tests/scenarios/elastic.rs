@@ -84,11 +84,11 @@ fn a_gang_that_runs_goes_on_with_fewer_and_quota_comes_back_when_they_were_seen_
         (4, Some(Phase::Running), Some(Phase::Running)),
         "beside it"
     );
-    assert_eq!(f.world.state.workloads[&gang].attempts, 1, "the same attempt");
+    assert_eq!(f.world.state.workloads()[&gang].attempts(), 1, "the same attempt");
     assert!(f.why(gang)["summary"].as_str().unwrap().contains(": its 2 pods run there"), "{:#}", f.why(gang));
     let key = |uid: Uid| {
-        let w = &f.world.state.workloads[&uid];
-        Key::namespaced(Kind::Workload, &w.namespace, &workload_name(&w.name, w.submitted))
+        let w = &f.world.state.workloads()[&uid];
+        Key::namespaced(Kind::Workload, &w.namespace(), &workload_name(&w.name(), w.submitted()))
     };
     let shown = f.world.render(&key(gang), &f.bodies, now(f.now)).unwrap();
     assert_eq!(shown["status"]["admission"]["podSetAssignments"][0]["count"], 2, "{shown:#}");
@@ -145,7 +145,7 @@ fn questions_that_are_open_are_asked_anew() {
     f.cut.clear();
     f.settle();
     assert_eq!((f.phase(gang), f.used(), f.free_in("eu")), (Some(Phase::Running), 3, 1));
-    assert_eq!(f.world.state.workloads[&gang].resized, None, "it was given what it wants");
+    assert_eq!(f.world.state.workloads()[&gang].resized(), None, "it was given what it wants");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn what_an_agent_was_not_told_it_is_told_when_it_is_back() {
     // The next attempt is as large as the job is now.
     f.end(gang, EndResult::NodeLost { message: "gone".into() });
     f.pass(Millis::secs(4));
-    assert_eq!((f.used(), f.free_in("eu"), f.world.state.workloads[&gang].attempts), (1, 3, 2));
+    assert_eq!((f.used(), f.free_in("eu"), f.world.state.workloads()[&gang].attempts()), (1, 3, 2));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn what_a_copy_knows_only_with_another_size_is_charged_as_it_runs() {
         f.pass(Millis::secs(2));
         assert_eq!(f.phase(gang), Some(Phase::Running), "{other}: {}", f.why(gang));
         assert_eq!(
-            (f.used(), f.free_in("eu"), f.world.state.workloads[&gang].attempts),
+            (f.used(), f.free_in("eu"), f.world.state.workloads()[&gang].attempts()),
             (i64::from(other), i64::from(4 - other), 1),
             "{other}"
         );
@@ -381,8 +381,8 @@ fn an_agent_that_shows_a_wrong_priority_again_and_again_is_answered_once() {
     let eu = ClusterName::new("eu");
     let run = |f: &mut Fleet, priority: i64| {
         let mut request = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-        let (offer, leg) = f.world.state.workloads[&gang]
-            .legs
+        let (offer, leg) = f.world.state.workloads()[&gang]
+            .legs()
             .iter()
             .next()
             .map(|(offer, leg)| (*offer, leg.clone()))
@@ -404,7 +404,7 @@ fn an_agent_that_shows_a_wrong_priority_again_and_again_is_answered_once() {
             priority: Some(priority),
         };
         request.inventory = Some(Inventory {
-            for_leadership: Some(f.world.state.leadership),
+            for_leadership: Some(f.world.state.leadership()),
             runs: vec![shown],
             ..Inventory::default()
         });

@@ -64,7 +64,7 @@ fn waiting(estimate: impl Fn(u64) -> u64) -> (Flood, Vec<Event>) {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     f.cut.push(eu());
     let uid = f.submit("job", 3);
-    let offer = *f.world.state.workloads[&uid].legs.keys().next().unwrap();
+    let offer = *f.world.state.workloads()[&uid].legs().keys().next().unwrap();
     let say = |n| Event::Waiting {
         offer,
         uid,
@@ -97,7 +97,7 @@ fn another_estimate_each_time_waits_for_its_turn_and_the_last_one_comes_through(
     assert!(flood.f.world.live.counts.put_off > 0);
     let seconds = flood.say_all(&events[taken..]);
     assert!((2..100).contains(&seconds), "{seconds}");
-    let leg = flood.f.world.state.workloads[&flood.uid].legs.values().next().unwrap();
+    let leg = flood.f.world.state.workloads()[&flood.uid].legs().values().next().unwrap();
     assert_eq!(leg.estimate, Some(Millis(SAID - 1)));
 }
 
@@ -108,7 +108,7 @@ fn another_place_each_time_waits_for_its_turn_and_the_last_one_comes_through() {
     let uid = f.submit("job", 3);
     f.settle();
     assert_eq!(f.at(uid).as_deref(), Some("eu"));
-    let (_, leg) = f.world.state.workloads[&uid].legs.iter().next().unwrap();
+    let (_, leg) = f.world.state.workloads()[&uid].legs().iter().next().unwrap();
     let (fence, placement) = (leg.fence.unwrap(), leg.placement.clone().unwrap());
     let mut flood = Flood { f, uid };
     let place = |n: u64| {
@@ -128,7 +128,7 @@ fn another_place_each_time_waits_for_its_turn_and_the_last_one_comes_through() {
     flood.f.settle();
     assert_eq!(flood.f.at(other).as_deref(), Some("us"));
     flood.say_all(&events[taken..]);
-    let (_, leg) = flood.f.world.state.workloads[&uid].legs.iter().next().unwrap();
+    let (_, leg) = flood.f.world.state.workloads()[&uid].legs().iter().next().unwrap();
     assert_eq!(leg.placement, Some(place(SAID)));
 }
 
@@ -152,7 +152,7 @@ fn a_new_session_brings_no_new_budget() {
     let node =
         NodeSpec { name: "eu-1".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
     agent.apply(now(flood.f.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
-    let asked = |flood: &Flood| flood.f.world.state.workloads[&flood.uid].legs.keys().next().copied();
+    let asked = |flood: &Flood| flood.f.world.state.workloads()[&flood.uid].legs().keys().next().copied();
     let exchange = |flood: &mut Flood| {
         let agent = flood.f.agents.get_mut(&eu()).unwrap();
         let request = Box::new(agent.compose(now(flood.f.now), Lane::News));
@@ -207,7 +207,7 @@ impl Flood {
 #[test]
 fn sessions_begun_without_end_wait_for_their_turn() {
     let (mut flood, _) = waiting(|n| n);
-    let ledger = flood.f.world.state.members[&eu()].ledger;
+    let ledger = flood.f.world.state.members()[&eu()].ledger;
     let (before, begun) = (flood.f.now, |record: &Record| {
         matches!(record, Record::Member { fact: MemberFact::SessionOpened { .. }, .. })
     });
@@ -224,7 +224,7 @@ fn sessions_begun_without_end_wait_for_their_turn() {
 #[test]
 fn ledgers_are_replaced_so_often_and_no_more() {
     let (mut flood, _) = waiting(|n| n);
-    let replaced = |flood: &Flood| flood.f.world.state.members[&eu()].lost.len();
+    let replaced = |flood: &Flood| flood.f.world.state.members()[&eu()].lost.len();
     let mut refused = None;
     for ledger in 0..2_000 {
         flood.f.now += 1_000;
@@ -235,7 +235,7 @@ fn ledgers_are_replaced_so_often_and_no_more() {
         matches!(refused, Some(SyncRefusal::Malformed(words)) if words.contains("join under another name"))
     );
     let (now, newest) =
-        (flood.f.world.state.members[&eu()].ledger, flood.f.world.state.members[&eu()].session.counter);
+        (flood.f.world.state.members()[&eu()].ledger, flood.f.world.state.members()[&eu()].session.counter);
     assert_eq!(flood.begin(now, newest + 1), Ok(()), "the one that it has goes on");
 }
 

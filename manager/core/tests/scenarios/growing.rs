@@ -15,7 +15,7 @@ fn prioritized(name: &str, pods: u32, class: &str) -> Value {
 impl Fleet {
     /// How many pods an agent has of each gang, those that have ended too.
     fn pods_at(&self, cluster: &str, uid: Uid) -> u64 {
-        let leg = self.world.state.workloads[&uid].legs.values().find(|leg| leg.cluster.as_str() == cluster);
+        let leg = self.world.state.workloads()[&uid].legs().values().find(|leg| leg.cluster.as_str() == cluster);
         leg.and_then(|leg| leg.placement.as_ref())
             .map_or(0, |placement| placement.pod_sets.iter().map(|set| set.pods()).sum())
     }
@@ -116,9 +116,9 @@ fn a_gang_that_runs_grows_where_it_is_and_nothing_of_it_is_started_anew() {
     let home = f.at(gang).unwrap();
     assert_eq!(f.put(elastic("gang", 3)), (gang, WriteResult::Configured));
     f.settle();
-    let w = &f.world.state.workloads[&gang];
+    let w = &f.world.state.workloads()[&gang];
     assert_eq!(
-        (w.phase, w.attempts, f.at(gang)),
+        (w.phase(), w.attempts(), f.at(gang)),
         (Phase::Running, 1, Some(home.clone())),
         "{:#}",
         f.why(gang)
@@ -175,7 +175,7 @@ fn what_it_grows_by_waits_for_quota_and_the_gang_runs_on_meanwhile() {
     f.end(other, EndResult::Succeeded);
     f.settle();
     assert_eq!((f.used(), f.phase(behind), f.answers()), (4, Some(Phase::Running), (1, 0)));
-    assert_eq!(f.world.state.workloads[&gang].attempts, 1);
+    assert_eq!(f.world.state.workloads()[&gang].attempts(), 1);
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn an_agent_without_room_is_asked_again_and_what_was_charged_goes_back() {
     f.nodes("eu", &[2, 3]);
     f.pass(Millis::secs(12));
     assert_eq!((f.used(), f.answers(), f.free_in("eu"), f.pods_at("eu", gang)), (4, (1, 1), 1, 4));
-    assert_eq!(f.world.state.workloads[&gang].attempts, 1);
+    assert_eq!(f.world.state.workloads()[&gang].attempts(), 1);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn what_a_gang_of_high_priority_grows_by_displaces_others_and_never_itself() {
         "{}",
         f.summary(high)
     );
-    assert_eq!(f.world.state.workloads[&high].attempts, 1);
+    assert_eq!(f.world.state.workloads()[&high].attempts(), 1);
     // Nobody is left whom it may displace.
     f.put(prioritized("high", 5, "high"));
     f.settle();
@@ -390,7 +390,7 @@ fn what_a_gang_grows_by_needs_the_room_of_its_flavor() {
         f.settle();
     }
     let flavors = |uid: Uid| {
-        f.world.state.workloads[&uid].flavors.values().map(ToString::to_string).collect::<String>()
+        f.world.state.workloads()[&uid].flavors().values().map(ToString::to_string).collect::<String>()
     };
     assert_eq!((f.pods_at("eu", high), flavors(high)), (4, "new".to_owned()), "{}", f.summary(high));
     assert_eq!((f.phase(low), flavors(low)), (Some(Phase::Running), "old".to_owned()), "{}", f.summary(low));
@@ -463,10 +463,10 @@ fn an_end_under_way_ends_what_it_grows_by_and_the_next_attempt_is_as_large_as_it
     f.end(other, EndResult::Succeeded);
     f.pass(Millis::secs(4));
     assert_eq!(
-        (f.phase(gang), f.used(), f.world.state.workloads[&gang].attempts),
+        (f.phase(gang), f.used(), f.world.state.workloads()[&gang].attempts()),
         (Some(Phase::Running), 4, 2)
     );
-    assert_eq!(f.world.state.workloads[&gang].resized, None, "it was given what it wants");
+    assert_eq!(f.world.state.workloads()[&gang].resized(), None, "it was given what it wants");
     // The same while its agent is told.
     f.put(elastic("gang", 2));
     f.settle();

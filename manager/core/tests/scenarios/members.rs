@@ -58,7 +58,7 @@ impl Fleet {
     }
 
     fn admitted(&self, name: &str) -> bool {
-        self.world.state.members[&ClusterName::new(name)].admitted
+        self.world.state.members()[&ClusterName::new(name)].admitted
     }
 
     /// Whether an agent remembers a cluster's name.

@@ -63,7 +63,7 @@ fn submit(f: &mut Fleet, name: &str, pods: u32, annotations: &Value) -> Uid {
 /// The node of every pod, as the agent holds them.
 fn nodes(f: &Fleet, uid: Uid) -> Vec<String> {
     let ledger = f.agents.values().next().unwrap().ledger();
-    let offers = f.world.state.workloads[&uid].legs.keys();
+    let offers = f.world.state.workloads()[&uid].legs().keys();
     offers.flat_map(|offer| ledger.placement(*offer)).map(|pod| pod.node).collect()
 }
 
@@ -139,7 +139,7 @@ fn where_the_pods_are_is_told_journaled_and_shown() {
 }
 
 fn placement(f: &Fleet, uid: Uid) -> Placement {
-    let leg = f.world.state.workloads[&uid].legs.values().next().unwrap();
+    let leg = f.world.state.workloads()[&uid].legs().values().next().unwrap();
     leg.placement.as_deref().unwrap().clone()
 }
 
@@ -163,7 +163,7 @@ fn a_run_that_an_older_journal_does_not_know_brings_its_places_along() {
 fn words_about_places_that_are_old_or_of_other_pods_change_nothing() {
     let mut f = fleet();
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
-    let (told, fence) = (placement(&f, uid), f.world.state.workloads[&uid].fence.unwrap());
+    let (told, fence) = (placement(&f, uid), f.world.state.workloads()[&uid].fence().unwrap());
     let moved = |revision, pods| {
         let mut moved = Placement { revision, ..told.clone() };
         moved.pod_sets[0].domains = vec![PlacedDomain { values: vec!["b1-r1-h1".into()], pods, kind: 0 }];
@@ -192,7 +192,7 @@ fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
     let mut f = fleet();
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
     assert_eq!(placement(&f, uid).to_string(), "main: b0-r0-h0 4, b0-r0-h1 1");
-    let fence = f.world.state.workloads[&uid].fence;
+    let fence = f.world.state.workloads()[&uid].fence();
     let lose = |f: &mut Fleet, lost: &[&str]| {
         let name: ClusterName = "eu".into();
         let nodes = hosts()
@@ -212,7 +212,7 @@ fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
     assert_eq!((told.revision, told.pod_sets[0].domains.len()), (1, 2));
     assert!(!told.to_string().contains("b0-r0-h1") && told.to_string().contains("b0-r0-h0 4"), "{told}");
     assert_eq!(
-        (f.phase(uid), f.world.state.workloads[&uid].fence),
+        (f.phase(uid), f.world.state.workloads()[&uid].fence()),
         (Some(Phase::Running), fence),
         "it is the same attempt"
     );
@@ -221,15 +221,15 @@ fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
     // With both racks of its block half gone there is no place, and the attempt ends; the next one is elsewhere.
     lose(&mut f, &["b0-r0-h0", "b0-r0-h1"]);
     f.pass(Millis(5_000));
-    let workload = &f.world.state.workloads[&uid];
-    assert_eq!(workload.history.len(), 1, "there was a place: {:?}", workload.history);
+    let workload = &f.world.state.workloads()[&uid];
+    assert_eq!(workload.history().len(), 1, "there was a place: {:?}", workload.history());
     lose(&mut f, &["b0-r0-h0", "b0-r0-h1", "b0-r1-h0"]);
     f.pass(Millis(5_000));
-    let workload = &f.world.state.workloads[&uid];
+    let workload = &f.world.state.workloads()[&uid];
     assert!(
-        matches!(workload.history[0].end, Some(AttemptEnd::Reported(EndResult::NodeLost { .. }))),
+        matches!(workload.history()[0].end, Some(AttemptEnd::Reported(EndResult::NodeLost { .. }))),
         "{:?}",
-        workload.history
+        workload.history()
     );
     assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
     assert!(placement(&f, uid).to_string().contains("b1-r"), "{}", placement(&f, uid));
@@ -239,7 +239,7 @@ fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
 fn nodes_whose_pods_wait_for_another_place_are_shown() {
     let mut f = fleet();
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
-    let (told, fence) = (placement(&f, uid), f.world.state.workloads[&uid].fence.unwrap());
+    let (told, fence) = (placement(&f, uid), f.world.state.workloads()[&uid].fence().unwrap());
     let say = |f: &mut Fleet, revision, unhealthy: &[&str]| {
         let name: ClusterName = "eu".into();
         let unhealthy = unhealthy.iter().map(|node| (*node).to_owned()).collect();
@@ -327,8 +327,8 @@ fn of_several_flavors_each_serves_whom_its_topology_suits() {
     let flavors = [rack, block, plain].map(|uid| {
         (
             f.phase(uid),
-            f.world.state.workloads[&uid]
-                .flavors
+            f.world.state.workloads()[&uid]
+                .flavors()
                 .values()
                 .map(|flavor| flavor.to_string())
                 .collect::<String>(),
@@ -344,7 +344,7 @@ fn a_gang_without_a_wish_is_asked_for_as_ever() {
     let uid = f.submit("plain", 5);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running));
-    let gang: &Gang = &f.world.queues.class(f.world.state.workloads[&uid].class).gang;
+    let gang: &Gang = &f.world.queues.class(f.world.state.workloads()[&uid].class()).gang;
     let written = serde_json::to_value(gang).unwrap();
     assert_eq!(
         written["pod_sets"][0].as_object().unwrap().keys().collect::<Vec<_>>(),
@@ -470,7 +470,7 @@ fn scattered(f: &mut Fleet, annotations: &Value) -> Vec<Uid> {
         for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
             let at = (0..32)
                 .find(|at| {
-                    racks(f, low[*at]) == [rack] && f.world.state.workloads[&low[*at]].name.starts_with("low")
+                    racks(f, low[*at]) == [rack] && f.world.state.workloads()[&low[*at]].name().starts_with("low")
                 })
                 .unwrap();
             f.end(low[at], EndResult::Succeeded);

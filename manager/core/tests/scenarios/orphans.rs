@@ -15,8 +15,8 @@ fn orphaned(term: &str) -> (Fleet, Uid, Fence, ClusterName) {
     f.confirm_rules();
     f.settle();
     f.settle();
-    let (uid, fence) = *f.world.state.orphans.keys().next().unwrap();
-    assert_eq!((uid, f.world.state.recovery.is_some()), (lost, false));
+    let (uid, fence) = *f.world.state.orphans().keys().next().unwrap();
+    assert_eq!((uid, f.world.state.recovery().is_some()), (lost, false));
     (f, uid, fence, home)
 }
 
@@ -45,7 +45,7 @@ fn an_orphan_whose_agent_is_away_is_stopped_once_it_is_back() {
     f.cut.clear();
     f.settle();
     f.settle();
-    assert_eq!((f.at(uid), f.world.state.orphans.len()), (None, 0));
+    assert_eq!((f.at(uid), f.world.state.orphans().len()), (None, 0));
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
@@ -69,7 +69,7 @@ fn the_orphans_of_a_ledger_that_is_declared_lost_go_with_it() {
     f.running.clear();
     assert!(matches!(f.submit_again(uid), Reply::Rejected(_)));
     f.operate(Operator::DeclareLost { cluster: home, ledger: None });
-    assert!(f.world.state.orphans.is_empty());
+    assert!(f.world.state.orphans().is_empty());
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
@@ -82,7 +82,7 @@ fn the_orphans_of_a_store_that_was_deleted_go_once_their_leases_have_lapsed() {
     assert!(matches!(f.submit_again(uid), Reply::Rejected(_)), "it may run to the end of its lease");
     f.pass(Millis::secs(32));
     f.running.clear();
-    assert!(f.world.state.orphans.is_empty());
+    assert!(f.world.state.orphans().is_empty());
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
@@ -101,5 +101,5 @@ fn what_ended_since_an_inventory_was_composed_is_no_orphan() {
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "job"), uid: None }]);
     assert_eq!(f.phase(uid), None);
     f.input(Input::Sync { cluster: eu, request: Box::new(late), may_park: false });
-    assert!(f.world.state.orphans.is_empty());
+    assert!(f.world.state.orphans().is_empty());
 }

@@ -83,8 +83,8 @@ fn a_lender_takes_back_whole_gangs_and_no_more_of_them_than_it_needs() {
     let stopping: Vec<&Uid> = gangs.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).collect();
     assert_eq!(stopping.len(), 1, "one gang of two is enough");
     let victim = *stopping[0];
-    assert_eq!(f.world.state.workloads[&victim].stopping, Some(StopReason::Evicted));
-    let preempted = f.world.state.workloads[&victim].preempted.clone().expect("it says for whom");
+    assert_eq!(f.world.state.workloads()[&victim].stopping(), Some(StopReason::Evicted));
+    let preempted = f.world.state.workloads()[&victim].preempted().clone().expect("it says for whom");
     assert_eq!((preempted.by, preempted.reason.as_str()), (owner, "InCohortReclamation"));
     assert_eq!(f.phase(owner), Some(Phase::Pending));
     assert!(f.world.over_quota().is_empty());
@@ -109,7 +109,7 @@ fn a_higher_priority_displaces_within_its_queue_and_a_raised_one_too() {
     priorities(&mut f, 50);
     f.settle();
     assert_eq!(f.phases(&[first, second]), [Some(Phase::Pending), Some(Phase::Running)]);
-    assert_eq!(f.world.state.workloads[&second].priority, 50);
+    assert_eq!(f.world.state.workloads()[&second].priority(), 50);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn who_was_displaced_does_not_displace_in_turn() {
         f.phases(&[own, beside, high]),
         [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]
     );
-    assert_eq!(f.world.state.workloads[&own].attempts, 1);
+    assert_eq!(f.world.state.workloads()[&own].attempts(), 1);
     f.end(high, EndResult::Succeeded);
     assert_eq!(f.phase(own), Some(Phase::Running));
 }
@@ -205,9 +205,9 @@ fn a_new_leadership_remembers_who_displaced_whom() {
     assert_eq!(f.phases(&[victim, four]), [Some(Phase::Pending), Some(Phase::Running)]);
     let pairs = |f: &Fleet| {
         let of = |victim: &Uid| {
-            f.world.state.displaced[victim].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>()
+            f.world.state.displaced()[victim].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>()
         };
-        f.world.state.displaced.keys().map(|uid| (*uid, of(uid))).collect::<Vec<_>>()
+        f.world.state.displaced().keys().map(|uid| (*uid, of(uid))).collect::<Vec<_>>()
     };
     assert_eq!(pairs(&f), [(victim, vec![(four, 1)])]);
     f.restart(2, None);
@@ -267,9 +267,9 @@ fn shares_decide_where_fair_sharing_is_on() {
     }
     let running = |queue: &str| {
         let of = |w: &&meridian_manager_core::state::workload::Workload| {
-            w.phase == Phase::Running && &*f.world.queues.class(w.class).queue == queue
+            w.phase() == Phase::Running && &*f.world.queues.class(w.class()).queue == queue
         };
-        f.world.state.workloads.values().filter(of).count()
+        f.world.state.workloads().values().filter(of).count()
     };
     assert_eq!((running("a"), running("b")), (4, 4));
     assert!(f.world.over_quota().is_empty());
@@ -432,13 +432,13 @@ fn what_a_namespace_and_a_runtime_add_is_counted_and_what_it_forbids_is_refused(
     boxed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] =
         json!(1);
     let Reply::Written(written) = f.apply(vec![boxed]) else { panic!("not submitted") };
-    let class = f.world.queues.class(f.world.state.workloads[&written[0].uid].class).clone();
+    let class = f.world.queues.class(f.world.state.workloads()[&written[0].uid].class()).clone();
     assert_eq!(
         class.gang.pod_sets[0].per_pod,
         Amounts::from([("cpu".into(), 750), (GPU.into(), 1), ("example.com/license".into(), 1)])
     );
     let second = f.submit("second", 1);
-    let class = f.world.queues.class(f.world.state.workloads[&second].class).clone();
+    let class = f.world.queues.class(f.world.state.workloads()[&second].class()).clone();
     assert_eq!(class.gang.pod_sets[0].per_pod["cpu"], 500, "cpu that it never wrote");
     let mut greedy = job("default", "greedy", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
     greedy["spec"]["template"]["spec"]["containers"][0]["resources"] =
@@ -510,7 +510,7 @@ fn a_request_names_an_object_once() {
         let Reply::Rejected(why) = f.write(changes) else { panic!("taken") };
         assert!(why[0].index == 1 && why[0].message.ends_with("appears twice in one request"), "{why:?}");
     }
-    assert!(f.world.state.workloads.contains_key(&uid), "nothing of it was done");
+    assert!(f.world.state.workloads().contains_key(&uid), "nothing of it was done");
 }
 
 #[test]
@@ -573,7 +573,7 @@ fn of_class(name: &str, pods: u32, class: Option<&str>, annotations: &Value) -> 
 }
 
 fn priority(f: &Fleet, uid: Uid) -> i64 {
-    f.world.state.workloads[&uid].priority
+    f.world.state.workloads()[&uid].priority()
 }
 
 #[test]
@@ -741,7 +741,7 @@ fn what_was_submitted_before_asks_for_what_it_asked_for_then() {
     let class = |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     f.apply(vec![range(json!({"max": {}, "defaultRequest": {"cpu": 3}})), class("hi", 10), class("top", 20)]);
     let per_pod = |f: &Fleet, uid: Uid| {
-        f.world.queues.class(f.world.state.workloads[&uid].class).gang.pod_sets[0].per_pod["cpu"]
+        f.world.queues.class(f.world.state.workloads()[&uid].class()).gang.pod_sets[0].per_pod["cpu"]
     };
     let manifest = |pods: u32, class: &str| {
         let mut job = super::elastic::elastic("early", pods);

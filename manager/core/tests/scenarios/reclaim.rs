@@ -30,8 +30,8 @@ impl Fleet {
     }
 
     fn reclaimable(&self, uid: Uid) -> Value {
-        let w = &self.world.state.workloads[&uid];
-        let key = Key::namespaced(Kind::Workload, &w.namespace, &workload_name(&w.name, w.submitted));
+        let w = &self.world.state.workloads()[&uid];
+        let key = Key::namespaced(Kind::Workload, &w.namespace(), &workload_name(&w.name(), w.submitted()));
         self.world.render(&key, &self.bodies, now(self.now)).unwrap()["status"]["reclaimablePods"].clone()
     }
 }
@@ -48,7 +48,7 @@ fn failures_of_a_lost_attempt_count_in_the_next() {
     let out = f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(event));
     f.perform(&name, out.effects);
     f.settle();
-    assert_eq!(f.world.state.workloads[&uid].pod_failures, 2);
+    assert_eq!(f.world.state.workloads()[&uid].pod_failures(), 2);
     assert!(
         f.why(uid)["summary"].as_str().unwrap().contains("pods of it have failed 2 times so far"),
         "{:#}",
@@ -58,10 +58,10 @@ fn failures_of_a_lost_attempt_count_in_the_next() {
     f.cut.push(name.clone());
     f.running.retain(|(_, u)| *u != uid);
     f.pass(Millis::secs(30));
-    let leg = f.world.state.workloads[&uid].legs.values().last().unwrap().clone();
+    let leg = f.world.state.workloads()[&uid].legs().values().last().unwrap().clone();
     assert!(leg.cluster != name && f.phase(uid) == Some(Phase::Running));
     let counted = f.agents[&leg.cluster].runs().count();
-    assert_eq!((counted, f.world.state.workloads[&uid].pod_failures), (1, 2));
+    assert_eq!((counted, f.world.state.workloads()[&uid].pod_failures()), (1, 2));
     f.end(uid, EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "x".into() });
     let key = Key::namespaced(Kind::Job, "default", "job");
     assert_eq!(f.world.render(&key, &f.bodies, now(f.now)).unwrap()["status"]["failed"], json!(2));

@@ -82,7 +82,7 @@ fn about_to_be_held() -> (Fleet, Uid, ClusterName) {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 2);
     f.exchange();
-    let asked = f.world.state.workloads[&uid].legs.values().map(|leg| leg.cluster.clone()).next().unwrap();
+    let asked = f.world.state.workloads()[&uid].legs().values().map(|leg| leg.cluster.clone()).next().unwrap();
     assert_eq!(
         (f.agents[&asked].held().count(), f.phase(uid)),
         (1, Some(Phase::Dispatching)),
@@ -104,7 +104,7 @@ fn what_a_drained_cluster_holds_is_not_granted_there() {
     // As a file says it.
     let (mut f, uid, asked) = about_to_be_held();
     let mut cluster =
-        f.world.state.catalog.get(&Key::global(Kind::Cluster, asked.as_str())).unwrap().object.stored.clone();
+        f.world.state.catalog().get(&Key::global(Kind::Cluster, asked.as_str())).unwrap().object.stored.clone();
     cluster["spec"]["cordoned"] = json!(true);
     f.apply(vec![cluster]);
     f.settle();
@@ -122,7 +122,7 @@ fn what_a_queue_no_longer_names_is_not_granted_and_what_runs_there_runs_on() {
     assert_ne!(at, asked.as_str());
     f.apply(of_clusters(&json!([asked.as_str()])));
     f.settle();
-    assert_eq!((f.at(uid), f.world.state.workloads[&uid].attempts), (Some(at), 1));
+    assert_eq!((f.at(uid), f.world.state.workloads()[&uid].attempts()), (Some(at), 1));
 }
 
 #[test]

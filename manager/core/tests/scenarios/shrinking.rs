@@ -14,7 +14,7 @@ impl Fleet {
     }
 
     fn counts(&self, uid: Uid) -> Option<Vec<u32>> {
-        self.world.state.workloads[&uid].counts.clone()
+        self.world.state.workloads()[&uid].counts().cloned()
     }
 
     fn job_status(&self, name: &str) -> Value {

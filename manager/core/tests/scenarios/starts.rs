@@ -24,9 +24,9 @@ fn the_policys_time_to_start_counts_after_a_restart_and_a_recovery_too() {
         f.restart(2, recovery);
         // The manager's own time for that is half a minute.
         f.pass(Millis::mins(5));
-        assert_eq!((f.phase(slow), f.world.state.workloads[&slow].attempts), (Some(Phase::Granted), 1));
+        assert_eq!((f.phase(slow), f.world.state.workloads()[&slow].attempts()), (Some(Phase::Granted), 1));
         f.pass(HOUR);
-        assert!(f.world.state.workloads[&slow].attempts > 1, "{:?}", f.phase(slow));
+        assert!(f.world.state.workloads()[&slow].attempts() > 1, "{:?}", f.phase(slow));
     }
 }
 

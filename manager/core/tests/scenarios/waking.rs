@@ -91,7 +91,7 @@ fn what_a_turn_leaves_undecided_is_decided_in_the_next_at_once() {
         mode: PutMode::Create,
     });
     f.write(jobs.collect());
-    let reserved = |f: &Fleet| f.world.state.workloads.values().filter(|w| w.phase.charged()).count();
+    let reserved = |f: &Fleet| f.world.state.workloads().values().filter(|w| w.phase().charged()).count();
     assert_eq!(reserved(&f), 1);
     for decided in 2..=4 {
         assert!(f.world.undecided());

@@ -198,7 +198,7 @@ fn where_too_many_wait_to_be_counted_a_place_is_told_about() {
     let submit = |f: &mut Fleet, at: usize| {
         let one = Submission { name: Arc::from(format!("w-{at}")), ..(*submitted).clone() };
         f.world.absorb(
-            f.world.state.last.next(),
+            f.world.state.last().next(),
             &Record::Workload { uid: uid(at), fact: WorkloadFact::Submitted(Box::new(one)) },
         );
     };
@@ -369,7 +369,7 @@ fn who_only_lacks_room_is_not_told_of_the_quota_of_another_flavor() {
     let shown =
         f.world.render(&Key::namespaced(Kind::Job, "default", "waits"), &f.bodies, now(f.now)).unwrap();
     assert!(!shown.to_string().contains("f2"), "{shown:#}");
-    let (blocked, clusters) = f.world.reasons(&f.world.state.workloads[&waits]);
+    let (blocked, clusters) = f.world.reasons(&f.world.state.workloads()[&waits]);
     assert!(blocked.is_none() && clusters.is_some_and(|by| by.len() == 1), "{blocked:?} {clusters:?}");
     assert_eq!((f.phase(first), f.phase(waits)), (Some(Phase::Running), Some(Phase::Pending)));
     f.end(second, EndResult::Succeeded);

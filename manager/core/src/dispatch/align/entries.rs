@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// What a workload was given, as its records say.
 pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<Given> {
-    let workload = &world.state.workloads[&uid];
-    let class = world.queues.class(workload.class).clone();
-    let (flavors, gang) = (workload.flavors.clone(), workload.gang(&class));
+    let workload = &world.state.workloads()[&uid];
+    let class = world.queues.class(workload.class()).clone();
+    let (flavors, gang) = (workload.flavors().clone(), workload.gang(&class));
     let seen: Vec<_> = gang.pod_sets.iter().map(|set| world.config.resources.seen(&set.per_pod)).collect();
     let brain = world.deciding.brain_mut();
     let mut all = Vec::with_capacity(gang.pod_sets.len());
@@ -38,7 +38,7 @@ pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<Given> {
 }
 
 pub(crate) fn new_workload(world: &mut World, uid: Uid, queue: QueueId) -> NewWorkload {
-    let of = NewEntry::of(&world.state.workloads[&uid], uid);
+    let of = NewEntry::of(&world.state.workloads()[&uid], uid);
     new_entry(world, uid, queue, of)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn would_wait(world: &World, brain: &mut Brain, uid: Uid, queue: Queu
         brain,
         uid,
         queue,
-        NewEntry::of(&world.state.workloads[&uid], uid),
+        NewEntry::of(&world.state.workloads()[&uid], uid),
     )
 }
 
@@ -71,12 +71,12 @@ fn as_waiting(
     of: NewEntry,
 ) -> NewWorkload {
     let NewEntry { counts: has, tag, since, key } = of;
-    let workload = &state.workloads[&uid];
-    let (class, priority, exact) = (workload.class, workload.priority, tag & GROWTH != 0);
+    let workload = &state.workloads()[&uid];
+    let (class, priority, exact) = (workload.class(), workload.priority(), tag & GROWTH != 0);
     let of = queues.class(class).clone();
     let name = brain.queue(queue).setup.name.clone();
     let excluded = state
-        .catalog
+        .catalog()
         .cluster_queue(&name)
         .map(|spec| spec.exclude_resource_prefixes.clone())
         .unwrap_or_default();
@@ -125,7 +125,7 @@ impl NewEntry {
     /// The workload itself.
     fn of(workload: &crate::state::workload::Workload, uid: Uid) -> Self {
         // What was given to it before it was made smaller.
-        let counts = workload.counts.clone().filter(|_| workload.resized.is_some());
+        let counts = workload.counts().cloned().filter(|_| workload.resized().is_some());
         Self { counts, tag: tag(workload), since: since(workload), key: uid.to_string() }
     }
 }
@@ -141,19 +141,21 @@ pub(crate) fn growth_tag(uid: Uid) -> u64 {
 
 /// How large a gang is, where it isn't as it was given.
 pub(crate) fn sizes(workload: &crate::state::workload::Workload) -> Option<Sizes> {
-    let changed = workload.resized.is_some() || workload.spare.is_some();
-    changed.then(|| (workload.counts.clone().filter(|_| workload.resized.is_some()), workload.spare.clone()))
+    let changed = workload.resized().is_some() || workload.spare().is_some();
+    changed.then(|| {
+        (workload.counts().cloned().filter(|_| workload.resized().is_some()), workload.spare().cloned())
+    })
 }
 
 /// Alike are only workloads of one class, and of those none that has another size than it wants.
 pub(crate) fn tag(workload: &crate::state::workload::Workload) -> u64 {
-    let class = u64::from(workload.class.0);
-    if workload.phase.charged() && workload.resized.is_some() { class | 1 << u32::BITS } else { class }
+    let class = u64::from(workload.class().0);
+    if workload.phase().charged() && workload.resized().is_some() { class | 1 << u32::BITS } else { class }
 }
 
 /// A workload's place in time: the number of its record.
 pub(crate) fn since(workload: &crate::state::workload::Workload) -> i64 {
-    number(workload.submitted)
+    number(workload.submitted())
 }
 
 pub(crate) fn number(record: RecordNumber) -> i64 {

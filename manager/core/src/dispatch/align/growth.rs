@@ -15,21 +15,21 @@ pub(crate) fn align_growth(world: &mut World, uid: Uid, now: Mono) {
     let Some((queue, since)) = growth_wanted(world, uid, now) else {
         return world.deciding.forget_growth(uid);
     };
-    let workload = &world.state.workloads[&uid];
+    let workload = &world.state.workloads()[&uid];
     let known = world.deciding.growth(uid).and_then(|id| world.deciding.brain.workload(id));
     let same = known.filter(|known| known.queue == queue && known.since == since && known.holding.is_none());
-    if same.is_some_and(|known| world.deciding.brain.shape_of(known.shape).priority == workload.priority) {
+    if same.is_some_and(|known| world.deciding.brain.shape_of(known.shape).priority == workload.priority()) {
         world.live.growths.extend(told.map(|why| (uid, why)));
         return;
     }
     world.deciding.forget_growth(uid);
     let of = NewEntry {
-        counts: workload.grows_by(world.queues.class(workload.class)),
+        counts: workload.grows_by(world.queues.class(workload.class())),
         tag: entries::growth_tag(uid),
         since,
         key: format!("{uid}+"),
     };
-    let flavors: BTreeSet<Arc<str>> = workload.flavors.values().cloned().collect();
+    let flavors: BTreeSet<Arc<str>> = workload.flavors().values().cloned().collect();
     let mut new = entries::new_entry(world, uid, queue, of);
     let brain = world.deciding.brain_mut();
     // Its pods are of one kind.
@@ -42,8 +42,8 @@ pub(crate) fn align_growth(world: &mut World, uid: Uid, now: Mono) {
 
 /// In which queue, and since when, a gang that runs waits to grow.
 fn growth_wanted(world: &mut World, uid: Uid, now: Mono) -> Option<(QueueId, i64)> {
-    let workload = world.state.workloads.get(&uid)?;
-    let class = world.queues.class(workload.class);
+    let workload = world.state.workloads().get(&uid)?;
+    let class = world.queues.class(workload.class());
     workload.grows_by(class)?;
     if world.held_back(workload, now) {
         world.deciding.outside.insert(uid);

@@ -11,6 +11,7 @@ use crate::state::workload::{AttemptRecord, Deactivation, Finish, Reactivation, 
 use meridian_shared::ids::{Fence, OfferId, RecordNumber};
 use meridian_shared::protocol::{EndResult, Run};
 use meridian_shared::time::{Millis, Wall};
+use std::sync::Arc;
 
 /// What a fact's effect on a workload depends on besides the workload.
 pub(crate) struct Context<'a> {
@@ -264,6 +265,10 @@ impl Workload {
         if let Some(attempt) = self.history.iter_mut().rev().find(|attempt| attempt.fence == fence) {
             (attempt.over, attempt.end) = (Some(at), Some(end));
         }
+    }
+
+    pub(crate) fn set_charged_to(&mut self, cluster_queue: Arc<str>) {
+        self.charged_to = Some(cluster_queue);
     }
 
     /// Clears what belongs to a charge of quota that is over.

@@ -10,11 +10,11 @@
 //! Invariants: what was given stays charged until the agent has seen it empty, whatever the job says it wants; one change of
 //! its size at a time is under way at an agent.
 
-use crate::facts::submission::Class;
+use crate::facts::submission::{Class, ClassId};
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::RecordNumber;
+use meridian_shared::ids::{ContentHash, RecordNumber};
 use meridian_shared::protocol::{Growth, Run, Size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -196,6 +196,38 @@ impl Workload {
         resized.wants = Some(Wants { size: known, asked });
         resized.settle(wanted);
         (self.counts, self.resized) = (Some(places), Some(resized));
+    }
+
+    /// Gives the workload another class and body. Returns the old body.
+    pub(crate) fn reclassify(
+        &mut self,
+        number: RecordNumber,
+        class: ClassId,
+        body: ContentHash,
+        resized: bool,
+    ) -> ContentHash {
+        (self.class, self.changed) = (class, number);
+        self.resizes += u32::from(resized);
+        std::mem::replace(&mut self.body, body)
+    }
+
+    /// Notes that the job wants another number of pods. What was admitted stays charged.
+    pub(crate) fn resize(
+        &mut self,
+        number: RecordNumber,
+        size: Size,
+        wanted: &[u32],
+        given: Vec<u32>,
+        runs: Vec<u32>,
+    ) {
+        let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(given.clone())));
+        if resized.growing.is_none() {
+            resized.runs = runs;
+        }
+        resized.most.clone_from(&given);
+        resized.wants = Some(Wants { size, asked: number });
+        resized.settle(wanted);
+        (self.counts, self.resized) = (Some(given), Some(resized));
     }
 
     /// Quota is charged for more pods.

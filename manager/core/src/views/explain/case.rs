@@ -98,15 +98,15 @@ impl Case<'_> {
 
 pub(crate) fn case<'a>(world: &'a World, uid: Uid, workload: &'a Workload, now: Mono) -> Case<'a> {
     let brain = world.deciding.brain();
-    let (class, found) = (world.queues.class(workload.class), world.deciding.id(uid));
+    let (class, found) = (world.queues.class(workload.class()), world.deciding.id(uid));
     let looked_at = |id: &WorkloadId| {
         brain.workload(*id).is_some_and(|of| of.holding.is_none() && admits(brain, of.queue))
     };
     let id = found.filter(looked_at);
     // Where it leads, whatever is stopped on the way there.
     let leads_to = || {
-        let name = &world.state.catalog.local_queue(&class.namespace, &class.queue)?.cluster_queue;
-        world.state.catalog.cluster_queue(name).and_then(|_| brain.queue_id(name))
+        let name = &world.state.catalog().local_queue(&class.namespace, &class.queue)?.cluster_queue;
+        world.state.catalog().cluster_queue(name).and_then(|_| brain.queue_id(name))
     };
     let queue = id.and_then(|id| brain.workload(id)).map(|of| of.queue).or_else(leads_to);
     let met = match (id, queue) {
@@ -151,7 +151,7 @@ fn uncovered(world: &World, uid: Uid, queue: QueueId) -> Vec<String> {
     let Some(gang) = gangs::gang_of(world, uid) else { return Vec::new() };
     let excluded = world
         .state
-        .catalog
+        .catalog()
         .cluster_queue(&setup.name)
         .map(|spec| spec.exclude_resource_prefixes.clone())
         .unwrap_or_default();
@@ -167,7 +167,7 @@ fn uncovered(world: &World, uid: Uid, queue: QueueId) -> Vec<String> {
 /// The gang as clusters would be asked for it, with the flavors that it would get; and the smallest that does, where fewer
 /// pods do.
 fn meant(world: &World, workload: &Workload, met: Option<&(Brain, Entry)>) -> (Arc<Gang>, Option<Arc<Gang>>) {
-    let class = world.queues.class(workload.class);
+    let class = world.queues.class(workload.class());
     let flavors =
         met.map(|(sketch, entry)| mirror::flavors_of(sketch, &entry.assignment)).unwrap_or_default();
     let smaller = class.gang.least().map(|least| gangs::with_flavors(world, &Arc::new(least), &flavors));
@@ -185,8 +185,8 @@ fn verdicts(world: &World, case: &Case<'_>, now: Mono) -> Verdicts {
     let Some(queue) = case.queue.map(|queue| &world.deciding.brain().queue(queue).setup.name) else {
         return Verdicts::new();
     };
-    let class = world.queues.class(case.workload.class);
-    let way = Way::new(&world.state.catalog, class, queue, world.config.residency_required);
+    let class = world.queues.class(case.workload.class());
+    let way = Way::new(&world.state.catalog(), class, queue, world.config.residency_required);
     let judge = |site: &Site| {
         site.listed.ok_or_else(|| way.not_listed())?;
         site.verdict.clone().map_err(Why::Forbidden)?;

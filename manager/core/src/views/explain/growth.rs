@@ -19,7 +19,7 @@ pub(crate) fn growth_in_words(
     workload: &Workload,
     now: Option<Mono>,
 ) -> Option<(String, String)> {
-    let class = world.queues.class(workload.class);
+    let class = world.queues.class(workload.class());
     if let Some(Growing { runs, .. }) = workload.growing() {
         return Some((
             format!("it grows to {} pods: its agent is told", runs.iter().sum::<u32>()),
@@ -27,20 +27,18 @@ pub(crate) fn growth_in_words(
         ));
     }
     let wants: u32 = size::counts_of(&class.gang).iter().sum();
-    let resized = workload
-        .resized
-        .as_deref()
-        .filter(|resized| resized.wants.is_some() && wants > resized.runs.iter().sum())?;
+    let resized =
+        workload.resized().filter(|resized| resized.wants.is_some() && wants > resized.runs.iter().sum())?;
     let grows = format!("it waits to grow from {} to {wants} pods", resized.runs.iter().sum::<u32>());
     if workload.pods_too_many(class) > 0 {
         return Some((format!("{grows}: first those end that it was told to"), String::new()));
     }
-    if workload.phase != Phase::Running {
+    if workload.phase() != Phase::Running {
         return Some((format!("{grows}: first all that it has must have started"), String::new()));
     }
     let held_back = [
-        (world.state.recovery.is_some(), Why::RecoveryOpen),
-        (world.state.rules_doubted.is_some(), Why::RulesDoubted),
+        (world.state.recovery().is_some(), Why::RecoveryOpen),
+        (world.state.rules_doubted().is_some(), Why::RulesDoubted),
     ];
     let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
     let room = || scale_up::judge_growth(world, uid, &*gangs::growth_gang(world, uid)?, now?).err();
@@ -90,7 +88,7 @@ fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why
 fn too_small_for(world: &World, workload: &Workload, why: &Why) -> Option<String> {
     let (Why::NoRoom(_) | Why::Refused { reason: RefuseReason::NoRoom, .. }) = why else { return None };
     let cluster = &workload.right()?.1.cluster;
-    let gang = gangs::with_flavors(world, &world.queues.class(workload.class).gang, &workload.flavors);
+    let gang = gangs::with_flavors(world, &world.queues.class(workload.class()).gang, workload.flavors());
     match topology::judge_domains(world, &gang, cluster, Gone::All) {
         Err(Misfit::NoDomain { level, .. }) => {
             return Some(remedy::larger_domains_in(world, cluster, &level, &gang));

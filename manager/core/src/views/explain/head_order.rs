@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 /// A workload as people know it.
 pub(crate) fn named(world: &World, id: WorkloadId) -> String {
-    let workload = world.deciding.uid(id).and_then(|uid| world.state.workloads.get(&uid));
-    workload.map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace, w.name))
+    let workload = world.deciding.uid(id).and_then(|uid| world.state.workloads().get(&uid));
+    workload.map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace(), w.name()))
 }
 
 /// Whether its queue goes by what local queues used before.

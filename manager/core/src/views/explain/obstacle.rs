@@ -24,7 +24,7 @@ fn find_obstacle(world: &World, case: &Case<'_>) -> Obstacle {
     if let Some((head, stays)) = case.id.and_then(|id| world.deciding.brain().waits_behind(id)) {
         return Obstacle::Behind(head, stays);
     }
-    match (world.live.hindrances.before(case.workload.class), &case.lacks) {
+    match (world.live.hindrances.before(case.workload.class()), &case.lacks) {
         // Nobody looked at it again for what others took since: that wakes nobody, and these are the numbers that count.
         (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
         // Who displaces others takes before it what is free already (simulation seed 1795574448503493).
@@ -43,8 +43,8 @@ fn find_obstacle(world: &World, case: &Case<'_>) -> Obstacle {
 
 /// What keeps the head of a queue, in the numbers of now where that is quota.
 fn what_keeps(world: &World, head: WorkloadId) -> Option<Why> {
-    let ahead = world.deciding.uid(head).and_then(|uid| world.state.workloads.get(&uid))?;
-    let why = world.live.hindrances.before(ahead.class)?;
+    let ahead = world.deciding.uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
+    let why = world.live.hindrances.before(ahead.class())?;
     if !matches!(why, Why::Quota(_)) {
         return Some(why.clone());
     }
@@ -58,7 +58,7 @@ pub(crate) fn position(world: &World, case: &Case<'_>) -> Option<Value> {
     if !workload.waits() {
         return None;
     }
-    let class = world.queues.class(workload.class);
+    let class = world.queues.class(workload.class());
     let brain = world.deciding.brain();
     // Who isn't looked at as its queue admits nobody stands in it all the same.
     let known = || world.deciding.id(case.uid).and_then(|id| brain.standing(id));
@@ -103,7 +103,7 @@ pub(crate) fn behind(world: &World, case: &Case<'_>, head: WorkloadId, stays: He
         ),
         HeadStays::Looked => format!("cluster queue `{queue}` looks at {whom} first"),
     };
-    let ahead = world.deciding.uid(head).and_then(|uid| world.state.workloads.get(&uid));
+    let ahead = world.deciding.uid(head).and_then(|uid| world.state.workloads().get(&uid));
     let its = what_keeps(world, head)
         .filter(|why| !matches!(why, Why::Preempts { .. }))
         .map(|why| format!(": {}", why.words()))
@@ -130,7 +130,7 @@ pub(crate) fn behind(world: &World, case: &Case<'_>, head: WorkloadId, stays: He
     if let Some(ahead) = ahead.filter(|_| able && by_priority) {
         steps
             .alone
-            .push(format!("to submit it again with a priority above {} alone would do", ahead.priority));
+            .push(format!("to submit it again with a priority above {} alone would do", ahead.priority()));
     }
     if before > 1 {
         steps.list[0].help += &step::more_before(before - 1);

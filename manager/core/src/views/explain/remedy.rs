@@ -280,9 +280,9 @@ fn one_in_the_way(
     }
     let other = brain.in_the_way(mine.queue, (flavor, resource), asks)?;
     let other = world.deciding.uid(other)?;
-    let it = world.state.workloads.get(&other)?;
+    let it = world.state.workloads().get(&other)?;
     let against = against(world, case, id, other, &[(flavor, resource)])?;
-    let whom = format!("`{}/{}`", it.namespace, it.name);
+    let whom = format!("`{}/{}`", it.namespace(), it.name());
     // Who may come first would take what it leaves.
     let first = rivals.before == 0 && rivals.beside == 0;
     let serves = first && (case.has_room() || leaves_room(world, case, other, it));
@@ -291,7 +291,7 @@ fn one_in_the_way(
     if serves && against.yields_to_priority && case.has_room() {
         alone.push(format!(
             "to submit it again with a priority above {} alone would do: it would displace {whom}",
-            it.priority
+            it.priority()
         ));
     }
     if let Some(change) = against.yields_to.filter(|_| first && !case.borrows) {
@@ -300,7 +300,8 @@ fn one_in_the_way(
     Some(InTheWay {
         words: format!(
             "; it would fit if {whom} (priority {}) were preempted, {}",
-            it.priority, against.words
+            it.priority(),
+            against.words
         ),
         alone,
     })
@@ -317,7 +318,7 @@ fn against(
 ) -> Option<Against> {
     let brain = world.deciding.brain();
     let (mine, theirs) = (brain.workload(id)?, brain.workload(world.deciding.id(other)?)?);
-    let it = world.state.workloads.get(&other)?;
+    let it = world.state.workloads().get(&other)?;
     let preemption = &brain.queue(mine.queue).setup.preemption;
     let same = theirs.queue == mine.queue;
     let (name, policy) = match same {
@@ -329,11 +330,11 @@ fn against(
     }
     let setup = &brain.queue(theirs.queue).setup;
     let borrows = same || contested.iter().any(|key| brain.borrows(theirs.queue, *key));
-    let allowed = may_displace(policy, (case.workload.priority, mine.since), (it.priority, theirs.since));
+    let allowed = may_displace(policy, (case.workload.priority(), mine.since), (it.priority(), theirs.since));
     let by_priority = matches!(policy, Displaces::LowerPriority | Displaces::LowerOrNewerEqualPriority);
     let would = format!("which `{name}: {}` would allow", policy.word());
     let mut yields_to = None;
-    let words = if it.phase == Phase::Stopping {
+    let words = if it.phase() == Phase::Stopping {
         "which was told to stop already".to_owned()
     } else if !borrows {
         format!("which no policy allows, as cluster queue `{}` uses no more than its own quota", setup.name)
@@ -366,8 +367,8 @@ fn against(
 fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a ClusterName> {
     let queue = &world.deciding.brain().queue(case.queue?).setup.name;
     let way = Way::new(
-        &world.state.catalog,
-        world.queues.class(case.workload.class),
+        &world.state.catalog(),
+        world.queues.class(case.workload.class()),
         queue,
         world.config.residency_required,
     );
@@ -434,7 +435,7 @@ fn find_ends(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> 
     let mut classes = BTreeSet::new();
     let near = case.gang.wants_topology();
     let alike = |other: &&(i64, Uid)| {
-        world.state.workloads.get(&other.1).is_some_and(|w| near || classes.insert((w.class, other.0)))
+        world.state.workloads().get(&other.1).is_some_and(|w| near || classes.insert((w.class(), other.0)))
     };
     if let Some((_, one)) = there
         .iter()
@@ -481,8 +482,8 @@ pub(crate) fn help_at(
     let named: Vec<String> = ends
         .iter()
         .take(NAMED_MAX)
-        .filter_map(|uid| world.state.workloads.get(uid))
-        .map(|it| format!("`{}/{}`", it.namespace, it.name))
+        .filter_map(|uid| world.state.workloads().get(uid))
+        .map(|it| format!("`{}/{}`", it.namespace(), it.name()))
         .collect();
     let help = match (named.as_slice(), ends.len()) {
         ([], _) => "the end of several workloads there".to_owned(),
@@ -524,12 +525,14 @@ fn displaced_there(world: &World, case: &Case<'_>) -> Option<String> {
     let (cluster, why) = nearest(world, case)?;
     let (_, ends) = help_at(world, case, cluster, why);
     let (&[other], Some(id)) = (ends.as_slice(), case.id) else { return None };
-    let it = world.state.workloads.get(&other)?;
+    let it = world.state.workloads().get(&other)?;
     let asks: Vec<(FlavorId, ResourceId)> = case.takes.iter().map(|(key, _)| *key).collect();
     let Against { words, .. } = against(world, case, id, other, &asks)?;
     Some(format!(
         "; it would fit if `{}/{}` (priority {}) were preempted, {words}",
-        it.namespace, it.name, it.priority
+        it.namespace(),
+        it.name(),
+        it.priority()
     ))
 }
 
@@ -585,7 +588,7 @@ fn nearest<'a>(world: &World, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'
 pub(crate) fn leads_to(world: &World, class: &Class, cluster_queue: &str) -> bool {
     world
         .state
-        .catalog
+        .catalog()
         .local_queue(&class.namespace, &class.queue)
         .is_some_and(|local| local.cluster_queue == cluster_queue)
 }

@@ -64,8 +64,8 @@ pub(crate) fn rivals_for_quota(
         && front.is_some_and(|front| !brain.comes_before_all(front));
     let priority = front
         .and_then(|front| world.deciding.uid(front))
-        .and_then(|uid| world.state.workloads.get(&uid))
-        .map(|w| w.priority);
+        .and_then(|uid| world.state.workloads().get(&uid))
+        .map(|w| w.priority());
     Rivals {
         before,
         beside,
@@ -78,7 +78,7 @@ pub(crate) fn rivals_for_quota(
 /// it (simulation seed 7204557): those first for whom others stop.
 fn served_first(world: &World, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), Winner)> {
     let (brain, id) = (world.deciding.brain(), case.id?);
-    let told = match world.live.hindrances.before(case.workload.class) {
+    let told = match world.live.hindrances.before(case.workload.class()) {
         Some(Why::Quota(quota)) => case::key_of(brain, quota).map(|(flavor, resource, _)| (flavor, resource)),
         _ => None,
     };
@@ -140,21 +140,21 @@ pub(crate) fn others_first(
     let all = rivals_for_room(world, case, in_parts);
     let able = could_take(world, &all, cluster, gone, grows);
     let count: usize = able.iter().map(|class| class.count).sum();
-    let Some(first) = able.first().and_then(|class| world.state.workloads.get(&class.first.uid)) else {
+    let Some(first) = able.first().and_then(|class| world.state.workloads().get(&class.first.uid)) else {
         return String::new();
     };
     let unless = match !in_parts && goes_by_priority(world, case, &able) {
-        true => format!(", unless it is submitted again with a priority above {}", first.priority),
+        true => format!(", unless it is submitted again with a priority above {}", first.priority()),
         false => String::new(),
     };
     match count {
         1 => {
-            format!("; `{}/{}`, which waits too, may take it first{unless}", first.namespace, first.name)
+            format!("; `{}/{}`, which waits too, may take it first{unless}", first.namespace(), first.name())
         }
         many => format!(
             "; `{}/{}` and {} more that wait may take it first{unless}",
-            first.namespace,
-            first.name,
+            first.namespace(),
+            first.name(),
             many - 1
         ),
     }
@@ -201,7 +201,7 @@ fn rivals_for_room(world: &World, case: &Case<'_>, in_parts: bool) -> Vec<Class>
         let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));
         // Who has no way to a queue takes nothing.
         let queue = route.filter(|_| !matches!(why, Some(Why::Route(_))))?;
-        let count = before.unwrap_or_else(|| waiting.len() - usize::from(id == case.workload.class));
+        let count = before.unwrap_or_else(|| waiting.len() - usize::from(id == case.workload.class()));
         let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };
         Some(Class { first: *other.filter(|_| count > 0)?, id, count, queue })
     };
@@ -234,8 +234,12 @@ fn before_by_class(world: &World, case: &Case<'_>) -> Vec<(ClassId, usize)> {
 /// Whether a class may go to a cluster, as objects say.
 fn may_use(world: &World, class: &Class, cluster: &ClusterName) -> bool {
     let queue = &world.deciding.brain().queue(class.queue).setup.name;
-    let way =
-        Way::new(&world.state.catalog, world.queues.class(class.id), queue, world.config.residency_required);
+    let way = Way::new(
+        &world.state.catalog(),
+        world.queues.class(class.id),
+        queue,
+        world.config.residency_required,
+    );
     way.sites.iter().any(|site| site.cluster == *cluster && site.listed.is_some() && site.verdict.is_ok())
 }
 

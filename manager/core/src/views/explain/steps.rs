@@ -41,7 +41,7 @@ struct Ahead {
 /// All that keeps a workload that isn't started.
 pub(crate) fn steps(world: &World, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = gates(world, case, now);
-    let all_wait = world.state.recovery.is_some() || world.state.rules_doubted.is_some();
+    let all_wait = world.state.recovery().is_some() || world.state.rules_doubted().is_some();
     let (way, scope) = on_the_way(world, case);
     let scope = scope.or(all_wait.then_some(Scope::ClusterQueue));
     steps.extend(way);
@@ -66,14 +66,14 @@ pub(crate) fn steps(world: &World, case: &Case<'_>, now: Now) -> Steps {
 /// What keeps it before any queue is looked at.
 fn gates(world: &World, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = Steps::default();
-    if case.workload.inactive.is_some() {
+    if case.workload.inactive().is_some() {
         let (words, help) = case.workload.inactivity_in_words();
         steps.extend(Steps::one(words, help));
     }
     if world.held_back(case.workload, now.mono) {
         steps.extend(Steps::of(&Why::RecoveryOpen));
     }
-    if world.state.rules_doubted.is_some() {
+    if world.state.rules_doubted().is_some() {
         steps.extend(Steps::of(&Why::RulesDoubted));
     }
     if let Some(until) = world.live.not_before.get(&case.uid).filter(|until| **until > now.mono) {
@@ -86,8 +86,8 @@ fn gates(world: &World, case: &Case<'_>, now: Now) -> Steps {
 /// What is stopped, missing or closed between it and its quota; and whom the same change lets go: all of its cluster queue,
 /// or only those of its local queue.
 fn on_the_way(world: &World, case: &Case<'_>) -> (Steps, Option<Scope>) {
-    let class = world.queues.class(case.workload.class);
-    let catalog = &world.state.catalog;
+    let class = world.queues.class(case.workload.class());
+    let catalog = &world.state.catalog();
     let Some(local) = catalog.local_queue(&class.namespace, &class.queue) else {
         let why = Why::Route(NoRoute::NoLocalQueue {
             namespace: class.namespace.clone(),
@@ -185,7 +185,7 @@ fn lacks_of(world: &World, name: &str, spec: &ClusterQueueSpec) -> Vec<Inactive>
 fn inactive_step(world: &World, queue: &str, why: Inactive) -> Steps {
     let Some((check, config)) = world
         .state
-        .catalog
+        .catalog()
         .missing_config(queue)
         .filter(|(check, _)| why == Inactive::CheckInactive((*check).to_owned()))
     else {
@@ -198,7 +198,7 @@ fn inactive_step(world: &World, queue: &str, why: Inactive) -> Steps {
 
 fn inactive_now(world: &World, spec: &ClusterQueueSpec) -> Option<Inactive> {
     // Agents place pods: no topology is asked for here.
-    inactive(spec, true, &crate::queue::mirror::Declared(&world.state.catalog), false)
+    inactive(spec, true, &crate::queue::mirror::Declared(&world.state.catalog()), false)
 }
 
 /// What keeps it in a queue that looks at it.
@@ -242,13 +242,13 @@ fn head_that_stays(world: &World, case: &Case<'_>, queue: QueueId) -> Option<(St
         .head(queue)
         .filter(|_| setup.strict && setup.inactive.is_none() && !brain.orders_by_usage(queue))?;
     let uid = world.deciding.uid(head)?;
-    let ahead = world.state.workloads.get(&uid)?;
-    let before = Place::new(ahead.priority, ahead.submitted, uid) < place(world, case);
+    let ahead = world.state.workloads().get(&uid)?;
+    let before = Place::new(ahead.priority(), ahead.submitted(), uid) < place(world, case);
     before.then(|| (head_order::named(world, head), setup.name.to_string()))
 }
 
 pub(crate) fn place(_world: &World, case: &Case<'_>) -> Place {
-    Place::new(case.workload.priority, case.workload.submitted, case.uid)
+    Place::new(case.workload.priority(), case.workload.submitted(), case.uid)
 }
 
 /// Who is let go with it, comes first in a queue of strict order, and can't start then.
@@ -256,7 +256,7 @@ fn first_that_stays(world: &World, ahead: &Ahead, queue: QueueId, now: Now) -> O
     let brain = world.deciding.brain();
     let setup = &brain.queue(queue).setup;
     let uid = ahead.first.filter(|_| setup.strict && !brain.orders_by_usage(queue)).map(|place| place.uid)?;
-    let first = case::case(world, uid, world.state.workloads.get(&uid)?, now.mono);
+    let first = case::case(world, uid, world.state.workloads().get(&uid)?, now.mono);
     if first.lacks.is_none() && first.has_room() {
         return None;
     }
@@ -276,9 +276,9 @@ fn first_that_stays(world: &World, ahead: &Ahead, queue: QueueId, now: Now) -> O
 fn whom(world: &World, uid: Uid) -> String {
     world
         .state
-        .workloads
+        .workloads()
         .get(&uid)
-        .map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace, w.name))
+        .map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace(), w.name()))
 }
 
 /// Who comes first of those whom the same change lets go, unless there is enough for all of them and it.
@@ -307,7 +307,7 @@ fn let_go_with_it(world: &World, case: &Case<'_>, ahead: &Ahead) -> Option<Strin
 
 /// Those whom a change lets go that stand before it.
 fn ahead(world: &World, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead {
-    let (mine, place) = (world.queues.class(case.workload.class), place(world, case));
+    let (mine, place) = (world.queues.class(case.workload.class()), place(world, case));
     let name = &world.deciding.brain().queue(queue).setup.name;
     let by_usage = world.deciding.brain().orders_by_usage(queue);
     let same = |class: &Class| match scope {
@@ -323,7 +323,7 @@ fn ahead(world: &World, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead 
         if !*known.entry((&*class.namespace, &*class.queue)).or_insert_with(|| same(class)) {
             continue;
         }
-        let own = usize::from(id == case.workload.class);
+        let own = usize::from(id == case.workload.class());
         let n = if by_usage { waiting.len() - own } else { below(waiting, &place, &mut left).most };
         let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };
         let Some(first) = other.filter(|_| n > 0) else { continue };

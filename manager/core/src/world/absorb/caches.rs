@@ -15,8 +15,8 @@ use std::sync::Arc;
 impl World {
     /// Changes one workload and brings every cache over it in line: queue, quota, loads.
     pub(super) fn update(&mut self, uid: Uid, change: impl FnOnce(&mut Workload, &Class)) {
-        let Some(workload) = self.state.workloads.get_mut(&uid) else { return };
-        let class = workload.class;
+        let Some(workload) = self.state.workload_mut(uid) else { return };
+        let class = workload.class();
         let (shape, whole) = self.queues.class_and_total(class);
         let (shape, whole) = (shape.clone(), whole.clone());
         let total_of = |gang: &Arc<Gang>| {
@@ -27,19 +27,19 @@ impl World {
             }
         };
         let gang_before = workload.gang(&shape);
-        let place_before = Place::new(workload.priority, workload.submitted, uid);
-        let (was, flavors_before) = (workload.phase, workload.flavors.clone());
-        let (waited, was_inactive) = (workload.waits(), workload.inactive.is_some());
+        let place_before = Place::new(workload.priority(), workload.submitted(), uid);
+        let (was, flavors_before) = (workload.phase(), workload.flavors().clone());
+        let (waited, was_inactive) = (workload.waits(), workload.inactive().is_some());
         let charged_before = was.charged().then(|| self.queues.charged_to(uid).cloned()).flatten();
-        let legs_before: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
+        let legs_before: Vec<_> = workload.legs().values().map(|l| (l.cluster.clone(), l.state)).collect();
         change(workload, &shape);
-        let place = Place::new(workload.priority, workload.submitted, uid);
+        let place = Place::new(workload.priority(), workload.submitted(), uid);
         let moves = place != place_before;
-        let is = workload.phase;
-        let (waits, is_inactive) = (workload.waits(), workload.inactive.is_some());
+        let is = workload.phase();
+        let (waits, is_inactive) = (workload.waits(), workload.inactive().is_some());
         self.deciding.touch(uid);
-        let flavors = workload.flavors.clone();
-        let legs_after: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
+        let flavors = workload.flavors().clone();
+        let legs_after: Vec<_> = workload.legs().values().map(|l| (l.cluster.clone(), l.state)).collect();
         let ceases = was.charged() && !is.charged();
         if ceases {
             workload.clear_charge();
@@ -59,8 +59,10 @@ impl World {
             self.queues.charge(uid, queue.clone(), &flavors, &total);
         }
         if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
-            let queue = self.state.catalog.leads_to(&shape);
-            workload.charged_to = Some(queue.clone());
+            let queue = self.state.catalog().leads_to(&shape);
+            if let Some(workload) = self.state.workload_mut(uid) {
+                workload.set_charged_to(queue.clone());
+            }
             self.queues.charge(uid, queue, &flavors, &total);
         }
         if was != is || flavors_before != flavors || total_before != total || was_inactive != is_inactive {
@@ -79,7 +81,7 @@ impl World {
                 total: &total,
                 charged_to: charged_after.as_ref(),
             };
-            self.tally.change(&self.state.catalog, &shape, &before, &after);
+            self.tally.change(self.state.catalog(), &shape, &before, &after);
             self.touch_queues(class, charged_before.or(charged_after));
         }
         if waited && (!waits || moves) {
@@ -109,26 +111,25 @@ impl World {
     pub fn recount(&mut self, classes: Vec<(ClassId, Class)>, next: ClassId) {
         self.queues.restore(classes, next, &self.config.resources);
         self.deciding.start_over();
-        let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
+        let uids: Vec<Uid> = self.state.workloads().keys().copied().collect();
         for uid in uids {
-            let Some(w) = self.state.workloads.get_mut(&uid) else { continue };
+            let Some(w) = self.state.workload_mut(uid) else { continue };
             let (class, place, phase, waits) =
-                (w.class, Place::new(w.priority, w.submitted, uid), w.phase, w.waits());
-            self.names.entry(w.namespace.clone()).or_default().insert(w.name.clone(), uid);
+                (w.class(), Place::new(w.priority(), w.submitted(), uid), w.phase(), w.waits());
+            self.names.entry(w.namespace().clone()).or_default().insert(w.name().clone(), uid);
             self.queues.add_member(class);
             let shape = self.queues.class(class).clone();
             if waits {
                 self.queues.wait(class, place);
             }
             if phase.charged() {
-                // A snapshot of an older version doesn't tell.
-                let queue = w.charged_to.get_or_insert_with(|| self.state.catalog.leads_to(&shape)).clone();
-                self.queues.charge(uid, queue, &w.flavors, &self.config.resources.total(&w.gang(&shape)));
+                let queue = w.charged_to().cloned().expect("a charged workload names its cluster queue");
+                self.queues.charge(uid, queue, w.flavors(), &self.config.resources.total(&w.gang(&shape)));
             }
-            for leg in w.legs.values() {
+            for leg in w.legs().values() {
                 self.loads.entry(leg.cluster.clone()).or_default().insert(uid, class);
             }
-            if let Some(finish) = &w.finished {
+            if let Some(finish) = &w.finished() {
                 self.live.finished.insert((finish.at, uid));
             }
         }
@@ -147,21 +148,21 @@ pub(crate) fn drop_member(world: &mut World, class: ClassId) {
 
 /// Counts a workload and its legs as they are, or no longer.
 fn tally_in(world: &World, tally: &mut Tally, uid: Uid, more: bool) {
-    let Some(workload) = world.state.workloads.get(&uid) else { return };
-    for leg in workload.legs.values() {
+    let Some(workload) = world.state.workloads().get(&uid) else { return };
+    for leg in workload.legs().values() {
         tally.leg(leg.cluster.clone(), leg.state, more);
     }
-    let class = world.queues.class(workload.class);
+    let class = world.queues.class(workload.class());
     let total = world.config.resources.total(&workload.gang(class));
-    let inactive = workload.inactive.is_some();
+    let inactive = workload.inactive().is_some();
     let one = One {
-        phase: workload.phase,
+        phase: workload.phase(),
         inactive,
-        flavors: &workload.flavors,
+        flavors: workload.flavors(),
         total: &total,
         charged_to: world.queues.charged_to(uid),
     };
-    tally.count(&world.state.catalog, class, &one, more);
+    tally.count(&world.state.catalog(), class, &one, more);
 }
 
 /// Counts a workload that came, or one that goes.
@@ -174,6 +175,6 @@ pub(crate) fn tally_workload(world: &mut World, uid: Uid, more: bool) {
 /// All of it, counted anew.
 pub(crate) fn tally_anew(world: &World) -> Tally {
     let mut tally = Tally::default();
-    world.state.workloads.keys().for_each(|uid| tally_in(world, &mut tally, *uid, true));
+    world.state.workloads().keys().for_each(|uid| tally_in(world, &mut tally, *uid, true));
     tally
 }

@@ -1,9 +1,8 @@
-use crate::state::preemption_history;
 use crate::world::World;
 use meridian_shared::ids::Uid;
 
 /// People gave a workload another priority, or queues other quota or policies: it is seen anew who may displace whom.
 pub(crate) fn rights_changed(world: &mut World, of: Option<Uid>) {
-    preemption_history::forget_preemptions(&mut world.state.displaced, of);
+    world.state.forget_preemptions(of);
     world.live.giving_way.rights_changed(of);
 }

@@ -6,7 +6,7 @@
 
 use crate::facts::submission::Class;
 use crate::queue::classes::Place;
-use crate::state::workload::size::{self, Resized, Wants};
+use crate::state::workload::size;
 use crate::world::World;
 use crate::world::absorb::caches;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Uid};
@@ -22,11 +22,11 @@ pub(crate) fn absorb_resized(
     size: Size,
 ) -> Option<ContentHash> {
     let (old, place, waits) = {
-        let w = world.state.workloads.get(&uid)?;
-        (w.class, Place::new(w.priority, w.submitted, uid), w.waits())
+        let w = world.state.workloads().get(&uid)?;
+        (w.class(), Place::new(w.priority(), w.submitted(), uid), w.waits())
     };
     caches::tally_workload(world, uid, false);
-    let before = &world.state.workloads[&uid];
+    let before = &world.state.workloads()[&uid];
     let (given, runs) = (
         size::counts_of(&before.given_gang(world.queues.class(old))),
         before.runs_with(world.queues.class(old)),
@@ -39,22 +39,12 @@ pub(crate) fn absorb_resized(
         world.queues.leave(old, place);
         world.queues.wait(new, place);
     }
-    let workload = world.state.workloads.get_mut(&uid)?;
-    (workload.class, workload.changed) = (new, number);
-    workload.resizes += u32::from(another_size);
-    if workload.phase.charged() && another_size {
-        let mut resized = workload.resized.take().unwrap_or_else(|| Box::new(Resized::of(given.clone())));
-        if resized.growing.is_none() {
-            resized.runs = runs;
-        }
-        resized.most.clone_from(&given);
-        resized.wants = Some(Wants { size, asked: number });
-        resized.settle(&size::counts_of(&class.gang));
-        workload.counts = Some(given);
-        workload.resized = Some(resized);
+    let workload = world.state.workload_mut(uid)?;
+    let before = workload.reclassify(number, new, body, another_size);
+    if workload.phase().charged() && another_size {
+        workload.resize(number, size, &size::counts_of(&class.gang), given, runs);
     }
-    let before = std::mem::replace(&mut workload.body, body);
-    let clusters: Vec<ClusterName> = workload.legs.values().map(|leg| leg.cluster.clone()).collect();
+    let clusters: Vec<ClusterName> = workload.legs().values().map(|leg| leg.cluster.clone()).collect();
     for cluster in clusters {
         world.loads.entry(cluster).or_default().insert(uid, new);
     }

@@ -1,44 +1,16 @@
-use crate::facts::key::Key;
 use crate::facts::record::{Record, WorkloadFact};
-use crate::facts::submission::Consumed;
-use crate::state::usage_history::{self, PastUse};
+use crate::state::usage_history;
 use crate::world::World;
-use meridian_objects::Kind;
 use meridian_queueing::declare;
 use meridian_queueing::tree::WEIGHT_ONE;
-use meridian_shared::ids::{RecordNumber, Uid};
-use meridian_shared::time::Wall;
-use std::collections::{BTreeMap, BTreeSet};
+use meridian_shared::ids::Uid;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Absorbs a sample.
-pub(crate) fn absorb_sampled(
-    world: &mut World,
-    number: RecordNumber,
-    at: Wall,
-    queues: &BTreeMap<Arc<str>, Consumed>,
-    forgotten: &[Arc<str>],
-) {
-    for (local_queue, consumed) in queues {
-        world.state.past_use.insert(local_queue.clone(), PastUse { consumed: consumed.clone(), at });
-    }
-    for local_queue in forgotten {
-        world.state.past_use.remove(local_queue);
-    }
-    for local_queue in queues.keys().chain(forgotten) {
-        if let Some((namespace, name)) = usage_history::names(local_queue) {
-            world.state.catalog.touch_local_queue(&namespace, &name, number);
-        }
-        if world.config.admission_fair_sharing.is_some() {
-            recall(world, local_queue.clone());
-        }
-    }
-}
-
-/// A local queue is gone, and what it used with it.
-pub(crate) fn forget_past_use(world: &mut World, key: &Key) {
-    if let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) {
-        world.state.past_use.remove(&*format!("{namespace}/{}", key.name));
+/// Gives the queue state the usage history of local queues that were sampled.
+pub(crate) fn recall_sampled<'a>(world: &mut World, local_queues: impl Iterator<Item = &'a Arc<str>>) {
+    if world.config.admission_fair_sharing.is_some() {
+        local_queues.for_each(|local_queue| recall(world, local_queue.clone()));
     }
 }
 
@@ -49,7 +21,7 @@ pub(crate) fn recall_all(world: &mut World) {
     }
     let there: BTreeSet<Arc<str>> = world
         .state
-        .catalog
+        .catalog()
         .local_queues()
         .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
         .collect();
@@ -60,10 +32,10 @@ pub(crate) fn recall_all(world: &mut World) {
 #[expect(clippy::cast_precision_loss, reason = "weights are only compared")]
 fn recall(world: &mut World, local_queue: Arc<str>) {
     let spec = usage_history::names(&local_queue)
-        .and_then(|(namespace, name)| world.state.catalog.local_queue(&namespace, &name));
+        .and_then(|(namespace, name)| world.state.catalog().local_queue(&namespace, &name));
     let weight = declare::weight(spec.and_then(|spec| spec.fair_sharing.as_ref())) as f64 / WEIGHT_ONE as f64;
     let consumed =
-        world.state.past_use.get(&local_queue).map(|past| past.consumed.clone()).unwrap_or_default();
+        world.state.past_use().get(&local_queue).map(|past| past.consumed.clone()).unwrap_or_default();
     let brain = world.deciding.brain_mut();
     let consumed =
         consumed.into_iter().map(|(resource, amount)| (brain.resource(&resource), amount)).collect();
@@ -119,5 +91,5 @@ fn enter(world: &mut World, uid: Uid) {
 
 /// Whether some queue is ordered by what its local queues used.
 pub(crate) fn orders_by_usage(world: &World) -> bool {
-    world.state.catalog.cluster_queues().any(|(_, spec)| spec.usage_based_admission)
+    world.state.catalog().cluster_queues().any(|(_, spec)| spec.usage_based_admission)
 }

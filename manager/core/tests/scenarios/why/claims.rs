@@ -283,7 +283,7 @@ impl Story {
     /// Submits the workload again, with another priority.
     fn prioritise(&mut self, priority: i64) {
         self.f.write(vec![Change::Delete {
-            key: Key::namespaced(Kind::Job, "default", &self.f.world.state.workloads[&self.uid].name),
+            key: Key::namespaced(Kind::Job, "default", &self.f.world.state.workloads()[&self.uid].name()),
             uid: None,
         }]);
         self.f.settle();
@@ -292,7 +292,7 @@ impl Story {
         let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": priority});
         self.f.apply(vec![class]);
         self.uid = send(&mut self.f, job);
-        assert_eq!(self.f.world.state.workloads[&self.uid].priority, priority);
+        assert_eq!(self.f.world.state.workloads()[&self.uid].priority(), priority);
     }
 
     /// Everybody else who waits.
@@ -301,10 +301,10 @@ impl Story {
             .f
             .world
             .state
-            .workloads
+            .workloads()
             .iter()
-            .filter(|(uid, w)| **uid != self.uid && w.phase == Phase::Pending);
-        waits.map(|(uid, w)| (w.name.to_string(), *uid)).collect()
+            .filter(|(uid, w)| **uid != self.uid && w.phase() == Phase::Pending);
+        waits.map(|(uid, w)| (w.name().to_string(), *uid)).collect()
     }
 
     fn follow(&mut self, what: &str) {
@@ -333,7 +333,7 @@ impl Story {
             "start or join its agent" => {
                 self.f.cut.clear();
                 let us: ClusterName = "us".into();
-                if self.f.world.state.catalog.cluster(&us).is_some() {
+                if self.f.world.state.catalog().cluster(&us).is_some() {
                     self.f.add_agent("us", 2_000);
                     nodes(&mut self.f, "us", &[("us-1", 64, &[])]);
                 }

@@ -59,7 +59,7 @@ impl Story {
 
     /// The name of the cluster queue that the workload waits in.
     pub(super) fn queue(&self) -> String {
-        let class = self.f.world.queues.class(self.f.world.state.workloads[&self.uid].class).clone();
+        let class = self.f.world.queues.class(self.f.world.state.workloads()[&self.uid].class()).clone();
         self.object("LocalQueue", &class.queue)["spec"]["clusterQueue"].as_str().unwrap().to_owned()
     }
 }

@@ -1,0 +1,49 @@
+//! The part of durable state that later behaviour depends on.
+
+use crate::state::State;
+use crate::state::members::Orphan;
+use std::hash::{Hash, Hasher};
+
+impl State {
+    pub(crate) fn hash_fingerprint(&self, into: &mut impl Hasher) {
+        let State {
+            journal,
+            last,
+            leadership,
+            led_since,
+            ranges,
+            recovery,
+            recovery_since,
+            behind,
+            rules,
+            rules_doubted,
+            catalog: _,
+            members,
+            tokens: _,
+            workloads,
+            orphans,
+            audit: _,
+            offers,
+            grants,
+            past_use,
+            displaced,
+        } = self;
+        (journal, last, leadership, led_since, ranges, recovery).hash(into);
+        (recovery_since, behind).hash(into);
+        (rules, rules_doubted, members, offers, grants).hash(into);
+        // How long ago it was taken down is what it decays by.
+        past_use.hash(into);
+        displaced
+            .iter()
+            .flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times)))
+            .for_each(|pair| pair.hash(into));
+        workloads.len().hash(into);
+        for (uid, workload) in workloads.iter() {
+            uid.hash(into);
+            workload.hash_fingerprint(into);
+        }
+        for (key, Orphan { cluster, ledger, run, stopping }) in orphans {
+            (key, cluster, ledger, run, stopping).hash(into);
+        }
+    }
+}

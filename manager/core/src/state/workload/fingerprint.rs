@@ -1,0 +1,60 @@
+//! The part of a workload that later behaviour depends on.
+
+use crate::state::legs::Leg;
+use crate::state::workload::Workload;
+use std::hash::{Hash, Hasher};
+
+impl Workload {
+    /// Hashes what later decisions depend on: no text for display, no counters, no calendar time.
+    pub(crate) fn hash_fingerprint(&self, into: &mut impl Hasher) {
+        let Workload {
+            namespace: _,
+            name: _,
+            class: _,
+            priority: _,
+            body: _,
+            term: _,
+            on_loss: _,
+            ttl: _,
+            created: _,
+            submitted,
+            phase,
+            since: _,
+            changed: _,
+            flavors: _,
+            counts,
+            spare,
+            resized,
+            reserved: _,
+            charged_to: _,
+            legs,
+            fence,
+            attempts,
+            pod_failures,
+            ran,
+            started: _,
+            stopping,
+            preempted: _,
+            evicted: _,
+            evictions: _,
+            resizes: _,
+            inactive,
+            reactivated,
+            deletion,
+            learned,
+            finished,
+            refusals: _,
+            history: _,
+        } = self;
+        (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
+        (spare, resized, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
+        (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
+        for (
+            offer,
+            Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement },
+        ) in legs.iter()
+        {
+            (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
+        }
+    }
+}
