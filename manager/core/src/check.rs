@@ -1,7 +1,7 @@
 //! Recounts every cache and walks every cross-reference. What a simulation runs after each step, and a manager on a timer.
 
 use crate::dispatch::{align, usage};
-use crate::queue::classes::{Place, Queues};
+use crate::queue::classes::{QueuePosition, Queues};
 use crate::state::workload::phase::Phase;
 use crate::world::World;
 use crate::world::absorb::caches;
@@ -40,7 +40,8 @@ impl World {
                     &self.config.resources.total(&w.gang(self.queues.class(w.class()))),
                 );
             }
-            let waits = self.queues.is_waiting(w.class(), &Place::new(w.priority(), w.submitted(), *uid));
+            let waits =
+                self.queues.is_waiting(w.class(), &QueuePosition::new(w.priority(), w.submitted(), *uid));
             if waits != w.waits() {
                 return Err(format!(
                     "{uid} is {:?} and {} in its queue",
@@ -57,9 +58,9 @@ impl World {
         check_tally(self)?;
         check_quota(self, &recount)?;
         check_brain(self)?;
-        usage::check_past_use(self)?;
-        for (uid, cluster, ..) in self.live.giving_way.kept() {
-            if self.live.clusters.get(cluster).is_some_and(|live| !live.rooms.keeps(*uid)) {
+        usage::check_usage_history(self)?;
+        for (uid, cluster, ..) in self.live.reservations.kept() {
+            if self.live.clusters.get(cluster).is_some_and(|live| !live.capacity.keeps(*uid)) {
                 return Err(format!("room in `{cluster}` is kept for {uid}, and the room doesn't know"));
             }
         }
@@ -75,9 +76,9 @@ impl World {
     /// Where more is charged than quota, lending and borrowing allow. Only adoption in recovery or a lowered quota may cause it.
     pub fn over_quota(&self) -> Vec<String> {
         let mut world = self.clone();
-        world.deciding.start_over();
+        world.mirror.start_over();
         align::align(&mut world, self.live.led_at);
-        let brain = world.deciding.brain();
+        let brain = world.mirror.brain();
         let mut over = Vec::new();
         for (name, queue) in brain.queue_list() {
             let of = brain.queue(queue);
@@ -133,11 +134,11 @@ fn check_workload(world: &World, uid: Uid, w: &crate::state::workload::Workload)
 }
 
 fn check_tally(world: &World) -> Result<(), String> {
-    let real = caches::tally_anew(world);
-    if real == world.tally {
+    let real = caches::recount_queues(world);
+    if real == world.counts_by_queue {
         Ok(())
     } else {
-        Err(format!("who stands where is counted as {:?} and is {real:?}", world.tally))
+        Err(format!("who stands where is counted as {:?} and is {real:?}", world.counts_by_queue))
     }
 }
 
@@ -162,8 +163,8 @@ fn check_quota(world: &World, recount: &Queues) -> Result<(), String> {
 
 /// Where the brain is in line, its books say what is charged.
 fn check_brain(world: &World) -> Result<(), String> {
-    let brain = world.deciding.brain();
-    for (name, queue) in brain.queue_list().filter(|_| world.deciding.in_line()) {
+    let brain = world.mirror.brain();
+    for (name, queue) in brain.queue_list().filter(|_| world.mirror.is_aligned()) {
         let of = brain.queue(queue);
         let Some(node) = of.node else { continue };
         let charged = world.queues.usage(name);

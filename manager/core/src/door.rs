@@ -37,11 +37,11 @@ impl World {
     pub fn next_deadline(&self, now: Now) -> Option<Mono> {
         let soonest = self
             .live
-            .not_before
+            .backoff_until
             .values()
             .copied()
             .chain(self.live.refused.values().map(|(t, _, _)| *t))
-            .chain(self.live.giving_way.next_deadline())
+            .chain(self.live.reservations.next_deadline())
             .chain(usage::next_sample(self))
             .chain(starts::next_wait_after_failed_starts(self))
             .min();
@@ -57,7 +57,7 @@ impl World {
             .config
             .starvation_guard
             .filter(|_| self.queues.waiting_classes().next().is_some())
-            .map(|_| self.live.starving_due);
+            .map(|_| self.live.next_starvation_check);
         let undecided = self.undecided().then_some(now.mono);
         let released = self
             .state

@@ -4,10 +4,10 @@
 //! together with the number of the newest rule) and how long ago something happened once no rule asks any more. Every
 //! struct is taken apart field by field, so that a new field has to be judged here.
 
-use crate::placement::reservations::Way;
+use crate::placement::reservations::Protection;
 use crate::sessions::LiveCluster;
 use crate::sessions::outbox::Outbox;
-use crate::sessions::unacknowledged::Carried;
+use crate::sessions::unacknowledged::UnacknowledgedAnswer;
 use crate::world::{Lease, Live, World};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::lease::{ManagerLease, silence};
@@ -27,11 +27,16 @@ fn age(now: Mono, at: Mono, most: Millis, into: &mut impl Hasher) {
 impl World {
     /// Feeds the essence of this world at `now` to `into`. Only the order of a cluster's transmissions matters, so `number`
     /// may tell their numbers from others.
-    pub fn hash_essence(&self, now: Mono, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
-        let Self { state, live, config: _, queues: _, names: _, loads: _, tally: _, deciding } = self;
+    pub fn hash_fingerprint(
+        &self,
+        now: Mono,
+        number: &dyn Fn(&ClusterName, u64) -> u64,
+        into: &mut impl Hasher,
+    ) {
+        let Self { state, live, config: _, queues: _, names: _, loads: _, counts_by_queue: _, mirror } = self;
         state.hash_fingerprint(into);
         hash_live(live, now, longest_memory(self), number, into);
-        deciding.hash_essence(into);
+        mirror.hash_fingerprint(into);
     }
 }
 
@@ -60,21 +65,21 @@ fn hash_live(
         claim_until,
         clusters,
         leases,
-        let_go: _,
+        released_leases: _,
         deadlines: _,
         due: _,
         awaited,
-        hindrances: _,
+        pending_reasons: _,
         refused,
         failed_starts,
         audited: _,
-        not_before,
-        growths: _,
-        giving_way,
-        starving_due,
-        look_for_starving,
-        unranked,
-        stirred,
+        backoff_until,
+        scale_up_reasons: _,
+        reservations,
+        next_starvation_check,
+        starvation_check_due,
+        priority_withheld,
+        capacity_changed,
         dirty,
         cuts,
         finished: _,
@@ -90,8 +95,8 @@ fn hash_live(
     ahead(now, *released_at, into);
     ahead(now, *sample_at, into);
     entered.hash(into);
-    ahead(now, *starving_due, into);
-    (awaited, look_for_starving, unranked, stirred, dirty, cuts).hash(into);
+    ahead(now, *next_starvation_check, into);
+    (awaited, starvation_check_due, priority_withheld, capacity_changed, dirty, cuts).hash(into);
     for (key, ManagerLease { term: _, deadline }) in lapsing {
         key.hash(into);
         ahead(now, *deadline, into);
@@ -104,15 +109,15 @@ fn hash_live(
         (key, times).hash(into);
         ahead(now, *until, into);
     }
-    for (uid, until) in not_before {
+    for (uid, until) in backoff_until {
         uid.hash(into);
         ahead(now, *until, into);
     }
-    giving_way.kept().for_each(|kept| kept.hash(into));
-    let (safe, rests) = giving_way.pairs();
+    reservations.kept().for_each(|kept| kept.hash(into));
+    let (safe, rests) = reservations.pairs();
     rests.hash(into);
     for (uid, others) in safe {
-        for (other, Way { until, times }) in others {
+        for (other, Protection { until, times }) in others {
             (uid, other, times).hash(into);
             ahead(now, *until, into);
         }
@@ -144,7 +149,7 @@ fn hash_cluster(
         heard,
         acknowledged,
         answered,
-        carried,
+        unacknowledged,
         acknowledged_record,
         events_through,
         inventoried,
@@ -154,7 +159,7 @@ fn hash_cluster(
         outbox,
         acknowledge,
         budget,
-        rooms,
+        capacity,
         failed_starts,
         failed_last,
         backed_off,
@@ -170,14 +175,14 @@ fn hash_cluster(
         ahead(now, *moment, into);
     }
     acknowledged_record.hash(into);
-    for (transmission, Carried { record, ends }) in carried {
+    for (transmission, UnacknowledgedAnswer { record, ends }) in unacknowledged {
         (number(*transmission), record, ends).hash(into);
     }
     hash_outbox(outbox, now, into);
     acknowledge.hash(into);
     budget.spent(now).hash(into);
     (failed_starts, failed_last, located, shrinks, grows, ranks).hash(into);
-    rooms.hash_essence(number, into);
+    capacity.hash_fingerprint(number, into);
 }
 
 fn hash_outbox(outbox: &Outbox, now: Mono, into: &mut impl Hasher) {

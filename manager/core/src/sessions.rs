@@ -3,8 +3,8 @@ pub mod failed_starts;
 pub mod outbox;
 pub mod unacknowledged;
 
-use crate::placement::capacity::Rooms;
-use crate::sessions::unacknowledged::Carried;
+use crate::placement::capacity::ClusterCapacity;
+use crate::sessions::unacknowledged::UnacknowledgedAnswer;
 use budget::Budget;
 use meridian_shared::ids::{Fence, RecordNumber, Session, Uid};
 use meridian_shared::time::Mono;
@@ -26,7 +26,7 @@ pub struct LiveCluster {
     /// The highest transmission whose answer it took.
     pub answered: u64,
     /// What each unacknowledged answer said.
-    pub carried: BTreeMap<u64, Carried>,
+    pub unacknowledged: BTreeMap<u64, UnacknowledgedAnswer>,
     /// The newest record of an answer that it took: it knows every member named until then.
     pub acknowledged_record: RecordNumber,
     /// Events taken.
@@ -46,7 +46,7 @@ pub struct LiveCluster {
     /// What it has had written of what was known.
     pub budget: Budget,
     /// Room as reported and as estimated.
-    pub rooms: Rooms,
+    pub capacity: ClusterCapacity,
     /// Workloads that did not reach running there, in a row.
     pub failed_starts: u32,
     /// The last of them.

@@ -15,7 +15,7 @@ pub mod workloads;
 use crate::facts::audit::Head;
 use crate::facts::submission::RecoveryStart;
 use crate::state::members::{Member, Orphan, Token};
-use crate::state::preemption_history::Displacements;
+use crate::state::preemption_history::PreemptionHistory;
 use crate::state::usage_history::UsageHistory;
 use crate::state::workloads::Workloads;
 use catalog::Catalog;
@@ -49,9 +49,9 @@ pub struct State {
     offers: u64,
     grants: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    past_use: BTreeMap<Arc<str>, UsageHistory>,
+    usage_history: BTreeMap<Arc<str>, UsageHistory>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    displaced: Displacements,
+    displaced: PreemptionHistory,
 }
 
 impl State {
@@ -75,7 +75,7 @@ impl State {
             audit: Head::default(),
             offers: 0,
             grants: 0,
-            past_use: BTreeMap::new(),
+            usage_history: BTreeMap::new(),
             displaced: BTreeMap::new(),
         }
     }
@@ -168,12 +168,12 @@ impl State {
     }
 
     /// Usage history of local queues (`namespace/name`) that have any.
-    pub fn past_use(&self) -> &BTreeMap<Arc<str>, UsageHistory> {
-        &self.past_use
+    pub fn usage_history(&self) -> &BTreeMap<Arc<str>, UsageHistory> {
+        &self.usage_history
     }
 
     /// Recent preemptions by victim.
-    pub fn displaced(&self) -> &Displacements {
+    pub fn displaced(&self) -> &PreemptionHistory {
         &self.displaced
     }
 }

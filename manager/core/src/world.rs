@@ -8,11 +8,11 @@ pub mod turn;
 use crate::config::Config;
 use crate::facts::reason::Why;
 use crate::facts::submission::{ClassId, Consumed};
-use crate::placement::reservations::GivingWay;
+use crate::placement::reservations::Reservations;
 use crate::queue::classes::Queues;
-use crate::queue::counts::Tally;
-use crate::queue::mirror::Deciding;
-use crate::queue::pending_reasons::Hindrances;
+use crate::queue::counts::QueueCounts;
+use crate::queue::mirror::QueueMirror;
+use crate::queue::pending_reasons::PendingReasons;
 use crate::sessions::LiveCluster;
 use crate::sessions::failed_starts::FailedStarts;
 use crate::state::State;
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Orphans of replaced ledgers, and when the last lease that anybody could have given them is over.
-pub(crate) type Lapsing = BTreeMap<(Uid, Fence), ManagerLease>;
+pub(crate) type LapsingOrphans = BTreeMap<(Uid, Fence), ManagerLease>;
 
 /// The world of one manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,9 +43,9 @@ pub struct World {
     /// Amounts that open and granted legs may use, per cluster.
     pub(crate) loads: BTreeMap<ClusterName, BTreeMap<Uid, ClassId>>,
     /// Who stands where, per queue.
-    pub tally: Tally,
+    pub counts_by_queue: QueueCounts,
     /// The brain: who waits and who holds quota, as decisions see them.
-    pub(crate) deciding: Deciding,
+    pub(crate) mirror: QueueMirror,
 }
 
 /// What a restart forgets.
@@ -60,7 +60,7 @@ pub struct Live {
     /// Leases of every right to run that may be held.
     pub leases: BTreeMap<Fence, Lease>,
     /// Deadlines of leases that were let go, until the record that says so is durable.
-    pub(crate) let_go: BTreeMap<Fence, (Mono, RecordNumber)>,
+    pub(crate) released_leases: BTreeMap<Fence, (Mono, RecordNumber)>,
     /// What an earlier leadership of this very process counted, for the next one.
     pub(crate) deadlines: BTreeMap<Fence, Mono>,
     /// No lease, start deadline or retention is due before this moment.
@@ -68,7 +68,7 @@ pub struct Live {
     /// Members whose complete inventory recovery waits for.
     pub awaited: BTreeSet<ClusterName>,
     /// What keeps each class.
-    pub(crate) hindrances: Hindrances,
+    pub(crate) pending_reasons: PendingReasons,
     /// Clusters that said no to a workload, until when it isn't asked again.
     pub(crate) refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
     /// Who didn't reach running where.
@@ -76,25 +76,25 @@ pub struct Live {
     /// Verdicts that are in the audit log, with the rules they were judged by.
     pub(crate) audited: BTreeMap<ClassId, BTreeMap<ClusterName, RecordNumber>>,
     /// Not dispatched again before then.
-    pub(crate) not_before: BTreeMap<Uid, Mono>,
+    pub(crate) backoff_until: BTreeMap<Uid, Mono>,
     /// Why gangs that are to grow haven't yet.
-    pub(crate) growths: BTreeMap<Uid, Why>,
+    pub(crate) scale_up_reasons: BTreeMap<Uid, Why>,
     /// Who gave way for whom.
-    pub(crate) giving_way: GivingWay,
+    pub(crate) reservations: Reservations,
     /// It isn't looked for who waits too long before this moment.
-    pub(crate) starving_due: Mono,
+    pub(crate) next_starvation_check: Mono,
     /// It is time to look for them.
-    pub(crate) look_for_starving: bool,
+    pub(crate) starvation_check_due: bool,
     /// Runs whose agents may not be told another priority now, as a policy forbids their place and only flags that.
-    pub(crate) unranked: BTreeSet<Uid>,
+    pub(crate) priority_withheld: BTreeSet<Uid>,
     /// Something changed that could let start who waits for room in a cluster.
-    pub(crate) stirred: bool,
+    pub(crate) capacity_changed: bool,
     /// A scheduling pass is due.
     pub(crate) dirty: bool,
     /// Turns in a row that left something to be decided.
     pub(crate) cuts: u32,
     pub(crate) finished: BTreeSet<(Wall, Uid)>,
-    pub(crate) lapsing: Lapsing,
+    pub(crate) lapsing: LapsingOrphans,
     pub(crate) retained: Mono,
     pub(crate) released_at: Mono,
     /// Past use is taken down again at this moment.
@@ -197,7 +197,10 @@ impl World {
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.
     pub fn reasons(&self, workload: &Workload) -> (Option<&Why>, Option<&BTreeMap<ClusterName, Why>>) {
-        (self.live.hindrances.before(workload.class()), self.live.hindrances.at_clusters(workload.class()))
+        (
+            self.live.pending_reasons.before(workload.class()),
+            self.live.pending_reasons.at_clusters(workload.class()),
+        )
     }
 
     pub(crate) fn has_open_legs(&self, cluster: &ClusterName) -> bool {

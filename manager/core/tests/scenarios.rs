@@ -28,8 +28,6 @@ mod members;
 mod nearness;
 #[path = "scenarios/orphans.rs"]
 mod orphans;
-#[path = "scenarios/past_use.rs"]
-mod past_use;
 #[path = "scenarios/queues.rs"]
 mod queues;
 #[path = "scenarios/reclaim.rs"]
@@ -44,6 +42,8 @@ mod shrinking;
 mod starts;
 #[path = "scenarios/starving.rs"]
 mod starving;
+#[path = "scenarios/usage_history.rs"]
+mod usage_history;
 #[path = "scenarios/waking.rs"]
 mod waking;
 #[path = "scenarios/why.rs"]

@@ -5,7 +5,7 @@
 
 use crate::capacity::reserved;
 use crate::facts::reason::Why;
-use crate::placement::reservations::KeptRoom;
+use crate::placement::reservations::ReservedCapacity;
 use crate::world::{World, gangs};
 use meridian_objects::spec::ClusterQueueSpec;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
@@ -171,7 +171,7 @@ pub(crate) fn judge_caps_of(
 ) -> Result<(), Why> {
     let Some(caps) = caps(world, cluster, queue, totals) else { return Ok(()) };
     caps.judge(gang)?;
-    let kept = reserved::kept_room(world, cluster, uid);
+    let kept = reserved::reserved_capacity(world, cluster, uid);
     let Some(first) = kept.uids.first() else { return Ok(()) };
     beside(world, caps, &kept)
         .judge(gang)
@@ -186,7 +186,7 @@ pub(crate) fn caps_without(
     totals: &Totals,
 ) -> Option<CapsWithout> {
     let caps = caps(world, cluster, &queue_asked(world, uid)?, totals)?;
-    let kept = reserved::kept_room(world, cluster, uid);
+    let kept = reserved::reserved_capacity(world, cluster, uid);
     let mut now = caps.without(world, kept.victims.iter().copied());
     for (other, gang) in kept.all_of().filter(|(other, _)| !kept.is_starving(*other)) {
         now.count(&gang.total(), queue_asked(world, other).as_ref(), 1);
@@ -195,18 +195,18 @@ pub(crate) fn caps_without(
 }
 
 /// What will be left once those have gone who free what is kept, and those have it for whom it is.
-fn beside(world: &World, caps: Caps, kept: &KeptRoom) -> Caps {
+fn beside(world: &World, caps: Caps, kept: &ReservedCapacity) -> Caps {
     let mut caps = caps.without(world, kept.all_victims().into_iter());
     kept.all_of().for_each(|(other, gang)| caps.count(&gang.total(), queue_asked(world, other).as_ref(), 1));
     caps
 }
 
 /// What will be left for one that waits too long, beside those who come before it.
-pub(crate) fn caps_for_the_starving(
+pub(crate) fn caps_for_starved(
     world: &World,
     uid: Uid,
     cluster: &ClusterName,
-    kept: &KeptRoom,
+    kept: &ReservedCapacity,
 ) -> Option<Caps> {
     let queue = queue_asked(world, uid).filter(|queue| is_capped(world, cluster, queue))?;
     Some(beside(world, caps(world, cluster, &queue, &totals_in(world, cluster))?, kept))

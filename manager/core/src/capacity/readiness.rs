@@ -1,6 +1,6 @@
 use crate::capacity::{reserved, topology};
 use crate::facts::reason::Why;
-use crate::queue::candidate_clusters::{Site, Way};
+use crate::queue::candidate_clusters::{Candidate, CandidateClusters};
 use crate::sessions::LiveCluster;
 use crate::world::{World, gangs};
 use meridian_objects::spec::Supervision;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub(crate) fn judge_readiness(
     world: &World,
     (uid, now): (Uid, Mono),
-    way: &Way,
-    Site { cluster, cordoned, .. }: &Site,
+    way: &CandidateClusters,
+    Candidate { cluster, cordoned, .. }: &Candidate,
 ) -> Result<(), Why> {
     if cordoned.ok_or(Why::NotConnected)? {
         return Err(Why::Cordoned);
@@ -35,10 +35,10 @@ pub(crate) fn judge_readiness(
     if live.backed_off > now || failed_to_start(world, uid, cluster, now).1 {
         return Err(Why::BackedOff);
     }
-    if !live.rooms.known() {
+    if !live.capacity.known() {
         return Err(Why::NoReport);
     }
-    if way.policy.on_cluster_loss.requires == Supervision::Guarded && !live.rooms.guarded() {
+    if way.policy.on_cluster_loss.requires == Supervision::Guarded && !live.capacity.guarded() {
         return Err(Why::NotGuarded);
     }
     if let Some((until, reason, text)) = world.live.refused.get(&(uid, cluster.clone()))
@@ -50,22 +50,22 @@ pub(crate) fn judge_readiness(
 }
 
 /// Whether what is kept for others is left for them.
-pub(crate) fn judge_kept(
+pub(crate) fn judge_reserved(
     world: &World,
     uid: Uid,
     gang: &Gang,
     cluster: &ClusterName,
     live: &LiveCluster,
 ) -> Result<(), Why> {
-    if live.rooms.spares(gang) {
+    if live.capacity.spares(gang) {
         return Ok(());
     }
-    let kept = reserved::kept_room(world, cluster, uid);
+    let kept = reserved::reserved_capacity(world, cluster, uid);
     let Some(first) = kept.uids.first() else { return Ok(()) };
     let gone: Vec<Arc<Gang>> =
         kept.all_victims().iter().filter_map(|victim| gangs::gang_of(world, *victim)).collect();
     let breaks = live
-        .rooms
+        .capacity
         .leaves(gang, &gone, &kept.all_gangs())
         .then(|| topology::breaks_into(world, uid, gang, cluster));
     let (first, starves) = match breaks {

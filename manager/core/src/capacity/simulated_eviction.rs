@@ -12,8 +12,8 @@
 use crate::capacity::caps::{self, CapsWithout, Totals};
 use crate::capacity::reserved;
 use crate::capacity::topology::{self, Counted, Gone};
-use crate::placement::capacity::Free;
-use crate::placement::reservations::KeptRoom;
+use crate::placement::capacity::HypotheticalCapacity;
+use crate::placement::reservations::ReservedCapacity;
 use crate::state::workload::Workload;
 use crate::world::{World, gangs};
 use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// How much of each node of a cluster is used, by those who are known to stand there.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct NodeUsage {
     nodes: BTreeMap<String, Node>,
     /// Kinds of nodes that the report shows, by what they are.
     kinds: BTreeMap<Block, u64>,
@@ -42,7 +42,7 @@ struct Node {
     unsure: bool,
 }
 
-impl Standing {
+impl NodeUsage {
     fn add(&mut self, named: Named<'_>, set: &PodSet) {
         let node = self
             .nodes
@@ -113,11 +113,11 @@ fn used(block: &Block) -> Amounts {
 }
 
 /// Who stands where in a cluster, and what they have together where the cluster has bounds.
-pub(crate) type There = (Arc<Standing>, Option<Arc<Totals>>);
+pub(crate) type ClusterUsage = (Arc<NodeUsage>, Option<Arc<Totals>>);
 
 /// A cluster without some of its workloads.
-pub(crate) struct Vacated {
-    standing: Arc<Standing>,
+pub(crate) struct SimulatedEviction {
+    standing: Arc<NodeUsage>,
     free: Vec<Block>,
     /// How many nodes are of one kind, or of any, and have so much used before anybody goes.
     alike: BTreeMap<(Option<u64>, Amounts), u32>,
@@ -138,30 +138,30 @@ pub(crate) struct Vacated {
     /// What those had who are gone.
     freed: Amounts,
     /// What is kept there for others. Its victims are gone from the start.
-    kept: KeptRoom,
+    kept: ReservedCapacity,
     /// How many others are gone.
     gone: usize,
     /// What is left under the cluster's bounds, if it has any.
     caps: Option<CapsWithout>,
 }
 
-impl Vacated {
+impl SimulatedEviction {
     /// Without those who stop for others.
     pub(crate) fn new(
         world: &World,
         cluster: &ClusterName,
-        (standing, totals): There,
+        (standing, totals): ClusterUsage,
         uid: Uid,
         wanted: Arc<Gang>,
     ) -> Option<Self> {
-        let kept = reserved::kept_room(world, cluster, uid);
-        let mut this = Self::of(world.live.clusters.get(cluster)?.rooms.estimate(), standing, wanted);
+        let kept = reserved::reserved_capacity(world, cluster, uid);
+        let mut this = Self::of(world.live.clusters.get(cluster)?.capacity.estimate(), standing, wanted);
         for victim in &kept.victims {
             this.change(world, *victim, true);
         }
         this.has_domains = topology::has_domains(world, &this.wanted, cluster, Gone::All);
         let decides =
-            kept.uids.is_empty() && !world.live.clusters.get(cluster)?.rooms.could_grow(&this.wanted);
+            kept.uids.is_empty() && !world.live.clusters.get(cluster)?.capacity.could_grow(&this.wanted);
         this.counted =
             Some(()).filter(|()| decides).and_then(|()| Counted::of(world, &this.wanted, &this.free));
         (this.kept, this.gone, this.freed) = (kept, 0, Amounts::new());
@@ -169,7 +169,7 @@ impl Vacated {
         Some(this)
     }
 
-    fn of(free: &[Block], standing: Arc<Standing>, wanted: Arc<Gang>) -> Self {
+    fn of(free: &[Block], standing: Arc<NodeUsage>, wanted: Arc<Gang>) -> Self {
         let (mut alike, mut counted) = (BTreeMap::new(), BTreeMap::new());
         for block in free {
             let count = counted.entry(Block { nodes: 1, ..block.clone() }).or_insert(0_u32);
@@ -358,7 +358,8 @@ impl Vacated {
         let expected: Vec<Arc<Gang>> =
             self.kept.expected.iter().filter_map(|uid| gangs::asked_gang(world, *uid)).collect();
         // What is expected to end isn't gone for this one, only for who waits too long.
-        self.kept.starving.is_empty() || Free(free).leaves(wanted, &expected, &self.kept.starving)
+        self.kept.starving.is_empty()
+            || HypotheticalCapacity(free).leaves(wanted, &expected, &self.kept.starving)
     }
 }
 
@@ -397,21 +398,23 @@ fn names_nodes(set: &PlacedPodSet) -> bool {
 pub(crate) fn would_fit_without(
     world: &World,
     cluster: &ClusterName,
-    there: There,
+    there: ClusterUsage,
     (uid, gang): (Uid, &Arc<Gang>),
     gone: &[Uid],
 ) -> bool {
-    let Some(mut vacated) = Vacated::new(world, cluster, there, uid, gang.clone()) else { return false };
+    let Some(mut evicted_here) = SimulatedEviction::new(world, cluster, there, uid, gang.clone()) else {
+        return false;
+    };
     for other in gone {
-        vacated.change(world, *other, true);
+        evicted_here.change(world, *other, true);
     }
-    vacated.fits(world, cluster, gang)
+    evicted_here.fits(world, cluster, gang)
 }
 
 /// How much of each node of a cluster is used, as far as it is known who stands there.
-pub(crate) fn standing_in(world: &World, cluster: &ClusterName) -> Arc<Standing> {
-    let mut standing = Standing::default();
-    world.live.clusters.get(cluster).into_iter().for_each(|live| standing.show(live.rooms.estimate()));
+pub(crate) fn node_usage_in(world: &World, cluster: &ClusterName) -> Arc<NodeUsage> {
+    let mut standing = NodeUsage::default();
+    world.live.clusters.get(cluster).into_iter().for_each(|live| standing.show(live.capacity.estimate()));
     let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
     for (uid, leg) in here.filter_map(|uid| Some((uid, world.state.workloads().get(&uid)?.right()?.1))) {
         let Some((gang, placement)) =
@@ -440,7 +443,7 @@ pub(crate) fn standing_in(world: &World, cluster: &ClusterName) -> Arc<Standing>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::capacity::Rooms;
+    use crate::placement::capacity::ClusterCapacity;
     use meridian_shared::backoff::splitmix;
 
     const GPU: &str = "nvidia.com/gpu";
@@ -464,12 +467,12 @@ mod tests {
                 ..Block::default()
             });
         }
-        Rooms::of(blocks).estimate().to_vec()
+        ClusterCapacity::of(blocks).estimate().to_vec()
     }
 
     /// Pods of so many accelerators on numbered nodes.
-    fn standing(pods: &[(usize, i64)]) -> Arc<Standing> {
-        let mut standing = Standing::default();
+    fn standing(pods: &[(usize, i64)]) -> Arc<NodeUsage> {
+        let mut standing = NodeUsage::default();
         pods.iter().for_each(|(node, gpus)| {
             standing.add(Named { node: &node.to_string(), kind: None, pods: 1 }, &set(*gpus))
         });
@@ -501,17 +504,20 @@ mod tests {
                     pods.push((node, gpus));
                 }
             }
-            let mut vacated =
-                Vacated::of(&nodes_free(&used.map(|used| 8 - used)), standing(&pods), Arc::default());
+            let mut evicted_here = SimulatedEviction::of(
+                &nodes_free(&used.map(|used| 8 - used)),
+                standing(&pods),
+                Arc::default(),
+            );
             let mut there = vec![true; pods.len()];
             for _ in 0..60 {
                 let at = usize::try_from(roll(pods.len() as u64)).unwrap();
                 let (node, gpus) = pods[at];
-                assert!(vacated.change_pod(&node.to_string(), &set(gpus), there[at]), "seed {seed}");
+                assert!(evicted_here.change_pod(&node.to_string(), &set(gpus), there[at]), "seed {seed}");
                 used[node] += if there[at] { -gpus } else { gpus };
                 there[at] = !there[at];
                 assert_eq!(
-                    counted(&vacated.free),
+                    counted(&evicted_here.free),
                     counted(&nodes_free(&used.map(|used| 8 - used))),
                     "seed {seed}"
                 );
@@ -522,12 +528,15 @@ mod tests {
     #[test]
     fn what_does_not_go_together_frees_nothing() {
         // Three nodes are said to have four used, of which the report shows two: one is closed, and which isn't known.
-        let mut vacated =
-            Vacated::of(&nodes_free(&[4, 4, 8]), standing(&[(0, 4), (1, 4), (2, 4)]), Arc::default());
-        assert!(vacated.change_pod("0", &set(4), true) && vacated.change_pod("9", &set(1), true));
-        assert_eq!(counted(&vacated.free), [(4, 2), (8, 1)].into());
-        assert!(vacated.change_pod("0", &set(4), false), "nor does its coming back change anything");
-        assert_eq!(counted(&vacated.free), [(4, 2), (8, 1)].into());
+        let mut evicted_here = SimulatedEviction::of(
+            &nodes_free(&[4, 4, 8]),
+            standing(&[(0, 4), (1, 4), (2, 4)]),
+            Arc::default(),
+        );
+        assert!(evicted_here.change_pod("0", &set(4), true) && evicted_here.change_pod("9", &set(1), true));
+        assert_eq!(counted(&evicted_here.free), [(4, 2), (8, 1)].into());
+        assert!(evicted_here.change_pod("0", &set(4), false), "nor does its coming back change anything");
+        assert_eq!(counted(&evicted_here.free), [(4, 2), (8, 1)].into());
     }
 
     #[test]
@@ -544,24 +553,27 @@ mod tests {
             Arc::new(Gang { pod_sets: vec![set], max_run: None })
         };
         // Both are full; which of them is in the zone that is asked for isn't told.
-        let mut vacated =
-            Vacated::of(&[node(0, 8, "x"), node(0, 8, "y")], standing(&[(0, 8), (1, 8)]), wanted(8, "x"));
-        assert!(vacated.change_pod("0", &set(8), true));
-        assert!(
-            packing::fits(&vacated.free, &wanted(8, "x")).is_err()
-                && packing::fits(&vacated.free, &wanted(8, "y")).is_ok()
+        let mut evicted_here = SimulatedEviction::of(
+            &[node(0, 8, "x"), node(0, 8, "y")],
+            standing(&[(0, 8), (1, 8)]),
+            wanted(8, "x"),
         );
-        assert!(vacated.change_pod("1", &set(8), true));
-        assert!(packing::fits(&vacated.free, &wanted(8, "x")).is_ok(), "with both gone it is free");
+        assert!(evicted_here.change_pod("0", &set(8), true));
+        assert!(
+            packing::fits(&evicted_here.free, &wanted(8, "x")).is_err()
+                && packing::fits(&evicted_here.free, &wanted(8, "y")).is_ok()
+        );
+        assert!(evicted_here.change_pod("1", &set(8), true));
+        assert!(packing::fits(&evicted_here.free, &wanted(8, "x")).is_ok(), "with both gone it is free");
         // A larger node of which as much is used isn't taken for one that somebody went from before.
-        let mut vacated = Vacated::of(
+        let mut evicted_here = SimulatedEviction::of(
             &[node(2, 8, "x"), node(14, 16, "x")],
             standing(&[(0, 4), (0, 2), (1, 2)]),
             wanted(7, "x"),
         );
-        assert!(vacated.change_pod("0", &set(4), true));
-        assert!(vacated.change_pod("0", &set(4), false));
-        assert_eq!(counted(&vacated.free), [(2, 1), (14, 1)].into());
+        assert!(evicted_here.change_pod("0", &set(4), true));
+        assert!(evicted_here.change_pod("0", &set(4), false));
+        assert_eq!(counted(&evicted_here.free), [(2, 1), (14, 1)].into());
     }
 
     #[test]
@@ -576,7 +588,7 @@ mod tests {
         let report = [node(0, "a"), node(0, "a"), node(0, "b"), node(4, "b")];
         let kinds = [&report[0], &report[2]].map(Block::kind);
         let standing = |kinds: &[Option<u64>]| {
-            let mut standing = Standing::default();
+            let mut standing = NodeUsage::default();
             standing.show(&report);
             let pods = [8, 8, 8, 4].iter().enumerate().zip(kinds);
             pods.for_each(|((node, gpus), kind)| {
@@ -585,16 +597,16 @@ mod tests {
             standing.count();
             Arc::new(standing)
         };
-        let free_in = |vacated: &Vacated, rack: &str| {
-            let there = vacated.free.iter().filter(|block| block.labels["rack"] == rack);
+        let free_in = |evicted_here: &SimulatedEviction, rack: &str| {
+            let there = evicted_here.free.iter().filter(|block| block.labels["rack"] == rack);
             there.map(|block| i64::from(block.nodes) * block.free[GPU]).sum::<i64>()
         };
         let [a, b] = kinds.map(Some);
         let gone = |kinds: &[Option<u64>], node: &str| {
-            let mut vacated = Vacated::of(&report, standing(kinds), Arc::default());
-            assert!(vacated.change_pod(node, &set(8), true));
-            assert_eq!(vacated.anywhere, kinds != [a, a, b, b], "it may be in either rack");
-            (free_in(&vacated, "a"), free_in(&vacated, "b"))
+            let mut evicted_here = SimulatedEviction::of(&report, standing(kinds), Arc::default());
+            assert!(evicted_here.change_pod(node, &set(8), true));
+            assert_eq!(evicted_here.anywhere, kinds != [a, a, b, b], "it may be in either rack");
+            (free_in(&evicted_here, "a"), free_in(&evicted_here, "b"))
         };
         assert_eq!(gone(&[a, a, b, b], "1"), (8, 4));
         assert_eq!(gone(&[a, a, b, b], "2"), (0, 12));
@@ -607,7 +619,7 @@ mod tests {
             12
         );
         // Two who stand there say different things of it.
-        let mut both = Standing::default();
+        let mut both = NodeUsage::default();
         [a, b].into_iter().for_each(|kind| both.add(Named { node: "0", kind, pods: 1 }, &set(4)));
         assert_eq!(both.nodes["0"].kind, None);
     }
@@ -627,6 +639,6 @@ mod tests {
 }
 
 /// Who stands where in a cluster, and what they have together where it has bounds for anybody.
-pub(crate) fn there(world: &World, cluster: &ClusterName) -> There {
-    (standing_in(world, cluster), Some(caps::totals_in(world, cluster)))
+pub(crate) fn cluster_usage(world: &World, cluster: &ClusterName) -> ClusterUsage {
+    (node_usage_in(world, cluster), Some(caps::totals_in(world, cluster)))
 }

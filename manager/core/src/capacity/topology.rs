@@ -7,7 +7,7 @@
 //!
 //! Required levels count, and slices, pod set by pod set. Groups, and wishes that may be given up, are the agent's.
 
-use crate::placement::capacity::Rooms;
+use crate::placement::capacity::ClusterCapacity;
 use crate::placement::reservations::Domain;
 use crate::world::World;
 use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
@@ -40,13 +40,13 @@ pub(crate) fn judge_domains(
     let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else {
         return Ok(());
     };
-    if live.rooms.could_grow(gang) {
+    if live.capacity.could_grow(gang) {
         return Ok(());
     }
     gang.pod_sets
         .iter()
         .filter_map(|set| shape_of(world, set))
-        .try_for_each(|shape| shape.judge(&live.rooms, gone))
+        .try_for_each(|shape| shape.judge(&live.capacity, gone))
 }
 
 /// The same, without why not.
@@ -54,28 +54,28 @@ pub(crate) fn has_domains(world: &World, gang: &Gang, cluster: &ClusterName, gon
     let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else {
         return true;
     };
-    live.rooms.could_grow(gang)
+    live.capacity.could_grow(gang)
         || gang
             .pod_sets
             .iter()
             .filter_map(|set| shape_of(world, set))
-            .all(|shape| shape.fit(&live.rooms, gone).is_ok())
+            .all(|shape| shape.fit(&live.capacity, gone).is_ok())
 }
 
 /// For whom a domain comes free in a cluster of which a gang might take a part: its agent may put it on any node that is free.
 pub(crate) fn breaks_into(world: &World, uid: Uid, gang: &Gang, cluster: &ClusterName) -> Option<Uid> {
-    let rooms = &world.live.clusters.get(cluster)?.rooms;
+    let capacity = &world.live.clusters.get(cluster)?.capacity;
     let is_in = |block: &Block, domain: &Domain| {
         domain.iter().all(|(label, value)| block.labels.get(label) == Some(value))
     };
     let takes =
         |block: &Block| gang.pod_sets.iter().any(|set| set.count > 0 && packing::takes(block, set) > 0);
     let enters = |domain: &Domain| {
-        rooms.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && takes(block))
+        capacity.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && takes(block))
     };
     world
         .live
-        .giving_way
+        .reservations
         .domains_of_others(cluster, uid)
         .find(|(_, domain)| enters(domain))
         .map(|(other, _)| other)
@@ -206,9 +206,9 @@ struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    fn judge(&self, rooms: &Rooms, gone: Gone<'_>) -> Result<(), Misfit> {
-        let Err(most) = self.fit(rooms, gone) else { return Ok(()) };
-        let could = self.fit(rooms, Gone::All);
+    fn judge(&self, capacity: &ClusterCapacity, gone: Gone<'_>) -> Result<(), Misfit> {
+        let Err(most) = self.fit(capacity, gone) else { return Ok(()) };
+        let could = self.fit(capacity, Gone::All);
         let (level, slice) = match (&self.within, self.slices.first()) {
             (None, Some((path, size))) => (path.last(), Some(*size)),
             (within, _) => (within.as_ref().and_then(|path| path.last()), None),
@@ -230,13 +230,13 @@ impl Shape<'_> {
     }
 
     /// Whether it fits, or how many pods do. Fewer than all are another gang, but what never fits never fits with the fewest.
-    fn fit(&self, rooms: &Rooms, gone: Gone<'_>) -> Result<(), u32> {
+    fn fit(&self, capacity: &ClusterCapacity, gone: Gone<'_>) -> Result<(), u32> {
         // What was asked for since the report may come to stand elsewhere than the estimate has it.
-        let now = if rooms.is_asked() { rooms.reported() } else { rooms.estimate() };
+        let now = if capacity.is_asked() { capacity.reported() } else { capacity.estimate() };
         let (blocks, emptied) = match gone {
             Gone::Nobody => (now, false),
             Gone::Leaving(free) => (free, false),
-            Gone::Having(_) | Gone::All => (rooms.estimate(), true),
+            Gone::Having(_) | Gone::All => (capacity.estimate(), true),
         };
         let count = match gone {
             Gone::All => self.set.min_count.unwrap_or(self.set.count),
@@ -356,7 +356,7 @@ mod tests {
 
     /// Pods that fit, of how many, and whether all could.
     fn judge(blocks: &[Block], shape: &Shape<'_>, gone: Gone<'_>) -> Result<(), (u32, u32, bool)> {
-        shape.judge(&Rooms::of(blocks.to_vec()), gone).map_err(|misfit| match misfit {
+        shape.judge(&ClusterCapacity::of(blocks.to_vec()), gone).map_err(|misfit| match misfit {
             Misfit::NoDomain { fit, count, fits_empty, .. } => (fit, count, fits_empty),
             other => panic!("{other}"),
         })
@@ -439,7 +439,7 @@ mod tests {
         let shape =
             Shape { set: &pods.pod_sets[0], within: None, slices: vec![(rack.clone(), 6), (host, 3)] };
         assert_eq!(judge(&blocks, &shape, Gone::Nobody), Err((6, 12, true)));
-        let words = shape.judge(&Rooms::of(blocks.to_vec()), Gone::Nobody).unwrap_err().to_string();
+        let words = shape.judge(&ClusterCapacity::of(blocks.to_vec()), Gone::Nobody).unwrap_err().to_string();
         assert_eq!(
             words,
             "each slice of 6 pods of pod set `main` must be in one `rack`, and there is such room for 6 of its 12 pods now"

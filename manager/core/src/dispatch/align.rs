@@ -3,8 +3,8 @@ pub mod growth;
 
 use crate::facts::reason::{NoRoute, Why};
 use crate::facts::submission::{Class, ClassId};
-use crate::queue::candidate_clusters::Way;
-use crate::queue::mirror::Declared;
+use crate::queue::candidate_clusters::CandidateClusters;
+use crate::queue::mirror::CatalogReferences;
 use crate::state::workload::phase::Phase;
 use crate::world::World;
 use crate::world::absorb::usage;
@@ -26,16 +26,16 @@ enum Wanted {
 
 /// Brings the brain in line with the state.
 pub(crate) fn align(world: &mut World, now: Mono) {
-    if std::mem::take(&mut world.deciding.stale) {
+    if std::mem::take(&mut world.mirror.stale) {
         declare_queues(world, now);
     }
     if world.state.recovery().is_some() {
         // Time and reports release whom recovery holds back.
-        world.deciding.touched.extend(&world.deciding.outside);
+        world.mirror.touched.extend(&world.mirror.outside);
     }
-    for uid in std::mem::take(&mut world.deciding.touched) {
+    for uid in std::mem::take(&mut world.mirror.touched) {
         align_one(world, uid, now);
-        growth::align_growth(world, uid, now);
+        growth::align_scale_up(world, uid, now);
     }
 }
 
@@ -49,10 +49,10 @@ fn declare_queues(world: &mut World, now: Mono) {
         ties_by_age: true,
         ..Settings::default()
     };
-    world.deciding.given.clear();
-    world.deciding.ways_in.clear();
+    world.mirror.given.clear();
+    world.mirror.ways_in.clear();
     let catalog = &world.state.catalog();
-    let brain = Arc::make_mut(&mut world.deciding.brain);
+    let brain = Arc::make_mut(&mut world.mirror.brain);
     brain.settings = settings;
     // What victims free is kept for the gang that they gave way for.
     brain.settings.gates.topology = false;
@@ -75,7 +75,7 @@ fn declare_queues(world: &mut World, now: Mono) {
         catalog.cohorts().map(|(name, spec)| (name.clone(), declare::cohort(brain, spec))).collect();
     let mut queues: Vec<_> = catalog
         .cluster_queues()
-        .map(|(name, spec)| declare::cluster_queue(brain, name, spec, &Declared(catalog)))
+        .map(|(name, spec)| declare::cluster_queue(brain, name, spec, &CatalogReferences(catalog)))
         .collect();
     for quota in queues.iter_mut().flat_map(|queue| queue.quotas.values_mut()).filter(|_| ignores_lending) {
         quota.lending_limit = None;
@@ -85,48 +85,52 @@ fn declare_queues(world: &mut World, now: Mono) {
     let excluded = leave_out
         .filter_map(|(name, spec)| Some((brain.queue_id(name)?, spec.exclude_resource_prefixes.clone())))
         .collect();
-    let excluded_before = std::mem::replace(&mut world.deciding.excluded, excluded);
+    let excluded_before = std::mem::replace(&mut world.mirror.excluded, excluded);
     usage::recall_all(world);
     // Everybody who was outside may have a way now, and classes whose way changed have another.
-    world.deciding.touched.extend(std::mem::take(&mut world.deciding.outside));
-    if world.deciding.ids.is_empty() {
-        world.deciding.touched.extend(world.state.workloads().keys());
+    world.mirror.touched.extend(std::mem::take(&mut world.mirror.outside));
+    if world.mirror.ids.is_empty() {
+        world.mirror.touched.extend(world.state.workloads().keys());
         return;
     }
     for class in world.queues.waiting_classes().collect::<Vec<_>>() {
         let way = way(world, &world.queues.class(class).clone()).ok();
         // Who asks for something else now is another one to the brain.
         let other_requests =
-            way.is_some_and(|queue| excluded_before.get(&queue) != world.deciding.excluded.get(&queue));
+            way.is_some_and(|queue| excluded_before.get(&queue) != world.mirror.excluded.get(&queue));
         if other_requests {
-            world.queues.waiting(class).for_each(|place| world.deciding.forget(place.uid));
+            world.queues.waiting(class).for_each(|place| world.mirror.forget(place.uid));
         }
-        if other_requests || world.deciding.routes.get(&class) != Some(&way) {
-            world.deciding.touched.extend(world.queues.waiting(class).map(|place| place.uid));
+        if other_requests || world.mirror.routes.get(&class) != Some(&way) {
+            world.mirror.touched.extend(world.queues.waiting(class).map(|place| place.uid));
         }
     }
     let _ = now;
 }
 
 /// How a class gets from a cluster queue to clusters.
-pub(crate) fn way_from(world: &mut World, class: ClassId, queue: &Arc<str>) -> Arc<Way> {
-    if let Some(known) = world.deciding.ways.get(&class).filter(|way| way.queue == *queue) {
+pub(crate) fn candidate_clusters(
+    world: &mut World,
+    class: ClassId,
+    queue: &Arc<str>,
+) -> Arc<CandidateClusters> {
+    if let Some(known) = world.mirror.ways.get(&class).filter(|way| way.queue == *queue) {
         return known.clone();
     }
-    let way = Arc::new(Way::new(
+    let way = Arc::new(CandidateClusters::new(
         &world.state.catalog(),
         world.queues.class(class),
         queue,
         world.config.residency_required,
     ));
-    world.deciding.ways.insert(class, way.clone());
+    world.mirror.ways.insert(class, way.clone());
     way
 }
 
 pub(crate) fn way(world: &World, class: &Class) -> Result<QueueId, NoRoute> {
     let name = world.state.catalog().route(&class.namespace, &class.queue)?;
     world
-        .deciding
+        .mirror
         .brain
         .queue_id(&name)
         .ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.to_string() })
@@ -138,7 +142,7 @@ fn wanted(world: &mut World, uid: Uid, now: Mono) -> Wanted {
         return Wanted::Gone;
     }
     if workload.phase().charged() {
-        let queue = world.queues.charged_to(uid).and_then(|name| world.deciding.brain.queue_id(name));
+        let queue = world.queues.charged_to(uid).and_then(|name| world.mirror.brain.queue_id(name));
         let queue = queue.filter(|_| {
             workload.phase() != Phase::Stopping || !world.config.planted.has(Bug::VictimQuotaGivenAway)
         });
@@ -150,16 +154,16 @@ fn wanted(world: &mut World, uid: Uid, now: Mono) -> Wanted {
     if workload.inactive().is_some() {
         return Wanted::Outside(None);
     }
-    let rests = world.live.not_before.get(&uid).is_some_and(|until| *until > now);
+    let rests = world.live.backoff_until.get(&uid).is_some_and(|until| *until > now);
     if rests || workload.deletion().is_some() || world.held_back(workload, now) {
         return Wanted::Outside(None);
     }
     let class = workload.class();
-    let way = match world.deciding.ways_in.get(&class) {
+    let way = match world.mirror.ways_in.get(&class) {
         Some(known) => known.clone(),
         None => {
             let way = way(world, world.queues.class(class));
-            world.deciding.ways_in.insert(class, way.clone());
+            world.mirror.ways_in.insert(class, way.clone());
             way
         }
     };
@@ -167,9 +171,9 @@ fn wanted(world: &mut World, uid: Uid, now: Mono) -> Wanted {
 }
 
 fn align_one(world: &mut World, uid: Uid, now: Mono) {
-    world.deciding.outside.remove(&uid);
-    let brain = &world.deciding.brain;
-    let known = world.deciding.id(uid).and_then(|id| brain.workload(id).map(|w| (id, w)));
+    world.mirror.outside.remove(&uid);
+    let brain = &world.mirror.brain;
+    let known = world.mirror.id(uid).and_then(|id| brain.workload(id).map(|w| (id, w)));
     let shape = world.state.workloads().get(&uid).map(|w| (w.priority(), entries::tag(w)));
     // With another priority, or of another size, it is another one to the brain.
     let same = known.filter(|(_, w)| {
@@ -183,38 +187,36 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
         wake_who_waits_for(world, uid, queue);
     }
     match wanted {
-        Wanted::Gone => world.deciding.forget(uid),
+        Wanted::Gone => world.mirror.forget(uid),
         Wanted::Outside(why) => {
-            world.deciding.forget(uid);
-            world.deciding.outside.insert(uid);
+            world.mirror.forget(uid);
+            world.mirror.outside.insert(uid);
             if let (Some(why), Some(class)) = (why, world.state.workloads().get(&uid).map(|w| w.class())) {
-                world.live.hindrances.set(class, Some(why));
+                world.live.pending_reasons.set(class, Some(why));
             }
         }
         Wanted::Waiting(queue) => {
             let class = world.state.workloads()[&uid].class();
-            world.deciding.routes.insert(class, Some(queue));
+            world.mirror.routes.insert(class, Some(queue));
             match there {
                 Some((_, at, false, _)) if at == queue => {}
                 Some((id, at, true, _)) if at == queue => {
                     let since = entries::since(&world.state.workloads()[&uid]);
-                    world.deciding.sizes.remove(&uid);
-                    world.deciding.brain_mut().requeue(id, since);
+                    world.mirror.sizes.remove(&uid);
+                    world.mirror.brain_mut().requeue(id, since);
                 }
                 _ => {
-                    world.deciding.forget(uid);
+                    world.mirror.forget(uid);
                     let new = entries::new_workload(world, uid, queue);
-                    let id = world.deciding.brain_mut().wait(new);
-                    world.deciding.know(uid, id);
+                    let id = world.mirror.brain_mut().wait(new);
+                    world.mirror.know(uid, id);
                 }
             }
         }
         Wanted::Holding { queue, evicted } => {
             let sizes = entries::sizes(&world.state.workloads()[&uid]);
             let id = match there {
-                Some((id, at, true, _))
-                    if at == queue && world.deciding.sizes.get(&uid) == sizes.as_ref() =>
-                {
+                Some((id, at, true, _)) if at == queue && world.mirror.sizes.get(&uid) == sizes.as_ref() => {
                     id
                 }
                 other => {
@@ -223,16 +225,16 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
                     let charged_at = world.state.workloads()[&uid].reserved().map_or(0, |at| at.0);
                     match other {
                         Some((id, at, false, _)) if at == queue => {
-                            world.deciding.brain_mut().give(id, given, charged_at);
+                            world.mirror.brain_mut().give(id, given, charged_at);
                             id
                         }
                         _ => {
-                            world.deciding.forget(uid);
+                            world.mirror.forget(uid);
                             let new = entries::new_workload(world, uid, queue);
-                            let id = world.deciding.brain_mut().hold(new, given, charged_at, evicted, true);
-                            world.deciding.know(uid, id);
+                            let id = world.mirror.brain_mut().hold(new, given, charged_at, evicted, true);
+                            world.mirror.know(uid, id);
                             if let Some(sizes) = sizes {
-                                world.deciding.sizes.insert(uid, sizes);
+                                world.mirror.sizes.insert(uid, sizes);
                             }
                             id
                         }
@@ -240,9 +242,9 @@ fn align_one(world: &mut World, uid: Uid, now: Mono) {
                 }
             };
             if evicted
-                != world.deciding.brain.workload(id).is_some_and(meridian_queueing::model::Workload::evicted)
+                != world.mirror.brain.workload(id).is_some_and(meridian_queueing::model::Workload::evicted)
             {
-                let brain = world.deciding.brain_mut();
+                let brain = world.mirror.brain_mut();
                 if evicted { brain.evict(id) } else { brain.spare(id) }
             }
         }
@@ -256,12 +258,12 @@ fn wake_who_waits_for(world: &mut World, victim: Uid, queue: QueueId) {
     else {
         return;
     };
-    let brain = &world.deciding.brain;
-    let Some(at) = world.deciding.id(by).and_then(|id| brain.workload(id)).map(|preemptor| preemptor.queue)
+    let brain = &world.mirror.brain;
+    let Some(at) = world.mirror.id(by).and_then(|id| brain.workload(id)).map(|preemptor| preemptor.queue)
     else {
         return;
     };
     if brain.queue(at).tree != brain.queue(queue).tree {
-        world.deciding.brain_mut().room_came_back(at);
+        world.mirror.brain_mut().room_came_back(at);
     }
 }

@@ -7,7 +7,7 @@ use crate::facts::flavors::Flavors;
 use crate::facts::reason::Why;
 use crate::facts::record::WorkloadFact;
 use crate::facts::submission::{Choice, ClassId};
-use crate::queue::candidate_clusters::{Site, Way};
+use crate::queue::candidate_clusters::{Candidate, CandidateClusters};
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
 use meridian_objects::spec::DispatchMode;
@@ -48,10 +48,10 @@ pub(crate) fn dispatch(
 ) -> bool {
     let Some(class) = turn.workload(uid).map(|w| w.class()) else { return false };
     let shape = turn.world.queues.class(class).clone();
-    let way = align::way_from(turn.world, class, queue);
+    let way = align::candidate_clusters(turn.world, class, queue);
     let gang =
         counts.as_ref().map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
-    let gang = gangs::with_flavors(turn.world, &gang, &flavors);
+    let gang = gangs::with_flavor_constraints(turn.world, &gang, &flavors);
     let mut chosen = candidates(turn, uid, class, &gang, &way);
     if chosen.is_empty() {
         return false;
@@ -74,10 +74,16 @@ pub(crate) fn dispatch(
     true
 }
 
-fn candidates(turn: &mut Turn<'_>, uid: Uid, class: ClassId, gang: &Gang, way: &Way) -> Vec<Score> {
+fn candidates(
+    turn: &mut Turn<'_>,
+    uid: Uid,
+    class: ClassId,
+    gang: &Gang,
+    way: &CandidateClusters,
+) -> Vec<Score> {
     let mut reasons = BTreeMap::new();
     let mut scores = Vec::new();
-    for site in &way.sites {
+    for site in &way.candidates {
         let listed = site.listed.ok_or_else(|| way.not_listed()).map(drop);
         let judged = listed.and_then(|()| {
             residency::note_verdict(turn, class, &site.cluster, &site.verdict);
@@ -90,7 +96,7 @@ fn candidates(turn: &mut Turn<'_>, uid: Uid, class: ClassId, gang: &Gang, way: &
             }
         }
     }
-    turn.world.live.hindrances.set_at_clusters(class, reasons, !scores.is_empty());
+    turn.world.live.pending_reasons.set_at_clusters(class, reasons, !scores.is_empty());
     scores.sort();
     scores
 }
@@ -100,8 +106,8 @@ pub(crate) fn judge_cluster(
     world: &World,
     (uid, now): (Uid, Mono),
     gang: &Gang,
-    way: &Way,
-    site: &Site,
+    way: &CandidateClusters,
+    site: &Candidate,
 ) -> Result<Score, Why> {
     readiness::judge_readiness(world, (uid, now), way, site)?;
     let cluster = &site.cluster;
@@ -109,23 +115,23 @@ pub(crate) fn judge_cluster(
         caps::judge_caps(world, uid, &way.queue, gang, cluster)?;
     }
     let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
-    let fits = live.rooms.fits(gang);
+    let fits = live.capacity.fits(gang);
     // What could not be even without a topology is said first.
     if matches!(fits, Ok(()) | Err(Misfit::NotEnoughRoom { fits_empty: true, .. })) {
         topology::judge_domains(world, gang, cluster, Gone::All).map_err(Why::NoRoom)?;
     }
     let fits = fits.and_then(|()| topology::judge_domains(world, gang, cluster, Gone::Nobody));
-    let grows = fits.is_err() && live.rooms.could_grow(gang);
+    let grows = fits.is_err() && live.capacity.could_grow(gang);
     if let (Err(misfit), false) = (fits, grows) {
         return Err(Why::NoRoom(misfit));
     }
     if !grows {
-        readiness::judge_kept(world, uid, gang, cluster, live)?;
+        readiness::judge_reserved(world, uid, gang, cluster, live)?;
     }
     let fullness = gang
         .scarcest()
         .filter(|_| way.prefers_emptiest())
-        .map_or(0, |r| live.rooms.free(r).saturating_mul(1_000) / live.rooms.capacity(r).max(1));
+        .map_or(0, |r| live.capacity.free(r).saturating_mul(1_000) / live.capacity.capacity(r).max(1));
     let listed = site.listed.unwrap_or(usize::MAX);
     let (failed_starts, _) = readiness::failed_to_start(world, uid, cluster, now);
     Ok(Score {
@@ -144,7 +150,7 @@ pub(crate) enum Candidates {
     /// Those that can be asked now.
     Ready,
     /// And those that said no a moment ago.
-    WhoeverRefused,
+    IncludingRefused,
 }
 
 /// Clusters that may run a workload of this queue once there is room.
@@ -155,24 +161,24 @@ pub(crate) fn candidates_of(
     which: Candidates,
 ) -> Vec<ClusterName> {
     let Some(class) = turn.workload(uid).map(|w| w.class()) else { return Vec::new() };
-    let way = align::way_from(turn.world, class, queue);
-    let may = |site: &&Site| {
+    let way = align::candidate_clusters(turn.world, class, queue);
+    let may = |site: &&Candidate| {
         site.listed.is_some()
             && site.verdict.is_ok()
             && match readiness::judge_readiness(turn.world, (uid, turn.now.mono), &way, site) {
-                Err(Why::Refused { .. }) => which == Candidates::WhoeverRefused,
+                Err(Why::Refused { .. }) => which == Candidates::IncludingRefused,
                 judged => judged.is_ok(),
             }
     };
-    way.sites.iter().filter(may).map(|site| site.cluster.clone()).collect()
+    way.candidates.iter().filter(may).map(|site| site.cluster.clone()).collect()
 }
 
 /// The same for one that waits.
 pub(crate) fn candidates_for(turn: &mut Turn<'_>, uid: Uid, which: Candidates) -> Vec<ClusterName> {
-    let brain = turn.world.deciding.brain();
+    let brain = turn.world.mirror.brain();
     let queue = turn
         .world
-        .deciding
+        .mirror
         .id(uid)
         .and_then(|id| brain.workload(id))
         .map(|w| brain.queue(w.queue).setup.name.clone());

@@ -1,5 +1,5 @@
 use crate::capacity::caps::{self, Totals};
-use crate::capacity::simulated_eviction::{self, Standing, Vacated};
+use crate::capacity::simulated_eviction::{self, NodeUsage, SimulatedEviction};
 use crate::capacity::topology::{self, Gone};
 use crate::capacity::{readiness, reserved};
 use crate::dispatch::candidates::{self, Candidates};
@@ -30,17 +30,17 @@ pub(crate) struct Clusters<'a, 'w> {
     /// Whether it spares what is kept there, since room was last taken or kept.
     sparing: BTreeMap<(ClusterName, Arc<Gang>), bool>,
     /// How much of each node is used.
-    standing: BTreeMap<ClusterName, Arc<Standing>>,
+    standing: BTreeMap<ClusterName, Arc<NodeUsage>>,
     /// What those have together who count against a cluster's bounds, since room was last taken.
     totals: BTreeMap<ClusterName, Arc<Totals>>,
     /// Clusters without those who were last asked for, since room was last taken or kept.
-    vacating: Option<Vacating>,
+    search: Option<EvictionSearch>,
 }
 
 impl<'a, 'w> Clusters<'a, 'w> {
     pub(crate) fn new(turn: &'a mut Turn<'w>) -> Self {
         let (candidates, meant, fitting, sparing, standing, totals) = Default::default();
-        Self { turn, candidates, meant, fitting, sparing, standing, totals, vacating: None }
+        Self { turn, candidates, meant, fitting, sparing, standing, totals, search: None }
     }
 
     /// Clusters that may run the workload once there is room.
@@ -49,10 +49,10 @@ impl<'a, 'w> Clusters<'a, 'w> {
             return known.clone();
         }
         let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone());
-        let uid = self.turn.world.deciding.uid(id);
-        if let Some(uid) = uid.filter(|_| self.turn.world.deciding.is_growth(id)) {
+        let uid = self.turn.world.mirror.uid(id);
+        if let Some(uid) = uid.filter(|_| self.turn.world.mirror.is_scale_up(id)) {
             let found: Arc<[ClusterName]> =
-                scale_up::growth_cluster(self.turn.world, uid, self.turn.now.mono).into_iter().collect();
+                scale_up::scale_up_cluster(self.turn.world, uid, self.turn.now.mono).into_iter().collect();
             self.candidates.insert(id, found.clone());
             return found;
         }
@@ -69,117 +69,129 @@ impl<'a, 'w> Clusters<'a, 'w> {
     /// The first cluster with room for the workload once its victims are gone and what is kept for others is taken.
     fn room(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> Option<ClusterName> {
         let candidates = self.of(brain, workload);
-        let uid = self.turn.world.deciding.uid(workload)?;
+        let uid = self.turn.world.mirror.uid(workload)?;
         let wanted = self.gang(workload)?;
-        let is_growth = self.turn.world.deciding.is_growth(workload);
+        let is_scale_up = self.turn.world.mirror.is_scale_up(workload);
         if let Some(cluster) =
-            candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_growth))
+            candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_scale_up))
         {
             return Some(cluster.clone());
         }
         self.vacate((workload, uid), &wanted, victims);
         let world = &*self.turn.world;
-        let vacated = self.vacating.as_ref().map(|vacating| &vacating.clusters)?;
+        let evicted_here = self.search.as_ref().map(|search| &search.clusters)?;
         let frees = |cluster: &&ClusterName| {
-            vacated
-                .get(*cluster)
-                .is_some_and(|vacated| vacated.any_gone() && vacated.fits(world, cluster, &wanted))
+            evicted_here.get(*cluster).is_some_and(|evicted_here| {
+                evicted_here.any_gone() && evicted_here.fits(world, cluster, &wanted)
+            })
         };
         candidates.iter().find(frees).cloned()
     }
 
     /// Clusters without the victims: what was worked out for almost the same ones before is kept up.
     fn vacate(&mut self, (workload, uid): (WorkloadId, Uid), wanted: &Arc<Gang>, victims: &[Target]) {
-        let same = |before: &Vacating| {
-            before.workload == workload && before.clusters.values().all(|vacated| vacated.is_for(wanted))
+        let same = |before: &EvictionSearch| {
+            before.workload == workload
+                && before.clusters.values().all(|evicted_here| evicted_here.is_for(wanted))
         };
-        let before = self.vacating.take().filter(same);
-        let mut vacating =
-            before.unwrap_or_else(|| Vacating { workload, targets: Vec::new(), clusters: BTreeMap::new() });
+        let before = self.search.take().filter(same);
+        let mut search = before.unwrap_or_else(|| EvictionSearch {
+            workload,
+            targets: Vec::new(),
+            clusters: BTreeMap::new(),
+        });
         let (mut back, mut gone) = (BTreeSet::new(), BTreeSet::new());
         // From one question to the next few change, and there may be thousands.
         for (old, new) in
-            vacating.targets.iter_mut().zip(victims).filter(|(old, new)| old.workload != new.workload)
+            search.targets.iter_mut().zip(victims).filter(|(old, new)| old.workload != new.workload)
         {
             back.insert(old.workload);
             gone.insert(new.workload);
             *old = *new;
         }
-        let common = vacating.targets.len().min(victims.len());
-        back.extend(vacating.targets.drain(common..).map(|target| target.workload));
+        let common = search.targets.len().min(victims.len());
+        back.extend(search.targets.drain(common..).map(|target| target.workload));
         gone.extend(victims[common..].iter().map(|target| target.workload));
-        vacating.targets.extend_from_slice(&victims[common..]);
+        search.targets.extend_from_slice(&victims[common..]);
         let both: Vec<WorkloadId> = back.intersection(&gone).copied().collect();
         both.iter().for_each(|id| {
             back.remove(id);
             gone.remove(id);
         });
         if back.len() > victims.len() {
-            vacating.clusters.clear();
+            search.clusters.clear();
             (back, gone) = (BTreeSet::new(), victims.iter().map(|target| target.workload).collect());
         }
         let mut anew: BTreeSet<ClusterName> = BTreeSet::new();
         for (id, leaves) in
             back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true)))
         {
-            let Some((victim, cluster)) = self.turn.world.deciding.uid(id).zip(self.cluster(id).cloned())
+            let Some((victim, cluster)) = self.turn.world.mirror.uid(id).zip(self.cluster(id).cloned())
             else {
                 continue;
             };
-            if anew.contains(&cluster) || !self.knows(&mut vacating, &cluster, uid, wanted) {
+            if anew.contains(&cluster) || !self.knows(&mut search, &cluster, uid, wanted) {
                 continue;
             }
-            let known = vacating
+            let known = search
                 .clusters
                 .get_mut(&cluster)
-                .is_some_and(|vacated| vacated.change(self.turn.world, victim, leaves));
+                .is_some_and(|evicted_here| evicted_here.change(self.turn.world, victim, leaves));
             if !known && !leaves {
-                vacating.clusters.remove(&cluster);
+                search.clusters.remove(&cluster);
                 anew.insert(cluster);
             }
         }
         for cluster in anew {
-            self.knows(&mut vacating, &cluster, uid, wanted);
+            self.knows(&mut search, &cluster, uid, wanted);
             for target in victims.iter().filter(|target| self.cluster(target.workload) == Some(&cluster)) {
-                let Some(victim) = self.turn.world.deciding.uid(target.workload) else { continue };
-                if let Some(vacated) = vacating.clusters.get_mut(&cluster) {
-                    vacated.change(self.turn.world, victim, true);
+                let Some(victim) = self.turn.world.mirror.uid(target.workload) else { continue };
+                if let Some(evicted_here) = search.clusters.get_mut(&cluster) {
+                    evicted_here.change(self.turn.world, victim, true);
                 }
             }
         }
-        self.vacating = Some(vacating);
+        self.search = Some(search);
     }
 
     /// Whether it is known what a cluster has.
     fn knows(
         &mut self,
-        vacating: &mut Vacating,
+        search: &mut EvictionSearch,
         cluster: &ClusterName,
         uid: Uid,
         wanted: &Arc<Gang>,
     ) -> bool {
-        if !vacating.clusters.contains_key(cluster) {
+        if !search.clusters.contains_key(cluster) {
             let world = &*self.turn.world;
             let standing = self
                 .standing
                 .entry(cluster.clone())
-                .or_insert_with(|| simulated_eviction::standing_in(world, cluster))
+                .or_insert_with(|| simulated_eviction::node_usage_in(world, cluster))
                 .clone();
             let capped =
                 caps::queue_asked(world, uid).is_some_and(|queue| caps::is_capped(world, cluster, &queue));
             let totals = capped.then(|| {
                 self.totals.entry(cluster.clone()).or_insert_with(|| caps::totals_in(world, cluster)).clone()
             });
-            let Some(vacated) = Vacated::new(world, cluster, (standing, totals), uid, wanted.clone()) else {
+            let Some(evicted_here) =
+                SimulatedEviction::new(world, cluster, (standing, totals), uid, wanted.clone())
+            else {
                 return false;
             };
-            vacating.clusters.insert(cluster.clone(), vacated);
+            search.clusters.insert(cluster.clone(), evicted_here);
         }
         true
     }
 
     /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
-    fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Arc<Gang>, is_growth: bool) -> bool {
+    fn has_room_in(
+        &mut self,
+        cluster: &ClusterName,
+        uid: Uid,
+        wanted: &Arc<Gang>,
+        is_scale_up: bool,
+    ) -> bool {
         if !self.is_within_caps(cluster, uid, wanted) {
             return false;
         }
@@ -189,15 +201,15 @@ impl<'a, 'w> Clusters<'a, 'w> {
         };
         let world = &*self.turn.world;
         let fits = once(&mut self.fitting, &|| {
-            live.rooms.fits(wanted).is_ok()
+            live.capacity.fits(wanted).is_ok()
                 && topology::judge_domains(world, wanted, cluster, Gone::Nobody).is_ok()
         });
         if !fits {
             // Nodes are made for gangs that aren't there yet.
-            return !is_growth && live.rooms.could_grow(wanted);
+            return !is_scale_up && live.capacity.could_grow(wanted);
         }
-        once(&mut self.sparing, &|| live.rooms.spares(wanted))
-            || readiness::judge_kept(self.turn.world, uid, wanted, cluster, live).is_ok()
+        once(&mut self.sparing, &|| live.capacity.spares(wanted))
+            || readiness::judge_reserved(self.turn.world, uid, wanted, cluster, live).is_ok()
     }
 
     /// Whether a gang is within what a cluster is believed to have at most.
@@ -215,25 +227,25 @@ impl<'a, 'w> Clusters<'a, 'w> {
     /// The gang that is meant.
     fn gang(&self, workload: WorkloadId) -> Option<Arc<Gang>> {
         let world = &*self.turn.world;
-        if world.deciding.is_growth(workload) {
-            return gangs::growth_gang(world, world.deciding.uid(workload)?);
+        if world.mirror.is_scale_up(workload) {
+            return gangs::scale_up_gang(world, world.mirror.uid(workload)?);
         }
-        self.meant.get(&workload).cloned().or_else(|| gangs::gang_of(world, world.deciding.uid(workload)?))
+        self.meant.get(&workload).cloned().or_else(|| gangs::gang_of(world, world.mirror.uid(workload)?))
     }
 
     /// Room was taken: what was asked before may have another answer.
     fn taken(&mut self, uid: Uid) -> bool {
         // What was kept for it, and it didn't need, is there for others.
-        self.turn.world.live.stirred |= reserved::let_room_of_go(self.turn.world, uid);
+        self.turn.world.live.capacity_changed |= reserved::release_reservation(self.turn.world, uid);
         self.fitting.clear();
         self.sparing.clear();
         self.totals.clear();
-        self.vacating = None;
+        self.search = None;
         true
     }
 
     fn cluster(&self, holder: WorkloadId) -> Option<&ClusterName> {
-        let uid = self.turn.world.deciding.uid(holder)?;
+        let uid = self.turn.world.mirror.uid(holder)?;
         self.turn.workload(uid)?.right().map(|(_, leg)| &leg.cluster)
     }
 }
@@ -245,7 +257,7 @@ impl Places for Clusters<'_, '_> {
 
     fn mean(&mut self, brain: &Brain, workload: WorkloadId, assignment: Option<&Assignment>) {
         self.meant.remove(&workload);
-        let Some(assignment) = assignment.filter(|_| !self.turn.world.deciding.is_growth(workload)) else {
+        let Some(assignment) = assignment.filter(|_| !self.turn.world.mirror.is_scale_up(workload)) else {
             return;
         };
         if let Some(gang) = self.gang(workload) {
@@ -255,8 +267,8 @@ impl Places for Clusters<'_, '_> {
             } else {
                 Arc::new(gang.of_counts(&counts))
             };
-            let flavors = self.turn.world.deciding.flavors_of(brain, assignment);
-            self.meant.insert(workload, gangs::with_flavors(self.turn.world, &gang, &flavors));
+            let flavors = self.turn.world.mirror.flavors_of(brain, assignment);
+            self.meant.insert(workload, gangs::with_flavor_constraints(self.turn.world, &gang, &flavors));
         }
     }
 
@@ -266,8 +278,8 @@ impl Places for Clusters<'_, '_> {
 
     /// A cluster has just come back and shows what it has in a moment, or its agent was asked too much at once.
     fn room_may_come(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
-        let deciding = &self.turn.world.deciding;
-        let Some(uid) = deciding.uid(workload).filter(|_| !deciding.is_growth(workload)) else {
+        let deciding = &self.turn.world.mirror;
+        let Some(uid) = deciding.uid(workload).filter(|_| !deciding.is_scale_up(workload)) else {
             return false;
         };
         let Some((class, queue)) = self
@@ -278,11 +290,11 @@ impl Places for Clusters<'_, '_> {
         else {
             return false;
         };
-        let way = align::way_from(self.turn.world, class, &queue);
+        let way = align::candidate_clusters(self.turn.world, class, &queue);
         let Some(wanted) = self.gang(workload) else { return false };
         let world = &*self.turn.world;
         let fits = |cluster: &ClusterName| {
-            world.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits(&wanted).is_ok())
+            world.live.clusters.get(cluster).is_some_and(|live| live.capacity.fits(&wanted).is_ok())
         };
         let within = |cluster: &ClusterName| caps::judge_caps(world, uid, &queue, &wanted, cluster).is_ok();
         let has_room = |cluster: &ClusterName| {
@@ -290,7 +302,7 @@ impl Places for Clusters<'_, '_> {
                 && fits(cluster)
                 && topology::judge_domains(world, &wanted, cluster, Gone::Nobody).is_ok()
         };
-        way.sites.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| {
+        way.candidates.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| {
             match readiness::judge_readiness(world, (uid, self.turn.now.mono), &way, site) {
                 Err(Why::Recovering | Why::NoReport) => true,
                 Err(Why::Refused { reason: RefuseReason::Overloaded | RefuseReason::StillRuns, .. }) => {
@@ -305,49 +317,50 @@ impl Places for Clusters<'_, '_> {
         let Some((cluster, gang)) = self.room(brain, workload, victims).zip(self.gang(workload)) else {
             return;
         };
-        let vacated = self
-            .vacating
+        let evicted_here = self
+            .search
             .as_ref()
-            .and_then(|vacating| vacating.clusters.get(&cluster))
-            .filter(|vacated| vacated.is_for(&gang));
-        let free = vacated
-            .map(Vacated::free)
-            .or_else(|| Some(self.turn.world.live.clusters.get(&cluster)?.rooms.estimate()));
+            .and_then(|search| search.clusters.get(&cluster))
+            .filter(|evicted_here| evicted_here.is_for(&gang));
+        let free = evicted_here
+            .map(SimulatedEviction::free)
+            .or_else(|| Some(self.turn.world.live.clusters.get(&cluster)?.capacity.estimate()));
         let domains =
             free.map(|free| topology::domains_for(self.turn.world, &gang, free)).unwrap_or_default();
         let now = self.turn.now.mono;
         let world = &mut *self.turn.world;
-        let Some(uid) = world.deciding.uid(workload) else { return };
-        let victims = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
-        reserved::keep_room(world, uid, (cluster, domains), gang, victims, now);
+        let Some(uid) = world.mirror.uid(workload) else { return };
+        let victims = victims.iter().filter_map(|v| world.mirror.uid(v.workload)).collect();
+        reserved::reserve(world, uid, (cluster, domains), gang, victims, now);
         self.sparing.clear();
-        self.vacating = None;
+        self.search = None;
     }
 
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let world = &*self.turn.world;
         // What was added in this very pass is as young as its change, and with it the whole gang would go, whatever its own age
         // (simulation seed 1503): from the next pass on they are one.
-        if world.deciding.is_growth(holder) {
+        if world.mirror.is_scale_up(holder) {
             return false;
         }
         // Nobody grows by displacing itself.
-        if world.deciding.is_growth(workload) && world.deciding.uid(workload) == world.deciding.uid(holder) {
+        if world.mirror.is_scale_up(workload) && world.mirror.uid(workload) == world.mirror.uid(holder) {
             return false;
         }
         let Some(uid) =
-            world.deciding.uid(workload).filter(|uid| !world.live.giving_way.may_displace_all(*uid))
+            world.mirror.uid(workload).filter(|uid| !world.live.reservations.may_displace_all(*uid))
         else {
             return true;
         };
-        world.deciding.uid(holder).is_none_or(|other| world.live.giving_way.may_displace(uid, other))
+        world.mirror.uid(holder).is_none_or(|other| world.live.reservations.may_displace(uid, other))
     }
 
     /// An agent refused it or failed to start it, or it may not displace everybody.
     fn is_apart(&self, workload: WorkloadId) -> bool {
         let world = &*self.turn.world;
-        let Some(uid) = world.deciding.uid(workload) else { return false };
-        readiness::is_set_back(world, uid, self.turn.now.mono) || !world.live.giving_way.may_displace_all(uid)
+        let Some(uid) = world.mirror.uid(workload) else { return false };
+        readiness::is_set_back(world, uid, self.turn.now.mono)
+            || !world.live.reservations.may_displace_all(uid)
     }
 
     fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {
@@ -370,26 +383,26 @@ impl Places for Clusters<'_, '_> {
     }
 
     fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool {
-        let Some(uid) = self.turn.world.deciding.uid(workload) else { return false };
+        let Some(uid) = self.turn.world.mirror.uid(workload) else { return false };
         let queue = brain
             .workload(workload)
             .map(|w| brain.queue(w.queue).setup.name.clone())
             .unwrap_or_else(|| Arc::from(""));
-        if self.turn.world.deciding.is_growth(workload) {
+        if self.turn.world.mirror.is_scale_up(workload) {
             return scale_up::grow(self.turn, uid) && self.taken(uid);
         }
         let counts = assignment.counts();
         let all = gangs::gang_of(self.turn.world, uid)
             .is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
-        let flavors = self.turn.world.deciding.flavors_of(brain, assignment);
+        let flavors = self.turn.world.mirror.flavors_of(brain, assignment);
         let asked = candidates::dispatch(self.turn, uid, &queue, flavors, (!all).then_some(counts));
         asked && self.taken(uid)
     }
 }
 
 /// Clusters without the victims of a workload.
-struct Vacating {
+struct EvictionSearch {
     workload: WorkloadId,
     targets: Vec<Target>,
-    clusters: BTreeMap<ClusterName, Vacated>,
+    clusters: BTreeMap<ClusterName, SimulatedEviction>,
 }

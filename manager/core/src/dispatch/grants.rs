@@ -5,7 +5,7 @@ use crate::dispatch::offers;
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::record::WorkloadFact;
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::residency;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
@@ -66,7 +66,7 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     }
     let start_by = turn.now.mono + gangs::start_timeout(turn.world, &shape);
     lease(turn, uid, fence, term, on_loss, start_by);
-    turn.say(&cluster, Said::Grant(uid, offer, fence));
+    turn.send(&cluster, CommandRef::Grant(uid, offer, fence));
 }
 
 pub(crate) fn lease(
@@ -93,9 +93,9 @@ fn manager_lease(turn: &Turn<'_>, term: Millis) -> ManagerLease {
 }
 
 /// A lease counts no more once the records so far are durable.
-pub(crate) fn let_go(turn: &mut Turn<'_>, fence: Fence) {
+pub(crate) fn release_lease(turn: &mut Turn<'_>, fence: Fence) {
     if let Some(over) = turn.world.live.leases.remove(&fence) {
-        turn.world.live.let_go.insert(fence, (over.lease.deadline, turn.world.state.last()));
+        turn.world.live.released_leases.insert(fence, (over.lease.deadline, turn.world.state.last()));
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn composed(world: &mut World, fence: Fence, now: Mono) {
 
 /// What follows when a right to run is over and the workload isn't: it is forgotten if it was deleted, else it waits again.
 pub(crate) fn freed(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
-    let_go(turn, fence);
+    release_lease(turn, fence);
     let learned = turn
         .workload(uid)
         .filter(|w| w.deletion().is_none() && w.phase() == Phase::Pending)
@@ -132,7 +132,7 @@ pub(crate) fn freed(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
     if turn.workload(uid).is_some_and(|w| w.deletion().is_some() && w.phase() == Phase::Pending) {
         turn.record_workload(uid, WorkloadFact::Forgotten);
     }
-    turn.stir();
+    turn.capacity_changed();
 }
 
 /// Records how a job ended by its own doing.

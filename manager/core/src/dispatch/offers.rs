@@ -6,7 +6,7 @@
 use crate::facts::end::Preempted;
 use crate::facts::record::WorkloadFact;
 use crate::facts::submission::Choice;
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use meridian_shared::gang::Gang;
@@ -25,9 +25,9 @@ pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &
         uid,
         WorkloadFact::Offered { offer, cluster: cluster.clone(), ledger, choice: Some(choice) },
     );
-    let number = turn.say(&cluster, Said::Offer(uid, offer)).unwrap_or(0);
+    let number = turn.send(&cluster, CommandRef::Offer(uid, offer)).unwrap_or(0);
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.rooms.asked(offer, number, gang);
+        live.capacity.asked(offer, number, gang);
     }
 }
 
@@ -39,9 +39,9 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     }
     let cluster = leg.cluster.clone();
     turn.record_workload(uid, WorkloadFact::Withdrawn { offer });
-    turn.say(&cluster, Said::Withdraw(uid, offer));
+    turn.send(&cluster, CommandRef::Withdraw(uid, offer));
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.rooms.over(offer);
+        live.capacity.over(offer);
     }
 }
 
@@ -73,7 +73,7 @@ fn after_leg_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
     });
     if idle {
         turn.record_workload(uid, WorkloadFact::QuotaReleased { preempted, at: turn.now.wall });
-        turn.stir();
+        turn.capacity_changed();
     }
 }
 
@@ -101,6 +101,6 @@ pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
 
 pub(crate) fn over(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId) {
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.rooms.over(offer);
+        live.capacity.over(offer);
     }
 }

@@ -5,13 +5,13 @@
 //!                 └► it runs ─► Command::Rank ─► durable at its agent, which gives who matters more another place first
 //! ```
 //!
-//! A grant carries the priority of the moment. Every complete inventory shows what the agent was told last, and who was told
+//! A grant note_answer the priority of the moment. Every complete inventory shows what the agent was told last, and who was told
 //! otherwise is told again; so neither a lost answer nor another leadership leaves an agent with an old one.
 
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;
 use crate::facts::record::WorkloadFact;
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::world::gangs;
@@ -43,7 +43,7 @@ pub(crate) fn revalue(turn: &mut Turn<'_>, class: &str, by: &Actor) {
     for uid in moved {
         reprioritize(turn, uid, priority, by);
     }
-    turn.stir();
+    turn.capacity_changed();
 }
 
 /// Gives one workload another priority.
@@ -55,14 +55,14 @@ pub(crate) fn reprioritize(turn: &mut Turn<'_>, uid: Uid, priority: i64, by: &Ac
 }
 
 /// What an inventory shows of how important a run is taken for.
-pub(crate) fn heed_rank(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
+pub(crate) fn apply_reported_priority(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
     let wrong =
         |w: &&Workload| w.priority_may_be_told() && run.priority.is_some_and(|told| told != w.priority());
     if let Some(changed) = turn.workload(run.uid).filter(wrong).map(|w| w.changed())
         && turn.world.live.clusters.get(cluster).is_some_and(|live| live.ranks)
     {
         // It may show this as often as it likes.
-        turn.object(cluster, Said::Rank(run.uid, run.fence, changed));
+        turn.send_correction(cluster, CommandRef::Rank(run.uid, run.fence, changed));
     }
 }
 
@@ -73,13 +73,13 @@ fn rank(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     // What waits to be sent says the priority of the moment in which it is.
     let hears = |live: &crate::sessions::LiveCluster| live.ranks && !live.outbox.ranks(uid, fence);
     if runs && turn.world.live.clusters.get(cluster).is_some_and(hears) {
-        turn.say(cluster, Said::Rank(uid, fence, number));
+        turn.send(cluster, CommandRef::Rank(uid, fence, number));
     }
 }
 
 /// After a rule changed: whoever couldn't be told before may be now.
-pub(crate) fn rank_again(turn: &mut Turn<'_>) {
-    for uid in std::mem::take(&mut turn.world.live.unranked) {
+pub(crate) fn resend_priorities(turn: &mut Turn<'_>) {
+    for uid in std::mem::take(&mut turn.world.live.priority_withheld) {
         if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid) {
             rank(turn, &cluster, uid, fence);
         }
@@ -87,7 +87,7 @@ pub(crate) fn rank_again(turn: &mut Turn<'_>) {
 }
 
 /// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
-pub(crate) fn render_rank(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) -> Command {
+pub(crate) fn render_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) -> Command {
     let Some((workload, (offer, _))) = turn.workload(uid).and_then(|w| Some((w, w.leg_of(fence)?))) else {
         return Command::Stop { uid, fence, reason: StopReason::Superseded };
     };
@@ -95,6 +95,6 @@ pub(crate) fn render_rank(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, 
     if grants::may_know(turn, uid, cluster) {
         return Command::Rank { uid, fence, priority };
     }
-    turn.world.live.unranked.insert(uid);
+    turn.world.live.priority_withheld.insert(uid);
     Command::Withdraw { offer, uid }
 }

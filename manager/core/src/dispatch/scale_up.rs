@@ -19,8 +19,8 @@ use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::reason::Why;
 use crate::facts::record::WorkloadFact;
-use crate::queue::candidate_clusters::Way;
-use crate::sessions::outbox::Said;
+use crate::queue::candidate_clusters::CandidateClusters;
+use crate::sessions::outbox::CommandRef;
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
 use meridian_shared::gang::Gang;
@@ -39,13 +39,13 @@ pub(crate) const UNABLE_FOR: Millis = Millis::mins(1);
 pub(crate) const REFUSED_FOR_MAX: Millis = Millis::mins(10);
 
 /// The cluster of a gang that is to grow, or why it can't be asked now; room is another question.
-pub(crate) fn growth_cluster(world: &World, uid: Uid, now: Mono) -> Result<ClusterName, Why> {
+pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<ClusterName, Why> {
     let workload = world.state.workloads().get(&uid).ok_or(Why::NotConnected)?;
     let (_, leg) = workload.right().ok_or(Why::NotConnected)?;
     let (cluster, class) = (&leg.cluster, world.queues.class(workload.class()));
     let queue = world.state.catalog().route(&class.namespace, &class.queue).map_err(Why::Route)?;
-    let way = Way::new(&world.state.catalog(), class, &queue, world.config.residency_required);
-    let site = way.sites.iter().find(|site| site.cluster == *cluster).ok_or(Why::NotConnected)?;
+    let way = CandidateClusters::new(&world.state.catalog(), class, &queue, world.config.residency_required);
+    let site = way.candidates.iter().find(|site| site.cluster == *cluster).ok_or(Why::NotConnected)?;
     site.listed.ok_or_else(|| way.not_listed())?;
     site.verdict.clone().map_err(Why::Forbidden)?;
     readiness::judge_readiness(world, (uid, now), &way, site)?;
@@ -57,24 +57,24 @@ pub(crate) fn growth_cluster(world: &World, uid: Uid, now: Mono) -> Result<Clust
 }
 
 /// Whether the cluster of a gang has room for what it is to grow by, beside what is kept there for others.
-pub(crate) fn judge_growth(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
-    let cluster = growth_cluster(world, uid, now)?;
+pub(crate) fn judge_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
+    let cluster = scale_up_cluster(world, uid, now)?;
     let live = world.live.clusters.get(&cluster).ok_or(Why::NotConnected)?;
     if let Some(queue) = world.queues.charged_to(uid) {
         caps::judge_caps(world, uid, queue, gang, &cluster)?;
     }
-    live.rooms.fits(gang).map_err(Why::NoRoom)?;
-    readiness::judge_kept(world, uid, gang, &cluster, live)?;
+    live.capacity.fits(gang).map_err(Why::NoRoom)?;
+    readiness::judge_reserved(world, uid, gang, &cluster, live)?;
     Ok(cluster)
 }
 
 /// Charges what a gang grows by and tells its agent; false where there is no room for it, with the reason.
 pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
-    let Some(gang) = gangs::growth_gang(turn.world, uid) else { return false };
-    let cluster = match judge_growth(turn.world, uid, &gang, turn.now.mono) {
+    let Some(gang) = gangs::scale_up_gang(turn.world, uid) else { return false };
+    let cluster = match judge_scale_up(turn.world, uid, &gang, turn.now.mono) {
         Ok(cluster) => cluster,
         Err(why) => {
-            turn.world.live.growths.insert(uid, why);
+            turn.world.live.scale_up_reasons.insert(uid, why);
             return false;
         }
     };
@@ -103,10 +103,10 @@ pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
         ..Entry::new(Action::ScaleUp, uid.to_string())
     };
     turn.audit(Actor::System, entry);
-    turn.world.live.growths.remove(&uid);
+    turn.world.live.scale_up_reasons.remove(&uid);
     let number = say_grow(turn, &cluster, uid, fence).unwrap_or(0);
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.rooms.asked(offer, number, &gang);
+        live.capacity.asked(offer, number, &gang);
     }
     true
 }
@@ -115,5 +115,5 @@ pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
 pub(crate) fn say_grow(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) -> Option<u64> {
     let number = turn.workload(uid)?.growing()?.number;
     turn.world.live.clusters.get(cluster).filter(|live| live.grows)?;
-    turn.say(cluster, Said::Grow(uid, fence, number))
+    turn.send(cluster, CommandRef::Grow(uid, fence, number))
 }

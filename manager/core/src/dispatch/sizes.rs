@@ -1,5 +1,5 @@
 use crate::facts::record::WorkloadFact;
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::workload::phase::Phase;
 use crate::state::workload::size::{self, Resized};
 use crate::world::turn::Turn;
@@ -23,7 +23,7 @@ pub(crate) fn shrink(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence
     if let Some(size) = workload.resized().filter(smaller).map(|resized| resized.size)
         && turn.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
     {
-        turn.say(cluster, Said::Shrink(uid, fence, size));
+        turn.send(cluster, CommandRef::Shrink(uid, fence, size));
     }
 }
 
@@ -45,12 +45,12 @@ pub(crate) fn size(manifest: &Value) -> Option<Size> {
 /// Takes what an agent says of one run. Who is being stopped keeps what it has until it has stopped.
 pub(crate) fn reclaim(turn: &mut Turn<'_>, uid: Uid, fence: Fence, pods: &BTreeMap<String, u32>) {
     let Some(workload) = turn.workload(uid).filter(|w| w.phase() == Phase::Running) else { return };
-    let told = size::spare_of(&workload.given_gang(turn.world.queues.class(workload.class())), pods);
+    let told = size::reclaimable_of(&workload.given_gang(turn.world.queues.class(workload.class())), pods);
     let before = workload.spare().cloned().unwrap_or_else(|| vec![0; told.len()]);
     let pods: Vec<u32> = told.iter().zip(&before).map(|(told, before)| *told.max(before)).collect();
     if pods != before {
         turn.record_workload(uid, WorkloadFact::PodsReclaimed { fence, pods });
         turn.world.live.counts.reclaimed += 1;
-        turn.stir();
+        turn.capacity_changed();
     }
 }

@@ -39,39 +39,39 @@ fn look_every(guard: Millis) -> Millis {
 }
 
 /// Time alone makes a wait too long.
-pub(crate) fn look_for_the_starving(turn: &mut Turn<'_>) {
+pub(crate) fn schedule_starvation_check(turn: &mut Turn<'_>) {
     let live = &mut turn.world.live;
     if let Some(guard) = turn.world.config.starvation_guard
-        && turn.now.mono >= live.starving_due
+        && turn.now.mono >= live.next_starvation_check
     {
-        live.starving_due = turn.now.mono + look_every(guard);
-        (live.look_for_starving, live.dirty) = (true, true);
+        live.next_starvation_check = turn.now.mono + look_every(guard);
+        (live.starvation_check_due, live.dirty) = (true, true);
     }
 }
 
 /// Finds who waits too long, when it is time to, and brings what is kept for them in line with what runs.
-pub(crate) fn mind_the_starving(turn: &mut Turn<'_>) {
+pub(crate) fn apply_starvation_guard(turn: &mut Turn<'_>) {
     let Some(guard) = turn.world.config.starvation_guard else { return };
-    if std::mem::take(&mut turn.world.live.look_for_starving) {
-        find_the_starving(turn, guard);
+    if std::mem::take(&mut turn.world.live.starvation_check_due) {
+        find_starved_heads(turn, guard);
         return;
     }
-    let starving: Vec<WorkloadId> = turn.world.deciding.brain().all_starving().collect();
+    let starving: Vec<WorkloadId> = turn.world.mirror.brain().all_starving().collect();
     let mut starving: Vec<(Wall, Uid)> =
-        starving.into_iter().filter_map(|id| waits_since(turn.world, turn.world.deciding.uid(id)?)).collect();
+        starving.into_iter().filter_map(|id| waits_since(turn.world, turn.world.mirror.uid(id)?)).collect();
     starving.sort_unstable();
     for (since, uid) in starving {
-        keep_for_the_starving(turn, uid, since);
+        reserve_for_starved_head(turn, uid, since);
     }
 }
 
-fn find_the_starving(turn: &mut Turn<'_>, guard: Millis) {
-    let brain = turn.world.deciding.brain();
+fn find_starved_heads(turn: &mut Turn<'_>, guard: Millis) {
+    let brain = turn.world.mirror.brain();
     let queues: Vec<QueueId> = brain.queue_list().map(|(_, id)| id).collect();
     let too_long = |queue: &QueueId| {
         // What a gang grows by waits as long as it takes: the gang runs.
-        let id = brain.first_waiting(*queue, |id| !turn.world.deciding.is_growth(id))?;
-        let (since, uid) = waits_since(turn.world, turn.world.deciding.uid(id)?)?;
+        let id = brain.first_waiting(*queue, |id| !turn.world.mirror.is_scale_up(id))?;
+        let (since, uid) = waits_since(turn.world, turn.world.mirror.uid(id)?)?;
         (turn.now.wall.since(since) >= guard && !is_hopeless(turn.world, uid))
             .then_some((since, uid, *queue, id))
     };
@@ -79,47 +79,47 @@ fn find_the_starving(turn: &mut Turn<'_>, guard: Millis) {
     found.sort_unstable();
     let mut chosen: BTreeMap<QueueId, WorkloadId> = BTreeMap::new();
     for (since, uid, queue, id) in found {
-        if chosen.len() < STARVING_MAX && keep_for_the_starving(turn, uid, since) {
+        if chosen.len() < STARVING_MAX && reserve_for_starved_head(turn, uid, since) {
             chosen.insert(queue, id);
         }
     }
     for queue in queues {
         let starving = chosen.get(&queue).copied();
-        if turn.world.deciding.brain().starving(queue) != starving {
+        if turn.world.mirror.brain().starving(queue) != starving {
             turn.world.live.counts.starved += u64::from(starving.is_some());
-            turn.world.deciding.brain_mut().set_starving(queue, starving);
+            turn.world.mirror.brain_mut().set_starving(queue, starving);
         }
     }
 }
 
 /// Keeps room in one cluster, where the gang would fit once enough has ended. False where there is no such cluster.
-fn keep_for_the_starving(turn: &mut Turn<'_>, uid: Uid, since: Wall) -> bool {
-    let before = reserved::kept_for(turn.world, uid);
+fn reserve_for_starved_head(turn: &mut Turn<'_>, uid: Uid, since: Wall) -> bool {
+    let before = reserved::reservation_of(turn.world, uid);
     if before.is_some_and(|(_, starving)| !starving) {
         // Others stop for it, and what they free is kept for it.
         return true;
     }
     let Some(gang) = gangs::gang_of(turn.world, uid) else { return false };
     let home = before.map(|(cluster, _)| cluster.clone());
-    let candidates = candidates::candidates_for(turn, uid, Candidates::WhoeverRefused);
+    let candidates = candidates::candidates_for(turn, uid, Candidates::IncludingRefused);
     // Where there is never room for all of it, the fewest pods that do have to start, too.
     let sizes = [Some(gang.clone()), gang.least().map(Arc::new)];
     // Its nodes are those of one flavor, and which that will be is seen when it is admitted: the first that could have it anywhere.
     let choices = flavors_it_may_get(turn.world, uid);
     let found = sizes.into_iter().flatten().find_map(|gang| {
         choices.iter().find_map(|flavors| {
-            let gang = gangs::with_flavors(turn.world, &gang, flavors);
-            Some((best_home(turn, (since, uid), home.as_ref(), &gang, &candidates)?, gang))
+            let gang = gangs::with_flavor_constraints(turn.world, &gang, flavors);
+            Some((best_cluster(turn, (since, uid), home.as_ref(), &gang, &candidates)?, gang))
         })
     });
     let Some(((cluster, gone), gang)) = found else { return false };
-    reserved::keep_room_for_the_starving(turn.world, uid, since, cluster, gang, gone);
+    reserved::reserve_for_starved(turn.world, uid, since, cluster, gang, gone);
     true
 }
 
 /// The cluster in which the least has to end before the gang fits, the one where room was kept before rather than another;
 /// and who has to end there.
-fn best_home(
+fn best_cluster(
     turn: &Turn<'_>,
     who: (Wall, Uid),
     home: Option<&ClusterName>,
@@ -134,22 +134,22 @@ fn best_home(
             .fold(0, i64::saturating_add)
     };
     let in_the_way =
-        candidates.iter().filter_map(|cluster| Some((cluster, in_its_way(turn, who, gang, cluster)?)));
+        candidates.iter().filter_map(|cluster| Some((cluster, runs_to_end_first(turn, who, gang, cluster)?)));
     let (cluster, gone) = in_the_way.min_by_key(|(cluster, gone)| (home != Some(*cluster), weight(gone)))?;
     Some((cluster.clone(), gone))
 }
 
 /// Who has to end in a cluster before the gang fits there, beside what is kept for those who come first: those that will
 /// end first, by what is known. `None` where it never fits.
-fn in_its_way(
+fn runs_to_end_first(
     turn: &Turn<'_>,
     (since, uid): (Wall, Uid),
     gang: &Arc<Gang>,
     cluster: &ClusterName,
 ) -> Option<BTreeSet<Uid>> {
     let world = &*turn.world;
-    let rooms = &world.live.clusters.get(cluster)?.rooms;
-    let kept = reserved::kept_room_before(world, cluster, uid, Some((since, uid)));
+    let rooms = &world.live.clusters.get(cluster)?.capacity;
+    let kept = reserved::reserved_before(world, cluster, uid, Some((since, uid)));
     let ends = |uid: &Uid| {
         let workload = world.state.workloads().get(uid)?;
         let begun = workload.history().last().map_or(workload.since(), |stay| stay.granted);
@@ -166,7 +166,7 @@ fn in_its_way(
     there.sort_unstable();
     let gangs: Vec<Arc<Gang>> = there.iter().filter_map(|(_, _, uid)| gangs::gang_of(world, *uid)).collect();
     let kept_gangs = kept.all_gangs();
-    let caps = caps::caps_for_the_starving(world, uid, cluster, &kept);
+    let caps = caps::caps_for_starved(world, uid, cluster, &kept);
     let fits = |n: usize| {
         let within = caps.as_ref().is_none_or(|caps| {
             caps.without(world, there[..n].iter().map(|(_, _, uid)| *uid)).judge(gang).is_ok()
@@ -198,8 +198,8 @@ fn in_its_way(
 
 /// The flavors that its queue may give a workload, one for each of its resources, in the order in which they are tried.
 fn flavors_it_may_get(world: &World, uid: Uid) -> Vec<Flavors> {
-    let brain = world.deciding.brain();
-    let Some(queue) = world.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue))
+    let brain = world.mirror.brain();
+    let Some(queue) = world.mirror.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue))
     else {
         return vec![Flavors::default()];
     };
@@ -235,13 +235,12 @@ fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
 /// Whether the end of others can't help a workload, as far as is known.
 fn is_hopeless(world: &World, uid: Uid) -> bool {
     let Some(id) = world.state.workloads().get(&uid).map(|w| w.class()) else { return false };
-    match world.live.hindrances.before(id) {
+    match world.live.pending_reasons.before(id) {
         Some(Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
         // So it was when it was looked at last: its queue may have been opened since.
         Some(Why::Route(_) | Why::Inactive { .. }) => {
-            let brain = world.deciding.brain();
-            let queue =
-                world.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue));
+            let brain = world.mirror.brain();
+            let queue = world.mirror.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue));
             queue.is_none_or(|queue| queue.setup.inactive.is_some())
         }
         // Fewer pods may do.

@@ -3,7 +3,7 @@ use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::end::Preempted;
 use crate::facts::record::WorkloadFact;
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
@@ -41,14 +41,14 @@ fn order_stop_for(
         let entry = Entry { preempted, detail, ..Entry::new(Action::Stop, uid.to_string()).at(&cluster) };
         turn.audit(by.clone(), entry);
     }
-    turn.say(&cluster, Said::Stop(uid, fence, reason));
+    turn.send(&cluster, CommandRef::Stop(uid, fence, reason));
 }
 
 /// Takes quota back for another workload: a run is told to stop and keeps its room until it has; a question is taken back.
 pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
     let Some(right) = turn.workload(victim).map(Workload::right) else { return };
     let fence = right.and_then(|(_, leg)| leg.fence);
-    turn.world.live.giving_way.displaced(victim, preempted.by, turn.now.mono);
+    turn.world.live.reservations.displaced(victim, preempted.by, turn.now.mono);
     match fence {
         Some(fence) => {
             order_stop_for(turn, victim, fence, StopReason::Evicted, &Actor::System, Some(preempted))
@@ -60,16 +60,16 @@ pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
             };
             turn.audit(Actor::System, entry);
             // Others may have to stop first: until then it must not take again what it gave up (simulation seed 212).
-            let until = turn.now.mono + DISPLACED_REST;
-            turn.world.live.not_before.insert(victim, until);
-            turn.world.live.giving_way.rests(victim, preempted.by);
+            let until = turn.now.mono + PREEMPTED_BACKOFF;
+            turn.world.live.backoff_until.insert(victim, until);
+            turn.world.live.reservations.rests(victim, preempted.by);
             offers::withdraw_open_for(turn, victim, Some(preempted));
         }
     }
 }
 
 /// How long a workload rests at most that was displaced before it ran: as long as a usual stop takes.
-const DISPLACED_REST: Millis = Millis::secs(30);
+const PREEMPTED_BACKOFF: Millis = Millis::secs(30);
 
 /// Attempts that this cluster may have the right to run.
 pub(crate) fn rights(turn: &Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {

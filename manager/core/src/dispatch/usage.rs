@@ -29,7 +29,7 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
     for name in local_queues {
         match counts_now(turn.world, &sharing, &name, entered.get(&name), turn.now.wall) {
             Some(consumed) => queues.push((name, consumed)),
-            None if turn.world.state.past_use().contains_key(&name) => forgotten.push(name),
+            None if turn.world.state.usage_history().contains_key(&name) => forgotten.push(name),
             None => {}
         }
     }
@@ -43,7 +43,7 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
         (queues, forgotten) = rest;
     }
     // What a start counts may put another local queue first (simulation seed 5003879).
-    if counts && usage::orders_by_usage(turn.world) && turn.world.deciding.brain_mut().reorder() {
+    if counts && usage::orders_by_usage(turn.world) && turn.world.mirror.brain_mut().reorder() {
         turn.world.live.dirty = true;
     }
 }
@@ -53,20 +53,19 @@ pub(crate) fn next_sample(world: &World) -> Option<Mono> {
     world.config.admission_fair_sharing.as_ref()?;
     let used = crate::state::workload::phase::Phase::ALL
         .into_iter()
-        .any(|phase| phase.granted() && world.tally.phase(phase) > 0);
-    (used || !world.state.past_use().is_empty()).then_some(world.live.sample_at)
+        .any(|phase| phase.granted() && world.counts_by_queue.phase(phase) > 0);
+    (used || !world.state.usage_history().is_empty()).then_some(world.live.sample_at)
 }
 
 /// Local queues that use something, or of which something is remembered.
 fn users(world: &World) -> impl Iterator<Item = Arc<str>> {
-    let local_queues = world
-        .state
-        .catalog()
-        .local_queues()
-        .filter(|(namespace, name, _)| !world.tally.local_queue(namespace, name).used.is_empty());
+    let local_queues =
+        world.state.catalog().local_queues().filter(|(namespace, name, _)| {
+            !world.counts_by_queue.local_queue(namespace, name).used.is_empty()
+        });
     local_queues
         .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
-        .chain(world.state.past_use().keys().cloned())
+        .chain(world.state.usage_history().keys().cloned())
 }
 
 /// What counts of a local queue's use at a moment, with what admissions cost it; `None` where nothing is left to remember.
@@ -84,10 +83,10 @@ fn counts_now(
         return None;
     }
     let mut used = Consumed::new();
-    for ((_, resource), amount) in &world.tally.local_queue(&namespace, &name).used {
+    for ((_, resource), amount) in &world.counts_by_queue.local_queue(&namespace, &name).used {
         *used.entry(Arc::from(resource.as_str())).or_insert(0) += parts(resource, (*amount).max(0));
     }
-    let past = world.state.past_use().get(local_queue);
+    let past = world.state.usage_history().get(local_queue);
     // What nobody has watched yet begins now: what it used until then isn't known.
     let elapsed = past.map_or(Millis(0), |past| now.since(past.at));
     let alpha = alpha(i64::try_from(elapsed.0).unwrap_or(i64::MAX), sharing.half_life_ms);
@@ -108,17 +107,17 @@ fn counts_now(
 /// What a local queue used by its weight, as its workloads are ordered by it; `None` where nothing is.
 pub(crate) fn weighted_use(world: &World, local_queue: &str) -> Option<f64> {
     world.config.admission_fair_sharing.as_ref()?;
-    Some(world.deciding.brain().local_usage_value(local_queue))
+    Some(world.mirror.brain().local_usage_value(local_queue))
 }
 
 /// Where the brain is in line, it knows what is remembered, and nothing is pending but for who was promised quota and isn't
 /// granted.
-pub(crate) fn check_past_use(world: &World) -> Result<(), String> {
-    if world.config.admission_fair_sharing.is_none() || !world.deciding.in_line() {
+pub(crate) fn check_usage_history(world: &World) -> Result<(), String> {
+    if world.config.admission_fair_sharing.is_none() || !world.mirror.is_aligned() {
         return Ok(());
     }
-    let brain = world.deciding.brain();
-    for (local_queue, past) in world.state.past_use() {
+    let brain = world.mirror.brain();
+    for (local_queue, past) in world.state.usage_history() {
         let known = brain.local_usage(local_queue).map(|usage| &usage.consumed);
         let known: Option<Consumed> = known.map(|parts| {
             parts.iter().map(|(r, amount)| (brain.resource_name(*r).clone(), *amount)).collect()
@@ -131,8 +130,7 @@ pub(crate) fn check_past_use(world: &World) -> Result<(), String> {
         }
     }
     for id in brain.penalized() {
-        let phase =
-            world.deciding.uid(id).and_then(|uid| world.state.workloads().get(&uid)).map(|w| w.phase());
+        let phase = world.mirror.uid(id).and_then(|uid| world.state.workloads().get(&uid)).map(|w| w.phase());
         if !phase.is_some_and(|phase| phase.charged() && !phase.granted()) {
             return Err(format!("an admission is pending of a workload that is {phase:?}"));
         }

@@ -94,7 +94,7 @@ pub enum RejectionReason {
 /// The outcome of one input.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Facts to commit, in order; the world has absorbed them already. Each carries its number.
+    /// Facts to commit, in order; the world has absorbed them already. Each note_answer its number.
     pub records: Vec<(RecordNumber, Record)>,
     /// Big bodies to store with them.
     pub bodies: Vec<(ContentHash, Arc<str>)>,
@@ -112,7 +112,7 @@ pub struct Outcome {
     pub urgent: bool,
     /// What happened to workloads that dashboards count, in order.
     pub lifecycle_events: Vec<LifecycleEvent>,
-    /// Requests that were carried out: large, and better let go of where nobody waits.
+    /// Requests that were unacknowledged out: large, and better let go of where nobody waits.
     pub spent: Vec<Write>,
 }
 

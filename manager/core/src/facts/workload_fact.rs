@@ -215,7 +215,7 @@ pub enum WorkloadFact {
         at: Wall,
         /// It had run for as long as it may.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        time_is_up: bool,
+        max_execution_time_reached: bool,
     },
     /// It was put back into the queue.
     Activated {

@@ -7,8 +7,8 @@
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;
 use crate::facts::record::{OrphanFact, Record};
-use crate::sessions::outbox::Said;
-use crate::world::Lapsing;
+use crate::sessions::outbox::CommandRef;
+use crate::world::LapsingOrphans;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, Uid};
 use meridian_shared::lease::ManagerLease;
@@ -25,7 +25,7 @@ pub(crate) fn stop_orphans(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: L
         .filter(|(_, o)| o.stopping && o.cluster == *cluster && o.ledger == ledger);
     let ordered: Vec<(Uid, Fence)> = ordered.map(|(key, _)| *key).collect();
     for (uid, fence) in ordered {
-        turn.say(cluster, Said::Stop(uid, fence, StopReason::Superseded));
+        turn.send(cluster, CommandRef::Stop(uid, fence, StopReason::Superseded));
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn orphans_lapse(turn: &mut Turn<'_>) {
         state.members().get(&o.cluster).is_some_and(|m| m.ledger != o.ledger)
     };
     let unheard = state.orphans().iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
-    let mut lapsing: Lapsing =
+    let mut lapsing: LapsingOrphans =
         unheard.map(|(key, o)| (*key, ManagerLease::from_composed(turn.now.mono, o.run.term))).collect();
     for (key, lease) in &mut lapsing {
         if let Some(counted) = turn.world.live.lapsing.get(key) {

@@ -28,7 +28,7 @@ pub(crate) fn foreign<'s>(turn: &Turn<'_>, shown: &'s Shown) -> Vec<(Leadership,
 }
 
 /// A signed report of records that are in no range is a fork, at any time: recovery opens again, above all of them.
-pub(crate) fn heed_receipts(turn: &mut Turn<'_>, shown: &Shown) {
+pub(crate) fn apply_receipts(turn: &mut Turn<'_>, shown: &Shown) {
     let foreign: Vec<(Leadership, RecordNumber)> =
         foreign(turn, shown).into_iter().map(|(l, r)| (l, r.record)).collect();
     if !foreign.is_empty() {

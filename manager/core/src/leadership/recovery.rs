@@ -8,7 +8,7 @@ use crate::facts::end::EvictionCause;
 use crate::facts::outcome::{Bodies, Outcome};
 use crate::facts::record::{LeadershipFact, Record, WorkloadFact};
 use crate::facts::submission::RecoveryStart;
-use crate::placement::reservations::GivingWay;
+use crate::placement::reservations::Reservations;
 use crate::state::legs::leg::State as LegState;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
@@ -40,7 +40,7 @@ impl World {
 
     /// Every record up to this one is durable.
     pub fn durable(&mut self, through: RecordNumber) {
-        self.live.let_go.retain(|_, (_, at)| *at > through);
+        self.live.released_leases.retain(|_, (_, at)| *at > through);
     }
 
     /// After a failed commit: this world was read back, and goes on leading where `before` did, whose claim never expired. It
@@ -48,7 +48,7 @@ impl World {
     pub fn go_on_from(&mut self, before: &Self) {
         self.live.claim_until = before.live.claim_until;
         self.live.deadlines =
-            before.live.let_go.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
+            before.live.released_leases.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
         self.live
             .deadlines
             .extend(before.live.leases.iter().map(|(fence, lease)| (*fence, lease.lease.deadline)));
@@ -70,7 +70,7 @@ pub(crate) fn take_the_lead(
         recovery,
         foreign,
     }));
-    let giving_way = GivingWay::remembered(&turn.world.state.displaced(), turn.now);
+    let reservations = Reservations::remembered(&turn.world.state.displaced(), turn.now);
     let live = &mut turn.world.live;
     let finished = std::mem::take(&mut live.finished);
     let claim_until = live.claim_until;
@@ -82,12 +82,12 @@ pub(crate) fn take_the_lead(
         finished,
         counts,
         dirty: true,
-        giving_way,
+        reservations,
         ..crate::world::Live::default()
     };
-    for (uid, until) in resting(turn) {
-        turn.world.live.not_before.insert(uid, until);
-        turn.world.deciding.touch(uid);
+    for (uid, until) in backing_off(turn) {
+        turn.world.live.backoff_until.insert(uid, until);
+        turn.world.mirror.touch(uid);
     }
     if recovering || turn.world.state.recovery().is_some() {
         turn.world.live.awaited = turn.world.state.members().keys().cloned().chain(members).collect();
@@ -99,12 +99,13 @@ pub(crate) fn take_the_lead(
 }
 
 /// Who lost its nodes and rests, as the journal knows it: what is left of its time counts from now.
-fn resting(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
+fn backing_off(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
     let rest = |(uid, workload): (&Uid, &crate::state::workload::Workload)| {
         let lost = workload.phase() == Phase::Pending
             && workload.evicted().is_some_and(|evicted| evicted.cause == EvictionCause::NodeFailures);
         let stay = workload.history().last().filter(|_| lost)?;
-        let left = workload.rest_after_loss(stay.fence).saturating_sub(turn.now.wall.since(stay.over?));
+        let left =
+            workload.backoff_after_node_loss(stay.fence).saturating_sub(turn.now.wall.since(stay.over?));
         (left > Millis(0)).then_some((*uid, turn.now.mono + left))
     };
     turn.world.state.workloads().iter().filter_map(rest).collect()
@@ -196,7 +197,7 @@ pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
         turn.world.live.due = turn.now.mono;
     }
     stop_unconfirmed(turn);
-    turn.stir();
+    turn.capacity_changed();
 }
 
 /// Grants of earlier leaderships that no inventory showed are never sent again: their clusters are asked to bury them.
@@ -252,7 +253,7 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
         close_recovery(turn, Actor::System);
     } else if now >= turn.world.live.released_at {
         turn.world.live.released_at = now + RELEASE_EVERY;
-        let mut outside = turn.world.deciding.outside().filter_map(|uid| workloads.get(uid));
+        let mut outside = turn.world.mirror.outside().filter_map(|uid| workloads.get(uid));
         turn.world.live.dirty |=
             outside.any(|w| old(w) && w.waits() && w.inactive().is_none() && released(w));
     }

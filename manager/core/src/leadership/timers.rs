@@ -35,7 +35,7 @@ pub(crate) fn on_time(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
     end_what_is_over(turn);
     let rested: Vec<Uid> =
-        turn.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
+        turn.world.live.backoff_until.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
     let reopened = turn
         .world
         .live
@@ -47,20 +47,20 @@ pub(crate) fn on_time(turn: &mut Turn<'_>) {
     let returned = starts::end_waits_after_failed_starts(turn.world, now);
     if !rested.is_empty() || !reopened.is_empty() || returned {
         rested.iter().for_each(|u| {
-            turn.world.live.not_before.remove(u);
-            turn.world.live.giving_way.rested(*u);
-            turn.world.deciding.touch(*u);
+            turn.world.live.backoff_until.remove(u);
+            turn.world.live.reservations.rested(*u);
+            turn.world.mirror.touch(*u);
         });
         reopened.iter().for_each(|k| {
             turn.world.live.refused.remove(k);
         });
-        turn.stir();
+        turn.capacity_changed();
     }
-    for uid in turn.world.live.giving_way.expire(now) {
-        turn.world.deciding.look_again(uid);
-        turn.stir();
+    for uid in turn.world.live.reservations.expire(now) {
+        turn.world.mirror.look_again(uid);
+        turn.capacity_changed();
     }
-    starvation_guard::look_for_the_starving(turn);
+    starvation_guard::schedule_starvation_check(turn);
     let late = turn.world.live.clusters.iter().filter(|(_, c)| c.outbox.due(now));
     turn.out.wake.extend(late.map(|(cluster, _)| cluster.clone()));
     give_up_on_the_silent(turn);

@@ -2,7 +2,7 @@ use crate::dispatch::{grants, offers, priority, sizes, stops};
 use crate::facts::actor::Actor;
 use crate::facts::flavors::Flavors;
 use crate::facts::record::WorkloadFact;
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::residency;
 use crate::state::workload::Workload;
 use crate::world::gangs;
@@ -18,8 +18,8 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
         .and_then(Workload::right)
         .and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f)))
     {
-        grants::let_go(turn, old.1);
-        turn.say(&old.0, Said::Stop(run.uid, old.1, StopReason::Superseded));
+        grants::release_lease(turn, old.1);
+        turn.send(&old.0, CommandRef::Stop(run.uid, old.1, StopReason::Superseded));
     }
     offers::withdraw_open(turn, run.uid);
     let flavors = flavors_of_adopted(turn, run.uid);
@@ -54,7 +54,7 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
         }
         Ok(()) => {
             sizes::shrink(turn, cluster, run.uid, run.fence);
-            priority::heed_rank(turn, cluster, run);
+            priority::apply_reported_priority(turn, cluster, run);
         }
     }
 }

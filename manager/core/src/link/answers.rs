@@ -2,8 +2,8 @@ use crate::dispatch::{grants, priority, stops};
 use crate::facts::actor::Actor;
 use crate::facts::outcome::Reply;
 use crate::link::scale_up;
-use crate::sessions::outbox::Said;
-use crate::sessions::unacknowledged::Carried;
+use crate::sessions::outbox::CommandRef;
+use crate::sessions::unacknowledged::UnacknowledgedAnswer;
 use crate::state::legs::leg::State as LegState;
 use crate::state::workload::phase::Phase;
 use crate::world::gangs;
@@ -37,7 +37,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
         .map(|((uid, fence), number)| (*uid, *fence, *number))
         .collect();
     let (events_through, want_inventory, capacity) =
-        (live.events_through, live.want_inventory, live.rooms.version());
+        (live.events_through, live.want_inventory, live.capacity.version());
     let state = &turn.world.state;
     let members: Vec<ClusterName> = state.members().keys().cloned().collect();
     let version = live.version;
@@ -50,7 +50,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
         mac: None,
     };
     receipt.mac = Some(turn.world.config.receipt_key.sign(&receipt.message(&members)));
-    live.carries(transmission, Carried { record: state.last(), ends: ends.clone() });
+    live.note_answer(transmission, UnacknowledgedAnswer { record: state.last(), ends: ends.clone() });
     let skip = state.ranges().len().saturating_sub(RANGES_MAX);
     let response = SyncResponse {
         version,
@@ -136,14 +136,14 @@ fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
 }
 
 /// What is said now, under the rules as they are now.
-fn render(turn: &mut Turn<'_>, cluster: &ClusterName, said: Said) -> Command {
+fn render(turn: &mut Turn<'_>, cluster: &ClusterName, said: CommandRef) -> Command {
     match said {
-        Said::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
-        Said::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
-        Said::Shrink(uid, fence, size) => render_shrink(turn, cluster, uid, fence, size),
-        Said::Grow(uid, fence, number) => scale_up::render_grow(turn, cluster, uid, fence, number),
-        Said::Rank(uid, fence, _) => priority::render_rank(turn, cluster, uid, fence),
-        Said::Offer(uid, offer) => {
+        CommandRef::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
+        CommandRef::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
+        CommandRef::Shrink(uid, fence, size) => render_shrink(turn, cluster, uid, fence, size),
+        CommandRef::Grow(uid, fence, number) => scale_up::render_scale_up(turn, cluster, uid, fence, number),
+        CommandRef::Rank(uid, fence, _) => priority::render_priority(turn, cluster, uid, fence),
+        CommandRef::Offer(uid, offer) => {
             let open = turn.workload(uid).and_then(|w| w.legs().get(&offer)).is_some_and(|l| l.state.open());
             match gangs::asked_gang(turn.world, uid) {
                 Some(gang) if open && grants::may_know(turn, uid, cluster) => {
@@ -172,7 +172,7 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, said: Said) -> Command {
                 _ => Command::Withdraw { offer, uid },
             }
         }
-        Said::Grant(uid, offer, fence) => render_grant(turn, cluster, uid, offer, fence),
+        CommandRef::Grant(uid, offer, fence) => render_grant(turn, cluster, uid, offer, fence),
     }
 }
 

@@ -49,9 +49,10 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
         _ if deleted || retired => {}
         EndResult::Succeeded | EndResult::Failed { .. } => grants::finish_as(turn, uid, result),
         EndResult::NodeLost { .. } => {
-            let rest = turn.workload(uid).map_or(Millis(0), |workload| workload.rest_after_loss(fence));
-            turn.world.live.not_before.insert(uid, turn.now.mono + rest);
-            turn.world.deciding.touch(uid);
+            let rest =
+                turn.workload(uid).map_or(Millis(0), |workload| workload.backoff_after_node_loss(fence));
+            turn.world.live.backoff_until.insert(uid, turn.now.mono + rest);
+            turn.world.mirror.touch(uid);
         }
         EndResult::Stopped | EndResult::LeaseLapsed => {}
     }
@@ -101,7 +102,7 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
         Some(older) => stops::order_stop(turn, uid, older, StopReason::Superseded, &Actor::System),
         None => grants::finish_as(turn, uid, result),
     }
-    turn.stir();
+    turn.capacity_changed();
 }
 
 fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof: &Proof) -> bool {
@@ -122,7 +123,10 @@ pub(crate) fn retire(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool 
     if is_up {
         let by = Actor::System;
         activity::audit_activity(turn, uid, &by, Action::Deactivate);
-        turn.record_workload(uid, WorkloadFact::Deactivated { by, at: turn.now.wall, time_is_up: true });
+        turn.record_workload(
+            uid,
+            WorkloadFact::Deactivated { by, at: turn.now.wall, max_execution_time_reached: true },
+        );
     }
     is_up
 }

@@ -67,9 +67,9 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
                 None => legs::stray(turn, cluster, uid, fence),
             }
         }
-        Event::Grown { uid, fence, number } => scale_up::on_grown(turn, cluster, uid, fence, number),
+        Event::Grown { uid, fence, number } => scale_up::on_scaled_up(turn, cluster, uid, fence, number),
         Event::NotGrown { uid, fence, number, reason, text } => {
-            scale_up::on_not_grown(turn, cluster, (uid, fence), number, (reason, &text))
+            scale_up::on_scale_up_refused(turn, cluster, (uid, fence), number, (reason, &text))
         }
         Event::Ended(end) => ends::on_ended(turn, cluster, end),
     }
@@ -147,7 +147,7 @@ fn on_grant_refused(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence:
     );
     turn.record_workload(uid, WorkloadFact::GrantRefused { fence, why: why.clone() });
     let until = turn.now.mono + Millis(500);
-    turn.world.live.not_before.insert(uid, until);
-    turn.world.deciding.touch(uid);
+    turn.world.live.backoff_until.insert(uid, until);
+    turn.world.mirror.touch(uid);
     grants::freed(turn, uid, fence);
 }

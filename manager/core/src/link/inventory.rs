@@ -3,7 +3,7 @@ use crate::facts::actor::Actor;
 use crate::facts::record::{OrphanFact, Record, WorkloadFact};
 use crate::leadership::{orphans, receipts, recovery};
 use crate::link::{adoption, ends, pod_placement, scale_up};
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, Uid};
@@ -18,7 +18,7 @@ pub(crate) fn take_inventory(
     commands_through: u64,
     inventory: Inventory,
 ) {
-    receipts::heed_receipts(turn, &inventory.receipts);
+    receipts::apply_receipts(turn, &inventory.receipts);
     let ours = turn.world.state.leadership();
     if inventory.for_leadership != Some(ours) && !turn.world.config.planted.has(Bug::StaleInventoryCounts) {
         return;
@@ -36,7 +36,7 @@ pub(crate) fn take_inventory(
         return;
     }
     let known: BTreeSet<(Uid, Fence)> = inventory.runs.iter().map(|r| (r.uid, r.fence)).collect();
-    bury_missing(turn, cluster, ledger, &known, settled);
+    stop_missing(turn, cluster, ledger, &known, settled);
     settle_offers(turn, cluster, &inventory.offers, settled);
     orphans::stop_orphans(turn, cluster, ledger);
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
@@ -46,7 +46,7 @@ pub(crate) fn take_inventory(
     if shows_everything(turn, cluster) && turn.world.live.awaited.remove(cluster) {
         recovery::maybe_close(turn);
     }
-    turn.stir();
+    turn.capacity_changed();
 }
 
 /// Whether this cluster's inventory answers recovery's question. What speaks under a session that came only after recovery
@@ -90,14 +90,14 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         if run.running && !running && !stopping {
             turn.record_workload(run.uid, WorkloadFact::Running { fence: run.fence, at: turn.now.wall });
         }
-        scale_up::heed_growth(turn, cluster, run);
+        scale_up::apply_reported_scale_up(turn, cluster, run);
         pod_placement::take_placement(turn, cluster, (run.uid, run.fence), run.placement.clone());
         sizes::reclaim(turn, run.uid, run.fence, &run.spare);
         sizes::shrink(turn, cluster, run.uid, run.fence);
-        priority::heed_rank(turn, cluster, run);
+        priority::apply_reported_priority(turn, cluster, run);
         if stopping {
             let reason = turn.workload(run.uid).and_then(|w| w.stopping()).unwrap_or(StopReason::Superseded);
-            turn.say(cluster, Said::Stop(run.uid, run.fence, reason));
+            turn.send(cluster, CommandRef::Stop(run.uid, run.fence, reason));
         }
         return;
     }
@@ -111,15 +111,15 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         if older {
             let until =
                 meridian_shared::lease::ManagerLease::from_composed(turn.world.live.led_at, term).deadline;
-            turn.world.live.not_before.insert(run.uid, until);
-            turn.world.deciding.touch(run.uid);
+            turn.world.live.backoff_until.insert(run.uid, until);
+            turn.world.mirror.touch(run.uid);
         }
     } else if larger && workload.phase() != Phase::Finished && workload.deletion().is_none() {
         let gang = workload.adopted_gang(turn.world.queues.class(workload.class()), run);
         let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
         adoption::adopt(turn, cluster, ledger, &Run { placement, ..run.clone() });
     } else {
-        turn.object(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
+        turn.send_correction(cluster, CommandRef::Stop(run.uid, run.fence, StopReason::Superseded));
     }
 }
 
@@ -131,7 +131,7 @@ fn coded(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) ->
 }
 
 /// Grants that this ledger should have and doesn't show, once no grant to it is under way.
-fn bury_missing(
+fn stop_missing(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
     ledger: LedgerId,
@@ -146,7 +146,7 @@ fn bury_missing(
                 .live
                 .clusters
                 .get(cluster)
-                .is_some_and(|l| l.outbox.pending(&Said::Grant(uid, offer, fence)));
+                .is_some_and(|l| l.outbox.pending(&CommandRef::Grant(uid, offer, fence)));
         if leg.ledger != ledger || known.contains(&(uid, fence)) || under_way {
             continue;
         }
@@ -173,7 +173,7 @@ fn settle_offers(
         let open =
             turn.workload(*uid).and_then(|w| w.legs().get(offer)).is_some_and(|l| l.cluster == *cluster);
         if !open {
-            turn.object(cluster, Said::Withdraw(*uid, *offer));
+            turn.send_correction(cluster, CommandRef::Withdraw(*uid, *offer));
         }
     }
     if !settled {
@@ -200,7 +200,7 @@ fn settle_offers(
                 .live
                 .clusters
                 .get(cluster)
-                .is_some_and(|l| l.outbox.pending(&Said::Offer(*uid, *offer)))
+                .is_some_and(|l| l.outbox.pending(&CommandRef::Offer(*uid, *offer)))
         })
         .collect();
     for (uid, offer) in missing {

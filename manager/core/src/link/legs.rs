@@ -1,4 +1,4 @@
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::legs::leg::{self, Answer, Event as LegEvent, State as LegState};
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
@@ -29,7 +29,7 @@ pub(crate) fn late(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, offer: 
     match answer {
         Answer::Withdraw => {
             turn.world.live.counts.late_holds += 1;
-            turn.object(cluster, Said::Withdraw(uid, offer));
+            turn.send_correction(cluster, CommandRef::Withdraw(uid, offer));
         }
         Answer::Illegal => turn.world.live.counts.illegal += 1,
         Answer::To(_) | Answer::Nothing => {}
@@ -57,7 +57,7 @@ pub(crate) fn own_leg<'a>(
 /// Somebody runs an attempt that isn't theirs to run any more.
 pub(crate) fn stray(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     if turn.workload(uid).is_some() && turn.world.state.recovery().is_none() {
-        turn.object(cluster, Said::Stop(uid, fence, StopReason::Superseded));
+        turn.send_correction(cluster, CommandRef::Stop(uid, fence, StopReason::Superseded));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where an agent says that the pods of its attempts are: what of it is believed, journaled and shown.
 //!
-//! The one decision that rests on it is who gives way, of runs of that very cluster ([`crate::vacating`]); it goes to no cluster. An
+//! The one decision that rests on it is who gives way, of runs of that very cluster ([`crate::search`]); it goes to no cluster. An
 //! agent can only speak of its own attempts, and of their very pods.
 
 use crate::facts::record::WorkloadFact;

@@ -5,7 +5,7 @@ use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::protocol::{SPARE_MAX, Spare};
 
-pub(crate) fn take_spare(turn: &mut Turn<'_>, cluster: &ClusterName, spare: Vec<Spare>) {
+pub(crate) fn take_reclaimable(turn: &mut Turn<'_>, cluster: &ClusterName, spare: Vec<Spare>) {
     for Spare { uid, fence, pods, failures } in spare.into_iter().take(SPARE_MAX) {
         if legs::own_leg(turn, cluster, uid, fence).is_some_and(|leg| leg.fence == Some(fence)) {
             sizes::reclaim(turn, uid, fence, &pods);

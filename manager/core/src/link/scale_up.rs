@@ -10,7 +10,7 @@ use meridian_shared::ids::{ClusterName, Fence, LedgerId, RecordNumber, Uid};
 use meridian_shared::protocol::{Command, Growth, RefuseReason, Run, StopReason, clean};
 
 /// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
-pub(crate) fn render_grow(
+pub(crate) fn render_scale_up(
     turn: &Turn<'_>,
     cluster: &ClusterName,
     uid: Uid,
@@ -39,7 +39,7 @@ pub(crate) fn render_grow(
 }
 
 /// The agent has room for all that a gang grows by.
-pub(crate) fn on_grown(
+pub(crate) fn on_scaled_up(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
     uid: Uid,
@@ -55,21 +55,21 @@ pub(crate) fn on_grown(
     };
     if growing.number == number {
         let growth = Growth { number, places, size: growing.size, mac: None };
-        take_growth(turn, cluster, uid, fence, growth);
+        apply_scale_up(turn, cluster, uid, fence, growth);
     }
 }
 
-fn take_growth(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, growth: Growth) {
+fn apply_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, growth: Growth) {
     turn.record_workload(
         uid,
         WorkloadFact::ScaledUp { fence, growth: Box::new(Growth { mac: None, ..growth }), at: turn.now.wall },
     );
     sizes::shrink(turn, cluster, uid, fence);
-    turn.stir();
+    turn.capacity_changed();
 }
 
 /// The agent has no room for it: what was charged goes back, and it waits.
-pub(crate) fn on_not_grown(
+pub(crate) fn on_scale_up_refused(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
     (uid, fence): (Uid, Fence),
@@ -91,7 +91,7 @@ pub(crate) fn on_not_grown(
         WorkloadFact::ScaleUpRefused { fence, reason, text: text.clone(), at: turn.now.wall },
     );
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.rooms.over(offer);
+        live.capacity.over(offer);
     }
     let base = if matches!(reason, RefuseReason::NoRoom | RefuseReason::StillRuns) {
         REFUSED_FOR
@@ -102,12 +102,12 @@ pub(crate) fn on_not_grown(
     let until = turn.now.mono + meridian_shared::backoff::wait(base, REFUSED_FOR_MAX, tried, number.0);
     turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
     sizes::shrink(turn, cluster, uid, fence);
-    turn.stir();
+    turn.capacity_changed();
 }
 
 /// What an inventory shows of a run's growth: the one that it was told, one that this journal doesn't know, as a copy from
 /// before, or not yet any.
-pub(crate) fn heed_growth(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
+pub(crate) fn apply_reported_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
     let (uid, fence) = (run.uid, run.fence);
     let Some(workload) = turn.workload(uid).filter(|w| w.phase().granted()) else { return };
     let last = workload.resized().map_or(RecordNumber(0), |resized| resized.last);
@@ -116,9 +116,9 @@ pub(crate) fn heed_growth(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run)
         turn.world.queues.class(workload.class()).gang.pod_sets.len(),
     );
     match run.grown.as_deref() {
-        Some(grown) if growing == Some(grown.number) => on_grown(turn, cluster, uid, fence, grown.number),
+        Some(grown) if growing == Some(grown.number) => on_scaled_up(turn, cluster, uid, fence, grown.number),
         Some(grown) if grown.number > last && grown.places.len() == sets => {
-            take_growth(turn, cluster, uid, fence, grown.clone())
+            apply_scale_up(turn, cluster, uid, fence, grown.clone())
         }
         _ => drop(scale_up::say_grow(turn, cluster, uid, fence)),
     }

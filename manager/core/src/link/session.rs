@@ -3,10 +3,10 @@ use crate::dispatch::{grants, offers, stops};
 use crate::facts::record::{MemberFact, Record, WorkloadFact};
 use crate::leadership::receipts;
 use crate::link::budget;
-use crate::placement::capacity::Rooms;
+use crate::placement::capacity::ClusterCapacity;
 use crate::sessions::LiveCluster;
 use crate::sessions::budget::{BYTES_MAX, Budget, SESSION};
-use crate::sessions::outbox::{Outbox, Said};
+use crate::sessions::outbox::{CommandRef, Outbox};
 use crate::state::members::LEDGERS_REPLACED_MAX;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, Session, Uid};
@@ -139,7 +139,7 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
         acknowledged: now,
         answered: 0,
         events_through: 0,
-        carried: BTreeMap::new(),
+        unacknowledged: BTreeMap::new(),
         acknowledged_record: meridian_shared::ids::RecordNumber(0),
         inventoried: false,
         want_inventory: true,
@@ -147,7 +147,7 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
         digest_at: now,
         outbox: Outbox::default(),
         acknowledge: BTreeMap::new(),
-        rooms: Rooms::default(),
+        capacity: ClusterCapacity::default(),
         budget: old.as_ref().map_or_else(Budget::default, |o| o.budget),
         failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
         failed_last: old.as_ref().and_then(|o| o.failed_last),
@@ -158,11 +158,11 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
         ranks: false,
     };
     turn.world.live.clusters.insert(cluster.clone(), live);
-    reserved::keep_room_again(turn.world, cluster);
+    reserved::restore_reservations(turn.world, cluster);
     offers::withdraw_all(turn, cluster);
     if turn.world.config.planted.has(Bug::RecoveryResends) && turn.world.state.recovery().is_some() {
         for (uid, fence, offer) in stops::rights(turn, cluster) {
-            turn.say(cluster, Said::Grant(uid, offer, fence));
+            turn.send(cluster, CommandRef::Grant(uid, offer, fence));
         }
     }
 }
@@ -186,7 +186,7 @@ pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
             cluster: name,
             fact: MemberFact::Admitted { by: crate::facts::actor::Actor::agent(cluster) },
         });
-        turn.stir();
+        turn.capacity_changed();
     }
 }
 

@@ -44,16 +44,16 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
         live.answered = request.answered;
         live.acknowledged = now;
     }
-    live.heed_answered(request.answered);
+    live.acknowledge_answer(request.answered);
     live.outbox.acknowledge(request.commands_through, now);
     let stale =
         request.commands_through < live.outbox.acknowledged() || request.events_last < live.events_through;
     if returned {
-        turn.stir();
+        turn.capacity_changed();
     }
     session::admit_members(turn, &cluster);
     events::take_events(turn, &cluster, request.events_from, request.events.clone());
-    pods::take_spare(turn, &cluster, std::mem::take(&mut request.spare));
+    pods::take_reclaimable(turn, &cluster, std::mem::take(&mut request.spare));
     // What an older transmission shows must not be held against commands that were taken since, nor against what was told since:
     // a run that has ended, and whose job is forgotten, would look like one that nobody knows.
     if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !budget::is_spent(turn, &cluster))
@@ -103,16 +103,16 @@ fn take_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, capacity: meridian_
         .refused
         .iter()
         .any(|(key, said)| never_fits(key, said))
-        .then(|| live.rooms.machines());
-    if live.rooms.report(capacity) {
+        .then(|| live.capacity.machines());
+    if live.capacity.report(capacity) {
         // What was too much for the machines that were there is asked again where there are others.
-        if before.is_some_and(|before| live.rooms.machines() != before) {
+        if before.is_some_and(|before| live.capacity.machines() != before) {
             turn.world.live.refused.retain(|key, said| !never_fits(key, said));
         }
-        turn.stir();
+        turn.capacity_changed();
     }
     if moved {
-        priority::rank_again(turn);
+        priority::resend_priorities(turn);
     }
 }
 

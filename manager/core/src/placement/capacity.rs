@@ -23,7 +23,7 @@ const VERSIONS: u64 = 1 << 20;
 
 /// One cluster's room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Rooms {
+pub struct ClusterCapacity {
     version: u64,
     after_command: u64,
     bases: BTreeMap<u64, Vec<Block>>,
@@ -47,7 +47,7 @@ pub struct Rooms {
     spare: Option<Vec<Block>>,
 }
 
-impl Rooms {
+impl ClusterCapacity {
     /// Takes a report; older ones and deltas against an unknown base change nothing. True when room may have grown.
     pub(crate) fn report(&mut self, capacity: Capacity) -> bool {
         if capacity.version <= self.version && !self.bases.is_empty() {
@@ -183,9 +183,9 @@ impl Rooms {
         }
     }
 
-    /// Feeds what later behaviour depends on to a hash: see [`crate::world::World::hash_essence`]. Only the order of versions matters,
+    /// Feeds what later behaviour depends on to a hash: see [`crate::world::World::hash_fingerprint`]. Only the order of versions matters,
     /// and only the two newest can still be the base of a delta.
-    pub fn hash_essence(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
+    pub fn hash_fingerprint(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
         let Self {
             version,
             after_command,
@@ -221,12 +221,12 @@ impl Rooms {
     }
 
     /// What would be free if the gangs of `gone` weren't there and those of `kept` were.
-    pub(crate) fn without(&self, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> Free {
+    pub(crate) fn without(&self, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> HypotheticalCapacity {
         let mut blocks = self.estimate.clone();
         release(&mut blocks, gone);
         // What doesn't fit anyway can't be kept.
         kept.iter().for_each(|other| drop(packing::place(&mut blocks, other)));
-        Free(blocks)
+        HypotheticalCapacity(blocks)
     }
 
     /// Whether gangs were asked for since the report: the estimate has them where they may not come to stand.
@@ -303,10 +303,10 @@ impl Rooms {
 }
 
 /// What would be free in other circumstances.
-pub(crate) struct Free(pub(crate) Vec<Block>);
+pub(crate) struct HypotheticalCapacity(pub(crate) Vec<Block>);
 
-impl Free {
-    /// As [`Rooms::leaves`].
+impl HypotheticalCapacity {
+    /// As [`ClusterCapacity::leaves`].
     pub(crate) fn leaves(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
         leaves(&self.0, gang, gone, kept)
     }
@@ -373,7 +373,7 @@ mod tests {
     fn what_is_left_is_the_report_less_what_is_outstanding_whatever_came_and_went() {
         let (mut marked, mut anew) = (0, 0);
         for seed in 0..20_u64 {
-            let (mut rooms, mut dice) = (Rooms::default(), seed);
+            let (mut rooms, mut dice) = (ClusterCapacity::default(), seed);
             let mut roll = |sides: u64| {
                 dice = splitmix(dice);
                 dice % sides

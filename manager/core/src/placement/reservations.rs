@@ -1,4 +1,4 @@
-use crate::state::preemption_history::{Displaced, Displacements, SAFE_FOR};
+use crate::state::preemption_history::{Displaced, PROTECTION, PreemptionHistory};
 use meridian_queueing::turns::{DISPLACED_MAX, gave_way};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 /// How long nobody else is let into a domain that comes free for a gang that must be in one. Usual stops are over by then, and one that
 /// hangs doesn't close a cluster.
-pub(crate) const NEAR_FOR: Millis = Millis::mins(2);
+pub(crate) const DOMAIN_CLOSED: Millis = Millis::mins(2);
 
 /// For whom each gave way.
-pub(crate) type Safe = BTreeMap<Uid, BTreeMap<Uid, Way>>;
+pub(crate) type Protections = BTreeMap<Uid, BTreeMap<Uid, Protection>>;
 
 /// That one workload gave way for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Way {
+pub(crate) struct Protection {
     /// Until when it counts.
     pub(crate) until: Mono,
     /// How often so far.
@@ -24,7 +24,7 @@ pub(crate) struct Way {
 
 /// Room in one cluster that comes free for a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Kept {
+pub(crate) struct Reservation {
     pub(crate) cluster: ClusterName,
     pub(crate) gang: Arc<Gang>,
     /// Who frees it. They were told to stop, or are expected to end before others where it is kept for who waits too long.
@@ -42,10 +42,10 @@ pub(crate) type Domain = BTreeMap<String, String>;
 
 /// Who gave way for whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct GivingWay {
-    pub(crate) kept: BTreeMap<Uid, Kept>,
+pub(crate) struct Reservations {
+    pub(crate) kept: BTreeMap<Uid, Reservation>,
     /// For whom a workload gave way: neither they nor those for whom they gave way in turn may be displaced by it.
-    safe: Safe,
+    safe: Protections,
     /// Who displaced the same workload as often as it may.
     insistent: BTreeSet<Uid>,
     /// Nothing of that is over before this moment.
@@ -54,17 +54,17 @@ pub(crate) struct GivingWay {
     pub(crate) rests: BTreeMap<Uid, Uid>,
 }
 
-impl GivingWay {
+impl Reservations {
     /// As the journal knows it: what is left of each time counts from now.
-    pub(crate) fn remembered(displaced: &Displacements, now: Now) -> Self {
+    pub(crate) fn remembered(displaced: &PreemptionHistory, now: Now) -> Self {
         let mut this = Self::default();
         for (victim, others) in displaced {
             for Displaced { by, times, at } in others.iter().filter(|other| other.counts_at(now.wall)) {
-                let left = SAFE_FOR.saturating_sub(now.wall.since(*at));
+                let left = PROTECTION.saturating_sub(now.wall.since(*at));
                 this.safe
                     .entry(*victim)
                     .or_default()
-                    .insert(*by, Way { until: now.mono + left, times: *times });
+                    .insert(*by, Protection { until: now.mono + left, times: *times });
             }
         }
         this.count();
@@ -73,9 +73,10 @@ impl GivingWay {
 
     /// A workload gives way for another.
     pub(crate) fn displaced(&mut self, victim: Uid, by: Uid, now: Mono) {
-        self.due = Some(self.due.map_or(now + SAFE_FOR, |due| due.min(now + SAFE_FOR)));
-        let way = self.safe.entry(victim).or_default().entry(by).or_insert(Way { until: now, times: 0 });
-        *way = Way { until: now + SAFE_FOR, times: way.times.saturating_add(1) };
+        self.due = Some(self.due.map_or(now + PROTECTION, |due| due.min(now + PROTECTION)));
+        let way =
+            self.safe.entry(victim).or_default().entry(by).or_insert(Protection { until: now, times: 0 });
+        *way = Protection { until: now + PROTECTION, times: way.times.saturating_add(1) };
         if way.times >= DISPLACED_MAX {
             self.insistent.insert(by);
         }
@@ -98,7 +99,7 @@ impl GivingWay {
             && self
                 .safe
                 .get(&other)
-                .and_then(|ways| ways.get(&uid))
+                .and_then(|protections| protections.get(&uid))
                 .is_some_and(|way| way.times >= DISPLACED_MAX);
         !in_vain && !gave_way(&self.safe, uid, |for_whom| for_whom == other)
     }
@@ -126,7 +127,7 @@ impl GivingWay {
             .filter(|uid| over.contains(uid) || gave_way(&self.safe, *uid, |by| over.contains(&by)))
             .collect();
         let insisted =
-            |(by, way): (&Uid, &Way)| (way.until <= now && way.times >= DISPLACED_MAX).then_some(*by);
+            |(by, way): (&Uid, &Protection)| (way.until <= now && way.times >= DISPLACED_MAX).then_some(*by);
         freed.extend(self.safe.values().flatten().filter_map(insisted));
         self.safe.retain(|_, safe| {
             safe.retain(|_, way| way.until > now);
@@ -169,9 +170,9 @@ impl GivingWay {
 
     /// The same of what is kept in memory.
     pub(crate) fn rights_changed(&mut self, of: Option<Uid>) {
-        self.safe.retain(|victim, ways| {
-            ways.retain(|by, _| of.is_some_and(|uid| *by != uid));
-            of != Some(*victim) && !ways.is_empty()
+        self.safe.retain(|victim, protections| {
+            protections.retain(|by, _| of.is_some_and(|uid| *by != uid));
+            of != Some(*victim) && !protections.is_empty()
         });
         self.count();
     }
@@ -188,14 +189,14 @@ impl GivingWay {
     }
 
     /// Who is safe from whom until when, and who rests for whom.
-    pub(crate) fn pairs(&self) -> (&Safe, &BTreeMap<Uid, Uid>) {
+    pub(crate) fn pairs(&self) -> (&Protections, &BTreeMap<Uid, Uid>) {
         (&self.safe, &self.rests)
     }
 }
 
 /// What is kept in a cluster for others.
 #[derive(Default)]
-pub(crate) struct KeptRoom {
+pub(crate) struct ReservedCapacity {
     /// For whom.
     pub(crate) uids: Vec<Uid>,
     /// Gangs of those for whom others stop.
@@ -214,7 +215,7 @@ pub(crate) struct KeptRoom {
     pub(crate) expected: BTreeSet<Uid>,
 }
 
-impl KeptRoom {
+impl ReservedCapacity {
     /// Everybody who frees room.
     pub(crate) fn all_victims(&self) -> BTreeSet<Uid> {
         self.victims.union(&self.expected).copied().collect()
@@ -240,7 +241,7 @@ impl KeptRoom {
 mod tests {
     use super::*;
     use crate::state::preemption_history;
-    use crate::state::preemption_history::DISPLACERS_MAX;
+    use crate::state::preemption_history::PREEMPTORS_MAX;
 
     const ONE: Uid = Uid(1);
     const TWO: Uid = Uid(2);
@@ -248,32 +249,32 @@ mod tests {
 
     #[test]
     fn displacing_goes_round_in_no_circle_whatever_its_length() {
-        let mut ways = GivingWay::default();
-        ways.displaced(ONE, TWO, Mono(0));
-        assert!(!ways.may_displace(ONE, TWO) && ways.may_displace(TWO, ONE));
-        assert!(ways.may_displace(ONE, THREE));
-        ways.displaced(TWO, THREE, Mono(1_000));
-        assert!(!ways.may_displace(ONE, THREE), "it gave way for who gave way for it, later");
-        assert!(ways.may_displace(THREE, ONE));
-        assert_eq!(ways.expire(Mono(999) + SAFE_FOR), [ONE]);
-        assert!(ways.may_displace(ONE, THREE) && !ways.may_displace(TWO, THREE));
-        assert_eq!(ways.next_deadline(), Some(Mono(1_000) + SAFE_FOR));
+        let mut protections = Reservations::default();
+        protections.displaced(ONE, TWO, Mono(0));
+        assert!(!protections.may_displace(ONE, TWO) && protections.may_displace(TWO, ONE));
+        assert!(protections.may_displace(ONE, THREE));
+        protections.displaced(TWO, THREE, Mono(1_000));
+        assert!(!protections.may_displace(ONE, THREE), "it gave way for who gave way for it, later");
+        assert!(protections.may_displace(THREE, ONE));
+        assert_eq!(protections.expire(Mono(999) + PROTECTION), [ONE]);
+        assert!(protections.may_displace(ONE, THREE) && !protections.may_displace(TWO, THREE));
+        assert_eq!(protections.next_deadline(), Some(Mono(1_000) + PROTECTION));
     }
 
     #[test]
     fn who_may_displace_again_is_named_at_every_remove() {
-        let mut ways = GivingWay::default();
-        ways.displaced(TWO, THREE, Mono(0));
-        ways.displaced(ONE, TWO, Mono(1_000));
-        assert_eq!(ways.expire(Mono(0) + SAFE_FOR), [ONE, TWO]);
-        assert!(ways.may_displace(ONE, THREE) && !ways.may_displace(ONE, TWO));
-        ways.forget(ONE);
-        assert!(ways.safe.is_empty());
+        let mut protections = Reservations::default();
+        protections.displaced(TWO, THREE, Mono(0));
+        protections.displaced(ONE, TWO, Mono(1_000));
+        assert_eq!(protections.expire(Mono(0) + PROTECTION), [ONE, TWO]);
+        assert!(protections.may_displace(ONE, THREE) && !protections.may_displace(ONE, TWO));
+        protections.forget(ONE);
+        assert!(protections.safe.is_empty());
     }
 
     #[test]
     fn a_new_leadership_goes_on_with_what_is_left() {
-        let mut known = Displacements::new();
+        let mut known = PreemptionHistory::new();
         preemption_history::note(&mut known, ONE, TWO, Wall(0));
         preemption_history::note(&mut known, ONE, TWO, Wall(1_000));
         preemption_history::note(&mut known, ONE, THREE, Wall(2_000));
@@ -282,18 +283,18 @@ mod tests {
             [(TWO, 2), (THREE, 1)]
         );
         let now = |wall: i64| Now { mono: Mono(7), wall: Wall(wall) };
-        let mut ways = GivingWay::remembered(&known, now(61_000));
+        let mut protections = Reservations::remembered(&known, now(61_000));
         assert!(
-            !ways.may_displace_all(TWO)
-                && !ways.may_displace(TWO, ONE)
-                && ways.may_displace(THREE, ONE)
-                && !ways.may_displace(ONE, THREE)
+            !protections.may_displace_all(TWO)
+                && !protections.may_displace(TWO, ONE)
+                && protections.may_displace(THREE, ONE)
+                && !protections.may_displace(ONE, THREE)
         );
-        assert_eq!(ways.next_deadline(), Some(Mono(7) + Millis::mins(9)));
-        assert_eq!(ways.expire(Mono(7) + Millis::mins(9)), [ONE, TWO]);
+        assert_eq!(protections.next_deadline(), Some(Mono(7) + Millis::mins(9)));
+        assert_eq!(protections.expire(Mono(7) + Millis::mins(9)), [ONE, TWO]);
         // A calendar that was put back makes it no longer than a whole time.
-        assert_eq!(GivingWay::remembered(&known, now(-5_000)).next_deadline(), Some(Mono(7) + SAFE_FOR));
-        assert!(GivingWay::remembered(&known, now(602_000)).safe.is_empty());
+        assert_eq!(Reservations::remembered(&known, now(-5_000)).next_deadline(), Some(Mono(7) + PROTECTION));
+        assert!(Reservations::remembered(&known, now(602_000)).safe.is_empty());
         preemption_history::note(&mut known, ONE, THREE, Wall(601_500));
         assert_eq!(
             known[&ONE],
@@ -303,18 +304,25 @@ mod tests {
         preemption_history::forget_old(&mut known, Wall(1_300_000));
         assert!(known.is_empty());
         (0..100).for_each(|by| preemption_history::note(&mut known, ONE, Uid(by), Wall(0)));
-        assert_eq!(known[&ONE].len(), DISPLACERS_MAX);
+        assert_eq!(known[&ONE].len(), PREEMPTORS_MAX);
     }
 
     #[test]
     fn nobody_is_displaced_by_the_same_one_again_and_again() {
-        let mut ways = GivingWay::default();
-        ways.displaced(ONE, TWO, Mono(0));
-        assert!(ways.may_displace(TWO, ONE) && ways.may_displace_all(TWO), "once may have been in vain");
-        ways.displaced(ONE, TWO, Mono(1_000));
-        assert!(!ways.may_displace_all(TWO) && !ways.may_displace(TWO, ONE) && ways.may_displace(TWO, THREE));
-        assert_eq!(ways.expire(Mono(999) + SAFE_FOR), [], "it counts from the last time");
-        assert_eq!(ways.expire(Mono(1_000) + SAFE_FOR), [ONE, TWO]);
-        assert!(ways.may_displace_all(TWO));
+        let mut protections = Reservations::default();
+        protections.displaced(ONE, TWO, Mono(0));
+        assert!(
+            protections.may_displace(TWO, ONE) && protections.may_displace_all(TWO),
+            "once may have been in vain"
+        );
+        protections.displaced(ONE, TWO, Mono(1_000));
+        assert!(
+            !protections.may_displace_all(TWO)
+                && !protections.may_displace(TWO, ONE)
+                && protections.may_displace(TWO, THREE)
+        );
+        assert_eq!(protections.expire(Mono(999) + PROTECTION), [], "it counts from the last time");
+        assert_eq!(protections.expire(Mono(1_000) + PROTECTION), [ONE, TWO]);
+        assert!(protections.may_displace_all(TWO));
     }
 }

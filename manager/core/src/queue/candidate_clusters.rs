@@ -12,19 +12,19 @@ use std::sync::Arc;
 
 /// How a class gets from a cluster queue to clusters.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct CandidateClusters {
     /// The cluster queue.
     pub(crate) queue: Arc<str>,
     pub(crate) policy: DispatchPolicySpec,
     /// The check of worker clusters whose list isn't there, and that list.
     missing: Option<(String, String)>,
     /// Every cluster that any object speaks of, by name.
-    pub(crate) sites: Vec<Site>,
+    pub(crate) candidates: Vec<Candidate>,
 }
 
 /// One cluster, as objects speak of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct Candidate {
     pub(crate) cluster: ClusterName,
     /// Place in the queue's MultiKueueConfig; none where that leaves it out.
     pub(crate) listed: Option<usize>,
@@ -35,12 +35,12 @@ pub(crate) struct Site {
     pub(crate) capped: bool,
 }
 
-impl Way {
+impl CandidateClusters {
     pub(crate) fn new(catalog: &Catalog, class: &Class, queue: &Arc<str>, policy_required: bool) -> Self {
         let listed = catalog.clusters_of(queue);
         let site = |cluster: ClusterName| {
             let spec = catalog.cluster(&cluster);
-            Site {
+            Candidate {
                 listed: listed
                     .as_ref()
                     .map_or(Some(0), |names| names.iter().position(|name| *name == cluster)),
@@ -58,7 +58,7 @@ impl Way {
             queue: queue.clone(),
             policy,
             missing,
-            sites: catalog.promised_clusters().into_iter().map(site).collect(),
+            candidates: catalog.promised_clusters().into_iter().map(site).collect(),
         }
     }
 

@@ -13,16 +13,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Place in a queue: higher priority first, then older.
+/// QueuePosition in a queue: higher priority first, then older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct QueuePosition {
     priority: Reverse<i64>,
     age: RecordNumber,
     /// The workload.
     pub uid: Uid,
 }
 
-impl Place {
+impl QueuePosition {
     /// The place of a workload.
     pub fn new(priority: i64, age: RecordNumber, uid: Uid) -> Self {
         Self { priority: Reverse(priority), age, uid }
@@ -33,8 +33,8 @@ impl Place {
 /// classes need not look into each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiting {
-    first: Place,
-    all: BTreeSet<Place>,
+    first: QueuePosition,
+    all: BTreeSet<QueuePosition>,
 }
 
 /// A class, what its gang as a whole asks for, and how many are of it.
@@ -128,14 +128,14 @@ impl Queues {
         (&interned.class, &interned.total)
     }
 
-    pub(crate) fn wait(&mut self, class: ClassId, place: Place) {
+    pub(crate) fn wait(&mut self, class: ClassId, place: QueuePosition) {
         let waiting =
             self.waiting.entry(class).or_insert_with(|| Waiting { first: place, all: BTreeSet::new() });
         waiting.first = waiting.first.min(place);
         waiting.all.insert(place);
     }
 
-    pub(crate) fn leave(&mut self, class: ClassId, place: Place) {
+    pub(crate) fn leave(&mut self, class: ClassId, place: QueuePosition) {
         let Some(waiting) = self.waiting.get_mut(&class) else { return };
         waiting.all.remove(&place);
         match waiting.all.first() {
@@ -145,12 +145,12 @@ impl Queues {
     }
 
     /// Waiting workloads of a class, in order.
-    pub fn waiting(&self, class: ClassId) -> impl Iterator<Item = &Place> {
+    pub fn waiting(&self, class: ClassId) -> impl Iterator<Item = &QueuePosition> {
         self.waiting.get(&class).into_iter().flat_map(|waiting| &waiting.all)
     }
 
     /// Whether one of a class waits.
-    pub(crate) fn is_waiting(&self, class: ClassId, place: &Place) -> bool {
+    pub(crate) fn is_waiting(&self, class: ClassId, place: &QueuePosition) -> bool {
         self.waiting.get(&class).is_some_and(|waiting| waiting.all.contains(place))
     }
 
@@ -160,7 +160,9 @@ impl Queues {
     }
 
     /// Classes with someone waiting, with who is first and all, in order.
-    pub(crate) fn waiting_by_class(&self) -> impl Iterator<Item = (ClassId, &Place, &BTreeSet<Place>)> {
+    pub(crate) fn waiting_by_class(
+        &self,
+    ) -> impl Iterator<Item = (ClassId, &QueuePosition, &BTreeSet<QueuePosition>)> {
         self.waiting.iter().map(|(id, waiting)| (*id, &waiting.first, &waiting.all))
     }
 
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn who_is_first_of_a_class_is_known_whoever_comes_and_goes() {
         let (mut queues, class) = (Queues::default(), ClassId(0));
-        let places = [3, 1, 2].map(|age| Place::new(0, RecordNumber(age), Uid(u128::from(age))));
+        let places = [3, 1, 2].map(|age| QueuePosition::new(0, RecordNumber(age), Uid(u128::from(age))));
         let first =
             |queues: &Queues| queues.waiting_by_class().next().map(|(_, first, all)| (*first, all.len()));
         places.iter().for_each(|place| queues.wait(class, *place));
@@ -226,9 +228,9 @@ mod tests {
 
     #[test]
     fn places_order_by_priority_then_age() {
-        let a = Place::new(5, RecordNumber(9), Uid(1));
-        let b = Place::new(1, RecordNumber(1), Uid(2));
-        let c = Place::new(5, RecordNumber(3), Uid(3));
+        let a = QueuePosition::new(5, RecordNumber(9), Uid(1));
+        let b = QueuePosition::new(1, RecordNumber(1), Uid(2));
+        let c = QueuePosition::new(5, RecordNumber(3), Uid(3));
         assert!(c < a && a < b);
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Who stands where in one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Standing {
+pub struct WorkloadCounts {
     phases: [u64; Phase::ALL.len()],
     /// Of those without quota and end, who was taken out of the queue.
     inactive: u64,
@@ -30,7 +30,7 @@ pub struct Standing {
     pub asked: Amounts,
 }
 
-impl Standing {
+impl WorkloadCounts {
     /// How many are in one phase.
     pub fn phase(&self, phase: Phase) -> u64 {
         self.phases[phase as usize]
@@ -59,7 +59,7 @@ impl Standing {
         self.phases.iter().all(|n| *n == 0)
     }
 
-    fn count(&mut self, one: &One<'_>, more: bool) {
+    fn count(&mut self, one: &CountedWorkload<'_>, more: bool) {
         self.count_phase(one, more);
         for part in Part::ALL.into_iter().filter(|part| part.counts(one)) {
             self.add(part, one, more);
@@ -67,7 +67,7 @@ impl Standing {
     }
 
     /// Counts somebody as it stands now, and no longer as it stood before. What it takes part in as ever isn't touched.
-    fn change(&mut self, before: &One<'_>, after: &One<'_>) {
+    fn change(&mut self, before: &CountedWorkload<'_>, after: &CountedWorkload<'_>) {
         self.count_phase(before, false);
         self.count_phase(after, true);
         let alike = before.flavors == after.flavors && before.total == after.total;
@@ -82,14 +82,14 @@ impl Standing {
         }
     }
 
-    fn count_phase(&mut self, one: &One<'_>, more: bool) {
+    fn count_phase(&mut self, one: &CountedWorkload<'_>, more: bool) {
         step(&mut self.phases[one.phase as usize], more);
         if one.phase == Phase::Pending && one.inactive {
             step(&mut self.inactive, more);
         }
     }
 
-    fn add(&mut self, part: Part, one: &One<'_>, more: bool) {
+    fn add(&mut self, part: Part, one: &CountedWorkload<'_>, more: bool) {
         let by = if more { 1 } else { -1 };
         let usage = match part {
             Part::Asked => {
@@ -123,7 +123,7 @@ impl Standing {
 }
 
 /// A standing in which nobody stands.
-static NOBODY: Standing = Standing {
+static NO_WORKLOADS: WorkloadCounts = WorkloadCounts {
     phases: [0; Phase::ALL.len()],
     inactive: 0,
     reserved: Usage::new(),
@@ -142,7 +142,7 @@ enum Part {
 impl Part {
     const ALL: [Self; 3] = [Self::Asked, Self::Reserved, Self::Used];
 
-    fn counts(self, one: &One<'_>) -> bool {
+    fn counts(self, one: &CountedWorkload<'_>) -> bool {
         match self {
             Self::Asked => one.phase == Phase::Pending && !one.inactive,
             Self::Reserved => one.phase.charged(),
@@ -154,20 +154,20 @@ impl Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Local {
     leads_to: Option<Arc<str>>,
-    standing: Standing,
+    standing: WorkloadCounts,
 }
 
 /// All standings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tally {
+pub struct QueueCounts {
     all: [u64; Phase::ALL.len()],
     inactive: u64,
     locals: BTreeMap<(Arc<str>, Arc<str>), Local>,
-    queues: BTreeMap<Arc<str>, Standing>,
+    queues: BTreeMap<Arc<str>, WorkloadCounts>,
     legs: BTreeMap<(ClusterName, State), u64>,
 }
 
-impl Tally {
+impl QueueCounts {
     /// How many workloads are in a phase.
     pub fn phase(&self, phase: Phase) -> u64 {
         self.all[phase as usize]
@@ -184,17 +184,17 @@ impl Tally {
     }
 
     /// Who stands where in a cluster queue.
-    pub fn cluster_queue(&self, name: &str) -> &Standing {
-        self.queues.get(name).unwrap_or(&NOBODY)
+    pub fn cluster_queue(&self, name: &str) -> &WorkloadCounts {
+        self.queues.get(name).unwrap_or(&NO_WORKLOADS)
     }
 
     /// Who stands where in a local queue.
-    pub fn local_queue(&self, namespace: &Arc<str>, name: &Arc<str>) -> &Standing {
-        self.locals.get(&(namespace.clone(), name.clone())).map_or(&NOBODY, |local| &local.standing)
+    pub fn local_queue(&self, namespace: &Arc<str>, name: &Arc<str>) -> &WorkloadCounts {
+        self.locals.get(&(namespace.clone(), name.clone())).map_or(&NO_WORKLOADS, |local| &local.standing)
     }
 
     /// Counts somebody of a class as it stands, or no longer.
-    pub(crate) fn count(&mut self, catalog: &Catalog, class: &Class, one: &One<'_>, more: bool) {
+    pub(crate) fn count(&mut self, catalog: &Catalog, class: &Class, one: &CountedWorkload<'_>, more: bool) {
         self.count_one(one, more);
         let leads_to = self.in_local(catalog, class, |standing| standing.count(one, more));
         if let Some(queue) = one.queue(leads_to.as_ref()) {
@@ -203,7 +203,13 @@ impl Tally {
     }
 
     /// Counts somebody of a class as it stands now, and no longer as it stood before.
-    pub(crate) fn change(&mut self, catalog: &Catalog, class: &Class, before: &One<'_>, after: &One<'_>) {
+    pub(crate) fn change(
+        &mut self,
+        catalog: &Catalog,
+        class: &Class,
+        before: &CountedWorkload<'_>,
+        after: &CountedWorkload<'_>,
+    ) {
         self.count_one(before, false);
         self.count_one(after, true);
         let leads_to = self.in_local(catalog, class, |standing| standing.change(before, after));
@@ -219,7 +225,7 @@ impl Tally {
         }
     }
 
-    fn count_one(&mut self, one: &One<'_>, more: bool) {
+    fn count_one(&mut self, one: &CountedWorkload<'_>, more: bool) {
         step(&mut self.all[one.phase as usize], more);
         if one.phase == Phase::Pending && one.inactive {
             step(&mut self.inactive, more);
@@ -231,7 +237,7 @@ impl Tally {
         &mut self,
         catalog: &Catalog,
         class: &Class,
-        change: impl FnOnce(&mut Standing),
+        change: impl FnOnce(&mut WorkloadCounts),
     ) -> Option<Arc<str>> {
         let key = (class.namespace.clone(), class.queue.clone());
         if let Some(local) = self.locals.get_mut(&key) {
@@ -245,7 +251,7 @@ impl Tally {
         let queue = catalog.local_queue(&class.namespace, &class.queue);
         let mut local = Local {
             leads_to: queue.map(|q| Arc::from(q.cluster_queue.as_str())),
-            standing: Standing::default(),
+            standing: WorkloadCounts::default(),
         };
         change(&mut local.standing);
         let leads_to = local.leads_to.clone();
@@ -265,9 +271,9 @@ impl Tally {
         }
     }
 
-    fn in_queue(&mut self, name: Arc<str>, change: impl FnOnce(&mut Standing)) {
+    fn in_queue(&mut self, name: Arc<str>, change: impl FnOnce(&mut WorkloadCounts)) {
         let Some(standing) = self.queues.get_mut(&name) else {
-            let mut standing = Standing::default();
+            let mut standing = WorkloadCounts::default();
             change(&mut standing);
             if !standing.is_empty() {
                 self.queues.insert(name, standing);
@@ -299,7 +305,7 @@ impl Tally {
 }
 
 /// What is counted of one workload.
-pub(crate) struct One<'a> {
+pub(crate) struct CountedWorkload<'a> {
     pub(crate) phase: Phase,
     pub(crate) inactive: bool,
     pub(crate) flavors: &'a Flavors,
@@ -307,7 +313,7 @@ pub(crate) struct One<'a> {
     pub(crate) charged_to: Option<&'a Arc<str>>,
 }
 
-impl<'a> One<'a> {
+impl<'a> CountedWorkload<'a> {
     /// The cluster queue that counts it, where its local queue leads to `leads_to`.
     fn queue<'b: 'a>(&self, leads_to: Option<&'b Arc<str>>) -> Option<&'a Arc<str>> {
         if self.phase.charged() { self.charged_to } else { leads_to }

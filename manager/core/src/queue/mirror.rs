@@ -9,7 +9,7 @@
 use crate::facts::flavors::Flavors;
 use crate::facts::reason::NoRoute;
 use crate::facts::submission::ClassId;
-use crate::queue::candidate_clusters::Way;
+use crate::queue::candidate_clusters::CandidateClusters;
 use crate::state::by_uid::ByUid;
 use crate::state::catalog::Catalog;
 use meridian_objects::spec::ResourceFlavorSpec;
@@ -25,23 +25,23 @@ use std::sync::Arc;
 
 /// The brain, and who is who in it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deciding {
+pub(crate) struct QueueMirror {
     pub(crate) brain: Arc<Brain>,
     pub(crate) ids: ByUid<WorkloadId>,
     /// What gangs that run are to grow by, each an entry of its own.
-    pub(crate) growths: ByUid<WorkloadId>,
+    pub(crate) scale_up_reasons: ByUid<WorkloadId>,
     /// By number.
     uids: Vec<Option<Uid>>,
     /// Declarations changed.
     pub(crate) stale: bool,
     /// Workloads about which something was recorded.
     pub(crate) touched: BTreeSet<Uid>,
-    /// Who isn't looked at and holds nothing: without a way to a queue, resting, deactivated, or held back by recovery.
+    /// Who isn't looked at and holds nothing: without a way to a queue, backing_off, deactivated, or held back by recovery.
     pub(crate) outside: BTreeSet<Uid>,
     /// Pods that were given and that gave back what they had, where the brain knows of a gang that isn't as it was given.
     pub(crate) sizes: ByUid<Sizes>,
     /// Ways of classes, until an object changes.
-    pub(crate) ways: BTreeMap<ClassId, Arc<Way>>,
+    pub(crate) ways: BTreeMap<ClassId, Arc<CandidateClusters>>,
     /// The queues that classes lead to, or why to none, until an object changes.
     pub(crate) ways_in: BTreeMap<ClassId, Result<QueueId, NoRoute>>,
     /// Flavors that were given, by the numbers of resources and flavors, so that all to whom they are share them.
@@ -53,30 +53,30 @@ pub(crate) struct Deciding {
 }
 
 /// It follows from the state, so it tells no two worlds apart.
-impl PartialEq for Deciding {
+impl PartialEq for QueueMirror {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Deciding {}
+impl Eq for QueueMirror {}
 
-impl Hash for Deciding {
+impl Hash for QueueMirror {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl Deciding {
+impl QueueMirror {
     pub(crate) fn touch(&mut self, uid: Uid) {
         self.touched.insert(uid);
     }
 
     /// Declarations changed: they are read again before the next decision.
-    pub(crate) fn declare_again(&mut self) {
+    pub(crate) fn mark_stale(&mut self) {
         self.stale = true;
     }
 
     /// An object changed: ways are worked out anew.
-    pub(crate) fn forget_ways(&mut self) {
+    pub(crate) fn forget_candidates(&mut self) {
         self.ways.clear();
         self.ways_in.clear();
     }
@@ -94,7 +94,7 @@ impl Deciding {
     }
 
     /// Whether the brain is in line with the state as it is.
-    pub(crate) fn in_line(&self) -> bool {
+    pub(crate) fn is_aligned(&self) -> bool {
         !self.stale && self.touched.is_empty()
     }
 
@@ -141,13 +141,13 @@ impl Deciding {
     }
 
     /// Whether it is what a gang that runs is to grow by.
-    pub(crate) fn is_growth(&self, id: WorkloadId) -> bool {
-        self.uid(id).is_some_and(|uid| self.growths.get(&uid) == Some(&id))
+    pub(crate) fn is_scale_up(&self, id: WorkloadId) -> bool {
+        self.uid(id).is_some_and(|uid| self.scale_up_reasons.get(&uid) == Some(&id))
     }
 
     /// What a gang that runs is to grow by.
     pub(crate) fn growth(&self, uid: Uid) -> Option<WorkloadId> {
-        self.growths.get(&uid).copied()
+        self.scale_up_reasons.get(&uid).copied()
     }
 
     /// The flavor that each resource is given by an assignment of a brain that was taken out.
@@ -161,8 +161,8 @@ impl Deciding {
         self.given.entry(chosen).or_insert_with(|| flavors_of(brain, assignment)).clone()
     }
 
-    pub(crate) fn forget_growth(&mut self, uid: Uid) {
-        if let Some(id) = self.growths.remove(&uid) {
+    pub(crate) fn forget_scale_up(&mut self, uid: Uid) {
+        if let Some(id) = self.scale_up_reasons.remove(&uid) {
             self.uids[id.index()] = None;
             self.brain_mut().remove(id);
         }
@@ -194,7 +194,7 @@ impl Deciding {
     }
 
     /// Who is asleep: all that doesn't follow from the state.
-    pub(crate) fn hash_essence(&self, into: &mut impl Hasher) {
+    pub(crate) fn hash_fingerprint(&self, into: &mut impl Hasher) {
         (self.stale, &self.touched).hash(into);
         for (_, queue) in self.brain.queue_list() {
             let asleep: BTreeSet<Uid> =
@@ -208,9 +208,9 @@ impl Deciding {
 pub(crate) type Sizes = (Option<Vec<u32>>, Option<Vec<u32>>);
 
 /// The catalog, as declarations of queues are judged by it.
-pub(crate) struct Declared<'a>(pub(crate) &'a Catalog);
+pub(crate) struct CatalogReferences<'a>(pub(crate) &'a Catalog);
 
-impl declare::Beside for Declared<'_> {
+impl declare::Beside for CatalogReferences<'_> {
     fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
         self.0.flavor(name)
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What keeps every class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Hindrances {
+pub(crate) struct PendingReasons {
     pub(crate) before: BTreeMap<ClassId, Why>,
     pub(crate) at_clusters: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
     /// Those of whom somebody could be started somewhere when they were last looked at.
@@ -18,7 +18,7 @@ pub(crate) struct Hindrances {
     pub(crate) changed: BTreeSet<ClassId>,
 }
 
-impl Hindrances {
+impl PendingReasons {
     /// Before any cluster is looked at.
     pub(crate) fn before(&self, class: ClassId) -> Option<&Why> {
         self.before.get(&class)
@@ -83,7 +83,7 @@ impl Hindrances {
 
 /// What keeps one class, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hindrance {
+pub struct PendingReason {
     /// Before any cluster is looked at.
     pub before: Option<Why>,
     /// Where it is the clusters that can't start it: the nearest of how many, and why.
@@ -91,4 +91,4 @@ pub struct Hindrance {
 }
 
 /// What became of a class: what keeps it, if anything does.
-pub type Changed = Vec<(ClassId, Option<Hindrance>)>;
+pub type Changed = Vec<(ClassId, Option<PendingReason>)>;

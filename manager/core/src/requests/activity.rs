@@ -71,7 +71,7 @@ fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     audit_activity(turn, uid, by, Action::Deactivate);
     turn.record_workload(
         uid,
-        WorkloadFact::Deactivated { by: by.clone(), at: turn.now.wall, time_is_up: false },
+        WorkloadFact::Deactivated { by: by.clone(), at: turn.now.wall, max_execution_time_reached: false },
     );
     offers::withdraw_open(turn, uid);
     let runs = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running));
@@ -80,7 +80,7 @@ fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
         stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
     }
     // Others may start now, and what was kept for it is let go.
-    turn.stir();
+    turn.capacity_changed();
 }
 
 pub(crate) fn job_of(turn: &Turn<'_>, uid: Uid) -> Option<JobWorkload> {
@@ -96,19 +96,19 @@ fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     audit_activity(turn, uid, by, Action::Activate);
     turn.record_workload(uid, WorkloadFact::Activated { by: by.clone(), at: turn.now.wall });
     end_back_off(turn, uid);
-    turn.stir();
+    turn.capacity_changed();
 }
 
 /// Who is put back waits out no back-off. Who rests for another goes on, and so does who may still run unknown to us: an
 /// older uid until its own term has passed.
 fn end_back_off(turn: &mut Turn<'_>, uid: Uid) {
-    if turn.world.live.giving_way.pairs().1.contains_key(&uid) {
+    if turn.world.live.reservations.pairs().1.contains_key(&uid) {
         return;
     }
-    let Some(until) = turn.world.live.not_before.remove(&uid) else { return };
+    let Some(until) = turn.world.live.backoff_until.remove(&uid) else { return };
     if let Some(workload) = turn.workload(uid).filter(|w| w.submitted() < turn.world.state.led_since()) {
         let lapsed = ManagerLease::from_composed(turn.world.live.led_at, workload.term()).deadline;
-        turn.world.live.not_before.insert(uid, until.min(lapsed));
+        turn.world.live.backoff_until.insert(uid, until.min(lapsed));
     }
 }
 

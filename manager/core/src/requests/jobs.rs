@@ -239,7 +239,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
         if !dry_run {
             write::audit_change(turn, &key, by, Verdict::Deleted);
             turn.record(Record::Object { key: key.clone(), fact: ObjectFact::Removed { by: by.clone() } });
-            turn.stir();
+            turn.capacity_changed();
         }
         return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
     }

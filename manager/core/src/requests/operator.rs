@@ -34,7 +34,7 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
         Operator::ConfirmRules => {
             turn.record(Record::Leadership(LeadershipFact::RulesConfirmed { by: by.clone() }));
             operator_audit(turn, &by, Action::ConfirmRules, String::new(), None);
-            turn.stir();
+            turn.capacity_changed();
             Ok("policies and quotas are confirmed".into())
         }
         Operator::StopOrphan { uid, fence } => stop_orphan(turn, &by, uid, fence),
@@ -85,7 +85,7 @@ fn cordon(
         Some(cluster),
     );
     residency::rejudge(turn);
-    turn.stir();
+    turn.capacity_changed();
     Ok(format!("cluster `{cluster}` {}", if cordoned { "is cordoned" } else { "takes work again" }))
 }
 
@@ -117,7 +117,7 @@ fn admit_cluster(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Resu
     member(turn, cluster)?;
     turn.record(Record::Member { cluster: cluster.clone(), fact: MemberFact::Admitted { by: by.clone() } });
     operator_audit(turn, by, Action::Admit, String::new(), Some(cluster));
-    turn.stir();
+    turn.capacity_changed();
     Ok(format!("cluster `{cluster}` may have work"))
 }
 
@@ -240,7 +240,7 @@ fn mint(
             by: by.clone(),
         },
     });
-    turn.stir();
+    turn.capacity_changed();
     Ok(format!("a token for cluster `{cluster}` was made"))
 }
 
@@ -341,7 +341,7 @@ fn adopt_orphan(
         live.want_inventory = true;
         turn.out.wake.insert(cluster.clone());
     }
-    turn.stir();
+    turn.capacity_changed();
     Ok(format!(
         "`{uid}` at `{cluster}` is job `{}/{}` again",
         job.namespace_or_default().unwrap_or_default(),

@@ -133,7 +133,7 @@ pub(crate) fn resize(
     {
         priority::reprioritize(turn, uid, priority, by);
     }
-    turn.stir();
+    turn.capacity_changed();
     WriteResult::Configured
 }
 

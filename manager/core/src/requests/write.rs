@@ -83,12 +83,12 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         written.result == WriteResult::Configured
             && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue)
     };
-    turn.world.live.look_for_starving |=
+    turn.world.live.starvation_check_due |=
         turn.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(opens);
     if turn.world.state.rules() != rules_before {
         residency::rejudge(turn);
         drain_stopped(turn);
-        priority::rank_again(turn);
+        priority::resend_priorities(turn);
     }
     for class in classes {
         priority::revalue(turn, &class, &write.actor);
@@ -199,7 +199,7 @@ fn perform(
                     // What was too much for the machines as they were described may fit now.
                     turn.world.live.refused.retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
                 }
-                turn.stir();
+                turn.capacity_changed();
             }
             Written { key, uid, result, warnings }
         }
@@ -261,7 +261,7 @@ pub(crate) fn end(turn: &mut Turn<'_>, uid: Uid, reason: StopReason, by: &Actor)
         Some(fence) => stops::order_stop(turn, uid, fence, reason, by),
         None if workload.deletion().is_some() => {
             turn.record_workload(uid, WorkloadFact::Forgotten);
-            turn.stir();
+            turn.capacity_changed();
         }
         None => {}
     }

@@ -16,7 +16,7 @@ const WINDOW: u64 = 2 * COMMANDS_MAX as u64;
 
 /// What is to be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Said {
+pub enum CommandRef {
     /// Ask.
     Offer(Uid, OfferId),
     /// Take the question back.
@@ -36,9 +36,9 @@ pub enum Said {
 /// Commands of one (leadership, session).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outbox {
-    queue: VecDeque<Said>,
+    queue: VecDeque<CommandRef>,
     /// The number of each.
-    numbers: BTreeMap<Said, u64>,
+    numbers: BTreeMap<CommandRef, u64>,
     first: u64,
     /// What follows is to be sent. Goes back when something is sent again, as the agent may have missed all that came after it.
     sent_through: u64,
@@ -64,7 +64,7 @@ impl Default for Outbox {
 
 impl Outbox {
     /// Adds one, unless the same is still waiting. Returns its number.
-    pub fn push(&mut self, said: Said) -> u64 {
+    pub fn push(&mut self, said: CommandRef) -> u64 {
         if let Some(number) = self.numbers.get(&said) {
             return *number;
         }
@@ -108,7 +108,7 @@ impl Outbox {
     }
 
     /// What to send now, from which number on.
-    pub fn next(&self, now: Mono, most: usize) -> (u64, Vec<Said>) {
+    pub fn next(&self, now: Mono, most: usize) -> (u64, Vec<CommandRef>) {
         let from = if self.is_late(now) { self.first } else { self.first.max(self.sent_through + 1) };
         let skip = usize::try_from(from - self.first).unwrap_or(usize::MAX);
         let room = usize::try_from((self.first + WINDOW).saturating_sub(from)).unwrap_or(usize::MAX);
@@ -132,13 +132,14 @@ impl Outbox {
     }
 
     /// Whether this command still waits to be acknowledged.
-    pub fn pending(&self, said: &Said) -> bool {
+    pub fn pending(&self, said: &CommandRef) -> bool {
         self.numbers.contains_key(said)
     }
 
     /// Whether another priority of this attempt waits to be sent for the first time.
     pub fn ranks(&self, uid: Uid, fence: Fence) -> bool {
-        let all = Said::Rank(uid, fence, RecordNumber(0))..=Said::Rank(uid, fence, RecordNumber(u64::MAX));
+        let all = CommandRef::Rank(uid, fence, RecordNumber(0))
+            ..=CommandRef::Rank(uid, fence, RecordNumber(u64::MAX));
         self.numbers.range(all).any(|(_, number)| *number > self.reached)
     }
 
@@ -148,7 +149,7 @@ impl Outbox {
     }
 
     /// Everything: what waits, its first number, what was sent last and furthest, and when.
-    pub(crate) fn parts(&self) -> (&VecDeque<Said>, u64, [u64; 2], Mono) {
+    pub(crate) fn parts(&self) -> (&VecDeque<CommandRef>, u64, [u64; 2], Mono) {
         (&self.queue, self.first, [self.sent_through, self.reached], self.sent_at)
     }
 
@@ -162,7 +163,7 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn take(outbox: &mut Outbox, now: Mono, most: usize) -> (u64, Vec<Said>) {
+    fn take(outbox: &mut Outbox, now: Mono, most: usize) -> (u64, Vec<CommandRef>) {
         let (from, said) = outbox.next(now, most);
         outbox.sent(now, from, said.len());
         (from, said)
@@ -171,7 +172,7 @@ mod tests {
     #[test]
     fn is_sent_once_then_again_until_acknowledged() {
         let mut outbox = Outbox::default();
-        let offer = |counter| Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
+        let offer = |counter| CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
         assert_eq!(outbox.push(offer(1)), 1);
         assert_eq!(outbox.push(offer(1)), 1, "the same is said once");
         assert_eq!(take(&mut outbox, Mono(5_000), 10), (1, vec![offer(1)]));
@@ -191,7 +192,7 @@ mod tests {
         let most = COMMANDS_MAX;
         let mut outbox = Outbox::default();
         for counter in 0..4 * most as u64 {
-            outbox.push(Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
+            outbox.push(CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
         }
         let mut now = Mono(1_000);
         assert_eq!([take(&mut outbox, now, most).1.len(), take(&mut outbox, now, most).1.len()], [most; 2]);
@@ -213,7 +214,7 @@ mod tests {
     fn what_is_acknowledged_after_all_is_not_sent_again() {
         let mut outbox = Outbox::default();
         for counter in 0..10 {
-            outbox.push(Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
+            outbox.push(CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
         }
         take(&mut outbox, Mono(1_000), 10);
         assert_eq!(take(&mut outbox, Mono(3_000), 5).0, 1);
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn a_lost_answer_is_made_good_however_much_is_said_after_it() {
         let mut outbox = Outbox::default();
-        let offer = |counter| Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
+        let offer = |counter| CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
         outbox.push(offer(1));
         take(&mut outbox, Mono(5_000), 10);
         for i in 0..100 {

@@ -35,10 +35,10 @@ impl State {
             Record::UsageSampled { at, queues, forgotten } => {
                 for (local_queue, consumed) in queues {
                     let history = UsageHistory { consumed: consumed.clone(), at: *at };
-                    self.past_use.insert(local_queue.clone(), history);
+                    self.usage_history.insert(local_queue.clone(), history);
                 }
                 for local_queue in forgotten {
-                    self.past_use.remove(local_queue);
+                    self.usage_history.remove(local_queue);
                 }
                 for (namespace, name) in
                     queues.keys().chain(forgotten).filter_map(|q| usage_history::names(q))
@@ -97,7 +97,7 @@ impl State {
             ObjectFact::Removed { .. } => {
                 self.catalog.remove(key);
                 if let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) {
-                    self.past_use.remove(&*format!("{namespace}/{}", key.name));
+                    self.usage_history.remove(&*format!("{namespace}/{}", key.name));
                 }
             }
         }

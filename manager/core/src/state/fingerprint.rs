@@ -25,14 +25,14 @@ impl State {
             audit: _,
             offers,
             grants,
-            past_use,
+            usage_history,
             displaced,
         } = self;
         (journal, last, leadership, led_since, ranges, recovery).hash(into);
         (recovery_since, behind).hash(into);
         (rules, rules_doubted, members, offers, grants).hash(into);
         // How long ago it was taken down is what it decays by.
-        past_use.hash(into);
+        usage_history.hash(into);
         displaced
             .iter()
             .flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times)))

@@ -128,7 +128,7 @@ pub struct Deactivation {
     pub at: Wall,
     /// It had run for as long as it may.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub time_is_up: bool,
+    pub max_execution_time_reached: bool,
 }
 
 /// How a workload came back to the queue.

@@ -79,7 +79,7 @@ fn explain_cluster(
     let region = world.state.catalog().cluster(cluster).map(|c| c.region.to_string());
     let leg = workload.legs().values().find(|l| l.cluster == *cluster);
     let (verdict, reason, helps) = match leg {
-        Some(leg) => leg_in_words(world, workload, leg, now),
+        Some(leg) => leg_message(world, workload, leg, now),
         None if workload.phase() == Phase::Finished => {
             match workload.history().iter().rev().find(|stay| stay.cluster == *cluster) {
                 Some(stay) => (
@@ -102,7 +102,7 @@ fn explain_cluster(
             Some((case, Err(why))) => {
                 (why.verdict(), why.words(), remedy::help_at(world, case, cluster, why).0)
             }
-            Some((case, Ok(()))) => able_in_words(world, case, now),
+            Some((case, Ok(()))) => able_message(world, case, now),
             None if workload.phase().granted() => {
                 ("not-chosen", "another cluster has it".to_owned(), String::new())
             }
@@ -116,8 +116,8 @@ fn explain_cluster(
 }
 
 /// What is to say where a cluster has nothing against a workload that waits.
-fn able_in_words(world: &World, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
-    if world.live.not_before.get(&case.uid).is_some_and(|until| *until > now.mono) {
+fn able_message(world: &World, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
+    if world.live.backoff_until.get(&case.uid).is_some_and(|until| *until > now.mono) {
         return (
             Why::BackOff.verdict(),
             "has room; the workload rests before its next attempt".to_owned(),
@@ -145,7 +145,7 @@ fn able_in_words(world: &World, case: &Case<'_>, now: Now) -> (&'static str, Str
     }
 }
 
-fn leg_in_words(
+fn leg_message(
     world: &World,
     workload: &Workload,
     leg: &crate::state::legs::Leg,
@@ -180,11 +180,11 @@ fn leg_in_words(
                 "it was deleted, and goes when its gang has stopped".to_owned()
             }
             Some(inactive) => format!("it was deactivated by `{}`", inactive.by),
-            None => match gave_way_in_words(world, workload)
+            None => match preemption_message(world, workload)
                 .filter(|_| workload.stopping() == Some(StopReason::Evicted))
             {
                 Some(for_whom) => format!("it gives way to {for_whom}"),
-                None => workload.stopping().map_or("it is being stopped", words::stop_in_words).to_owned(),
+                None => workload.stopping().map_or("it is being stopped", words::stop_reason).to_owned(),
             },
         };
         return (
@@ -207,8 +207,8 @@ fn leg_in_words(
                 "running",
                 format!(
                     "{} run there{failed}{}",
-                    pods_in_words(world, workload, "all its pods"),
-                    choice_in_words(leg.choice)
+                    pods_message(world, workload, "all its pods"),
+                    choice_message(leg.choice)
                 ),
                 String::new(),
             )
@@ -217,8 +217,8 @@ fn leg_in_words(
             "starting",
             format!(
                 "{} are starting there{}",
-                pods_in_words(world, workload, "its pods"),
-                choice_in_words(leg.choice)
+                pods_message(world, workload, "its pods"),
+                choice_message(leg.choice)
             ),
             String::new(),
         ),
@@ -232,10 +232,10 @@ fn leg_in_words(
 }
 
 /// How many of its pods a workload was given, where it makes do with fewer.
-fn pods_in_words(world: &World, workload: &Workload, all: &str) -> String {
+fn pods_message(world: &World, workload: &Workload, all: &str) -> String {
     let class = world.queues.class(workload.class());
     let wished: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
-    let spare = workload.spare_pods();
+    let spare = workload.reclaimable_pods();
     if let Some(resized) = &workload.resized() {
         let (given, wished): (u32, u32) = match &resized.growing {
             Some(growing) => {
@@ -273,11 +273,11 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
         Phase::Running | Phase::Granted | Phase::Stopping => {
             let (verdict, reason, helps) = workload
                 .right()
-                .map_or(("", String::new(), String::new()), |(_, l)| leg_in_words(world, workload, l, now));
+                .map_or(("", String::new(), String::new()), |(_, l)| leg_message(world, workload, l, now));
             let flag = residency::flagged(world, workload)
                 .map(|why| format!("; {why}, and it runs on, because that policy only flags"))
                 .unwrap_or_default();
-            match growth::growth_in_words(world, uid, workload, Some(now.mono))
+            match growth::scale_up_message(world, uid, workload, Some(now.mono))
                 .filter(|_| workload.phase() != Phase::Stopping)
             {
                 Some((grows, help)) => (
@@ -304,14 +304,14 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
             let (words, helps) = steps.in_words();
             let waits =
                 if workload.inactive().is_some() || words.starts_with("waits") { "" } else { "waits: " };
-            let gave_way = gave_way_in_words(world, workload)
+            let gave_way = preemption_message(world, workload)
                 .map(|for_whom| format!("; it gave way to {for_whom}"))
                 .unwrap_or_default();
             (
                 format!(
                     "{waits}{words}{}{}{gave_way}",
-                    victims_in_words(world, uid),
-                    kept_in_words(world, uid)
+                    victims_message(world, uid),
+                    reservation_message(world, uid)
                 ),
                 helps,
             )
@@ -320,7 +320,7 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
 }
 
 /// Who stops for it now.
-fn victims_in_words(world: &World, uid: Uid) -> String {
+fn victims_message(world: &World, uid: Uid) -> String {
     let stops = |victim: &Uid| {
         world
             .state
@@ -344,7 +344,7 @@ fn victims_in_words(world: &World, uid: Uid) -> String {
 }
 
 /// For whom it stops or was stopped, where it hasn't started again.
-fn gave_way_in_words(world: &World, workload: &Workload) -> Option<String> {
+fn preemption_message(world: &World, workload: &Workload) -> Option<String> {
     let by = workload.preempted()?.by;
     let name = |other: &Workload| {
         format!("`{}/{}` (priority {})", other.namespace(), other.name(), other.priority())
@@ -353,7 +353,7 @@ fn gave_way_in_words(world: &World, workload: &Workload) -> Option<String> {
 }
 
 /// What is kept for a workload that waits too long.
-fn kept_in_words(world: &World, uid: Uid) -> String {
+fn reservation_message(world: &World, uid: Uid) -> String {
     let Some((cluster, expected)) = reserved::expected_for(world, uid) else { return String::new() };
     let ends = match expected.len() {
         0 => String::new(),
@@ -364,7 +364,7 @@ fn kept_in_words(world: &World, uid: Uid) -> String {
 }
 
 /// Why a gang is where it is, as the end of a sentence.
-fn choice_in_words(choice: Option<Choice>) -> String {
+fn choice_message(choice: Option<Choice>) -> String {
     match choice {
         None => String::new(),
         Some(Choice { able: 1, .. }) => "; the only cluster that may and could start them together".into(),

@@ -1,12 +1,12 @@
 //! What a scrape shows of queues and cohorts: one pass over queues and classes, never over workloads.
 //!
-//! Everything is derived from the [tally](crate::tally), the declarations and the brain; the words are Kueue's.
+//! Everything is derived from the [counts_by_queue](crate::counts_by_queue), the declarations and the brain; the words are Kueue's.
 
 use crate::dispatch::usage;
 use crate::facts::reason::{NoQuota, NoRoute, Why};
 use crate::facts::submission::ClassId;
 use crate::queue::classes::Usage;
-use crate::queue::counts::Standing;
+use crate::queue::counts::WorkloadCounts;
 use crate::state::workload::phase::Phase;
 use crate::views::statuses;
 use crate::world::World;
@@ -47,7 +47,7 @@ pub struct QueueRow {
     /// Whether it can admit.
     pub active: bool,
     /// Who stands where.
-    pub standing: Standing,
+    pub standing: WorkloadCounts,
     /// How many of those who wait may be looked at without anything having to change first.
     pub awake: u64,
     /// Of how many shapes somebody may be looked at, and of how many somebody waits for a change; a shape may be among both.
@@ -68,7 +68,7 @@ pub struct LocalRow {
     /// Whether it can be submitted to.
     pub active: bool,
     /// Who stands where.
-    pub standing: Standing,
+    pub standing: WorkloadCounts,
     /// How many of those who wait may be looked at without anything having to change first.
     pub awake: u64,
     /// The cluster queue that it leads to.
@@ -116,11 +116,11 @@ fn gauge(share: Option<meridian_queueing::share::Share>) -> Option<f64> {
 impl World {
     /// Every cluster queue.
     pub fn cluster_queue_rows(&self) -> Vec<QueueRow> {
-        let brain = self.deciding.brain();
+        let brain = self.mirror.brain();
         let rows = self.state.catalog().cluster_queues().map(|(name, spec)| {
             let id = brain.queue_id(name);
             let node = id.and_then(|id| brain.queue(id).node);
-            let standing = self.tally.cluster_queue(name);
+            let standing = self.counts_by_queue.cluster_queue(name);
             let quotas = spec
                 .resource_groups
                 .iter()
@@ -164,7 +164,7 @@ impl World {
 
     /// Local queues, `most` of them.
     pub fn local_queue_rows(&self, most: usize) -> Vec<LocalRow> {
-        let brain = self.deciding.brain();
+        let brain = self.mirror.brain();
         let mut awake: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
         for (_, id) in brain.queue_list() {
             for (local_queue, n) in brain.pending(id).awake_counts() {
@@ -178,7 +178,7 @@ impl World {
                 namespace: namespace.clone(),
                 name: name.clone(),
                 active,
-                standing: self.tally.local_queue(namespace, name).clone(),
+                standing: self.counts_by_queue.local_queue(namespace, name).clone(),
                 awake: awake.get(&key).copied().filter(|_| active).unwrap_or(0),
                 cluster_queue: Arc::from(spec.cluster_queue.as_str()),
                 weighted_use: usage::weighted_use(self, &key),
@@ -189,12 +189,12 @@ impl World {
 
     /// Every cohort, declared or only named.
     pub fn cohort_rows(&self) -> Vec<CohortRow> {
-        let brain = self.deciding.brain();
+        let brain = self.mirror.brain();
         let forest = &brain.forest;
         let mut sums: BTreeMap<NodeId, (u64, Usage)> = BTreeMap::new();
         for (name, _) in self.state.catalog().cluster_queues() {
             let Some(node) = brain.queue_id(name).and_then(|id| brain.queue(id).node) else { continue };
-            let standing = self.tally.cluster_queue(name);
+            let standing = self.counts_by_queue.cluster_queue(name);
             for above in forest.ancestors(node) {
                 let (admitted, reserved) = sums.entry(above).or_default();
                 *admitted += standing.admitted();
@@ -251,7 +251,7 @@ impl World {
             );
         }
         for (namespace, name, _) in self.state.catalog().local_queues() {
-            let standing = self.tally.local_queue(namespace, name);
+            let standing = self.counts_by_queue.local_queue(namespace, name);
             let asking = standing.phase(Phase::Reserved) + standing.phase(Phase::Dispatching);
             if asking > 0 {
                 // The check of worker clusters takes part in every admission.
@@ -271,10 +271,9 @@ fn obstacle_of(
     if world.state.rules_doubted().is_some() {
         return ("PendingEvaluation", "RulesDoubted");
     }
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let first = world.queues.waiting(class).next().map(|place| place.uid);
-    match first.map(|uid| (uid, world.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?.queue)))))
-    {
+    match first.map(|uid| (uid, world.mirror.id(uid).and_then(|id| Some((id, brain.workload(id)?.queue))))) {
         Some((_, Some((id, queue)))) => {
             if brain.queue(queue).setup.inactive.is_some() {
                 return ("Suspended", "");
@@ -284,14 +283,14 @@ fn obstacle_of(
                 return ("PendingEvaluation", "BehindHead");
             }
         }
-        Some((uid, None)) if world.live.not_before.contains_key(&uid) => return obstacle(&Why::BackOff),
+        Some((uid, None)) if world.live.backoff_until.contains_key(&uid) => return obstacle(&Why::BackOff),
         Some((_, None)) | None => {}
     }
-    if let Some(why) = world.live.hindrances.before(class) {
+    if let Some(why) = world.live.pending_reasons.before(class) {
         return obstacle(why);
     }
     let at_clusters =
-        world.live.hindrances.at_clusters(class).and_then(|by| by.values().map(at_cluster).min());
+        world.live.pending_reasons.at_clusters(class).and_then(|by| by.values().map(at_cluster).min());
     match at_clusters {
         Some((_, cause)) => ("UnsatisfiedAdmissionChecks", cause),
         None if world.state.recovery().is_some() => ("PendingEvaluation", "RecoveryOpen"),

@@ -48,12 +48,12 @@ impl World {
             Kind::Job => {
                 let uid = self.uid_of(key.namespace.as_deref()?, &key.name)?;
                 let shown = self.shown(uid)?;
-                let keeps = self.hindrance(shown.class().0);
+                let keeps = self.pending_reason(shown.class().0);
                 Some(shown.job(serde_json::from_str(&bodies.body(shown.body())?).ok()?, keeps.as_ref()))
             }
             Kind::Workload => {
                 let (uid, workload) = self.workload_at(key)?;
-                let keeps = self.hindrance(workload.class());
+                let keeps = self.pending_reason(workload.class());
                 Some(self.shown(uid)?.workload(keeps.as_ref()))
             }
             _ => self.state.catalog().get(key).map(|stored| render_stored(self, key, stored, now)),
@@ -136,8 +136,8 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
     };
     let cordoned = world.state.catalog().cluster(name).is_some_and(|c| c.cordoned);
     let mut resources = Map::new();
-    for resource in live.into_iter().flat_map(|l| l.rooms.blocks()).flat_map(|b| b.capacity.keys()) {
-        let rooms = &live.expect("it has blocks").rooms;
+    for resource in live.into_iter().flat_map(|l| l.capacity.blocks()).flat_map(|b| b.capacity.keys()) {
+        let rooms = &live.expect("it has blocks").capacity;
         resources
             .entry(resource.clone())
             .or_insert_with(|| json!({"capacity": rooms.capacity(resource), "free": rooms.free(resource)}));
@@ -148,8 +148,8 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
         "session": member.map(|m| m.session.to_string()),
         "workloads": world.loads.get(name).map_or(0, |l| l.len()),
         "resources": resources,
-        "runner": live.map(|l| match l.rooms.runner() { RunnerKind::Simulated => "simulated", RunnerKind::Process => "process", RunnerKind::Kubernetes => "kubernetes" }),
-        "enforcement": live.map(|l| if l.rooms.guarded() { "guarded: a gang ends by itself at the lapse" } else { "supervised: a gang's end at the lapse needs its agent" }),
+        "runner": live.map(|l| match l.capacity.runner() { RunnerKind::Simulated => "simulated", RunnerKind::Process => "process", RunnerKind::Kubernetes => "kubernetes" }),
+        "enforcement": live.map(|l| if l.capacity.guarded() { "guarded: a gang ends by itself at the lapse" } else { "supervised: a gang's end at the lapse needs its agent" }),
         "silentForMs": live.map(|l| now.mono.since(l.heard).0),
     })
 }

@@ -1,9 +1,9 @@
-//! Statuses of cluster queues, local queues and cohorts, as Kueue has them. What they count is kept by the [tally](crate::tally).
+//! Statuses of cluster queues, local queues and cohorts, as Kueue has them. What they count is kept by the [counts_by_queue](crate::counts_by_queue).
 
 use crate::facts::key::Key;
 use crate::queue::classes::Usage;
-use crate::queue::counts::Standing;
-use crate::queue::mirror::Declared;
+use crate::queue::counts::WorkloadCounts;
+use crate::queue::mirror::CatalogReferences;
 use crate::views::format;
 use crate::world::World;
 use meridian_objects::quantity;
@@ -42,7 +42,7 @@ pub(crate) fn cluster_queue_activity(world: &World, spec: &ClusterQueueSpec) -> 
         return no("CohortCycle", "its cohort is its own ancestor");
     }
     // Worker clusters place the pods, as `deciding::align` declares it to the brain.
-    match declare::inactive(spec, true, &Declared(&world.state.catalog()), false) {
+    match declare::inactive(spec, true, &CatalogReferences(&world.state.catalog()), false) {
         None => Activity { active: true, reason: "Ready", message: "Can admit new workloads".to_owned() },
         Some(Inactive::Stopped) => no("Stopped", "is stopped"),
         Some(Inactive::CohortCycle) => no("CohortCycle", "its cohort is its own ancestor"),
@@ -147,7 +147,7 @@ fn is_own_ancestor(world: &World, cohort: &str) -> bool {
 /// The share of a node of the brain's forest, where fair sharing is on.
 pub(crate) fn share(world: &World, node: Option<NodeId>) -> Option<Share> {
     world.config.fair_sharing.as_ref()?;
-    node.map(|node| world.deciding.brain().forest.share(node))
+    node.map(|node| world.mirror.brain().forest.share(node))
 }
 
 /// The newest record that changed a status, as far as it follows from records about the queue itself or from rules.
@@ -162,13 +162,13 @@ pub(crate) fn cluster_queue_status(
     spec: &ClusterQueueSpec,
     created: Wall,
 ) -> Value {
-    let standing = world.tally.cluster_queue(name);
+    let standing = world.counts_by_queue.cluster_queue(name);
     let mut status = cluster_queue_activity(world, spec).condition(created);
     count(&mut status, standing);
     for (field, usage) in [("flavorsReservation", &standing.reserved), ("flavorsUsage", &standing.used)] {
         status[field] = by_flavor(Some(spec), usage);
     }
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     if let Some(share) = share(world, brain.queue_id(name).and_then(|id| brain.queue(id).node)) {
         status["fairSharing"] = json!({"weightedShare": share.rounded()});
     }
@@ -183,7 +183,7 @@ pub(crate) fn local_queue_status(
 ) -> Value {
     let mut status = local_queue_activity(world, spec).condition(created);
     let Some(namespace) = &key.namespace else { return status };
-    let standing = world.tally.local_queue(namespace, &key.name);
+    let standing = world.counts_by_queue.local_queue(namespace, &key.name);
     count(&mut status, standing);
     let queue = world.state.catalog().cluster_queue(&spec.cluster_queue);
     for (field, usage) in [("flavorsReservation", &standing.reserved), ("flavorsUsage", &standing.used)] {
@@ -200,7 +200,7 @@ pub(crate) fn local_queue_status(
         }
         status[field] = flavors;
     }
-    if let Some(past) = past_use_status(world, &format!("{namespace}/{}", key.name)) {
+    if let Some(past) = usage_history_status(world, &format!("{namespace}/{}", key.name)) {
         status["fairSharing"] = json!({"admissionFairSharingStatus": past});
     }
     status
@@ -208,11 +208,11 @@ pub(crate) fn local_queue_status(
 
 /// `None` where fair sharing is off: Kueue's cohorts have no other status.
 pub(crate) fn cohort_status(world: &World, name: &str) -> Option<Value> {
-    let share = share(world, world.deciding.brain().forest.cohort(name))?;
+    let share = share(world, world.mirror.brain().forest.cohort(name))?;
     Some(json!({"fairSharing": {"weightedShare": share.rounded()}}))
 }
 
-fn count(status: &mut Value, standing: &Standing) {
+fn count(status: &mut Value, standing: &WorkloadCounts) {
     status["pendingWorkloads"] = json!(standing.waiting());
     status["reservingWorkloads"] = json!(standing.reserving());
     status["admittedWorkloads"] = json!(standing.admitted());
@@ -255,9 +255,9 @@ fn by_flavor(spec: Option<&ClusterQueueSpec>, usage: &Usage) -> Value {
 }
 
 /// Kueue's status of it; `None` where nothing is remembered.
-pub(crate) fn past_use_status(world: &World, local_queue: &str) -> Option<Value> {
+pub(crate) fn usage_history_status(world: &World, local_queue: &str) -> Option<Value> {
     world.config.admission_fair_sharing.as_ref()?;
-    let past = world.state.past_use().get(local_queue)?;
+    let past = world.state.usage_history().get(local_queue)?;
     let consumed: BTreeMap<&str, String> = past
         .consumed
         .iter()

@@ -8,8 +8,8 @@
 use crate::facts::end::{EvictionCause, Preempted, PreemptionReason};
 use crate::facts::key::Key;
 use crate::facts::submission::{Class, ClassId};
-use crate::queue::classes::Place;
-use crate::queue::pending_reasons::Hindrance;
+use crate::queue::classes::QueuePosition;
+use crate::queue::pending_reasons::PendingReason;
 use crate::state::workload::evictions::{Evicted, Evictions};
 use crate::state::workload::phase::Phase;
 use crate::state::workload::{Reactivation, Workload};
@@ -32,8 +32,8 @@ fn workload_uid(job: Uid) -> Uid {
 }
 
 /// Kueue's reason and words for who was taken out of the queue: by somebody, or as its time is up.
-const fn deactivated(time_is_up: bool) -> (&'static str, &'static str) {
-    match time_is_up {
+const fn deactivated(max_execution_time_reached: bool) -> (&'static str, &'static str) {
+    match max_execution_time_reached {
         true => (
             "DeactivatedDueToMaximumExecutionTimeExceeded",
             "The workload is deactivated due to exceeding the maximum execution time",
@@ -86,7 +86,7 @@ impl World {
     pub fn shown(&self, uid: Uid) -> Option<Shown> {
         let workload = self.state.workloads().shared(&uid)?;
         let charged = self.queues.charged_to(uid).cloned();
-        let here = Place::new(workload.priority(), workload.submitted(), uid);
+        let here = QueuePosition::new(workload.priority(), workload.submitted(), uid);
         let cluster = workload
             .right()
             .map(|(_, l)| &l.cluster)
@@ -95,14 +95,14 @@ impl World {
             uid,
             class: self.queues.class(workload.class()).clone(),
             resources: self.config.resources.clone(),
-            rests: self.live.not_before.contains_key(&uid),
+            rests: self.live.backoff_until.contains_key(&uid),
             drained: workload
                 .drained_by()
                 .map(|by| stop_of(self, workload).map_or((false, by), |stop| (true, stop))),
             growth: workload
                 .phase()
                 .granted()
-                .then(|| growth::growth_in_words(self, uid, workload, None))
+                .then(|| growth::scale_up_message(self, uid, workload, None))
                 .flatten()
                 .map(|(words, _)| words),
             place: self.queues.waiting(workload.class()).take(PLACES_MAX).position(|place| *place == here),
@@ -169,7 +169,7 @@ impl Shown {
     }
 
     /// The Job, as it was submitted, with what became of it and what keeps its class now.
-    pub fn job(&self, mut value: Value, keeps: Option<&Hindrance>) -> Value {
+    pub fn job(&self, mut value: Value, keeps: Option<&PendingReason>) -> Value {
         let (w, uid) = (&self.workload, self.uid);
         let metadata = format::metadata(&mut value);
         metadata.insert("uid".into(), json!(uid.to_string()));
@@ -230,7 +230,7 @@ impl Shown {
     }
 
     /// The `Workload`, with what keeps its class now.
-    pub fn workload(&self, keeps: Option<&Hindrance>) -> Value {
+    pub fn workload(&self, keeps: Option<&PendingReason>) -> Value {
         let (w, uid) = (&self.workload, self.uid);
         let right = w.right().map(|(_, leg)| leg);
         let at = right.map(|l| l.cluster.as_str());
@@ -332,7 +332,7 @@ impl Shown {
         gang.pod_sets.iter().map(one).collect()
     }
 
-    fn conditions(&self, keeps: Option<&Hindrance>) -> Vec<Value> {
+    fn conditions(&self, keeps: Option<&PendingReason>) -> Vec<Value> {
         let w = &self.workload;
         let mut all = Vec::new();
         let mut add = |kind: &str, is: bool, reason: &str, message: String, at: Wall| {
@@ -463,13 +463,13 @@ impl Shown {
 
 impl Shown {
     /// What keeps who has no quota.
-    fn waits_in_words(&self, keeps: Option<&Hindrance>) -> Option<String> {
+    fn waits_in_words(&self, keeps: Option<&PendingReason>) -> Option<String> {
         let w = &self.workload;
         let waits = self.charged.is_none() && w.finished().is_none();
         let (before, nearest) =
             keeps.map_or((None, None), |keeps| (keeps.before.as_ref(), keeps.nearest.as_ref()));
         waits.then(|| match (&w.inactive(), before, nearest) {
-            (Some(inactive), ..) => deactivated(inactive.time_is_up).1.to_owned(),
+            (Some(inactive), ..) => deactivated(inactive.max_execution_time_reached).1.to_owned(),
             (None, Some(why), _) => why.words(),
             (None, None, Some((cluster, 1, why))) => {
                 format!("the only cluster, `{cluster}`, can't start it now: {}", why.words())
@@ -491,7 +491,7 @@ impl Shown {
     fn requeued<'a>(&self, evicted: &'a Evicted) -> (bool, &'a str, String, Wall) {
         let w = &self.workload;
         if let Some(inactive) = &w.inactive() {
-            let (reason, words) = deactivated(inactive.time_is_up);
+            let (reason, words) = deactivated(inactive.max_execution_time_reached);
             return (false, reason, words.to_owned(), inactive.at);
         }
         if let Some(Reactivation { at, .. }) =

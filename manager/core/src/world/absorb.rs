@@ -12,7 +12,7 @@ use crate::facts::end::EvictionCause;
 use crate::facts::key::Key;
 use crate::facts::record::{LeadershipFact, ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::{ClassId, Submission};
-use crate::queue::classes::Place;
+use crate::queue::classes::QueuePosition;
 use crate::state::State;
 use crate::state::catalog::Catalog;
 use crate::state::workload::Workload;
@@ -34,8 +34,8 @@ impl World {
             queues: Default::default(),
             names: BTreeMap::new(),
             loads: BTreeMap::new(),
-            tally: Default::default(),
-            deciding: Default::default(),
+            counts_by_queue: Default::default(),
+            mirror: Default::default(),
         }
     }
 
@@ -44,8 +44,8 @@ impl World {
         self.state.absorb(number, record);
         match record {
             // A new leadership holds back workloads that the previous one was free to dispatch.
-            Record::Leadership(LeadershipFact::Started { .. }) => self.deciding.start_over(),
-            Record::Leadership(LeadershipFact::RecoveryClosed { .. }) => self.deciding.declare_again(),
+            Record::Leadership(LeadershipFact::Started { .. }) => self.mirror.start_over(),
+            Record::Leadership(LeadershipFact::RecoveryClosed { .. }) => self.mirror.mark_stale(),
             Record::Object { key, fact } => self.absorb_object(key, fact),
             Record::Workload { uid, fact } => {
                 return self.absorb_workload(number, *uid, fact).into_iter().collect();
@@ -66,14 +66,14 @@ impl World {
 
     fn absorb_object(&mut self, key: &Key, fact: &ObjectFact) {
         if key.scope.is_none() && Catalog::is_declaration(key.kind) {
-            self.deciding.declare_again();
+            self.mirror.mark_stale();
         }
         let rights = matches!(fact, ObjectFact::Applied { .. })
             && matches!(key.kind, Kind::ClusterQueue | Kind::Cohort);
         if rights && key.scope.is_none() {
             preemptions::rights_changed(self, None);
         }
-        self.deciding.forget_ways();
+        self.mirror.forget_candidates();
         self.lead_local_queue(key);
     }
 
@@ -108,21 +108,22 @@ impl World {
         let class = self.queues.intern(&submission.class, &self.config.resources);
         let workload = Workload::new(submission, class, number);
         self.names.entry(submission.namespace.clone()).or_default().insert(submission.name.clone(), uid);
-        self.queues.wait(class, Place::new(workload.priority(), workload.submitted(), uid));
+        self.queues.wait(class, QueuePosition::new(workload.priority(), workload.submitted(), uid));
         self.state.insert_workload(uid, workload);
-        caches::tally_workload(self, uid, true);
+        caches::count_workload(self, uid, true);
         self.touch_queues(class, None);
-        self.deciding.touch(uid);
+        self.mirror.touch(uid);
     }
 
     fn absorb_forgotten(&mut self, uid: Uid) -> Option<ContentHash> {
         self.update(uid, |_, _| {});
         let class = self.state.workloads().get(&uid)?.class();
         self.touch_queues(class, self.queues.charged_to(uid).cloned());
-        caches::tally_workload(self, uid, false);
+        caches::count_workload(self, uid, false);
         let workload = self.state.remove_workload(uid)?;
-        self.deciding.touch(uid);
-        self.queues.leave(workload.class(), Place::new(workload.priority(), workload.submitted(), uid));
+        self.mirror.touch(uid);
+        self.queues
+            .leave(workload.class(), QueuePosition::new(workload.priority(), workload.submitted(), uid));
         let total = self.config.resources.total(&workload.gang(self.queues.class(workload.class())));
         self.queues.refund(uid, workload.flavors(), &total);
         for leg in workload.legs().values() {
@@ -131,8 +132,8 @@ impl World {
             }
         }
         caches::drop_member(self, workload.class());
-        self.live.not_before.remove(&uid);
-        self.live.giving_way.forget(uid);
+        self.live.backoff_until.remove(&uid);
+        self.live.reservations.forget(uid);
         if let Some(finish) = &workload.finished() {
             self.live.finished.remove(&(finish.at, uid));
         }
@@ -164,7 +165,7 @@ impl World {
         };
         let leads_to =
             self.state.catalog().local_queue(namespace, &key.name).map(|queue| queue.cluster_queue.clone());
-        let before = self.tally.lead(namespace, &key.name, leads_to.as_deref());
+        let before = self.counts_by_queue.lead(namespace, &key.name, leads_to.as_deref());
         for queue in before.iter().map(|queue| &**queue).chain(leads_to.as_deref()) {
             self.state.touch_cluster_queue(queue);
         }

@@ -58,7 +58,7 @@ fn flavor_topology(
 
 /// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
 /// the topology of their nodes where it asks for a place in one.
-pub(crate) fn with_flavors(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
+pub(crate) fn with_flavor_constraints(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
     let catalog = &world.state.catalog();
     let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
     let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
@@ -94,7 +94,11 @@ pub(crate) fn with_flavors(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -
 /// The gang of an offer as it is sent.
 pub(crate) fn asked_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
     let workload = world.state.workloads().get(&uid)?;
-    Some(with_flavors(world, &workload.gang(world.queues.class(workload.class())), workload.flavors()))
+    Some(with_flavor_constraints(
+        world,
+        &workload.gang(world.queues.class(workload.class())),
+        workload.flavors(),
+    ))
 }
 
 /// The gang of a workload: as it was submitted, or as much of it as it was given.
@@ -129,11 +133,11 @@ pub(crate) fn start_timeout(world: &World, class: &Class) -> Millis {
 }
 
 /// The pods that a gang is to grow by, with the flavors that it has.
-pub(crate) fn growth_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
+pub(crate) fn scale_up_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
     let workload = world.state.workloads().get(&uid)?;
     let class = world.queues.class(workload.class());
-    let gang = Arc::new(class.gang.of_counts(&workload.grows_by(class)?));
-    Some(with_flavors(world, &gang, workload.flavors()))
+    let gang = Arc::new(class.gang.of_counts(&workload.scale_up_counts(class)?));
+    Some(with_flavor_constraints(world, &gang, workload.flavors()))
 }
 
 pub(crate) fn right_to_run(world: &World, uid: Uid) -> Option<(ClusterName, Fence)> {

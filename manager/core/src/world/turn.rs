@@ -6,7 +6,7 @@ use crate::facts::audit::{Entry, Line};
 use crate::facts::outcome::{Bodies, Outcome, Reply};
 use crate::facts::reason::Why;
 use crate::facts::record::{Record, WorkloadFact};
-use crate::sessions::outbox::Said;
+use crate::sessions::outbox::CommandRef;
 use crate::state::usage_history;
 use crate::state::workload::Workload;
 use crate::world::absorb::usage;
@@ -84,7 +84,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Tells a cluster, if it has a session; otherwise its next inventory finds out.
-    pub(crate) fn say(&mut self, cluster: &ClusterName, said: Said) -> Option<u64> {
+    pub(crate) fn send(&mut self, cluster: &ClusterName, said: CommandRef) -> Option<u64> {
         let live = self.world.live.clusters.get_mut(cluster)?;
         self.out.wake.insert(cluster.clone());
         Some(live.outbox.push(said))
@@ -92,15 +92,15 @@ impl<'a> Turn<'a> {
 
     /// Objects to what an agent shows. It may show anything, so what it doesn't take in is bounded: once there is room again,
     /// its next inventory shows what is left.
-    pub(crate) fn object(&mut self, cluster: &ClusterName, said: Said) {
-        if self.world.live.clusters.get(cluster).is_some_and(|live| live.outbox.waiting() < OBJECTIONS_MAX) {
-            self.say(cluster, said);
+    pub(crate) fn send_correction(&mut self, cluster: &ClusterName, said: CommandRef) {
+        if self.world.live.clusters.get(cluster).is_some_and(|live| live.outbox.waiting() < CORRECTIONS_MAX) {
+            self.send(cluster, said);
         }
     }
 
     /// Something changed that could let a waiting class start.
-    pub(crate) fn stir(&mut self) {
-        self.world.live.stirred = true;
+    pub(crate) fn capacity_changed(&mut self) {
+        self.world.live.capacity_changed = true;
         self.world.live.dirty = true;
     }
 
@@ -118,9 +118,9 @@ impl<'a> Turn<'a> {
 
     /// Stores why a class waits at a cluster.
     pub(crate) fn note(&mut self, class: crate::facts::submission::ClassId, cluster: &ClusterName, why: Why) {
-        self.world.live.hindrances.set_at(class, cluster, why);
+        self.world.live.pending_reasons.set_at(class, cluster, why);
     }
 }
 
 /// Commands that wait at one agent before nothing more is said of what only it has.
-const OBJECTIONS_MAX: usize = 8_192;
+const CORRECTIONS_MAX: usize = 8_192;

@@ -305,7 +305,7 @@ fn deletion_goes_on_from_whatever_is_left() {
     assert_eq!((f.phase(waits), f.phase(runs)), (None, Some(Phase::Stopping)));
     f.settle();
     assert_eq!(f.phase(runs), None);
-    assert_eq!(f.world.tally, meridian_manager_core::queue::counts::Tally::default());
+    assert_eq!(f.world.counts_by_queue, meridian_manager_core::queue::counts::QueueCounts::default());
 }
 
 #[test]

@@ -97,9 +97,9 @@ fn a_queue_shows_who_stands_where_and_a_restart_shows_the_same() {
     );
 
     let jobs: Vec<Value> = uids.iter().map(|uid| f.kueue(*uid)).collect();
-    let tally = f.world.tally.clone();
+    let counts_by_queue = f.world.counts_by_queue.clone();
     let mut rebuilt = World::restore(&f.world.snapshot(), config()).unwrap();
-    assert_eq!(rebuilt.tally, tally);
+    assert_eq!(rebuilt.counts_by_queue, counts_by_queue);
     let again = rebuilt.render(&Key::global(Kind::ClusterQueue, "cq"), &f.bodies, now(f.now)).unwrap();
     assert_eq!(again, full);
     rebuilt.live = f.world.live.clone();
@@ -114,7 +114,7 @@ fn a_queue_shows_who_stands_where_and_a_restart_shows_the_same() {
     f.settle();
     f.settle();
     assert_eq!(counts(&f.cluster_queue("cq")), [0, 0, 0]);
-    assert_eq!(f.world.tally, meridian_manager_core::queue::counts::Tally::default());
+    assert_eq!(f.world.counts_by_queue, meridian_manager_core::queue::counts::QueueCounts::default());
 }
 
 #[test]

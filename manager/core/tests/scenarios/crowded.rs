@@ -255,8 +255,9 @@ fn whole_nodes_come_free_and_nobody_else_stops() {
     let victims: Vec<Uid> =
         all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
     let stands_on = |uid: &Uid| {
-        f.world.state.workloads()[uid].legs().values().next().unwrap().placement.as_deref().unwrap().pod_sets[0]
-            .domains[0]
+        f.world.state.workloads()[uid].legs().values().next().unwrap().placement.as_deref().unwrap().pod_sets
+            [0]
+        .domains[0]
             .values
             .clone()
     };

@@ -21,7 +21,7 @@ fn eu() -> ClusterName {
 
 impl Flood {
     /// Says all of these, a thousand at once, from the first that wasn't taken. How many were.
-    fn say(&mut self, events: &[Event]) -> usize {
+    fn send(&mut self, events: &[Event]) -> usize {
         let mut taken = 0;
         for _ in 0..events.len().div_ceil(1_000) {
             let composed = self.f.agents.get_mut(&eu()).unwrap().compose(now(self.f.now), Lane::News);
@@ -49,7 +49,7 @@ impl Flood {
             assert!(seconds < 1_000, "the last word is lost");
             self.f.now += 1_000;
             self.f.world.committed(Mono(self.f.now));
-            taken += self.say(&events[taken..]);
+            taken += self.send(&events[taken..]);
             seconds += 1;
         }
         seconds
@@ -85,14 +85,14 @@ const fn placed(record: &Record) -> bool {
 #[test]
 fn the_same_word_is_written_once() {
     let (mut flood, events) = waiting(|_| 60_000);
-    assert_eq!(flood.say(&events), events.len(), "nothing of it has to wait");
+    assert_eq!(flood.send(&events), events.len(), "nothing of it has to wait");
     assert_eq!(flood.written(waited), 1);
 }
 
 #[test]
 fn another_estimate_each_time_waits_for_its_turn_and_the_last_one_comes_through() {
     let (mut flood, events) = waiting(|n| n);
-    let taken = flood.say(&events);
+    let taken = flood.send(&events);
     assert!(taken < events.len() && flood.written(waited) == taken && taken <= WRITTEN_MAX, "{taken}");
     assert!(flood.f.world.live.counts.put_off > 0);
     let seconds = flood.say_all(&events[taken..]);
@@ -119,7 +119,7 @@ fn another_place_each_time_waits_for_its_turn_and_the_last_one_comes_through() {
     };
     let events: Vec<Event> =
         (1..=SAID).map(|n| Event::Running { uid, fence, placement: Some(place(n)) }).collect();
-    let taken = flood.say(&events);
+    let taken = flood.send(&events);
     assert!(taken < events.len() && flood.written(placed) == taken && taken <= WRITTEN_MAX, "{taken}");
     // Nobody else waits for it.
     flood.f.cut.push(eu());
@@ -135,7 +135,7 @@ fn another_place_each_time_waits_for_its_turn_and_the_last_one_comes_through() {
 #[test]
 fn a_new_session_brings_no_new_budget() {
     let (mut flood, events) = waiting(|n| n);
-    let taken = flood.say(&events);
+    let taken = flood.send(&events);
     assert!(taken < events.len());
     let agent = flood.f.agents.get_mut(&eu()).unwrap();
     let durable = agent.durable().clone();

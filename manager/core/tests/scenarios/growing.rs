@@ -15,7 +15,8 @@ fn prioritized(name: &str, pods: u32, class: &str) -> Value {
 impl Fleet {
     /// How many pods an agent has of each gang, those that have ended too.
     fn pods_at(&self, cluster: &str, uid: Uid) -> u64 {
-        let leg = self.world.state.workloads()[&uid].legs().values().find(|leg| leg.cluster.as_str() == cluster);
+        let leg =
+            self.world.state.workloads()[&uid].legs().values().find(|leg| leg.cluster.as_str() == cluster);
         leg.and_then(|leg| leg.placement.as_ref())
             .map_or(0, |placement| placement.pod_sets.iter().map(|set| set.pods()).sum())
     }

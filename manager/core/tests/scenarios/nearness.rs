@@ -470,7 +470,8 @@ fn scattered(f: &mut Fleet, annotations: &Value) -> Vec<Uid> {
         for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
             let at = (0..32)
                 .find(|at| {
-                    racks(f, low[*at]) == [rack] && f.world.state.workloads()[&low[*at]].name().starts_with("low")
+                    racks(f, low[*at]) == [rack]
+                        && f.world.state.workloads()[&low[*at]].name().starts_with("low")
                 })
                 .unwrap();
             f.end(low[at], EndResult::Succeeded);

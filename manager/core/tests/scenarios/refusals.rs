@@ -82,7 +82,8 @@ fn about_to_be_held() -> (Fleet, Uid, ClusterName) {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 2);
     f.exchange();
-    let asked = f.world.state.workloads()[&uid].legs().values().map(|leg| leg.cluster.clone()).next().unwrap();
+    let asked =
+        f.world.state.workloads()[&uid].legs().values().map(|leg| leg.cluster.clone()).next().unwrap();
     assert_eq!(
         (f.agents[&asked].held().count(), f.phase(uid)),
         (1, Some(Phase::Dispatching)),
@@ -103,8 +104,15 @@ fn what_a_drained_cluster_holds_is_not_granted_there() {
     }
     // As a file says it.
     let (mut f, uid, asked) = about_to_be_held();
-    let mut cluster =
-        f.world.state.catalog().get(&Key::global(Kind::Cluster, asked.as_str())).unwrap().object.stored.clone();
+    let mut cluster = f
+        .world
+        .state
+        .catalog()
+        .get(&Key::global(Kind::Cluster, asked.as_str()))
+        .unwrap()
+        .object
+        .stored
+        .clone();
     cluster["spec"]["cordoned"] = json!(true);
     f.apply(vec![cluster]);
     f.settle();

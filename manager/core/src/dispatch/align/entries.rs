@@ -17,7 +17,7 @@ pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<Given> {
     let class = world.queues.class(workload.class()).clone();
     let (flavors, gang) = (workload.flavors().clone(), workload.gang(&class));
     let seen: Vec<_> = gang.pod_sets.iter().map(|set| world.config.resources.seen(&set.per_pod)).collect();
-    let brain = world.deciding.brain_mut();
+    let brain = world.mirror.brain_mut();
     let mut all = Vec::with_capacity(gang.pod_sets.len());
     for (set, seen) in gang.pod_sets.iter().zip(&seen) {
         let mut given = Given { count: set.count, ..Given::default() };
@@ -45,7 +45,7 @@ pub(crate) fn new_workload(world: &mut World, uid: Uid, queue: QueueId) -> NewWo
 pub(crate) fn new_entry(world: &mut World, uid: Uid, queue: QueueId, of: NewEntry) -> NewWorkload {
     as_waiting(
         (&world.state, &world.queues, &world.config),
-        Arc::make_mut(&mut world.deciding.brain),
+        Arc::make_mut(&mut world.mirror.brain),
         uid,
         queue,
         of,
@@ -130,11 +130,11 @@ impl NewEntry {
     }
 }
 
-/// Tells growths from whole workloads.
+/// Tells scale_up_reasons from whole workloads.
 const GROWTH: u64 = 1 << 63;
 
 /// No growth is like another: each is bound to where its gang runs.
-pub(crate) fn growth_tag(uid: Uid) -> u64 {
+pub(crate) fn scale_up_tag(uid: Uid) -> u64 {
     let half = |of: u128| u64::try_from(of & u128::from(u64::MAX)).unwrap_or(0);
     meridian_shared::backoff::splitmix(half(uid.0) ^ half(uid.0 >> u64::BITS).rotate_left(1)) | GROWTH
 }

@@ -151,9 +151,12 @@ impl Workload {
                 self.learned = Some(result.clone());
             }
             WorkloadFact::DeletionRequested { at, .. } => self.deletion = Some(*at),
-            WorkloadFact::Deactivated { by, at, time_is_up } => {
-                self.inactive =
-                    Some(Box::new(Deactivation { by: by.clone(), at: *at, time_is_up: *time_is_up }));
+            WorkloadFact::Deactivated { by, at, max_execution_time_reached } => {
+                self.inactive = Some(Box::new(Deactivation {
+                    by: by.clone(),
+                    at: *at,
+                    max_execution_time_reached: *max_execution_time_reached,
+                }));
                 // With quota or a run, their loss is the eviction.
                 if self.phase == Phase::Pending {
                     self.evict(EvictionCause::Deactivated, *at);
@@ -161,7 +164,7 @@ impl Workload {
                 }
             }
             WorkloadFact::Activated { at, .. } => {
-                if self.inactive.take().is_some_and(|inactive| inactive.time_is_up) {
+                if self.inactive.take().is_some_and(|inactive| inactive.max_execution_time_reached) {
                     // Reactivation grants the maximum execution time anew.
                     self.ran = Millis(0);
                 }
@@ -226,7 +229,7 @@ impl Workload {
 
     fn absorb_adoption(&mut self, run: &Run, class: &Class, number: RecordNumber) {
         let gang = self.adopted_gang(class, run);
-        let spare = (!run.spare.is_empty()).then(|| size::spare_of(&gang, &run.spare));
+        let spare = (!run.spare.is_empty()).then(|| size::reclaimable_of(&gang, &run.spare));
         let places = size::counts_of(&gang);
         self.apply(Transition::Adopt);
         self.spare = spare;
@@ -245,7 +248,7 @@ impl Workload {
             EndResult::Failed { .. } => self
                 .inactive
                 .as_ref()
-                .is_some_and(|inactive| inactive.time_is_up)
+                .is_some_and(|inactive| inactive.max_execution_time_reached)
                 .then_some(EvictionCause::MaximumExecutionTimeExceeded),
             EndResult::Succeeded => None,
         }

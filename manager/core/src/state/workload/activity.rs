@@ -28,7 +28,7 @@ impl Workload {
     }
 
     /// How long it rests after the attempt of this fence lost its node: each loss in a row makes it longer.
-    pub(crate) fn rest_after_loss(&self, fence: Fence) -> Millis {
+    pub(crate) fn backoff_after_node_loss(&self, fence: Fence) -> Millis {
         meridian_shared::backoff::wait(Millis(500), Millis::mins(5), self.attempts_in_a_row(), fence.counter)
     }
 
@@ -38,13 +38,13 @@ impl Workload {
     }
 
     /// Why it is in no queue, and what puts it back.
-    pub(crate) fn inactivity_in_words(&self) -> (String, String) {
+    pub(crate) fn inactivity_message(&self) -> (String, String) {
         let who = self
             .inactive
             .as_ref()
             .map(|inactive| format!(" by `{}` at {}", inactive.by, format::timestamp(inactive.at)))
             .unwrap_or_default();
-        let is_up = self.inactive.as_ref().is_some_and(|inactive| inactive.time_is_up);
+        let is_up = self.inactive.as_ref().is_some_and(|inactive| inactive.max_execution_time_reached);
         let why = if is_up {
             format!(", as it had run for its maximum execution time (`{MAX_EXEC_LABEL}`)")
         } else {

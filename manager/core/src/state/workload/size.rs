@@ -146,7 +146,7 @@ pub(crate) fn counts_of(gang: &Gang) -> Vec<u32> {
 
 impl Workload {
     /// Pods of each pod set that are to be added to the gang that runs, as things are.
-    pub(crate) fn grows_by(&self, class: &Class) -> Option<Vec<u32>> {
+    pub(crate) fn scale_up_counts(&self, class: &Class) -> Option<Vec<u32>> {
         let resized =
             self.resized.as_deref().filter(|resized| resized.growing.is_none() && resized.wants.is_some())?;
         let settled = self.phase == Phase::Running
@@ -164,7 +164,7 @@ impl Workload {
     }
 
     /// By which record the larger size was asked for.
-    pub(crate) fn grows_since(&self) -> RecordNumber {
+    pub(crate) fn scale_up_requested(&self) -> RecordNumber {
         self.resized.as_ref().and_then(|resized| resized.wants).map_or(self.submitted, |wants| wants.asked)
     }
 
@@ -270,13 +270,13 @@ impl Workload {
     }
 
     /// How many of its pods gave back what they had.
-    pub(crate) fn spare_pods(&self) -> u32 {
+    pub(crate) fn reclaimable_pods(&self) -> u32 {
         self.spare.iter().flatten().sum()
     }
 }
 
 /// How many pods of each pod set are spare, no more than there are.
-pub(crate) fn spare_of(gang: &Gang, pods: &BTreeMap<String, u32>) -> Vec<u32> {
+pub(crate) fn reclaimable_of(gang: &Gang, pods: &BTreeMap<String, u32>) -> Vec<u32> {
     gang.pod_sets.iter().map(|set| pods.get(&set.name).copied().unwrap_or(0).min(set.count)).collect()
 }
 

@@ -3,11 +3,11 @@
 //!
 //! Found once for each question, on a copy of the books, by the functions that decide.
 
-use crate::capacity::simulated_eviction::{self, There};
+use crate::capacity::simulated_eviction::{self, ClusterUsage};
 use crate::dispatch::align::entries;
 use crate::dispatch::{candidates, why_not};
 use crate::facts::reason::{NoQuota, Why};
-use crate::queue::candidate_clusters::{Site, Way};
+use crate::queue::candidate_clusters::{Candidate, CandidateClusters};
 use crate::queue::mirror;
 use crate::state::workload::Workload;
 use crate::world::{World, gangs};
@@ -37,7 +37,7 @@ pub(crate) struct Found {
     /// By cluster whose ends would do.
     pub(crate) ends: RefCell<BTreeMap<ClusterName, Vec<Uid>>>,
     /// By cluster who stands where.
-    there: RefCell<BTreeMap<ClusterName, There>>,
+    there: RefCell<BTreeMap<ClusterName, ClusterUsage>>,
 }
 
 /// One workload that waits.
@@ -81,12 +81,12 @@ impl Case<'_> {
     }
 
     /// Who stands where in a cluster.
-    pub(crate) fn there(&self, world: &World, cluster: &ClusterName) -> There {
+    pub(crate) fn there(&self, world: &World, cluster: &ClusterName) -> ClusterUsage {
         self.found
             .there
             .borrow_mut()
             .entry(cluster.clone())
-            .or_insert_with(|| simulated_eviction::there(world, cluster))
+            .or_insert_with(|| simulated_eviction::cluster_usage(world, cluster))
             .clone()
     }
 
@@ -97,8 +97,8 @@ impl Case<'_> {
 }
 
 pub(crate) fn case<'a>(world: &'a World, uid: Uid, workload: &'a Workload, now: Mono) -> Case<'a> {
-    let brain = world.deciding.brain();
-    let (class, found) = (world.queues.class(workload.class()), world.deciding.id(uid));
+    let brain = world.mirror.brain();
+    let (class, found) = (world.queues.class(workload.class()), world.mirror.id(uid));
     let looked_at = |id: &WorkloadId| {
         brain.workload(*id).is_some_and(|of| of.holding.is_none() && admits(brain, of.queue))
     };
@@ -146,7 +146,7 @@ pub(crate) fn case<'a>(world: &'a World, uid: Uid, workload: &'a Workload, now: 
 
 /// Resources that it asks for and the queue knows nothing of.
 fn uncovered(world: &World, uid: Uid, queue: QueueId) -> Vec<String> {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let setup = &brain.queue(queue).setup;
     let Some(gang) = gangs::gang_of(world, uid) else { return Vec::new() };
     let excluded = world
@@ -170,31 +170,32 @@ fn meant(world: &World, workload: &Workload, met: Option<&(Brain, Entry)>) -> (A
     let class = world.queues.class(workload.class());
     let flavors =
         met.map(|(sketch, entry)| mirror::flavors_of(sketch, &entry.assignment)).unwrap_or_default();
-    let smaller = class.gang.least().map(|least| gangs::with_flavors(world, &Arc::new(least), &flavors));
+    let smaller =
+        class.gang.least().map(|least| gangs::with_flavor_constraints(world, &Arc::new(least), &flavors));
     // Where there is quota for fewer, so many are asked for (simulation seed 6009743).
     let counts = met
         .filter(|(_, entry)| entry.assignment.mode() == Mode::Fit)
         .map(|(_, entry)| entry.assignment.counts());
     let fewer = counts.filter(|counts| smaller.is_some() && counts.len() == class.gang.pod_sets.len());
     let gang = fewer.map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(&counts)));
-    (gangs::with_flavors(world, &gang, &flavors), smaller)
+    (gangs::with_flavor_constraints(world, &gang, &flavors), smaller)
 }
 
 /// What every cluster would say to it.
 fn verdicts(world: &World, case: &Case<'_>, now: Mono) -> Verdicts {
-    let Some(queue) = case.queue.map(|queue| &world.deciding.brain().queue(queue).setup.name) else {
+    let Some(queue) = case.queue.map(|queue| &world.mirror.brain().queue(queue).setup.name) else {
         return Verdicts::new();
     };
     let class = world.queues.class(case.workload.class());
-    let way = Way::new(&world.state.catalog(), class, queue, world.config.residency_required);
-    let judge = |site: &Site| {
+    let way = CandidateClusters::new(&world.state.catalog(), class, queue, world.config.residency_required);
+    let judge = |site: &Candidate| {
         site.listed.ok_or_else(|| way.not_listed())?;
         site.verdict.clone().map_err(Why::Forbidden)?;
         let judged = |gang| candidates::judge_cluster(world, (case.uid, now), gang, &way, site).map(|_| ());
         judged(&case.gang)
             .or_else(|why| case.smaller.as_ref().filter(|gang| judged(gang).is_ok()).map(|_| ()).ok_or(why))
     };
-    way.sites.iter().map(|site| (site.cluster.clone(), judge(site))).collect()
+    way.candidates.iter().map(|site| (site.cluster.clone(), judge(site))).collect()
 }
 
 /// Whether a queue admits anybody.

@@ -13,7 +13,7 @@ use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::Mono;
 
 /// Why a gang that is to grow hasn't yet, in words, and what would help; with a time, what it would meet after that too.
-pub(crate) fn growth_in_words(
+pub(crate) fn scale_up_message(
     world: &World,
     uid: Uid,
     workload: &Workload,
@@ -41,12 +41,12 @@ pub(crate) fn growth_in_words(
         (world.state.rules_doubted().is_some(), Why::RulesDoubted),
     ];
     let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
-    let room = || scale_up::judge_growth(world, uid, &*gangs::growth_gang(world, uid)?, now?).err();
+    let room = || scale_up::judge_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now?).err();
     let help = |why: &Why| too_small_for(world, workload, why).unwrap_or_else(|| why.would_help());
     let lacks = || {
         world
             .live
-            .growths
+            .scale_up_reasons
             .get(&uid)
             .map(|why| beyond_quota(world, uid, class, why).unwrap_or_else(|| why.clone()))
     };
@@ -67,8 +67,8 @@ pub(crate) fn growth_in_words(
 /// That all of a gang, with what it is to grow by, is more than its queue could ever have: then it waits for nobody's end.
 fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why> {
     let Why::Quota(quota @ NoQuota::Used(short)) = why else { return None };
-    let brain = world.deciding.brain();
-    let queue = brain.workload(world.deciding.growth(uid)?)?.queue;
+    let brain = world.mirror.brain();
+    let queue = brain.workload(world.mirror.growth(uid)?)?.queue;
     let (flavor, resource, more) = case::key_of(brain, quota)?;
     let asks = class.gang.total().get(&short.resource).copied().unwrap_or(0);
     let nominal = brain.most(queue, (flavor, resource));
@@ -88,7 +88,8 @@ fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why
 fn too_small_for(world: &World, workload: &Workload, why: &Why) -> Option<String> {
     let (Why::NoRoom(_) | Why::Refused { reason: RefuseReason::NoRoom, .. }) = why else { return None };
     let cluster = &workload.right()?.1.cluster;
-    let gang = gangs::with_flavors(world, &world.queues.class(workload.class()).gang, workload.flavors());
+    let gang =
+        gangs::with_flavor_constraints(world, &world.queues.class(workload.class()).gang, workload.flavors());
     match topology::judge_domains(world, &gang, cluster, Gone::All) {
         Err(Misfit::NoDomain { level, .. }) => {
             return Some(remedy::larger_domains_in(world, cluster, &level, &gang));
@@ -96,7 +97,7 @@ fn too_small_for(world: &World, workload: &Workload, why: &Why) -> Option<String
         Err(misfit) => return Some(Why::NoRoom(misfit).would_help()),
         Ok(()) => {}
     }
-    match world.live.clusters.get(cluster)?.rooms.fits(&gang) {
+    match world.live.clusters.get(cluster)?.capacity.fits(&gang) {
         Err(misfit @ Misfit::NotEnoughRoom { fits_empty: false, .. }) => {
             Some(Why::NoRoom(misfit).would_help())
         }

@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 /// A workload as people know it.
 pub(crate) fn named(world: &World, id: WorkloadId) -> String {
-    let workload = world.deciding.uid(id).and_then(|uid| world.state.workloads().get(&uid));
+    let workload = world.mirror.uid(id).and_then(|uid| world.state.workloads().get(&uid));
     workload.map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace(), w.name()))
 }
 
 /// Whether its queue goes by what local queues used before.
 pub(crate) fn by_usage(world: &World, id: WorkloadId) -> bool {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     brain.workload(id).is_some_and(|of| brain.orders_by_usage(of.queue))
 }
 
 /// Who comes first where a queue goes by what its local queues used.
-pub(crate) fn use_in_words(world: &World, case: &Case<'_>, id: WorkloadId) -> Option<String> {
-    let brain = world.deciding.brain();
+pub(crate) fn usage_message(world: &World, case: &Case<'_>, id: WorkloadId) -> Option<String> {
+    let brain = world.mirror.brain();
     let of = brain.workload(id).filter(|of| brain.orders_by_usage(of.queue))?;
     let first = case.front().filter(|first| *first != id)?;
     let other = &brain.workload(first)?.local_queue;
@@ -37,8 +37,8 @@ pub(crate) fn use_in_words(world: &World, case: &Case<'_>, id: WorkloadId) -> Op
 }
 
 /// Who of another queue comes first for what comes free, and what puts it there.
-pub(crate) fn contest_in_words(world: &World, id: WorkloadId, winner: &Winner) -> Option<String> {
-    let brain = world.deciding.brain();
+pub(crate) fn head_order_message(world: &World, id: WorkloadId, winner: &Winner) -> Option<String> {
+    let brain = world.mirror.brain();
     let of = brain.workload(id)?;
     let [theirs, mine] =
         [brain.workload(winner.workload)?.queue, of.queue].map(|queue| brain.queue(queue).setup.name.clone());

@@ -21,10 +21,10 @@ pub(crate) fn obstacle<'a>(world: &World, case: &'a Case<'_>) -> &'a Obstacle {
 }
 
 fn find_obstacle(world: &World, case: &Case<'_>) -> Obstacle {
-    if let Some((head, stays)) = case.id.and_then(|id| world.deciding.brain().waits_behind(id)) {
+    if let Some((head, stays)) = case.id.and_then(|id| world.mirror.brain().waits_behind(id)) {
         return Obstacle::Behind(head, stays);
     }
-    match (world.live.hindrances.before(case.workload.class()), &case.lacks) {
+    match (world.live.pending_reasons.before(case.workload.class()), &case.lacks) {
         // Nobody looked at it again for what others took since: that wakes nobody, and these are the numbers that count.
         (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
         // Who displaces others takes before it what is free already (simulation seed 1795574448503493).
@@ -43,12 +43,12 @@ fn find_obstacle(world: &World, case: &Case<'_>) -> Obstacle {
 
 /// What keeps the head of a queue, in the numbers of now where that is quota.
 fn what_keeps(world: &World, head: WorkloadId) -> Option<Why> {
-    let ahead = world.deciding.uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
-    let why = world.live.hindrances.before(ahead.class())?;
+    let ahead = world.mirror.uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
+    let why = world.live.pending_reasons.before(ahead.class())?;
     if !matches!(why, Why::Quota(_)) {
         return Some(why.clone());
     }
-    let (sketch, entry) = world.deciding.brain().would_meet(head);
+    let (sketch, entry) = world.mirror.brain().would_meet(head);
     (entry.assignment.mode() != Mode::Fit).then(|| why_not::why_not(&sketch, &entry))
 }
 
@@ -59,9 +59,9 @@ pub(crate) fn position(world: &World, case: &Case<'_>) -> Option<Value> {
         return None;
     }
     let class = world.queues.class(workload.class());
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     // Who isn't looked at as its queue admits nobody stands in it all the same.
-    let known = || world.deciding.id(case.uid).and_then(|id| brain.standing(id));
+    let known = || world.mirror.id(case.uid).and_then(|id| brain.standing(id));
     let Some(standing) = case.standing().or_else(known) else {
         // It isn't looked at: the place is the one among those of its local queue that it has when it is.
         let mine = steps::place(world, case);
@@ -89,7 +89,7 @@ pub(crate) fn position(world: &World, case: &Case<'_>) -> Option<Value> {
 
 /// Why a workload isn't looked at: the head of its queue, why that stays, and what keeps it; and what would help.
 pub(crate) fn behind(world: &World, case: &Case<'_>, head: WorkloadId, stays: HeadStays) -> Steps {
-    let (brain, whom) = (world.deciding.brain(), head_order::named(world, head));
+    let (brain, whom) = (world.mirror.brain(), head_order::named(world, head));
     let queue = brain.workload(head).map(|w| brain.queue(w.queue).setup.name.to_string()).unwrap_or_default();
     let stands = match stays {
         HeadStays::Strict => {
@@ -103,12 +103,12 @@ pub(crate) fn behind(world: &World, case: &Case<'_>, head: WorkloadId, stays: He
         ),
         HeadStays::Looked => format!("cluster queue `{queue}` looks at {whom} first"),
     };
-    let ahead = world.deciding.uid(head).and_then(|uid| world.state.workloads().get(&uid));
+    let ahead = world.mirror.uid(head).and_then(|uid| world.state.workloads().get(&uid));
     let its = what_keeps(world, head)
         .filter(|why| !matches!(why, Why::Preempts { .. }))
         .map(|why| format!(": {}", why.words()))
         .unwrap_or_default();
-    let use_of = case.id.and_then(|id| head_order::use_in_words(world, case, id)).unwrap_or_default();
+    let use_of = case.id.and_then(|id| head_order::usage_message(world, case, id)).unwrap_or_default();
     let waits_for_it = |said: &Result<(), Why>| match said {
         Ok(()) => true,
         Err(Why::Kept { for_whom, .. }) => format!("`{for_whom}`") == whom,

@@ -6,7 +6,7 @@ use crate::capacity::topology::{self, Gone};
 use crate::dispatch::candidates;
 use crate::facts::reason::{NoQuota, Shortage, Why};
 use crate::facts::submission::Class;
-use crate::queue::candidate_clusters::{Site, Way};
+use crate::queue::candidate_clusters::{Candidate, CandidateClusters};
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::views::explain::case::{self, Case};
@@ -41,7 +41,7 @@ const NAMED_MAX: usize = 4;
 
 /// The one workload without which quota would be there.
 #[derive(Default)]
-struct InTheWay {
+struct BlockingRun {
     /// Who it is, and what stands against displacing it.
     words: String,
     /// Changes of which each does for everything.
@@ -60,12 +60,12 @@ struct Against {
 /// What quota would let a workload start; and what more there is to say about what it lacks.
 pub(crate) fn quota_steps(world: &World, case: &Case<'_>, quota: &NoQuota) -> Steps {
     let why = Why::Quota(quota.clone());
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let Some((id, (flavor, resource, _))) = case.id.zip(case::key_of(brain, quota)) else {
-        let (words, help) = uncovered_in_words(world, case, quota)
-            .unwrap_or_else(|| (lacks_in_words(world, case, quota), why.would_help()));
+        let (words, help) = uncovered_message(world, case, quota)
+            .unwrap_or_else(|| (shortage_message(world, case, quota), why.would_help()));
         let mut steps = Steps::one(words, help);
-        steps.extend(room_steps(world, case));
+        steps.extend(capacity_steps(world, case));
         return steps;
     };
     let key = (flavor, resource);
@@ -73,37 +73,37 @@ pub(crate) fn quota_steps(world: &World, case: &Case<'_>, quota: &NoQuota) -> St
     let winner = case.front().filter(|front| *front == id).and_then(|id| brain.served_before(id, key));
     let rivals = rivals::rivals_for_quota(world, case, id, key, winner.as_ref());
     let one = match quota {
-        NoQuota::Used(short) => one_in_the_way(world, case, id, short, &rivals).unwrap_or_default(),
-        _ => InTheWay::default(),
+        NoQuota::Used(short) => blocking_run(world, case, id, short, &rivals).unwrap_or_default(),
+        _ => BlockingRun::default(),
     };
-    let turn = head_order::use_in_words(world, case, id)
-        .or_else(|| head_order::contest_in_words(world, id, winner.as_ref()?))
+    let turn = head_order::usage_message(world, case, id)
+        .or_else(|| head_order::head_order_message(world, id, winner.as_ref()?))
         .unwrap_or_default();
-    let raise = raise_in_words(world, case, id, key, &rivals);
+    let raise = raise_message(world, case, id, key, &rivals);
     let sooner = raise_before_others(world, id, key, &rivals);
     let help = match quota {
-        NoQuota::Used(_) => format!("{}{raise}{sooner}", ends_in_words(world, case, id, key)),
+        NoQuota::Used(_) => format!("{}{raise}{sooner}", ends_message(world, case, id, key)),
         _ => format!("{raise}, or ask for less{sooner}"),
     };
-    let (fewest, enough) = fewest_in_words(world, case, id, key, (quota, &rivals)).unzip();
+    let (fewest, enough) = fewest_pods_message(world, case, id, key, (quota, &rivals)).unzip();
     // Who is in the way says what the policies are.
     let lacks = if one.words.is_empty() { quota.clone() } else { quota.before_anybody_gives_way() };
-    let lacks = lacks_in_words(world, case, &lacks);
+    let lacks = shortage_message(world, case, &lacks);
     let mut steps = Steps::one(format!("{lacks}{}{}{turn}", fewest.unwrap_or_default(), one.words), help);
     steps.alone = one.alone.into_iter().chain(enough.unwrap_or_default()).collect();
-    steps.extend(room_steps(world, case));
+    steps.extend(capacity_steps(world, case));
     steps
 }
 
 /// What quota it lacks, of which queue, and what that may borrow.
-pub(crate) fn lacks_in_words(world: &World, case: &Case<'_>, quota: &NoQuota) -> String {
-    let brain = world.deciding.brain();
+pub(crate) fn shortage_message(world: &World, case: &Case<'_>, quota: &NoQuota) -> String {
+    let brain = world.mirror.brain();
     let (ever, when) = match quota {
         NoQuota::ExceedsQuota { .. } => (true, When::Ever),
         _ => (false, When::Now),
     };
     let Some((queue, (flavor, resource, _))) = case.queue.zip(case::key_of(brain, quota)) else {
-        return quota.words(&queue_in_words(world, case), if ever { ", even borrowed" } else { "" });
+        return quota.words(&queue_message(world, case), if ever { ", even borrowed" } else { "" });
     };
     let name = brain.resource_name(resource);
     let limit = |limit: &Limit| {
@@ -122,24 +122,24 @@ pub(crate) fn lacks_in_words(world: &World, case: &Case<'_>, quota: &NoQuota) ->
         brain.limits(queue, (flavor, resource), when).iter().take(LIMITS_NAMED_MAX).map(limit).collect();
     let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join("; ")) };
     let borrowed = if ever && brain.queue(queue).setup.cohort.is_some() { ", even borrowed" } else { "" };
-    quota.words(&queue_in_words(world, case), &format!("{borrowed}{limits}"))
+    quota.words(&queue_message(world, case), &format!("{borrowed}{limits}"))
 }
 
-pub(crate) fn queue_in_words(world: &World, case: &Case<'_>) -> String {
-    let queue = case.queue.map(|queue| &world.deciding.brain().queue(queue).setup.name);
+pub(crate) fn queue_message(world: &World, case: &Case<'_>) -> String {
+    let queue = case.queue.map(|queue| &world.mirror.brain().queue(queue).setup.name);
     queue.map_or_else(|| "the queue".to_owned(), |queue| format!("cluster queue `{queue}`"))
 }
 
 /// What it asks for with the fewest pods that do, where that is less; and what lets those start: the end of others where they
 /// could have what it could never have as a whole, and a nominal quota.
-fn fewest_in_words(
+fn fewest_pods_message(
     world: &World,
     case: &Case<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
     (quota, rivals): (&NoQuota, &Rivals),
 ) -> Option<(String, Vec<String>)> {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let (resource, queue) = (brain.resource_name(key.1), brain.workload(id)?.queue);
     let shown = |amount: i64| quantity::format(resource, amount);
     let total = |gang: &Gang| gang.total().get(&**resource).copied().unwrap_or(0);
@@ -171,29 +171,25 @@ fn fewest_in_words(
 }
 
 /// Where clusters have no room for it either.
-fn room_steps(world: &World, case: &Case<'_>) -> Steps {
-    nearest_room(world, case).map(|(words, help)| Steps::one(words, help)).unwrap_or_default()
+fn capacity_steps(world: &World, case: &Case<'_>) -> Steps {
+    nearest_capacity(world, case).map(|(words, help)| Steps::one(words, help)).unwrap_or_default()
 }
 
 /// Every resource that the queue knows nothing of, where that is what it lacks.
-pub(crate) fn uncovered_in_words(
-    world: &World,
-    case: &Case<'_>,
-    quota: &NoQuota,
-) -> Option<(String, String)> {
+pub(crate) fn uncovered_message(world: &World, case: &Case<'_>, quota: &NoQuota) -> Option<(String, String)> {
     let (NoQuota::NotCovered { .. }, [_, _, ..]) = (quota, case.uncovered.as_slice()) else {
         return None;
     };
     let all = case.uncovered.join("`, `");
     Some((
-        format!("no resource group of {} covers `{all}`", queue_in_words(world, case)),
+        format!("no resource group of {} covers `{all}`", queue_message(world, case)),
         format!("add `{all}` to a resource group, or don't ask for them"),
     ))
 }
 
 /// What must come free, for it and for all who may come first; nothing where no end would be enough.
-fn ends_in_words(world: &World, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
-    let brain = world.deciding.brain();
+fn ends_message(world: &World, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
+    let brain = world.mirror.brain();
     let Some(queue) = brain.workload(id).map(|of| of.queue) else { return String::new() };
     if !brain.needed(id, key, |_| 0).iter().all(|(key, asks)| brain.could_ever_use(queue, *key, *asks)) {
         return String::new();
@@ -209,14 +205,14 @@ fn ends_in_words(world: &World, case: &Case<'_>, id: WorkloadId, key: (FlavorId,
 }
 
 /// The nominal quotas with which it fits even if all who may come first have been served.
-fn raise_in_words(
+fn raise_message(
     world: &World,
     case: &Case<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
     rivals: &Rivals,
 ) -> String {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let Some(queue) = brain.workload(id).map(|w| w.queue) else { return String::new() };
     let mut all = brain.needed(id, key, |key| rivals::may_come_first(world, case, id, key).asked);
     all.sort_by_key(|(of, _)| *of != key);
@@ -253,7 +249,7 @@ fn raise_before_others(
     key: (FlavorId, ResourceId),
     rivals: &Rivals,
 ) -> String {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let (needed, queue) = (brain.needed(id, key, |_| 0), brain.workload(id).map(|w| w.queue));
     match (needed.as_slice(), rivals.yields_above, queue) {
         ([(key, asks)], Some(above), Some(queue)) => {
@@ -265,27 +261,27 @@ fn raise_before_others(
 }
 
 /// The one workload without which the quota would be there: what stands against displacing it, and what would do.
-fn one_in_the_way(
+fn blocking_run(
     world: &World,
     case: &Case<'_>,
     id: WorkloadId,
     short: &Shortage,
     rivals: &Rivals,
-) -> Option<InTheWay> {
-    let brain = world.deciding.brain();
+) -> Option<BlockingRun> {
+    let brain = world.mirror.brain();
     let mine = brain.workload(id).filter(|_| short.no_victims)?;
     let (flavor, resource, asks) = case::key_of(brain, &NoQuota::Used(Box::new(short.clone())))?;
     if brain.needed(id, (flavor, resource), |_| 0).len() > 1 {
         return None;
     }
     let other = brain.in_the_way(mine.queue, (flavor, resource), asks)?;
-    let other = world.deciding.uid(other)?;
+    let other = world.mirror.uid(other)?;
     let it = world.state.workloads().get(&other)?;
     let against = against(world, case, id, other, &[(flavor, resource)])?;
     let whom = format!("`{}/{}`", it.namespace(), it.name());
     // Who may come first would take what it leaves.
     let first = rivals.before == 0 && rivals.beside == 0;
-    let serves = first && (case.has_room() || leaves_room(world, case, other, it));
+    let serves = first && (case.has_room() || leaves_capacity(world, case, other, it));
     let mut alone: Vec<String> =
         serves.then(|| format!("the end of {whom} alone would do")).into_iter().collect();
     if serves && against.yields_to_priority && case.has_room() {
@@ -297,7 +293,7 @@ fn one_in_the_way(
     if let Some(change) = against.yields_to.filter(|_| first && !case.borrows) {
         alone.push(format!("{change} alone would do: it would displace {whom}"));
     }
-    Some(InTheWay {
+    Some(BlockingRun {
         words: format!(
             "; it would fit if {whom} (priority {}) were preempted, {}",
             it.priority(),
@@ -316,8 +312,8 @@ fn against(
     other: Uid,
     contested: &[(FlavorId, ResourceId)],
 ) -> Option<Against> {
-    let brain = world.deciding.brain();
-    let (mine, theirs) = (brain.workload(id)?, brain.workload(world.deciding.id(other)?)?);
+    let brain = world.mirror.brain();
+    let (mine, theirs) = (brain.workload(id)?, brain.workload(world.mirror.id(other)?)?);
     let it = world.state.workloads().get(&other)?;
     let preemption = &brain.queue(mine.queue).setup.preemption;
     let same = theirs.queue == mine.queue;
@@ -350,11 +346,11 @@ fn against(
         format!(
             "{would} if cluster queue `{}` admitted anybody: {}",
             setup.name,
-            words::inactive_in_words(why)
+            words::inactive_message(why)
         )
-    } else if !world.live.giving_way.may_displace(case.uid, other) {
+    } else if !world.live.reservations.may_displace(case.uid, other) {
         format!("{would}, and one gave way for the other, or did so twice, in the last ten minutes")
-    } else if !case.has_room() && !leaves_room(world, case, other, it) {
+    } else if !case.has_room() && !leaves_capacity(world, case, other, it) {
         yields_to = uncordoned(world, case).map(|cluster| format!("to uncordon `{cluster}`"));
         format!("{would}, and what it leaves is of no use without room for it")
     } else {
@@ -365,22 +361,22 @@ fn against(
 
 /// A cluster that would have room for a workload now, were it not cordoned.
 fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a ClusterName> {
-    let queue = &world.deciding.brain().queue(case.queue?).setup.name;
-    let way = Way::new(
+    let queue = &world.mirror.brain().queue(case.queue?).setup.name;
+    let way = CandidateClusters::new(
         &world.state.catalog(),
         world.queues.class(case.workload.class()),
         queue,
         world.config.residency_required,
     );
     let has_room = |cluster: &ClusterName| {
-        let site = way.sites.iter().find(|site| site.cluster == *cluster);
+        let site = way.candidates.iter().find(|site| site.cluster == *cluster);
         site.is_some_and(|site| {
             candidates::judge_cluster(
                 world,
                 (case.uid, case.now),
                 &case.gang,
                 &way,
-                &Site { cordoned: Some(false), ..site.clone() },
+                &Candidate { cordoned: Some(false), ..site.clone() },
             )
             .is_ok()
         })
@@ -390,7 +386,7 @@ fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a ClusterName> 
 }
 
 /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
-fn leaves_room(world: &World, case: &Case<'_>, other: Uid, it: &Workload) -> bool {
+fn leaves_capacity(world: &World, case: &Case<'_>, other: Uid, it: &Workload) -> bool {
     let Some(cluster) = it.right().map(|(_, leg)| &leg.cluster) else { return false };
     let lacks_room = match case.verdicts.get(cluster) {
         Some(Err(Why::NoRoom(why))) => !matches!(why, Misfit::NoDomain { fits_empty: false, .. }),
@@ -497,7 +493,7 @@ pub(crate) fn help_at(
 
 /// What helps where no domain of a level could ever hold a gang.
 pub(crate) fn larger_domains_in(world: &World, cluster: &ClusterName, level: &str, gang: &Gang) -> String {
-    let without_topology = world.live.clusters.get(cluster).map_or(Ok(()), |live| live.rooms.fits(gang));
+    let without_topology = world.live.clusters.get(cluster).map_or(Ok(()), |live| live.capacity.fits(gang));
     words::larger_domains(level, without_topology)
 }
 
@@ -516,7 +512,7 @@ pub(crate) fn nearest_steps(world: &World, case: &Case<'_>) -> Steps {
     if case.has_room() {
         return Steps::one("waits for the next scheduling pass".into(), String::new());
     }
-    let Some((words, help)) = nearest_room(world, case) else { return Steps::of(&Why::NoCluster) };
+    let Some((words, help)) = nearest_capacity(world, case) else { return Steps::of(&Why::NoCluster) };
     Steps::one(format!("{words}{}", displaced_there(world, case).unwrap_or_default()), help)
 }
 
@@ -537,7 +533,7 @@ fn displaced_there(world: &World, case: &Case<'_>) -> Option<String> {
 }
 
 /// What the cluster lacks whose obstacle the least would remove, where none can start it now, and what would help.
-pub(crate) fn nearest_room(world: &World, case: &Case<'_>) -> Option<(String, String)> {
+pub(crate) fn nearest_capacity(world: &World, case: &Case<'_>) -> Option<(String, String)> {
     // Without a list of clusters the queue admits nothing, and that is said already.
     let (cluster, why) = nearest(world, case)
         .filter(|(_, why)| !case.has_room() && !matches!(why, Why::NoWorkersConfig { .. }))?;

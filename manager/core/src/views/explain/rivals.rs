@@ -4,8 +4,8 @@ use crate::capacity::reserved;
 use crate::capacity::topology::{self, Gone};
 use crate::facts::reason::Why;
 use crate::facts::submission::ClassId;
-use crate::queue::candidate_clusters::Way;
-use crate::queue::classes::Place;
+use crate::queue::candidate_clusters::CandidateClusters;
+use crate::queue::classes::QueuePosition;
 use crate::views::explain::case::{self, Case};
 use crate::views::explain::head_order;
 use crate::views::explain::step::{Alongside, Steps};
@@ -37,7 +37,7 @@ pub(crate) struct Rivals {
 
 /// Others of one class that may come first.
 struct Class {
-    first: Place,
+    first: QueuePosition,
     id: ClassId,
     count: usize,
     /// Where they wait.
@@ -52,7 +52,7 @@ pub(crate) fn rivals_for_quota(
     key: (FlavorId, ResourceId),
     winner: Option<&Winner>,
 ) -> Rivals {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let MayComeFirst { before, beside, other, .. } = may_come_first(world, case, id, key);
     let front = case.front().filter(|front| *front != id);
     let named = front.filter(|front| before > 0 && brain.may_ever_fit(*front, key));
@@ -63,7 +63,7 @@ pub(crate) fn rivals_for_quota(
         && !head_order::by_usage(world, id)
         && front.is_some_and(|front| !brain.comes_before_all(front));
     let priority = front
-        .and_then(|front| world.deciding.uid(front))
+        .and_then(|front| world.mirror.uid(front))
         .and_then(|uid| world.state.workloads().get(&uid))
         .map(|w| w.priority());
     Rivals {
@@ -77,8 +77,8 @@ pub(crate) fn rivals_for_quota(
 /// Who of another queue is served first of something that a workload would take, or that it was told it lacks, as it was chosen for
 /// it (simulation seed 7204557): those first for whom others stop.
 fn served_first(world: &World, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), Winner)> {
-    let (brain, id) = (world.deciding.brain(), case.id?);
-    let told = match world.live.hindrances.before(case.workload.class()) {
+    let (brain, id) = (world.mirror.brain(), case.id?);
+    let told = match world.live.pending_reasons.before(case.workload.class()) {
         Some(Why::Quota(quota)) => case::key_of(brain, quota).map(|(flavor, resource, _)| (flavor, resource)),
         _ => None,
     };
@@ -97,7 +97,7 @@ pub(crate) fn overtaken_steps(world: &World, case: &Case<'_>) -> Steps {
     let Some((id, key, winner)) = served_first(world, case) else { return Steps::of(&Why::Overtaken) };
     let (whom, turn) = (
         head_order::named(world, winner.workload),
-        head_order::contest_in_words(world, id, &winner).unwrap_or_default(),
+        head_order::head_order_message(world, id, &winner).unwrap_or_default(),
     );
     let priority =
         if matches!(winner.by, First::Priority | First::Age) { ", or a higher priority" } else { "" };
@@ -119,7 +119,7 @@ pub(crate) fn may_come_first(
     id: WorkloadId,
     key: (FlavorId, ResourceId),
 ) -> MayComeFirst {
-    let find = || world.deciding.brain().may_come_first(id, key, case.before.as_ref());
+    let find = || world.mirror.brain().may_come_first(id, key, case.before.as_ref());
     *case.found.may_come_first.borrow_mut().entry(key).or_insert_with(find)
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn others_first(
     }
     // They don't all end at once: what is left by the first may be enough for who is behind and small.
     let in_parts = gone.len() > 1;
-    let all = rivals_for_room(world, case, in_parts);
+    let all = rivals_for_capacity(world, case, in_parts);
     let able = could_take(world, &all, cluster, gone, grows);
     let count: usize = able.iter().map(|class| class.count).sum();
     let Some(first) = able.first().and_then(|class| world.state.workloads().get(&class.first.uid)) else {
@@ -171,11 +171,11 @@ fn could_take<'a>(
 ) -> Vec<&'a Class> {
     let looked_at = all.len().min(LOOKED_AT_MAX);
     let ids: Vec<Option<WorkloadId>> =
-        all[..looked_at].iter().map(|class| world.deciding.id(class.first.uid)).collect();
+        all[..looked_at].iter().map(|class| world.mirror.id(class.first.uid)).collect();
     let known: Vec<WorkloadId> = ids.iter().flatten().copied().collect();
     let has_quota = |gone: &[Uid]| {
-        let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| world.deciding.id(*uid)).collect();
-        let mut fits = world.deciding.brain().would_fit(&known, &holders).into_iter();
+        let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| world.mirror.id(*uid)).collect();
+        let mut fits = world.mirror.brain().would_fit(&known, &holders).into_iter();
         // Who isn't looked at takes nothing.
         ids.iter().map(|id| id.is_some() && fits.next().unwrap_or(true)).collect::<Vec<bool>>()
     };
@@ -192,12 +192,12 @@ fn could_take<'a>(
 
 /// Those of each class who may come before a workload: where they are counted as such, of its own queue and unless what comes
 /// free comes `in_parts`, those; and all others. In order as far as they are looked at, and one more.
-fn rivals_for_room(world: &World, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
+fn rivals_for_capacity(world: &World, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
     let before = if in_parts { Vec::new() } else { before_by_class(world, case) };
-    let blocked = world.live.hindrances.all_before();
+    let blocked = world.live.pending_reasons.all_before();
     let (mut before, mut routes, mut blocked) =
-        (Alongside::new(before), Alongside::new(world.deciding.routes()), Alongside::new(blocked));
-    let of_class = |(id, first, waiting): (ClassId, &Place, &BTreeSet<Place>)| {
+        (Alongside::new(before), Alongside::new(world.mirror.routes()), Alongside::new(blocked));
+    let of_class = |(id, first, waiting): (ClassId, &QueuePosition, &BTreeSet<QueuePosition>)| {
         let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));
         // Who has no way to a queue takes nothing.
         let queue = route.filter(|_| !matches!(why, Some(Why::Route(_))))?;
@@ -216,7 +216,7 @@ fn rivals_for_room(world: &World, case: &Case<'_>, in_parts: bool) -> Vec<Class>
 
 /// Of each class how many come before a workload in its queue, in the order of classes.
 fn before_by_class(world: &World, case: &Case<'_>) -> Vec<(ClassId, usize)> {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     // A class of the brain is one of the world's.
     let class_of = |shape| u32::try_from(brain.shape_of(shape).tag & u64::from(u32::MAX)).map(ClassId);
     let by_shape = case.before.iter().flat_map(Before::by_shape);
@@ -233,26 +233,28 @@ fn before_by_class(world: &World, case: &Case<'_>) -> Vec<(ClassId, usize)> {
 
 /// Whether a class may go to a cluster, as objects say.
 fn may_use(world: &World, class: &Class, cluster: &ClusterName) -> bool {
-    let queue = &world.deciding.brain().queue(class.queue).setup.name;
-    let way = Way::new(
+    let queue = &world.mirror.brain().queue(class.queue).setup.name;
+    let way = CandidateClusters::new(
         &world.state.catalog(),
         world.queues.class(class.id),
         queue,
         world.config.residency_required,
     );
-    way.sites.iter().any(|site| site.cluster == *cluster && site.listed.is_some() && site.verdict.is_ok())
+    way.candidates
+        .iter()
+        .any(|site| site.cluster == *cluster && site.listed.is_some() && site.verdict.is_ok())
 }
 
 /// Whether the gang of a class that waits fits in a cluster without some that are there.
 fn would_fit_there(world: &World, id: ClassId, uid: Uid, cluster: &ClusterName, gone: &[Arc<Gang>]) -> bool {
     let class = world.queues.class(id);
-    let kept = reserved::kept_room(world, cluster, uid).all_gangs();
+    let kept = reserved::reserved_capacity(world, cluster, uid).all_gangs();
     let Some(live) = world.live.clusters.get(cluster) else { return false };
     let mut freed = Amounts::new();
     gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
     // Who might fit is named: so what comes free may be in any domain.
     let fits = |gang: &Gang| {
-        live.rooms.fits_without(gang, gone, &kept)
+        live.capacity.fits_without(gang, gone, &kept)
             && topology::judge_domains(world, gang, cluster, Gone::Having(&freed)).is_ok()
     };
     fits(&class.gang) || class.gang.least().is_some_and(|least| fits(&least))
@@ -260,10 +262,9 @@ fn would_fit_there(world: &World, id: ClassId, uid: Uid, cluster: &ClusterName, 
 
 /// Whether a higher priority would put it before these others, whatever queues they are in.
 fn goes_by_priority(world: &World, case: &Case<'_>, others: &[&Class]) -> bool {
-    let brain = world.deciding.brain();
-    let in_queue =
-        |class: &&Class| Some(class.queue) == case.queue && world.deciding.looks_at(class.first.uid);
-    let special: BTreeSet<Uid> = brain.all_special().filter_map(|id| world.deciding.uid(id)).collect();
+    let brain = world.mirror.brain();
+    let in_queue = |class: &&Class| Some(class.queue) == case.queue && world.mirror.looks_at(class.first.uid);
+    let special: BTreeSet<Uid> = brain.all_special().filter_map(|id| world.mirror.uid(id)).collect();
     let (same, fair) = (others.iter().all(in_queue), brain.settings.fair_sharing.is_some());
     let alike = same || (!fair && !case.borrows);
     alike

@@ -5,7 +5,7 @@
 
 use crate::facts::reason::{NoQuota, NoRoute, Why};
 use crate::facts::submission::Class;
-use crate::queue::classes::Place;
+use crate::queue::classes::QueuePosition;
 use crate::views::explain::case::{self, Case, Obstacle};
 pub(crate) use crate::views::explain::step::Steps;
 use crate::views::explain::step::{self, Alongside};
@@ -31,7 +31,7 @@ const TOGETHER_MAX: usize = 16;
 /// Who is let go by the same change, and stands before.
 #[derive(Default)]
 struct Ahead {
-    first: Option<Place>,
+    first: Option<QueuePosition>,
     count: usize,
     /// What they ask for, and their gangs; not all of it where they are too many to be tried beside each other.
     asks: Amounts,
@@ -67,7 +67,7 @@ pub(crate) fn steps(world: &World, case: &Case<'_>, now: Now) -> Steps {
 fn gates(world: &World, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = Steps::default();
     if case.workload.inactive().is_some() {
-        let (words, help) = case.workload.inactivity_in_words();
+        let (words, help) = case.workload.inactivity_message();
         steps.extend(Steps::one(words, help));
     }
     if world.held_back(case.workload, now.mono) {
@@ -76,7 +76,7 @@ fn gates(world: &World, case: &Case<'_>, now: Now) -> Steps {
     if world.state.rules_doubted().is_some() {
         steps.extend(Steps::of(&Why::RulesDoubted));
     }
-    if let Some(until) = world.live.not_before.get(&case.uid).filter(|until| **until > now.mono) {
+    if let Some(until) = world.live.backoff_until.get(&case.uid).filter(|until| **until > now.mono) {
         let rest: Millis = until.since(now.mono);
         steps.extend(Steps::one(format!("{}, for {rest}", Why::BackOff.words()), Why::BackOff.would_help()));
     }
@@ -173,10 +173,10 @@ fn lacks_of(world: &World, name: &str, spec: &ClusterQueueSpec) -> Vec<Inactive>
         all.push(why);
     }
     let placed = world
-        .deciding
+        .mirror
         .brain()
         .queue_id(name)
-        .is_none_or(|queue| world.deciding.brain().queue(queue).node.is_some());
+        .is_none_or(|queue| world.mirror.brain().queue(queue).node.is_some());
     all.extend((!placed).then_some(Inactive::CohortCycle));
     all
 }
@@ -198,7 +198,7 @@ fn inactive_step(world: &World, queue: &str, why: Inactive) -> Steps {
 
 fn inactive_now(world: &World, spec: &ClusterQueueSpec) -> Option<Inactive> {
     // Agents place pods: no topology is asked for here.
-    inactive(spec, true, &crate::queue::mirror::Declared(&world.state.catalog()), false)
+    inactive(spec, true, &crate::queue::mirror::CatalogReferences(&world.state.catalog()), false)
 }
 
 /// What keeps it in a queue that looks at it.
@@ -212,9 +212,9 @@ fn in_queue(world: &World, case: &Case<'_>) -> Steps {
     }
 }
 
-/// What it meets once what is known so far is gone, as the books are now: who stays before it, quota, and with `rooms` what
+/// What it meets once what is known so far is gone, as the books are now: who stays before it, quota, and with `capacity` what
 /// the clusters say.
-pub(crate) fn afterwards(world: &World, case: &Case<'_>, rooms: bool) -> Steps {
+pub(crate) fn afterwards(world: &World, case: &Case<'_>, capacity: bool) -> Steps {
     let mut steps = Steps::default();
     if let Some((head, queue)) =
         case.queue.filter(|_| case.id.is_none()).and_then(|queue| head_that_stays(world, case, queue))
@@ -229,31 +229,31 @@ pub(crate) fn afterwards(world: &World, case: &Case<'_>, rooms: bool) -> Steps {
         Some(why) => steps.extend(Steps::of(why)),
         None => {}
     }
-    let nearest = if rooms { remedy::nearest_room(world, case) } else { None };
+    let nearest = if capacity { remedy::nearest_capacity(world, case) } else { None };
     steps.extend(nearest.map(|(words, help)| Steps::one(words, help)).unwrap_or_default());
     steps
 }
 
 /// Who would stand before it in a queue of strict order, and can't start.
 fn head_that_stays(world: &World, case: &Case<'_>, queue: QueueId) -> Option<(String, String)> {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let setup = &brain.queue(queue).setup;
     let head = brain
         .head(queue)
         .filter(|_| setup.strict && setup.inactive.is_none() && !brain.orders_by_usage(queue))?;
-    let uid = world.deciding.uid(head)?;
+    let uid = world.mirror.uid(head)?;
     let ahead = world.state.workloads().get(&uid)?;
-    let before = Place::new(ahead.priority(), ahead.submitted(), uid) < place(world, case);
+    let before = QueuePosition::new(ahead.priority(), ahead.submitted(), uid) < place(world, case);
     before.then(|| (head_order::named(world, head), setup.name.to_string()))
 }
 
-pub(crate) fn place(_world: &World, case: &Case<'_>) -> Place {
-    Place::new(case.workload.priority(), case.workload.submitted(), case.uid)
+pub(crate) fn place(_world: &World, case: &Case<'_>) -> QueuePosition {
+    QueuePosition::new(case.workload.priority(), case.workload.submitted(), case.uid)
 }
 
 /// Who is let go with it, comes first in a queue of strict order, and can't start then.
 fn first_that_stays(world: &World, ahead: &Ahead, queue: QueueId, now: Now) -> Option<Steps> {
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let setup = &brain.queue(queue).setup;
     let uid = ahead.first.filter(|_| setup.strict && !brain.orders_by_usage(queue)).map(|place| place.uid)?;
     let first = case::case(world, uid, world.state.workloads().get(&uid)?, now.mono);
@@ -284,7 +284,7 @@ fn whom(world: &World, uid: Uid) -> String {
 /// Who comes first of those whom the same change lets go, unless there is enough for all of them and it.
 fn let_go_with_it(world: &World, case: &Case<'_>, ahead: &Ahead) -> Option<String> {
     let (queue, first) = case.queue.zip(ahead.first)?;
-    let brain = world.deciding.brain();
+    let brain = world.mirror.brain();
     let free = |key: &(FlavorId, ResourceId), takes: i64| {
         let asks = ahead.asks.get(&**brain.resource_name(key.1)).copied().unwrap_or(0);
         brain.free(queue, *key) >= takes.saturating_add(asks)
@@ -293,7 +293,7 @@ fn let_go_with_it(world: &World, case: &Case<'_>, ahead: &Ahead) -> Option<Strin
     let quota = few && case.lacks.is_none() && case.takes.iter().all(|(key, takes)| free(key, *takes));
     let together = |(cluster, said): (&ClusterName, &Result<(), Why>)| {
         let live = said.as_ref().ok().and_then(|()| world.live.clusters.get(cluster));
-        live.is_some_and(|live| live.rooms.fits_without(&case.gang, &[], &ahead.gangs))
+        live.is_some_and(|live| live.capacity.fits_without(&case.gang, &[], &ahead.gangs))
     };
     if quota && case.verdicts.iter().any(together) {
         return None;
@@ -308,8 +308,8 @@ fn let_go_with_it(world: &World, case: &Case<'_>, ahead: &Ahead) -> Option<Strin
 /// Those whom a change lets go that stand before it.
 fn ahead(world: &World, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead {
     let (mine, place) = (world.queues.class(case.workload.class()), place(world, case));
-    let name = &world.deciding.brain().queue(queue).setup.name;
-    let by_usage = world.deciding.brain().orders_by_usage(queue);
+    let name = &world.mirror.brain().queue(queue).setup.name;
+    let by_usage = world.mirror.brain().orders_by_usage(queue);
     let same = |class: &Class| match scope {
         Scope::LocalQueue => class.namespace == mine.namespace && class.queue == mine.queue,
         Scope::Namespace => class.namespace == mine.namespace && remedy::leads_to(world, class, name),
@@ -341,14 +341,14 @@ fn ahead(world: &World, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead 
 fn quota_step(world: &World, case: &Case<'_>, quota: &NoQuota) -> Steps {
     let why = Why::Quota(quota.clone());
     let Some(queue) = case.queue else { return Steps::of(&why) };
-    let setup = &world.deciding.brain().queue(queue).setup;
+    let setup = &world.mirror.brain().queue(queue).setup;
     let displaces = matches!(quota, NoQuota::Used(_)) && setup.preemption.allows_any();
     let unless = if displaces { ", unless others may be displaced for it" } else { "" };
     // Whether anybody may be displaced shows when it is looked at.
     let lacks = quota.before_anybody_gives_way();
-    let words = || remedy::lacks_in_words(world, case, &lacks);
+    let words = || remedy::shortage_message(world, case, &lacks);
     let (words, help) =
-        remedy::uncovered_in_words(world, case, quota).unwrap_or_else(|| (words(), why.would_help()));
+        remedy::uncovered_message(world, case, quota).unwrap_or_else(|| (words(), why.would_help()));
     Steps::one(format!("{words}{unless}"), help)
 }
 

@@ -48,7 +48,7 @@ impl Why {
             Self::Preempts { victims: 1 } => "another workload was told to stop for it, and it starts when that one has".into(),
             Self::Preempts { victims } => format!("{victims} workloads were told to stop for it, and it starts when they have"),
             Self::Overtaken => "another workload of its cohort came first".into(),
-            Self::Inactive { queue, why } => format!("cluster queue `{queue}` admits nothing: {}", inactive_in_words(why)),
+            Self::Inactive { queue, why } => format!("cluster queue `{queue}` admits nothing: {}", inactive_message(why)),
             Self::Forbidden(denied) => denied.to_string(),
             Self::NoCluster => "no cluster is connected that the queue may use".into(),
             Self::NotInQueue => "the queue's MultiKueueConfig doesn't list it".into(),
@@ -196,7 +196,7 @@ impl NoQuota {
     }
 }
 
-pub(crate) fn inactive_in_words(why: &Inactive) -> String {
+pub(crate) fn inactive_message(why: &Inactive) -> String {
     match why {
         Inactive::Stopped => "it is stopped".into(),
         Inactive::CohortCycle => "a cohort above it is its own ancestor".into(),
@@ -221,7 +221,7 @@ pub(crate) fn larger_domains(level: &str, without_topology: Result<(), Misfit>) 
 }
 
 /// How an attempt ended, in words.
-pub(crate) fn end_in_words(result: &EndResult) -> String {
+pub(crate) fn end_result(result: &EndResult) -> String {
     match result {
         EndResult::Succeeded => "succeeded".into(),
         EndResult::Failed { reason, message } => format!("failed: {reason}: {message}"),
@@ -231,7 +231,7 @@ pub(crate) fn end_in_words(result: &EndResult) -> String {
     }
 }
 
-pub(crate) fn stop_in_words(reason: StopReason) -> &'static str {
+pub(crate) fn stop_reason(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "it was deleted",
         StopReason::Residency => "a residency policy no longer allows it there",
@@ -245,7 +245,7 @@ pub(crate) fn stop_in_words(reason: StopReason) -> &'static str {
 /// How an attempt ended.
 pub(crate) fn attempt_end(end: &AttemptEnd) -> String {
     match end {
-        AttemptEnd::Reported(result) => end_in_words(result),
+        AttemptEnd::Reported(result) => end_result(result),
         AttemptEnd::NoTrace => "its agent had no trace of it, and nothing runs".to_owned(),
         AttemptEnd::GrantRefused(why) => format!("the cluster refused the grant: {}", refusal_text(why)),
         AttemptEnd::LeaseLapsed => "the lease lapsed".to_owned(),

@@ -2,8 +2,8 @@
 //! by queue, workloads by cluster, and the queue mirror.
 
 use crate::facts::submission::{Class, ClassId};
-use crate::queue::classes::Place;
-use crate::queue::counts::{One, Tally};
+use crate::queue::classes::QueuePosition;
+use crate::queue::counts::{CountedWorkload, QueueCounts};
 use crate::state::legs::leg::State as LegState;
 use crate::state::workload::Workload;
 use crate::world::World;
@@ -27,17 +27,17 @@ impl World {
             }
         };
         let gang_before = workload.gang(&shape);
-        let place_before = Place::new(workload.priority(), workload.submitted(), uid);
+        let place_before = QueuePosition::new(workload.priority(), workload.submitted(), uid);
         let (was, flavors_before) = (workload.phase(), workload.flavors().clone());
         let (waited, was_inactive) = (workload.waits(), workload.inactive().is_some());
         let charged_before = was.charged().then(|| self.queues.charged_to(uid).cloned()).flatten();
         let legs_before: Vec<_> = workload.legs().values().map(|l| (l.cluster.clone(), l.state)).collect();
         change(workload, &shape);
-        let place = Place::new(workload.priority(), workload.submitted(), uid);
+        let place = QueuePosition::new(workload.priority(), workload.submitted(), uid);
         let moves = place != place_before;
         let is = workload.phase();
         let (waits, is_inactive) = (workload.waits(), workload.inactive().is_some());
-        self.deciding.touch(uid);
+        self.mirror.touch(uid);
         let flavors = workload.flavors().clone();
         let legs_after: Vec<_> = workload.legs().values().map(|l| (l.cluster.clone(), l.state)).collect();
         let ceases = was.charged() && !is.charged();
@@ -67,21 +67,21 @@ impl World {
         }
         if was != is || flavors_before != flavors || total_before != total || was_inactive != is_inactive {
             let charged_after = self.queues.charged_to(uid).cloned();
-            let before = One {
+            let before = CountedWorkload {
                 phase: was,
                 inactive: was_inactive,
                 flavors: &flavors_before,
                 total: &total_before,
                 charged_to: charged_before.as_ref(),
             };
-            let after = One {
+            let after = CountedWorkload {
                 phase: is,
                 inactive: is_inactive,
                 flavors: &flavors,
                 total: &total,
                 charged_to: charged_after.as_ref(),
             };
-            self.tally.change(self.state.catalog(), &shape, &before, &after);
+            self.counts_by_queue.change(self.state.catalog(), &shape, &before, &after);
             self.touch_queues(class, charged_before.or(charged_after));
         }
         if waited && (!waits || moves) {
@@ -103,19 +103,19 @@ impl World {
         for (cluster, _) in legs_after.iter().filter(|(cluster, _)| !is_in(&legs_before, cluster)) {
             self.loads.entry(cluster.clone()).or_default().insert(uid, class);
         }
-        legs_before.into_iter().for_each(|(cluster, state)| self.tally.leg(cluster, state, false));
-        legs_after.into_iter().for_each(|(cluster, state)| self.tally.leg(cluster, state, true));
+        legs_before.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, false));
+        legs_after.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, true));
     }
 
     /// Rebuilds every cache from `state`, after a snapshot was read.
     pub fn recount(&mut self, classes: Vec<(ClassId, Class)>, next: ClassId) {
         self.queues.restore(classes, next, &self.config.resources);
-        self.deciding.start_over();
+        self.mirror.start_over();
         let uids: Vec<Uid> = self.state.workloads().keys().copied().collect();
         for uid in uids {
             let Some(w) = self.state.workload_mut(uid) else { continue };
             let (class, place, phase, waits) =
-                (w.class(), Place::new(w.priority(), w.submitted(), uid), w.phase(), w.waits());
+                (w.class(), QueuePosition::new(w.priority(), w.submitted(), uid), w.phase(), w.waits());
             self.names.entry(w.namespace().clone()).or_default().insert(w.name().clone(), uid);
             self.queues.add_member(class);
             let shape = self.queues.class(class).clone();
@@ -133,48 +133,48 @@ impl World {
                 self.live.finished.insert((finish.at, uid));
             }
         }
-        self.tally = tally_anew(self);
+        self.counts_by_queue = recount_queues(self);
     }
 }
 
 /// One workload fewer is of a class; what is remembered of the class goes with the last.
 pub(crate) fn drop_member(world: &mut World, class: ClassId) {
     if world.queues.drop_member(class) {
-        world.live.hindrances.forget(class);
+        world.live.pending_reasons.forget(class);
         world.live.audited.remove(&class);
-        world.deciding.forget_class(class);
+        world.mirror.forget_class(class);
     }
 }
 
 /// Counts a workload and its legs as they are, or no longer.
-fn tally_in(world: &World, tally: &mut Tally, uid: Uid, more: bool) {
+fn count_in(world: &World, counts_by_queue: &mut QueueCounts, uid: Uid, more: bool) {
     let Some(workload) = world.state.workloads().get(&uid) else { return };
     for leg in workload.legs().values() {
-        tally.leg(leg.cluster.clone(), leg.state, more);
+        counts_by_queue.leg(leg.cluster.clone(), leg.state, more);
     }
     let class = world.queues.class(workload.class());
     let total = world.config.resources.total(&workload.gang(class));
     let inactive = workload.inactive().is_some();
-    let one = One {
+    let one = CountedWorkload {
         phase: workload.phase(),
         inactive,
         flavors: workload.flavors(),
         total: &total,
         charged_to: world.queues.charged_to(uid),
     };
-    tally.count(&world.state.catalog(), class, &one, more);
+    counts_by_queue.count(&world.state.catalog(), class, &one, more);
 }
 
 /// Counts a workload that came, or one that goes.
-pub(crate) fn tally_workload(world: &mut World, uid: Uid, more: bool) {
-    let mut tally = std::mem::take(&mut world.tally);
-    tally_in(world, &mut tally, uid, more);
-    world.tally = tally;
+pub(crate) fn count_workload(world: &mut World, uid: Uid, more: bool) {
+    let mut counts_by_queue = std::mem::take(&mut world.counts_by_queue);
+    count_in(world, &mut counts_by_queue, uid, more);
+    world.counts_by_queue = counts_by_queue;
 }
 
 /// All of it, counted anew.
-pub(crate) fn tally_anew(world: &World) -> Tally {
-    let mut tally = Tally::default();
-    world.state.workloads().keys().for_each(|uid| tally_in(world, &mut tally, *uid, true));
-    tally
+pub(crate) fn recount_queues(world: &World) -> QueueCounts {
+    let mut counts_by_queue = QueueCounts::default();
+    world.state.workloads().keys().for_each(|uid| count_in(world, &mut counts_by_queue, *uid, true));
+    counts_by_queue
 }

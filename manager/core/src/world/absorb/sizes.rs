@@ -5,7 +5,7 @@
 //! one, asks for the whole gang anew.
 
 use crate::facts::submission::Class;
-use crate::queue::classes::Place;
+use crate::queue::classes::QueuePosition;
 use crate::state::workload::size;
 use crate::world::World;
 use crate::world::absorb::caches;
@@ -23,9 +23,9 @@ pub(crate) fn absorb_resized(
 ) -> Option<ContentHash> {
     let (old, place, waits) = {
         let w = world.state.workloads().get(&uid)?;
-        (w.class(), Place::new(w.priority(), w.submitted(), uid), w.waits())
+        (w.class(), QueuePosition::new(w.priority(), w.submitted(), uid), w.waits())
     };
-    caches::tally_workload(world, uid, false);
+    caches::count_workload(world, uid, false);
     let before = &world.state.workloads()[&uid];
     let (given, runs) = (
         size::counts_of(&before.given_gang(world.queues.class(old))),
@@ -49,8 +49,8 @@ pub(crate) fn absorb_resized(
         world.loads.entry(cluster).or_default().insert(uid, new);
     }
     caches::drop_member(world, old);
-    caches::tally_workload(world, uid, true);
+    caches::count_workload(world, uid, true);
     world.touch_queues(new, world.queues.charged_to(uid).cloned());
-    world.deciding.touch(uid);
+    world.mirror.touch(uid);
     Some(before).filter(|before| *before != body)
 }

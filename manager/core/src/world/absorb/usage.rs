@@ -25,7 +25,7 @@ pub(crate) fn recall_all(world: &mut World) {
         .local_queues()
         .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
         .collect();
-    world.deciding.brain_mut().retain_local_queues(|name| there.contains(name));
+    world.mirror.brain_mut().retain_local_queues(|name| there.contains(name));
     there.into_iter().for_each(|local_queue| recall(world, local_queue));
 }
 
@@ -35,8 +35,8 @@ fn recall(world: &mut World, local_queue: Arc<str>) {
         .and_then(|(namespace, name)| world.state.catalog().local_queue(&namespace, &name));
     let weight = declare::weight(spec.and_then(|spec| spec.fair_sharing.as_ref())) as f64 / WEIGHT_ONE as f64;
     let consumed =
-        world.state.past_use().get(&local_queue).map(|past| past.consumed.clone()).unwrap_or_default();
-    let brain = world.deciding.brain_mut();
+        world.state.usage_history().get(&local_queue).map(|past| past.consumed.clone()).unwrap_or_default();
+    let brain = world.mirror.brain_mut();
     let consumed =
         consumed.into_iter().map(|(resource, amount)| (brain.resource(&resource), amount)).collect();
     brain.recall(local_queue, consumed, weight);
@@ -59,20 +59,20 @@ pub(crate) fn settle_penalty(world: &mut World, record: &Record) {
 }
 
 fn is_penalized(world: &World, uid: Uid) -> bool {
-    world.deciding.id(uid).is_some_and(|id| world.deciding.brain().is_penalized(id))
+    world.mirror.id(uid).is_some_and(|id| world.mirror.brain().is_penalized(id))
 }
 
 fn take_back(world: &mut World, uid: Uid) {
-    if let Some(id) = world.deciding.id(uid).filter(|id| world.deciding.brain().is_penalized(*id)) {
-        world.deciding.brain_mut().take_back_penalty(id);
+    if let Some(id) = world.mirror.id(uid).filter(|id| world.mirror.brain().is_penalized(*id)) {
+        world.mirror.brain_mut().take_back_penalty(id);
     }
 }
 
 /// An admission came about: what it costs is past use from now on.
 fn enter(world: &mut World, uid: Uid) {
     take_back(world, uid);
-    let brain = world.deciding.brain();
-    let Some((id, workload)) = world.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?))) else {
+    let brain = world.mirror.brain();
+    let Some((id, workload)) = world.mirror.id(uid).and_then(|id| Some((id, brain.workload(id)?))) else {
         return;
     };
     let (local_queue, penalty) = (workload.local_queue.clone(), brain.entry_penalty(id));

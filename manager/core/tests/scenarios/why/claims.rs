@@ -535,7 +535,7 @@ fn every_suggestion_starts_what_it_is_made_for() {
     let stories: &[(&str, Tell, u64)] = &[
         ("quota", quota, 10 * SEEDS),
         ("resources", resources, 2 * SEEDS),
-        ("past use", past_use, SEEDS),
+        ("past use", usage_history, SEEDS),
         ("strict", strict, SEEDS),
         ("room", room, 2 * SEEDS),
         ("room for several", crowd, 2 * SEEDS),

@@ -196,7 +196,7 @@ pub(super) fn resources(dice: &mut Dice) -> Story {
 }
 
 /// Local queues that are ordered by what they used, with somebody of each waiting.
-pub(super) fn past_use(dice: &mut Dice) -> Story {
+pub(super) fn usage_history(dice: &mut Dice) -> Story {
     let strategy = dice.one_of(&[json!("BestEffortFIFO"), json!("StrictFIFO")]);
     let mode = json!({"queueingStrategy": strategy, "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}});
     let objects =

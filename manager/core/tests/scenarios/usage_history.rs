@@ -56,7 +56,7 @@ impl Fleet {
     }
 
     fn consumed(&self, queue: &str) -> Option<i128> {
-        self.world.state.past_use().get(&*format!("default/{queue}")).map(|past| past.consumed[GPU])
+        self.world.state.usage_history().get(&*format!("default/{queue}")).map(|past| past.consumed[GPU])
     }
 
     fn local_status(&self, queue: &str) -> Value {
@@ -81,10 +81,10 @@ fn nothing_is_taken_down_where_it_is_off() {
     let mut f = shared(None, "BestEffortFIFO", ["1", "1"]);
     f.use_up("a");
     assert_eq!(f.first_of_two(), "a");
-    assert_eq!((f.samples(), f.world.state.past_use().len(), f.weighted_use("a")), (0, 0, None));
+    assert_eq!((f.samples(), f.world.state.usage_history().len(), f.weighted_use("a")), (0, 0, None));
     assert_eq!(f.local_status("a").get("fairSharing"), None);
     let before = f.world.snapshot();
-    assert!(!String::from_utf8_lossy(&before).contains("past_use"), "a snapshot is what it was before");
+    assert!(!String::from_utf8_lossy(&before).contains("usage_history"), "a snapshot is what it was before");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn use_is_an_average_that_forgets() {
     let left = f.consumed("a").unwrap();
     assert!(left * 5 < used * 4 && left * 4 > used, "{left} of {used} after {} ms", f.now - begun);
     f.pass(Millis::secs(120));
-    assert_eq!((f.consumed("a"), f.world.state.past_use().len()), (None, 0));
+    assert_eq!((f.consumed("a"), f.world.state.usage_history().len()), (None, 0));
     assert_eq!(f.local_status("a").get("fairSharing"), None);
     // Nothing is used and nothing is remembered: nothing is taken down, and nothing is waited for.
     let samples = f.samples();
@@ -142,7 +142,7 @@ fn use_is_an_average_that_forgets() {
 fn without_a_half_life_nothing_is_remembered() {
     let mut f = shared(Some("half-life=0s,sampling=1s".parse().unwrap()), "BestEffortFIFO", ["1", "1"]);
     f.use_up("a");
-    assert_eq!((f.samples(), f.world.state.past_use().len()), (0, 0));
+    assert_eq!((f.samples(), f.world.state.usage_history().len()), (0, 0));
     assert_eq!(f.first_of_two(), "a");
 }
 
@@ -244,7 +244,7 @@ fn what_a_queue_used_goes_with_it() {
     );
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "a-old"), uid: None }]);
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::LocalQueue, "default", "a"), uid: None }]);
-    assert_eq!(f.world.state.past_use().len(), 0);
+    assert_eq!(f.world.state.usage_history().len(), 0);
     let samples = f.samples();
     f.pass(Millis::secs(10));
     assert_eq!(f.samples(), samples);
