@@ -62,6 +62,7 @@ fn hash_live(
 ) {
     let Live {
         led_at,
+        sole_since,
         claim_until,
         clusters,
         leases,
@@ -91,6 +92,7 @@ fn hash_live(
         counts: _,
     } = live;
     age(now, *led_at, memory, into);
+    age(now, *sole_since, memory, into);
     ahead(now, *claim_until, into);
     ahead(now, *released_at, into);
     ahead(now, *sample_at, into);

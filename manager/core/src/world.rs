@@ -53,6 +53,9 @@ pub struct World {
 pub struct Live {
     /// The leadership's own start, for every timer.
     pub led_at: Mono,
+    /// Since when no other copy of this journal can have granted or renewed anything: the leadership's start, or an operator's
+    /// confirmation of a restored journal. Workloads of earlier leaderships are held until their lease has lapsed from here.
+    pub(crate) sole_since: Mono,
     /// Syncs are answered before this moment.
     pub claim_until: Mono,
     /// Sessions that talk.
@@ -174,7 +177,7 @@ impl World {
         }
         let released = !recovery.restored
             && workload.on_loss() == OnLoss::Fence
-            && ManagerLease::from_composed(self.live.led_at, workload.term()).lapsed(now);
+            && ManagerLease::from_composed(self.live.sole_since, workload.term()).lapsed(now);
         !released
     }
 

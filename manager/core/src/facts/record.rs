@@ -97,6 +97,9 @@ pub enum LeadershipFact {
         /// Who or what closed it.
         by: Actor,
     },
+    /// An operator confirmed that no other copy of this journal leads, and that there are no other members. Clusters that
+    /// haven't reported their inventory are still waited for.
+    CopiesRuledOut { by: Actor },
     /// An agent showed rules newer than this journal's: nothing is offered until a person confirms.
     RulesDoubted {
         /// The record number that was shown.
@@ -206,9 +209,10 @@ mod tests {
     const WRITTEN: &str = include_str!("../../tests/golden/records.jsonl");
 
     /// Every variant of the groups. A new variant needs a line in the golden file and its name here.
-    const NAMES: [&str; 47] = [
+    const NAMES: [&str; 48] = [
         "Leadership/Started",
         "Leadership/RecoveryClosed",
+        "Leadership/CopiesRuledOut",
         "Leadership/RulesDoubted",
         "Leadership/RulesConfirmed",
         "Object/Applied",

@@ -78,6 +78,7 @@ pub(crate) fn take_the_lead(
     let counts = std::mem::take(&mut live.counts);
     *live = crate::world::Live {
         led_at: turn.now.mono,
+        sole_since: turn.now.mono,
         claim_until,
         finished,
         counts,
@@ -185,6 +186,22 @@ pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
     }
 }
 
+/// An operator's word that no other copy of this journal leads. It says nothing about clusters: workloads of earlier
+/// leaderships stay held until every awaited cluster has reported its inventory, their own lease has lapsed from now (`Fence`),
+/// or the missing clusters are declared lost.
+pub(crate) fn rule_out_copies(turn: &mut Turn<'_>, by: &Actor) {
+    let copy = turn.world.state.recovery().is_some_and(|recovery| recovery.restored);
+    turn.record(Record::Leadership(LeadershipFact::CopiesRuledOut { by: by.clone() }));
+    if copy {
+        // Until now another copy may have granted or renewed.
+        turn.world.live.sole_since = turn.now.mono;
+        turn.world.live.leases.values_mut().for_each(|lease| lease.lease.compose(turn.now.mono));
+        turn.world.live.due = turn.now.mono;
+    }
+    maybe_close(turn);
+    turn.capacity_changed();
+}
+
 pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
     let copy = turn.world.state.recovery().as_ref().is_some_and(|r| r.restored);
     let entry = Entry::new(Action::RecoveryClosed, turn.world.state.leadership().to_string());
@@ -233,21 +250,21 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
     if recovery.restored {
         return;
     }
-    let led_at = turn.world.live.led_at;
+    let since_sole = turn.world.live.sole_since;
     let now = turn.now.mono;
     // Each workload is released by its own term; a pass is due whenever one more is.
     let since = turn.world.state.led_since();
     let released = |w: &crate::state::workload::Workload| {
-        w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term()).lapsed(now)
+        w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(since_sole, w.term()).lapsed(now)
     };
     let old = |w: &crate::state::workload::Workload| w.submitted() < since && w.phase() != Phase::Finished;
     let workloads = &turn.world.state.workloads();
     let over = if recovery.members_unknown {
         // There may be runs that nobody here knows of.
-        ManagerLease::from_composed(led_at, TERM_MAX).lapsed(now)
+        ManagerLease::from_composed(since_sole, TERM_MAX).lapsed(now)
     } else {
         !workloads.any(|w| old(w) && !released(w))
-            && ManagerLease::from_composed(led_at, turn.world.config.term).lapsed(now)
+            && ManagerLease::from_composed(since_sole, turn.world.config.term).lapsed(now)
     };
     if over {
         close_recovery(turn, Actor::System);

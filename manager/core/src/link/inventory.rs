@@ -109,8 +109,8 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         let (older, term) = (workload.submitted() < turn.world.state.led_since(), workload.term());
         turn.world.live.counts.illegal += 1;
         if older {
-            let until =
-                meridian_shared::lease::ManagerLease::from_composed(turn.world.live.led_at, term).deadline;
+            let until = meridian_shared::lease::ManagerLease::from_composed(turn.world.live.sole_since, term)
+                .deadline;
             turn.world.live.backoff_until.insert(run.uid, until);
             turn.world.mirror.touch(run.uid);
         }

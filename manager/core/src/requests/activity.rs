@@ -107,7 +107,7 @@ fn end_back_off(turn: &mut Turn<'_>, uid: Uid) {
     }
     let Some(until) = turn.world.live.backoff_until.remove(&uid) else { return };
     if let Some(workload) = turn.workload(uid).filter(|w| w.submitted() < turn.world.state.led_since()) {
-        let lapsed = ManagerLease::from_composed(turn.world.live.led_at, workload.term()).deadline;
+        let lapsed = ManagerLease::from_composed(turn.world.live.sole_since, workload.term()).deadline;
         turn.world.live.backoff_until.insert(uid, until.min(lapsed));
     }
 }

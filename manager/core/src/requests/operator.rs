@@ -289,16 +289,33 @@ fn use_token(turn: &mut Turn<'_>, hash: &str) {
     });
 }
 
+/// Confirms that no other copy of this journal leads. Clusters answer for themselves, or are declared lost.
 fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection> {
-    if turn.world.state.recovery().is_none() {
-        return Err(rejection(
-            RejectionReason::Conflict,
-            "recovery isn't open: there is nothing to confirm".into(),
-        ));
+    let Some(recovery) = turn.world.state.recovery() else {
+        let message = "recovery is not open: there is nothing to confirm";
+        return Err(rejection(RejectionReason::Conflict, message.into()));
+    };
+    if !recovery.restored && !recovery.members_unknown {
+        let message = format!(
+            "nothing to confirm: {}. If a cluster will not come back, use `meridian cluster declare-lost NAME`",
+            awaited(turn)
+        );
+        return Err(rejection(RejectionReason::Conflict, message));
     }
     operator_audit(turn, by, Action::ConfirmRecovery, String::new(), None);
-    recovery::close_recovery(turn, by.clone());
-    Ok("recovery is closed".into())
+    recovery::rule_out_copies(turn, by);
+    if turn.world.state.recovery().is_none() {
+        return Ok("other copies are ruled out, and recovery is closed".into());
+    }
+    Ok(format!("other copies are ruled out; recovery stays open: {}", awaited(turn)))
+}
+
+fn awaited(turn: &Turn<'_>) -> String {
+    let names: Vec<&str> = turn.world.live.awaited.iter().map(ClusterName::as_str).collect();
+    if names.is_empty() {
+        return "the leases of earlier leaderships must lapse first".to_owned();
+    }
+    format!("waiting for the inventory of {}", names.join(", "))
 }
 
 /// Only the job that really runs is taken, and only once everybody has shown what they run: the largest fence wins.

@@ -57,6 +57,11 @@ impl State {
                 self.start_leadership(number, *leadership, recovery.clone(), foreign);
             }
             LeadershipFact::RecoveryClosed { .. } => (self.recovery, self.behind) = (None, false),
+            LeadershipFact::CopiesRuledOut { .. } => {
+                if let Some(recovery) = &mut self.recovery {
+                    (recovery.restored, recovery.members_unknown) = (false, false);
+                }
+            }
             LeadershipFact::RulesDoubted { seen } => self.rules_doubted = Some(*seen),
             LeadershipFact::RulesConfirmed { .. } => (self.rules_doubted, self.rules) = (None, number),
         }

@@ -54,7 +54,9 @@ impl World {
                 usage::recall_sampled(self, queues.keys().chain(forgotten))
             }
             Record::Leadership(
-                LeadershipFact::RulesDoubted { .. } | LeadershipFact::RulesConfirmed { .. },
+                LeadershipFact::CopiesRuledOut { .. }
+                | LeadershipFact::RulesDoubted { .. }
+                | LeadershipFact::RulesConfirmed { .. },
             )
             | Record::Token { .. }
             | Record::Member { .. }

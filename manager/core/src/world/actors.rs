@@ -12,7 +12,9 @@ impl World {
     pub fn actor_of(&self, record: &Record) -> Option<Actor> {
         match record {
             Record::Leadership(
-                LeadershipFact::RecoveryClosed { by } | LeadershipFact::RulesConfirmed { by },
+                LeadershipFact::RecoveryClosed { by }
+                | LeadershipFact::CopiesRuledOut { by }
+                | LeadershipFact::RulesConfirmed { by },
             )
             | Record::Object { fact: ObjectFact::Applied { by, .. } | ObjectFact::Removed { by }, .. }
             | Record::Token { fact: TokenFact::Minted { by, .. }, .. }

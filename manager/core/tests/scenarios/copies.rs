@@ -224,3 +224,85 @@ fn after_a_start_a_lease_is_renewed_at_once() {
     f.pass(Millis(2_000));
     assert_eq!((f.world.state.recovery().is_some(), f.world.live.counts.renewals), (false, 1));
 }
+
+impl Fleet {
+    /// The journal of before `lost` was granted comes back while the cluster that runs it is cut off. Returns that cluster.
+    fn restore_while_cut_off(&mut self, lost: Uid, copy: &[u8]) -> ClusterName {
+        let home = ClusterName::new(self.at(lost).expect("it runs"));
+        self.cut = vec![home.clone()];
+        self.lead_with_copy(copy);
+        self.confirm_rules();
+        self.settle();
+        home
+    }
+
+    fn runs_elsewhere(&self, uid: Uid, home: &ClusterName) -> bool {
+        self.running.iter().any(|(cluster, other)| *other == uid && cluster != home)
+    }
+
+    fn confirm_copies(&mut self) -> Reply {
+        self.input(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRecovery })
+    }
+}
+
+#[test]
+fn confirming_a_copy_frees_no_workload_of_a_silent_cluster_before_its_lease_has_lapsed() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("early", 3);
+    let copy = f.world.snapshot();
+    f.settle();
+    let home = f.restore_while_cut_off(uid, &copy);
+    assert!(matches!(f.confirm_copies(), Reply::Done(text) if text.contains("recovery stays open")));
+    f.pass(Millis(TERM.0 - 100));
+    assert!(!f.runs_elsewhere(uid, &home), "the silent cluster may still run it");
+    assert!(f.why(uid).to_string().contains("recovers"), "{:#}", f.why(uid));
+    f.pass(Millis(5_000));
+    assert!(f.runs_elsewhere(uid, &home), "its lease has provably lapsed: {:#}", f.why(uid));
+}
+
+#[test]
+fn confirming_a_copy_leaves_a_waiting_workload_to_its_cluster_or_to_declare_lost() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "wait"},
+        "spec": {"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Wait"}}}),
+    ]);
+    let uid = f.submit("early", 3);
+    let copy = f.world.snapshot();
+    f.settle();
+    let home = f.restore_while_cut_off(uid, &copy);
+    f.confirm_copies();
+    f.pass(Millis(5 * TERM.0));
+    assert!(!f.runs_elsewhere(uid, &home));
+    f.running.retain(|(cluster, _)| *cluster != home);
+    let lost = Operator::DeclareLost { cluster: home.clone(), ledger: None };
+    f.input(Input::Operator { actor: Actor::user("op"), action: lost });
+    f.settle();
+    assert!(f.runs_elsewhere(uid, &home), "{:#}", f.why(uid));
+    assert!(f.world.state.recovery().is_none());
+}
+
+#[test]
+fn a_cluster_that_returns_after_the_confirmation_keeps_its_run() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("early", 3);
+    let copy = f.world.snapshot();
+    f.settle();
+    let home = f.restore_while_cut_off(uid, &copy);
+    f.confirm_copies();
+    f.cut.clear();
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(uid), f.at(uid)), (Some(Phase::Running), Some(home.to_string())));
+    assert!(f.world.state.recovery().is_none());
+}
+
+#[test]
+fn an_ordinary_recovery_has_nothing_to_confirm() {
+    let mut f = Fleet::regions();
+    f.settle();
+    f.cut = vec![ClusterName::new("us")];
+    f.restart(9, Some(RecoveryStart { restored: false, members_unknown: false }));
+    f.settle();
+    assert!(matches!(f.confirm_copies(), Reply::Rejected(why) if why[0].message.contains("inventory of us")));
+}
