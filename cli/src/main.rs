@@ -1,27 +1,27 @@
-//! The `meridian` command: everything that a person does to a fleet, on one line.
+//! The `meridian` command: manager, agent and every client command in one binary.
 //!
-//! This file only starts things; what a command does is in [`commands`], what it says to the manager in [`client`].
+//! | module | owns |
+//! |---|---|
+//! | `args` | the command line and its help texts |
+//! | `commands` | what each command does |
+//! | `session` | one run: flags, streams, connection |
+//! | `fleet` | a manager and agents as local processes, for `up`, `demo` and `bench` |
+//! | `files` | manifests behind `-f` |
+//! | `client` | kubeconfig, HTTP, watches, logs |
+//! | `output` | tables, ages, safe text, streams |
+//! | `objects` | reading objects as the manager sends them |
+//!
+//! Modules use those below them in this list, never those above.
 
-mod age;
 mod args;
-mod audit;
 mod client;
-mod columns;
 mod commands;
 mod error;
 mod files;
 mod fleet;
-mod interrupts;
-mod jobs;
-mod kubeconfig;
-mod log_lines;
-mod out;
-mod printable;
-mod progress;
-mod selector;
+mod objects;
+mod output;
 mod session;
-mod table;
-mod why;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ use tikv_jemallocator::Jemalloc;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    // Before any thread starts: this program is also the guard of its own gangs.
+    // Before any thread starts: an agent starts this program as the guard of a gang.
     if let Some(code) = meridian_agent::guard_if_asked() {
         return code;
     }

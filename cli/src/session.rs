@@ -1,50 +1,46 @@
-//! One run of the program: its flags, its streams, and the manager it talks to, looked up when first needed.
+//! One run of the program: its flags, its streams, and its connection to the manager, made when first needed.
 
 use crate::args::{Format, Globals};
 use crate::client::Client;
+use crate::client::kubeconfig::{Access, Lookup};
 use crate::error::Error;
-use crate::kubeconfig::{Access, Lookup};
-use crate::out::{Out, Stream};
+use crate::output::streams::{DocumentFormat, Streams};
 use jiff::Timestamp;
 use std::io::Read;
 
-/// What every command works with.
 pub(crate) struct Session {
     globals: Globals,
-    /// Where answers and notes go.
-    pub(crate) out: Out,
-    /// Standard input.
+    pub(crate) out: Streams,
     pub(crate) stdin: Box<dyn Read + Send>,
     access: Option<Access>,
     client: Option<Client>,
 }
 
 impl Session {
-    /// A run with these flags and streams.
-    pub(crate) fn new(globals: Globals, out: Out, stdin: Box<dyn Read + Send>) -> Self {
+    pub(crate) fn new(globals: Globals, out: Streams, stdin: Box<dyn Read + Send>) -> Self {
         Self { globals, out, stdin, access: None, client: None }
     }
 
-    /// The wanted format, if one is.
+    /// `--output`, if given.
     pub(crate) fn format(&self) -> Option<Format> {
         self.globals.output
     }
 
-    /// How documents that come one by one are wanted, if machines are to read them.
-    pub(crate) fn stream(&self) -> Option<Stream> {
+    /// How to write several documents, if `--output` asks for documents.
+    pub(crate) fn document_format(&self) -> Option<DocumentFormat> {
         match self.globals.output? {
-            Format::Json => Some(Stream::Json),
-            Format::Yaml => Some(Stream::Yaml),
+            Format::Json => Some(DocumentFormat::JsonLines),
+            Format::Yaml => Some(DocumentFormat::YamlStream),
             Format::Wide | Format::Name | Format::Text => None,
         }
     }
 
-    /// The namespace of the command line, if one is named there.
+    /// `--namespace`, if given.
     pub(crate) fn named_namespace(&self) -> Option<&str> {
         self.globals.namespace.as_deref()
     }
 
-    /// The namespace to use.
+    /// `--namespace`, or else the kubeconfig's. Fails if a kubeconfig is needed and can't be used.
     pub(crate) fn namespace(&mut self) -> Result<String, Error> {
         match &self.globals.namespace {
             Some(namespace) => Ok(namespace.clone()),
@@ -52,7 +48,7 @@ impl Session {
         }
     }
 
-    /// The client of the manager; cheap to ask for again.
+    /// The manager's client; made once. Fails if there is no usable kubeconfig.
     pub(crate) fn client(&mut self) -> Result<Client, Error> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
@@ -62,7 +58,6 @@ impl Session {
         Ok(client)
     }
 
-    /// Now, for ages.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -84,13 +79,13 @@ impl Session {
 
 #[cfg(test)]
 impl Session {
-    /// A run that talks to `server` and whose streams a test reads.
+    /// A session with the manager of `access`; a test reads its answers and notes.
     pub(crate) fn for_test(
         access: Access,
         globals: Globals,
         stdin: &str,
-    ) -> (Self, crate::out::Captured, crate::out::Captured) {
-        let (out, answers, notes) = Out::captured();
+    ) -> (Self, crate::output::streams::Captured, crate::output::streams::Captured) {
+        let (out, answers, notes) = Streams::captured();
         let stdin: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(stdin.as_bytes().to_vec()));
         let mut session = Self::new(globals, out, stdin);
         session.access = Some(access);

@@ -1,20 +1,20 @@
 //! The real `meridian` binary, started as an operator starts it: real processes, sockets, disks and signals.
 //!
-//! One binary, so that these tests wait for one another instead of fighting for the machine (see [`real::stage`]).
+//! One test binary, so that the tests run one after another instead of competing for the machine (`sandbox`).
 
 mod real {
     mod accelerators;
-    mod copies;
-    mod crew;
-    mod disks;
-    mod door;
+    mod agent_stores;
     mod faults;
+    mod fleet;
+    mod full_disk;
     mod gangs;
     mod hostile;
     mod leases;
+    mod newcomer;
     mod partitions;
     mod processes;
-    mod stage;
-    mod stores;
-    mod story;
+    mod recovery;
+    mod rest;
+    mod sandbox;
 }

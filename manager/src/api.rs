@@ -1,153 +1,88 @@
-//! The API that people and programs speak to: the Kubernetes API conventions for every kind of the table, and Meridian's
-//! own endpoints beside them. See `docs/api.md`.
+//! The API for users and programs: the Kubernetes API conventions for every kind of the table, and Meridian's
+//! own endpoints. See `docs/api.md`.
 //!
-//! What it owns: HTTP. It turns requests into one input for the engine, and committed views into answers. What it must not
-//! know: how anything is decided, and the journal beyond the audit log's lines.
+//! This module owns HTTP: it turns requests into one input for the engine, and committed views into answers.
+//! It must not know how anything is decided, nor the journal beyond the audit log's lines.
 //!
-//! | room | owns |
+//! | module | owns |
 //! |---|---|
-//! | `target`, `query`, `form`, `body`, `selector` | what a request says |
-//! | `access` | who may do what |
-//! | `read`, `watch`, `write`, `pages`, `naming` | the verbs |
-//! | `show`, `table`, `warning`, `error`, `discovery` | what an answer looks like |
-//! | `meridian` | what Kubernetes has no place for |
+//! | `request` | what a request says |
+//! | `access` | what each role may do |
+//! | `verbs` | reads, watches and writes of objects |
+//! | `response`, `discovery` | what an answer looks like |
+//! | `meridian` | endpoints that the Kubernetes conventions have no place for |
+//! | `logs` | the source of jobs' logs |
+//! | `state`, `metering` | what the handlers share, and counts of requests |
 //!
 //! Invariants:
-//! - Nothing is answered to anybody unknown, and every write carries its user.
-//! - An answer to a write is given after its commit; readers see committed state only.
-//! - Bodies, answers in flight, watches and kept lists are bounded.
+//! - Unknown users get no answer, and every write carries its user.
+//! - A write is answered after its commit. Readers see committed state only.
+//! - Bodies, requests in work, watches and cached lists are bounded.
 
 mod access;
-mod activity;
-mod body;
 mod discovery;
-mod error;
-mod form;
+mod front;
+mod logs;
 mod meridian;
 mod metering;
-mod naming;
-mod pages;
-mod query;
-mod read;
-mod selector;
-mod show;
-mod table;
-mod target;
+mod request;
+mod response;
+mod state;
 #[cfg(test)]
 mod tests;
-mod warning;
-mod watch;
-mod write;
+mod verbs;
 
-pub use meridian::logs::{LogBytes, Logs};
+pub use front::Front;
+pub use logs::{LogBytes, Logs};
 
 use crate::auth::{User, Users};
 use crate::engine::Handle;
 use access::Verb;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::header::ALLOW;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Json, Router};
-use error::Error;
-use form::Form;
-use meridian_manager_core::facts::input::Input;
-use meridian_manager_core::facts::outcome::Reply;
-use meridian_shared::identity::CaPin;
 use metering::Label;
-use pages::Pages;
-use query::Options;
+use request::accept::ResponseFormat;
+use request::query::Options;
+use request::resource_path::ResourcePath;
+use response::error::{Error, echoed_path, method_not_allowed};
 use serde_json::Value;
-use std::num::NonZero;
+use state::{Api, REQUESTS_MAX};
 use std::sync::Arc;
-use target::Target;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate};
+use verbs::{read, watch, write};
 
-/// Requests in work at once; streams count until they begin. Each may hold a body of many megabytes.
-const REQUESTS_MAX: usize = 512;
-/// Answers shorter than this are sent as they are, as Kubernetes does.
+/// Smaller answers are not compressed, as in Kubernetes.
 const COMPRESSED_FROM_BYTES: u64 = 128 * 1024;
 
-/// How the manager is reached from outside, for the commands that it prints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Front {
-    /// `https://HOST:PORT`.
-    pub url: String,
-    /// What agents pin.
-    pub ca_pin: CaPin,
-}
-
-/// What the API works with.
-pub struct Parts {
-    /// The engine.
+/// What the API needs from the rest of the manager.
+pub struct ApiParts {
     pub engine: Handle,
-    /// Who may call.
     pub users: Arc<Users>,
-    /// Where logs come from.
     pub logs: Arc<dyn Logs>,
-    /// How we are reached.
     pub front: Front,
     /// Ends watches and logs, which would go on for ever.
     pub stop: CancellationToken,
 }
 
-impl std::fmt::Debug for Parts {
+impl std::fmt::Debug for ApiParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("front", &self.front).finish_non_exhaustive()
+        f.debug_struct("ApiParts").field("front", &self.front).finish_non_exhaustive()
     }
 }
 
-/// What the handlers share.
-#[derive(Clone)]
-pub(crate) struct Api {
-    handle: Handle,
-    users: Arc<Users>,
-    logs: Arc<dyn Logs>,
-    front: Arc<Front>,
-    stop: CancellationToken,
-    pages: Arc<Pages>,
-    kept: Arc<meridian::Kept>,
-    watches: Arc<Semaphore>,
-    requests: Arc<Semaphore>,
-    readers: Arc<Semaphore>,
-}
-
-impl Api {
-    /// Whose turn it is to read many objects. More of them at once than there are cores would only hold more memory, as trees and
-    /// in threads of their own, and take the engine's time: pages that nobody has touched yet cost more than reading does.
-    async fn turn_to_read(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.readers).acquire_owned().await.expect("nobody closes it")
-    }
-
-    /// Asks the engine.
-    async fn ask(&self, input: Input) -> Result<Reply, Error> {
-        self.handle.ask(input).await.map_err(|why| Error::Unavailable(why.to_string()))
-    }
-}
-
-/// The API as a router. Everything that nobody else serves is answered by it, so it is merged with routers without a
-/// fallback of their own.
-pub fn router(parts: Parts) -> Router {
-    let Parts { engine, users, logs, front, stop } = parts;
-    let api = Api {
-        handle: engine,
-        users,
-        logs,
-        front: Arc::new(front),
-        stop,
-        pages: Arc::default(),
-        kept: Arc::default(),
-        watches: Arc::new(Semaphore::new(watch::WATCHES_MAX)),
-        requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
-        readers: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZero::get))),
-    };
+/// The API as a router. It answers every path that no other router serves, so merge it only with routers
+/// without a fallback.
+pub fn router(parts: ApiParts) -> Router {
+    let ApiParts { engine, users, logs, front, stop } = parts;
+    let api = Api::new(engine, users, logs, front, stop);
     let document =
         |method: MethodRouter<Api>| method.fallback(|method, uri| method_not_allowed(method, uri, &["GET"]));
     Router::new()
@@ -170,14 +105,14 @@ pub fn router(parts: Parts) -> Router {
         )
         .merge(meridian::router())
         .fallback(objects)
-        // Metrics are many megabytes, and would be compressed on a thread that syncs need.
+        // the metrics are many megabytes, and would be compressed on a thread that syncs need
         .layer(
             CompressionLayer::new()
                 .gzip(true)
                 .compress_when(Large.and(NotForContentType::const_new("text/plain"))),
         )
         .layer(CatchPanicLayer::custom(|_| {
-            Error::Internal("the request met a bug of this manager; its log has more".to_owned())
+            Error::Internal("internal error: the request met a bug of this manager; see its log".to_owned())
                 .into_response()
         }))
         .layer(middleware::from_fn_with_state(api.clone(), guard))
@@ -185,20 +120,20 @@ pub fn router(parts: Parts) -> Router {
         .with_state(api)
 }
 
-/// Lets known users in, and only so many requests at once.
+/// Admits known users, and at most [`REQUESTS_MAX`] requests at once.
 async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let user = match access::identify(&api.users, request.headers()) {
+    let user = match access::authenticate(&api.users, request.headers()) {
         Ok(user) => user,
         Err(error) => return error.into_response(),
     };
     let Ok(_permit) = api.requests.clone().try_acquire_owned() else {
-        return Error::Busy(format!("{REQUESTS_MAX} requests are being worked on")).into_response();
+        return Error::Busy(format!("too many requests: {REQUESTS_MAX} are in progress")).into_response();
     };
     request.extensions_mut().insert(user);
     next.run(request).await
 }
 
-/// Answers of a known, large size: streams are never held back to be compressed.
+/// Selects answers of a known, large size. Streams are never delayed by compression.
 #[derive(Clone, Copy, Debug)]
 struct Large;
 
@@ -211,30 +146,12 @@ impl Predicate for Large {
 async fn discovered(document: Option<Value>) -> Result<Response, Error> {
     let label = Label { verb: "get", resource: "discovery", streams: false };
     let document = document.ok_or_else(|| {
-        Error::Missing("no such group or version is served: `/api` and `/apis` list what is".to_owned())
+        Error::Missing("no such group or version: see `/api` and `/apis` for what is served".to_owned())
     })?;
     Ok((Extension(label), Json(document)).into_response())
 }
 
-/// For a method that a path doesn't take; `OPTIONS` asks just that.
-async fn method_not_allowed(method: Method, uri: Uri, allowed: &'static [&'static str]) -> Response {
-    let mut allowed = allowed.to_vec();
-    if allowed.contains(&"GET") {
-        allowed.push("HEAD");
-    }
-    allowed.push("OPTIONS");
-    if method == Method::OPTIONS {
-        let value = HeaderValue::try_from(allowed.join(", ")).expect("methods are header text");
-        return (StatusCode::NO_CONTENT, [(ALLOW, value)]).into_response();
-    }
-    Error::Method { method: method.to_string(), path: shown_path(&uri), allowed }.into_response()
-}
-
-fn shown_path(uri: &Uri) -> String {
-    uri.path().chars().take(body::SHOWN_CHARS_MAX).collect()
-}
-
-/// Every request for objects of the table.
+/// Handles every request for objects of the table.
 async fn objects(
     State(api): State<Api>,
     Extension(user): Extension<User>,
@@ -243,8 +160,8 @@ async fn objects(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let Some(target) = Target::parse(uri.path()) else {
-        return Error::NoSuchPath(shown_path(&uri)).into_response();
+    let Some(target) = ResourcePath::parse(uri.path()) else {
+        return Error::NoSuchPath(echoed_path(&uri)).into_response();
     };
     let options = match Options::parse(&uri) {
         Ok(options) => Options { watch: options.watch && method != Method::HEAD, ..options },
@@ -256,12 +173,12 @@ async fn objects(
             && !(*verb == Verb::Create && target.kind.namespaced() && target.namespace.is_none())
     });
     let Some(verb) = known else { return method_not_allowed(method, uri, methods(&target)).await };
-    let label = Label { verb: verb.word(), resource: target.kind.plural(), streams: verb == Verb::Watch };
+    let label = Label { verb: verb.name(), resource: target.kind.plural(), streams: verb == Verb::Watch };
     let answer = perform(&api, &user, verb, &target, options, &headers, body).await;
     (Extension(label), answer).into_response()
 }
 
-fn methods(target: &Target) -> &'static [&'static str] {
+fn methods(target: &ResourcePath) -> &'static [&'static str] {
     let creates = !target.kind.namespaced() || target.namespace.is_some();
     match (target.kind.writable(), target.name.is_some()) {
         (true, true) => &["GET", "PUT", "PATCH", "DELETE"],
@@ -275,13 +192,13 @@ async fn perform(
     api: &Api,
     user: &User,
     verb: Verb,
-    target: &Target,
+    target: &ResourcePath,
     options: Options,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::object(user, verb, target.kind, options.scope.is_some())?;
-    let form = Form::wanted(headers)?;
+    access::check_object(user, verb, target.kind, options.scope.is_some())?;
+    let form = ResponseFormat::from_headers(headers)?;
     let request = write::Request { api, user, target, options: &options, headers };
     match (verb, target.name.as_deref()) {
         (Verb::Watch, _) => watch::watch(api, target, options, form),
@@ -291,10 +208,10 @@ async fn perform(
         (Verb::Patch, Some(name)) => request.patch(name, body).await,
         (Verb::Delete, Some(name)) => request.delete(name, body).await,
         (Verb::List, None) => read::list(api, target, options, form).await,
-        // the verb was made from whether there is a name
+        // the verb was derived from whether there is a name
         (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, None)
         | (Verb::List | Verb::Create, Some(_)) => {
-            Err(Error::Internal(format!("`{}` was asked of the wrong path", verb.word())))
+            Err(Error::Internal(format!("`{}` was asked of the wrong path", verb.name())))
         }
     }
 }

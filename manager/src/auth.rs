@@ -1,8 +1,9 @@
-//! People: bearer tokens, and who one belongs to.
+//! Users and their bearer tokens.
 //!
-//! Owns `users.json` (names, roles and hashes of tokens) and the kubeconfigs that carry the tokens themselves. It must not
-//! know what a role may do with which object; the API's rules say that. Invariants: a token is never stored here, only its
-//! hash; a look-up takes the same time whichever token is shown; nobody speaks in another's name.
+//! This module owns `users.json` (names, roles and hashes of tokens) and the kubeconfigs that carry the
+//! tokens. It must not know what a role permits: the API's table of roles says that. Invariants: only the
+//! hash of a token is stored here. A look-up takes the same time for every token. No user can act as another
+//! one.
 
 mod kubeconfig;
 
@@ -18,60 +19,50 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
 
-/// Most users in the file: every look-up compares with all of them.
+/// Most users in the file. Every look-up compares with all of them.
 pub const USERS_MAX: usize = 1_000;
-/// Longest token that is looked at, in bytes; ours have 46.
+/// Longest token that is checked, in bytes; ours have 46.
 const TOKEN_BYTES_MAX: usize = 1_024;
-/// Raised when the file's shape changes.
+/// Version of the file's format.
 const FILE_VERSION: u32 = 1;
 const TOKEN_PREFIX: &str = "mu_";
 
-/// What a user may do, in one word.
+/// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Everything.
+    /// May do everything.
     Admin,
-    /// Submit, see and delete jobs.
+    /// May submit, read and delete jobs.
     Submitter,
-    /// See everything but what jobs print and the audit log, change nothing: for dashboards.
+    /// May read everything except the output of jobs and the audit log; for dashboards.
     Viewer,
 }
 
-/// Who a request comes from.
+/// The user behind a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The name in the audit log.
     pub name: String,
-    /// What they may do.
     pub role: Role,
 }
 
-/// What went wrong with the users' file.
+/// Why the file of users can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It can't be read or written.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// It holds something else.
-    #[error("`{}` is not a usable list of users: {reason}", path.display())]
-    Unusable {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// There is no room for another.
-    #[error("there are {USERS_MAX} users already; remove one first")]
+    #[error("`{}` is not a valid list of users: {reason}", path.display())]
+    Unusable { path: PathBuf, reason: String },
+    #[error("there are {USERS_MAX} users already: remove one first")]
     Full,
 }
 
-/// A user's token, to be written into a kubeconfig once. Its debug form shows nothing.
+/// A user's token, to be written into a kubeconfig once. Its `Debug` form hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserToken(String);
 
 impl UserToken {
-    /// The secret text.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -83,7 +74,7 @@ impl std::fmt::Debug for UserToken {
     }
 }
 
-/// Everyone who may call.
+/// All users that may call the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users(Vec<Entry>);
 
@@ -103,14 +94,14 @@ struct Stored {
 }
 
 impl Users {
-    /// Reads `path`; nobody where there is no such file.
+    /// Reads `path`. Without a file there are no users. Fails if the file can't be read or is invalid.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let Some(text) = files::read(path)? else { return Ok(Self::default()) };
         let unusable = |reason: String| Error::Unusable { path: path.to_owned(), reason };
         let stored: Stored = serde_json::from_str(&text).map_err(|e| unusable(e.to_string()))?;
         if stored.version != FILE_VERSION {
             return Err(unusable(format!(
-                "its version is {}, this manager knows {FILE_VERSION}",
+                "its version is {}, but this manager reads version {FILE_VERSION}",
                 stored.version
             )));
         }
@@ -120,14 +111,15 @@ impl Users {
         Ok(Self(stored.users))
     }
 
-    /// Writes `path`, mode 0600, whole or not at all.
+    /// Writes `path` atomically, with mode 0600. Fails if it can't be written.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
         let stored = Stored { version: FILE_VERSION, users: self.0.clone() };
         let text = serde_json::to_string_pretty(&stored).expect("a list of users is plain data");
         Ok(files::replace(path, &text)?)
     }
 
-    /// Gives `name` a token made of 256 random bits; an earlier token of that name is good no longer.
+    /// Issues a token of 256 random bits for `name`. An earlier token of that name becomes invalid. Fails if
+    /// there are too many users.
     pub fn issue(&mut self, name: &str, role: Role, random: [u8; 32]) -> Result<UserToken, Error> {
         let token = UserToken(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random)));
         self.0.retain(|entry| entry.name != name);
@@ -138,20 +130,20 @@ impl Users {
         Ok(token)
     }
 
-    /// Whether anybody has this role.
+    /// Whether any user has this role.
     pub fn has(&self, role: Role) -> bool {
         self.0.iter().any(|entry| entry.role == role)
     }
 
-    /// Whose token this is. Every entry is compared, whether or not one matched before.
+    /// The user with this token. Every entry is compared, even after a match.
     pub fn find(&self, token: &str) -> Option<User> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
-        let shown = TokenHash::of(token.as_bytes());
+        let hash = TokenHash::of(token.as_bytes());
         let mut found = None;
         for entry in &self.0 {
-            if bool::from(entry.sha256.0.ct_eq(&shown.0)) {
+            if bool::from(entry.sha256.0.ct_eq(&hash.0)) {
                 found = Some(entry);
             }
         }
@@ -159,7 +151,7 @@ impl Users {
     }
 }
 
-/// The token of an `Authorization: Bearer …` header; `None` without one, or with several.
+/// The token of an `Authorization: Bearer …` header; `None` without one or with several.
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let (one, None) = (all.next()?, all.next()) else { return None };
@@ -167,11 +159,14 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Why a request that wants to act in another's name is refused; `None` for all others. Ignoring the headers would do
-/// something else than was asked, with the caller's own rights.
+/// Why a request for impersonation is refused; `None` for all other requests. Ignoring the headers instead
+/// would perform the request with the caller's own permissions, which is not what was asked for.
 pub fn refuses_impersonation(headers: &HeaderMap) -> Option<&'static str> {
-    let asked = headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
-    asked.then_some("impersonation is not supported; leave out `--as`, `--as-group` and `--as-uid` and use that user's own kubeconfig")
+    let impersonates = headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
+    impersonates.then_some(
+        "impersonation is not supported: leave out `--as`, `--as-group` and `--as-uid`, and use that user's \
+         kubeconfig",
+    )
 }
 
 #[cfg(test)]
@@ -181,7 +176,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_token_is_found_by_its_hash_alone_and_replaced_by_the_next() {
+    fn a_token_is_found_by_its_hash_and_replaced_by_the_next() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users.json");
         let mut users = Users::load(&path).unwrap();
@@ -210,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_named() {
+    fn the_error_names_a_damaged_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users.json");
         for damaged in [
@@ -225,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_header_is_read_and_doubt_is_no() {
+    fn only_one_wellformed_bearer_header_is_read() {
         let mut headers = HeaderMap::new();
         assert_eq!(bearer(&headers), None);
         headers.insert(AUTHORIZATION, HeaderValue::from_static("bearer mu_x"));

@@ -1,118 +1,97 @@
-//! The manager's durable memory: records, the newest snapshot, big bodies and the audit log, at the level of bytes and
+//! The manager's durable state: records, the newest snapshot, large bodies and the audit log, as bytes and
 //! numbers.
 //!
-//! What it owns: the order of records, that a batch is durable as a whole or not at all, that nobody else writes between
-//! two batches of one writer, the format on disk, and the space that is kept back for ends and deletions. What it must
-//! not know: what a record means, the engine's types, a clock, chance (ids and moments are arguments) or a thread.
+//! This module owns the order of records, the atomicity and durability of a batch, the exclusion of other
+//! writers between two batches, the format on disk, and the space reserved for ends and deletions. It must
+//! not know what a record means, the engine's types, a clock, randomness (ids and times are arguments) or a
+//! thread.
 //!
 //! ```text
 //!  engine turn ──Batch──▶ commit ──▶ one transaction, one sync ──▶ Ok: durable, may be acted upon
-//!                            └──────▶ Err: unknown, throw the uncommitted world away, reload(), replay
+//!                            └──────▶ Err: unknown; drop the uncommitted world, reload(), replay
 //! ```
 //!
 //! Invariants:
-//! - Record numbers only grow, in every batch and over every reopening. They may skip upwards (after a restore they must
-//!   stand above all that was ever reported), never down.
-//! - A batch names the record that it follows and its leadership; if the journal's last record is another one, or a
-//!   larger epoch (or an equal one with another leadership id) has written, nothing is written.
-//! - The audit log is written in the transaction of the records that it explains, and truncation never touches it.
-//! - After a commit failed, nothing is written and nothing uncommitted is readable until [`Journal::reload`].
+//! - Record numbers only grow, within a batch and across restarts. They may skip upwards (after a restore
+//!   they must be above every number that was ever reported), never down.
+//! - A batch names the record before it and its leadership. Nothing is written if the journal's last record
+//!   is another one, or if a higher epoch (or an equal epoch with another leadership id) has written.
+//! - Audit lines are written in the transaction of the records that they explain. Truncation never touches
+//!   them.
+//! - After a failed commit nothing is written, and nothing uncommitted is readable, until
+//!   [`Journal::reload`].
 
 mod encoding;
+mod error;
 pub mod faulty;
-mod look;
 pub mod mark;
 pub mod medium;
+mod read_only;
 mod redb;
 #[cfg(test)]
 mod tests;
 
 pub use self::encoding::FORMAT;
-pub use self::look::Look;
+pub use self::error::Error;
+pub use self::read_only::ReadOnlyJournal;
 pub use self::redb::RedbJournal;
 use meridian_shared::ids::{ContentHash, JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Largest record, audit line or body in bytes. A Kubernetes object is at most 1.5 MiB; ten times that is a mistake.
+/// Largest record, audit line or body in bytes. A Kubernetes object has at most 1.5 MiB; ten times that is a
+/// mistake.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
-/// Most bytes of records, audit lines and bodies in one batch, so that one commit can't hold the engine for seconds.
+/// Largest sum of records, audit lines and bodies in one batch, so that one commit can't block the engine for
+/// seconds.
 pub const BATCH_BYTES_MAX: usize = 256 << 20;
 
-/// Position in the audit log: 1, 2, 3, … without gaps, for ever.
+/// Position in the audit log: 1, 2, 3, … without gaps. It never starts again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditNumber(pub u64);
 
-/// Which file a journal lives in, to tell a copy that was put in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The device number.
-    pub device: u64,
-    /// The inode.
-    pub inode: u64,
-    /// When the inode was born, in nanoseconds since the Unix epoch, where the filesystem keeps it.
-    pub born_ns: Option<u64>,
-}
-
-impl Identity {
-    /// Whether both are one file. A device number changes when a volume is attached again elsewhere, so it counts only
-    /// where the filesystem keeps no birth times; a copy always has another inode or another birth.
-    pub fn same_file(&self, other: &Self) -> bool {
-        self.inode == other.inode
-            && match (self.born_ns, other.born_ns) {
-                (Some(one), Some(two)) => one == two,
-                _ => self.device == other.device,
-            }
-    }
-}
-
-/// What was decided when the journal was made.
+/// Facts that were fixed when the journal was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Random; a copy carries the same one.
+    /// Random; a copy has the same id.
     pub journal: JournalId,
-    /// The file it was made in, or that an operator accepted last.
-    pub identity: Identity,
-    /// When it was made.
     pub created: Wall,
 }
 
-/// A snapshot of the world as it stood after the record `through`.
+/// The world after the record `through`, in the engine's own encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The last record that it includes.
     pub through: RecordNumber,
-    /// The world, in the engine's own encoding.
     pub bytes: Vec<u8>,
 }
 
-/// What one transaction does.
+/// The content of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Who writes.
+    /// The leadership that writes.
     pub leadership: Leadership,
     /// The condition: the journal's last record before this batch.
     pub after: RecordNumber,
     /// Number of the first record; larger than `after`, and normally the next one.
     pub first: RecordNumber,
-    /// Records, numbered upwards from `first` without gaps.
+    /// Numbered upwards from `first` without gaps.
     pub records: Vec<Vec<u8>>,
-    /// Bodies that must be there afterwards; one that is there already is left alone. Counting references is the engine's.
+    /// Bodies to add. An existing body is kept. The engine counts the references.
     pub bodies: Vec<(ContentHash, Vec<u8>)>,
-    /// Bodies that may go; dropped before `bodies` are put, so that a body in both lists stays.
+    /// Bodies to remove, before `bodies` are added: a body in both lists stays.
     pub drop_bodies: Vec<ContentHash>,
-    /// Lines for the end of the audit log.
+    /// Lines to append to the audit log.
     pub audit: Vec<Vec<u8>>,
     /// Replaces the snapshot and drops the records up to its `through`, which may be a record of this batch.
     pub snapshot: Option<Snapshot>,
-    /// Ends and deletions: may use the space that is kept back.
+    /// The batch holds ends and deletions only, so it may use the reserved space.
     pub urgent: bool,
 }
 
 impl Batch {
-    /// An empty batch that follows the record `after`.
+    /// An empty batch after the record `after`.
     pub fn new(leadership: Leadership, after: RecordNumber) -> Self {
         Self {
             leadership,
@@ -127,7 +106,7 @@ impl Batch {
         }
     }
 
-    /// The journal's last record once this is committed.
+    /// The journal's last record once this batch is committed.
     pub fn last(&self) -> RecordNumber {
         match self.records.len() as u64 {
             0 => self.after,
@@ -135,7 +114,7 @@ impl Batch {
         }
     }
 
-    /// Whether it changes nothing; committing it is still a sync write.
+    /// Whether the batch changes nothing. Committing it is still a sync write.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
             && self.bodies.is_empty()
@@ -145,29 +124,36 @@ impl Batch {
     }
 }
 
-/// What [`Journal::reload`] found, compared with what this object knew.
+/// What [`Journal::reload`] found, compared with the commits that this object made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Exactly the acknowledged commits: the failed one left nothing.
+pub enum ReloadOutcome {
+    /// Exactly the acknowledged commits. The failed commit left nothing.
     Acknowledged,
-    /// The acknowledged commits and the one whose outcome was unknown, in full: it is durable now.
-    Unknown,
-    /// Something that this object never wrote. Whoever held a claim has lost it.
-    Foreign,
+    /// The acknowledged commits, and the whole commit of unknown outcome. It is durable now.
+    CommitCompleted,
+    /// Something that this object never wrote. Any claim of this process to the journal is lost.
+    ForeignWriter,
 }
 
-/// Gets `(number, bytes)` of one entry; an `Err` (why the bytes are not understood) ends the walk.
+/// Receives `(number, bytes)` of one entry. An `Err` (why the bytes can't be used) ends the iteration.
 pub type Visit<'a, N> = &'a mut dyn FnMut(N, &[u8]) -> Result<(), String>;
 
-/// Reads of committed data, from any thread, beside the one writer.
+/// Reads of committed data, from any thread, concurrently with the one writer.
 ///
-/// A read sees all commits that returned before it began, and nothing of one that has not. While the journal is being
-/// reloaded reads wait; after a reload that failed they answer [`Error::Poisoned`].
+/// A read sees all commits that returned before it began, and no other. Reads wait during a reload; after a
+/// reload that failed they return [`Error::ReloadRequired`].
 pub trait Reader: Send + Sync {
-    /// The body with this hash. The bytes are as they were put; whether they have that hash is checked by who cares.
+    /// The body with this hash. The bytes are returned as stored; the caller checks the hash where it
+    /// matters.
+    ///
+    /// # Errors
+    /// If the storage fails or the entry is damaged.
     fn body(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Audit lines `from..until`, in order, one at a time. `visit` must be quick: a reload waits for it.
+    /// Visits the audit lines `from..until` in order. `visit` must be quick: a reload waits for it.
+    ///
+    /// # Errors
+    /// If the storage fails, an entry is damaged, or `visit` rejects one.
     fn audit(
         &self,
         from: AuditNumber,
@@ -175,27 +161,54 @@ pub trait Reader: Send + Sync {
         visit: Visit<'_, AuditNumber>,
     ) -> Result<(), Error>;
 
-    /// The last audit line.
+    /// The last audit line, with its number.
+    ///
+    /// # Errors
+    /// If the storage fails or the entry is damaged.
     fn audit_head(&self) -> Result<Option<(AuditNumber, Vec<u8>)>, Error>;
+}
+
+/// Committed batches in commit order, for a standby that keeps its own copy of the world. See
+/// [`Journal::follow`].
+///
+/// Only durable batches are delivered, each once and whole. Their `leadership` tells a standby of a new
+/// leader. A standby must not take over on what it has followed alone: it claims the journal first, then
+/// reads up to its end.
+pub trait Follower: Send {
+    /// The next committed batch, or `None` if none was committed within `wait`.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] if the next records are only in a snapshot by now: the standby must start again
+    /// from there. Any other error ends this follower; a new one may go on after the last batch received.
+    fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch>, Error>;
 }
 
 /// A durable journal with one writer. Synchronous: a commit returns when the bytes are on the disk.
 ///
-/// - **Duplicates.** A batch that is committed twice is refused the second time: its `after` is no longer the last record.
-/// - **Unknown outcome.** A commit that fails may have become durable all the same (a sync that failed late). The object
-///   then refuses all writes until [`Journal::reload`], which says which it was. Until then the batch counts as neither.
-/// - **Two live copies.** Opening takes an exclusive lock, so a second process on the same file gets [`Error::Held`]. A
-///   lock can't see a *copy* of the file: a copy has the same journal id, another [`Identity`], and tells of it through
-///   [`Journal::identity_changed`]; agents, who remember record numbers of leaderships, tell the rest. A manager whose file was
-///   taken away or replaced under it gets [`Error::Replaced`] or an I/O error from its next commit or heartbeat.
+/// - **Duplicates.** A batch that is committed twice is refused the second time: its `after` is no longer the
+///   last record. The caller may therefore repeat a commit without knowing whether the first one arrived.
+/// - **Lost replies, unknown commits.** A commit that fails may be durable all the same (a sync that failed
+///   late, a connection that broke before the reply). The object then refuses all writes until
+///   [`Journal::reload`], which says whether the batch is in the journal. Until then nothing may be acted
+///   upon, and nothing may be taken back.
+/// - **Two live copies.** A second writer on the same storage is kept out while the first one lives
+///   ([`Error::Locked`]) or, where its claim can move, every write of the old one is refused
+///   ([`Error::Fenced`]). No lock sees a *copy* of the storage: a copy has the same journal id, and reports
+///   [`Journal::identity_changed`]. Agents find the rest, because they remember record numbers of
+///   leaderships. If the storage is removed or replaced during use, the next commit or heartbeat returns
+///   [`Error::Replaced`] or an I/O error.
 pub trait Journal: Send {
-    /// What was decided when it was made.
     fn meta(&self) -> &Meta;
 
-    /// Whether it lives in another file than it was made in, so may be one of several copies.
+    /// Whether the storage is not the one that the journal was created on, so this may be one of several
+    /// copies.
     fn identity_changed(&self) -> bool;
 
-    /// An operator says that no other copy runs: from now on this file is the one.
+    /// Records an operator's statement that no other copy is in use: from now on this storage is the right
+    /// one.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
     fn accept_identity(&mut self) -> Result<(), Error>;
 
     /// The last committed record; 0 in a new journal.
@@ -204,167 +217,67 @@ pub trait Journal: Send {
     /// The leadership that wrote last; epoch 0 in a new journal.
     fn leadership(&self) -> Leadership;
 
-    /// A hash over everything ever committed, in order. Two journals that agree in it and in [`Journal::last`] have one
-    /// history; it is no defence against somebody who forges one.
+    /// A hash over everything ever committed, in order. Two journals with the same chain and the same
+    /// [`Journal::last`] have the same history. It doesn't protect against forgery.
     fn chain(&self) -> u64;
 
     /// The newest snapshot.
+    ///
+    /// # Errors
+    /// If the storage fails or the snapshot is damaged.
     fn snapshot(&self) -> Result<Option<Snapshot>, Error>;
 
-    /// The records after `after`, in order, one at a time; returns the number of the last one in the journal.
+    /// Visits the records after `after` in order. Returns the number of the last record in the journal.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] if some of the records are only in the snapshot; otherwise if the storage fails,
+    /// a record is damaged, or `visit` rejects one.
     fn replay(&self, after: RecordNumber, visit: Visit<'_, RecordNumber>) -> Result<RecordNumber, Error>;
 
-    /// A handle for reads beside the writer. It stays good over reloads.
+    /// The committed batches after the record `after`, as they are committed by another process.
+    ///
+    /// # Errors
+    /// [`Error::NotFollowable`] if the storage belongs to one process at a time; [`Error::Compacted`] if
+    /// records after `after` are only in the snapshot.
+    fn follow(&self, after: RecordNumber) -> Result<Box<dyn Follower>, Error>;
+
+    /// A handle for concurrent reads. It stays valid over reloads.
     fn reader(&self) -> Arc<dyn Reader>;
 
-    /// One transaction, durable on return. See the trait's text for what an error leaves behind.
+    /// Commits one transaction, durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], and [`Error::Full`] while [`Journal::urgent_only`], are returned before anything
+    /// is written. After every other error the outcome is unknown: see the trait's documentation.
     fn commit(&mut self, batch: &Batch) -> Result<(), Error>;
 
-    /// A successful sync write that changes nothing, for the claim of an idle leader. Also tries to get the reserved
-    /// space back after a full disk.
+    /// A sync write that changes nothing, by which an idle leader proves its claim. It also tries to reserve
+    /// space again after a full disk.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
     fn heartbeat(&mut self) -> Result<(), Error>;
 
-    /// Whether the reserved space is in use, so that only urgent batches are taken. The engine asks before it accepts
-    /// new work, because a batch that is refused later costs it a reload.
+    /// Whether the reserved space is in use, so that only urgent batches are accepted. The engine asks before
+    /// it accepts new work, because a batch that is refused later costs a reload.
     fn urgent_only(&self) -> bool;
 
-    /// Whether a commit failed and [`Journal::reload`] is due. A batch that was refused before anything was written
-    /// ([`Error::Full`] while [`Journal::urgent_only`], [`Error::Invalid`]) leaves the journal usable.
-    fn poisoned(&self) -> bool;
+    /// Whether a commit failed, so that [`Journal::reload`] is due.
+    fn needs_reload(&self) -> bool;
 
-    /// Closes and opens again. Everything that is not durable is gone.
-    fn reload(&mut self) -> Result<Found, Error>;
+    /// Closes and opens the storage again. Everything that is not durable is gone.
+    ///
+    /// # Errors
+    /// If the storage can't be opened, is damaged, or holds another journal. The journal stays closed; reload
+    /// again.
+    fn reload(&mut self) -> Result<ReloadOutcome, Error>;
 }
 
-/// Why the journal said no.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Nothing there. Only `init` makes a journal, because making one asserts that nothing ran before.
-    #[error(
-        "no journal at `{place}`: bring a copy back with `journal restore`, or begin a new one in place of a lost one with `--init --recover`"
-    )]
-    Missing {
-        /// Where.
-        place: String,
-    },
-    /// `init` found something.
-    #[error(
-        "`{place}` already exists: start the manager on it, or name another path; a journal is never overwritten"
-    )]
-    Exists {
-        /// Where.
-        place: String,
-    },
-    /// The lock is taken.
-    #[error(
-        "another manager, or a `meridian journal` command, holds the journal at `{place}`: stop that one first"
-    )]
-    Held {
-        /// Where.
-        place: String,
-    },
-    /// Something else lives there.
-    #[error(
-        "`{place}` is not a meridian journal ({why}): check the path, or bring a copy back with `journal restore`"
-    )]
-    NotAJournal {
-        /// Where.
-        place: String,
-        /// How it was seen.
-        why: String,
-    },
-    /// A journal of another program version.
-    #[error(
-        "the journal at `{place}` has the format `{found}`, but this program reads `{FORMAT}`: use the version that wrote it"
-    )]
-    Version {
-        /// Where.
-        place: String,
-        /// Its header.
-        found: String,
-    },
-    /// Bytes that were never written by us.
-    #[error("the journal at `{place}` is damaged ({what}): bring a copy back with `journal restore`")]
-    Corrupt {
-        /// Where.
-        place: String,
-        /// What doesn't fit.
-        what: String,
-    },
-    /// Somebody else wrote, or the batch was made for another state of the journal.
-    #[error("refused to write to the journal at `{place}`: {why}; this manager no longer leads")]
-    Fenced {
-        /// Where.
-        place: String,
-        /// What was expected and found.
-        why: String,
-    },
-    /// The file at the path is no longer the one that is open.
-    #[error(
-        "the journal at `{place}` was removed or replaced while in use: stop this manager, then start it on the right file"
-    )]
-    Replaced {
-        /// Where.
-        place: String,
-    },
-    /// No space left.
-    #[error(
-        "no space left for the journal at `{place}`: only ends and deletions are taken until space is freed"
-    )]
-    Full {
-        /// Where.
-        place: String,
-    },
-    /// A commit failed before.
-    #[error("the journal at `{place}` must be reloaded after a failed commit")]
-    Poisoned {
-        /// Where.
-        place: String,
-    },
-    /// Records that were asked for are in the snapshot already.
-    #[error("records up to `{through}` are only in the snapshot: reading after `{after}` must begin there")]
-    Compacted {
-        /// Asked for.
-        after: RecordNumber,
-        /// The last record that is gone.
-        through: RecordNumber,
-    },
-    /// The reader of a walk refused an entry.
-    #[error("entry `{number}` of the journal at `{place}` is not understood: {reason}")]
-    Rejected {
-        /// Where.
-        place: String,
-        /// Which one.
-        number: u64,
-        /// The reader's words.
-        reason: String,
-    },
-    /// A batch that contradicts itself or passes a limit.
-    #[error("a batch for the journal is not valid: {why}")]
-    Invalid {
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The operating system said no.
-    #[error("can't {operation} the journal at `{place}`: {source}")]
-    Io {
-        /// A verb.
-        operation: &'static str,
-        /// Where.
-        place: String,
-        /// Its words.
-        #[source]
-        source: io::Error,
-    },
-    /// The store said no.
-    #[error("can't {operation} the journal at `{place}`: {source}")]
-    Store {
-        /// A verb.
-        operation: &'static str,
-        /// Where.
-        place: String,
-        /// Its words.
-        #[source]
-        source: Box<::redb::Error>,
-    },
+impl std::fmt::Debug for dyn Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("journal", &self.meta().journal)
+            .field("last", &self.last())
+            .finish_non_exhaustive()
+    }
 }

@@ -1,11 +1,15 @@
-//! The manager's shells: everything that touches the network, the disk or the clock around the pure core.
+//! The manager's shells: everything around the pure core that touches the network, the disk or the clock.
 
 pub mod agents;
 pub mod api;
 pub mod auth;
 pub mod engine;
+pub mod host;
+mod job_kinds;
 pub mod journal;
+mod locks;
 pub mod metrics;
+mod random;
 pub mod server;
 pub mod tls;
 

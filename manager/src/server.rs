@@ -1,16 +1,17 @@
-//! A whole manager: settings, authorities, users, journal, engine and the one port, put together and taken apart again.
+//! A whole manager: settings, authorities, users, journal, engine and the one port.
 //!
-//! It prints nothing: logs go to stderr, and the file `ready` in the data directory holds the URL while the manager leads.
+//! It prints nothing. Logs go to stderr, and the file `ready` in the data directory has the URL while the
+//! manager leads.
 //!
-//! | in the data directory | is |
+//! | in the data directory | content |
 //! |---|---|
-//! | `journal.redb` | everything that was decided; only `--init` makes it |
+//! | `journal.redb` | the journal; only `--init` creates it |
 //! | `identity/` | the authorities and the receipt key |
-//! | `users.json` | people, by the hashes of their tokens |
-//! | `admin.kubeconfig`, `submitter.kubeconfig`, `viewer.kubeconfig` | the tokens themselves, for the owner of this directory alone |
-//! | `viewer.token` | the viewer's once more, as Prometheus reads it (`credentials_file`) |
-//! | `ca.pem` | the certificate by which the server's own is checked; no secret |
-//! | `ready` | `https://HOST:PORT`, while it leads |
+//! | `users.json` | users, with the hashes of their tokens |
+//! | `admin.kubeconfig`, `submitter.kubeconfig`, `viewer.kubeconfig` | the tokens; secret |
+//! | `viewer.token` | the viewer's token again, for Prometheus (`credentials_file`) |
+//! | `ca.pem` | the authority of the server's certificate; not secret |
+//! | `ready` | `https://HOST:PORT`, while the manager leads |
 
 mod settings;
 
@@ -23,6 +24,7 @@ use crate::engine::clock::{BootClock, Clock, boot_id};
 use crate::engine::{self, Handle, Options, Running, StartMode};
 use crate::journal::{Journal, RedbJournal, mark};
 use crate::metrics::Metrics;
+use crate::random;
 use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
 use anyhow::Context as _;
@@ -44,31 +46,34 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// How often it is looked whether the server's certificate must be reissued; it is good for months.
-const CERTIFICATE_LOOK: Duration = Duration::from_secs(3_600);
-/// Where kubeconfigs send what names no namespace.
+/// How often the age of the server's certificate is checked. The certificate is valid for months.
+const CERTIFICATE_CHECK_EVERY: Duration = Duration::from_secs(3_600);
+/// Default namespace in the kubeconfigs.
 const NAMESPACE: &str = "default";
 
-/// Runs a manager until it is told to stop (SIGTERM or SIGINT), or can't go on.
+/// Runs a manager until SIGTERM or SIGINT.
+///
+/// # Errors
+/// If the settings are invalid, the manager can't start, or the engine fails.
 pub async fn run(args: ManagerArgs) -> anyhow::Result<()> {
     let settings = Settings::resolve(args)?;
     let _telemetry =
         meridian_telemetry::init(settings.log_format, "meridian-manager", settings.otlp_endpoint.as_deref())?;
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let on_signal = stop.clone();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
-        tracing::info!("told to stop");
-        told.cancel();
+        tracing::info!("received a signal to stop");
+        on_signal.cancel();
     });
     Manager::start(settings, &stop).await?.serve(stop).await
 }
 
-/// A manager that is about to serve.
+/// A manager that is ready to serve.
 struct Manager {
     settings: Settings,
     paths: Paths,
@@ -114,7 +119,7 @@ impl Manager {
     async fn start(settings: Settings, stop: &CancellationToken) -> anyhow::Result<Self> {
         let paths = Paths::of(&settings.data_dir);
         files::make_dir(&paths.dir)?;
-        // The journal first: its lock keeps a second manager from everything else here.
+        // the journal first: its lock keeps a second manager away from all other files
         let (journal, mode) = open_journal(&settings, &paths)?;
         files::remove(&paths.ready)?;
         let now = BootClock.now().wall;
@@ -127,7 +132,7 @@ impl Manager {
         let listener = TlsListener::start(tcp, tls.clone())?;
         let url = settings.url(listener.addr().port());
         files::replace(&paths.ca, authorities.server_ca_pem())?;
-        let users = Arc::new(make_users(&paths, &authorities, &url)?);
+        let users = Arc::new(load_or_create_users(&paths, &authorities, &url)?);
 
         let options = Options {
             config: config(&settings, &authorities),
@@ -140,7 +145,7 @@ impl Manager {
         let (engine, running) =
             tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
         let relay = LogRelay::default();
-        let api = api::Parts {
+        let api = api::ApiParts {
             engine: engine.clone(),
             users,
             logs: Arc::new(relay.clone()),
@@ -210,30 +215,27 @@ fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn J
     if !settings.init {
         return Ok((Box::new(RedbJournal::open(&paths.journal)?), StartMode::Open));
     }
-    let mut id = [0; 16];
-    getrandom::fill(&mut id)
-        .map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
-    let journal =
-        RedbJournal::init(&paths.journal, JournalId(u128::from_be_bytes(id)), BootClock.now().wall)?;
-    tracing::info!(path = %paths.journal.display(), journal = %journal.meta().journal, "made a new journal");
+    let id = JournalId(u128::from_be_bytes(random::bytes()?));
+    let journal = RedbJournal::init(&paths.journal, id, BootClock.now().wall)?;
+    tracing::info!(
+        path = %paths.journal.display(), journal = %journal.meta().journal, "created a new journal"
+    );
     Ok((Box::new(journal), if settings.recover { StartMode::InitRecover } else { StartMode::Init }))
 }
 
-/// Gives tokens to the first users, where nobody has one yet; and to a viewer where there is none, as in a file from before there were any.
-fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<Users> {
+/// Loads the users. Creates the first three if there are none, and a viewer if there is none: files of
+/// earlier versions have no viewer.
+fn load_or_create_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<Users> {
     let mut users = Users::load(&paths.users)?;
     let all = [("admin", Role::Admin), ("submitter", Role::Submitter), ("viewer", Role::Viewer)];
-    let nobody = users == Users::default();
-    let made: Vec<(&str, Role)> =
-        all.into_iter().filter(|(_, role)| nobody || (*role == Role::Viewer && !users.has(*role))).collect();
-    if made.is_empty() {
+    let is_empty = users == Users::default();
+    let is_missing = |role: Role| is_empty || (role == Role::Viewer && !users.has(role));
+    let missing: Vec<(&str, Role)> = all.into_iter().filter(|(_, role)| is_missing(*role)).collect();
+    if missing.is_empty() {
         return Ok(users);
     }
-    for (user, role) in made {
-        let mut random = [0; 32];
-        getrandom::fill(&mut random)
-            .map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
-        let token = users.issue(user, role, random)?;
+    for (user, role) in missing {
+        let token = users.issue(user, role, random::bytes()?)?;
         let config = Kubeconfig {
             server: url,
             ca_pem: authorities.server_ca_pem(),
@@ -246,12 +248,12 @@ fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Re
             files::replace(&paths.viewer_token, token.expose())?;
         }
     }
-    // Last: while they aren't in the file, the next start does all of this again.
+    // saved last: if it fails before, the next start creates the users again
     users.save(&paths.users)?;
     Ok(users)
 }
 
-/// Says that the manager is ready, once it is.
+/// Writes the file `ready` once the manager leads.
 async fn announce(engine: Handle, ready: PathBuf, url: String, stop: CancellationToken) {
     tokio::select! {
         () = engine.led() => {}
@@ -259,11 +261,11 @@ async fn announce(engine: Handle, ready: PathBuf, url: String, stop: Cancellatio
     }
     match files::replace(&ready, &format!("{url}\n")) {
         Ok(()) => tracing::info!(%url, "ready"),
-        Err(error) => tracing::warn!(%error, %url, "ready, but the file that says so can't be written"),
+        Err(error) => tracing::warn!(%error, %url, "ready, but the file `ready` can't be written"),
     }
 }
 
-/// Reissues the server's certificate in time, for managers that run for months.
+/// Replaces the server's certificate before it expires.
 async fn keep_certificate(
     authorities: Arc<Authorities>,
     names: Vec<String>,
@@ -273,7 +275,7 @@ async fn keep_certificate(
 ) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(CERTIFICATE_LOOK) => {}
+            () = tokio::time::sleep(CERTIFICATE_CHECK_EVERY) => {}
             () = stop.cancelled() => return,
         }
         let now = BootClock.now().wall;
@@ -284,14 +286,14 @@ async fn keep_certificate(
             Ok(made) => {
                 tls.swap(made.config);
                 renew_at = made.renew_at;
-                tracing::info!("reissued the server's certificate");
+                tracing::info!("renewed the server's certificate");
             }
-            Err(error) => tracing::error!(%error, "the server's certificate can't be reissued"),
+            Err(error) => tracing::error!(%error, "the server's certificate can't be renewed"),
         }
     }
 }
 
-/// What probes ask.
+/// The endpoints for probes.
 fn health(engine: Handle) -> Router {
     Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(readyz)).with_state(engine)
 }

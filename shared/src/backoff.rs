@@ -1,8 +1,9 @@
-//! Back-off with jitter as a pure function: the same attempt and seed wait equally long everywhere.
+//! Backoff with jitter as a pure function of attempt and seed.
 
 use crate::time::Millis;
 
-/// The wait before attempt `attempt` (from 0): `base` doubled each time up to `max`, then spread over its upper half by `seed`.
+/// The wait before attempt `attempt` (from 0): `base`, doubled each time up to `max`, then spread over its
+/// upper half by `seed`.
 pub fn wait(base: Millis, max: Millis, attempt: u32, seed: u64) -> Millis {
     let full = base.0.saturating_mul(1_u64 << attempt.min(32)).min(max.0).max(1);
     let half = full / 2;
@@ -22,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_is_bounded_and_repeats() {
+    fn waits_grow_are_bounded_and_repeat() {
         for seed in 0..100 {
             for attempt in 0..70 {
                 let w = wait(Millis(100), Millis::secs(10), attempt, seed);

@@ -1,4 +1,5 @@
-//! The shape of a workload: what must start together, and what each part needs. No image, no command, no name of a user.
+//! The shape of a workload: what must start together, and what each part requests. It holds no image, no
+//! command and no user's name, because offers carry it to clusters that may never run the workload.
 
 use crate::time::Millis;
 use crate::topology::{FlavorTopology, TopologyRequest};
@@ -8,7 +9,6 @@ use std::collections::BTreeMap;
 /// Amounts per resource name in base units: `cpu` in thousandths of a core, everything else in ones or bytes.
 pub type Amounts = BTreeMap<String, i64>;
 
-/// Adds `by` times `each` into `total`.
 pub fn add_scaled(total: &mut Amounts, each: &Amounts, by: i64) {
     for (name, amount) in each {
         let amount = amount.saturating_mul(by);
@@ -19,26 +19,22 @@ pub fn add_scaled(total: &mut Amounts, each: &Amounts, by: i64) {
     }
 }
 
-/// Effect of a taint, and what a toleration must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaintEffect {
-    /// Nothing new is placed here unless it tolerates the taint.
+    /// No new pod is placed here unless it tolerates the taint.
     NoSchedule,
     /// Avoided, not forbidden: packing ignores it.
     PreferNoSchedule,
-    /// Like `NoSchedule`, and what runs is evicted.
+    /// Like `NoSchedule`, and running pods are evicted.
     NoExecute,
 }
 
-/// A taint of a node or a flavor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Taint {
-    /// Taint key.
     pub key: String,
-    /// Taint value; empty when it has none.
+    /// Empty when the taint has no value.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// What it does.
     pub effect: TaintEffect,
 }
 
@@ -57,25 +53,23 @@ pub struct Toleration {
     /// `None` matches every effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// For how long it tolerates a `NoExecute` taint (`tolerationSeconds`); `None` is for ever.
+    /// How long the toleration covers a `NoExecute` taint (`tolerationSeconds`); `None` is for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
 }
 
-/// What a pod makes of a taint.
+/// How long a pod may stay on a node with a taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tolerance {
-    /// It must not be there.
     No,
-    /// It may be there for so long, which is more than nothing.
+    /// More than zero.
     For(Millis),
-    /// It doesn't mind.
     Forever,
 }
 
 impl Tolerance {
-    /// What a pod with these tolerations makes of `taint`: of several that cover it the shortest counts, and one of no time at
-    /// all tolerates nothing. Kubernetes would place such a pod there, to end it at once.
+    /// The tolerance of a pod with these tolerations. Of several that cover the taint the shortest counts.
+    /// One of zero seconds tolerates nothing: Kubernetes would place such a pod, only to end it at once.
     pub fn of<'a>(tolerations: impl IntoIterator<Item = &'a Toleration>, taint: &Taint) -> Self {
         let each = |toleration: &Toleration| match toleration
             .seconds
@@ -95,14 +89,14 @@ impl Tolerance {
             .unwrap_or(Self::No)
     }
 
-    /// Whether it may be there at all.
+    /// Whether the pod may be placed there at all.
     pub fn is_some(self) -> bool {
         self != Self::No
     }
 }
 
 impl Toleration {
-    /// Whether this toleration covers `taint`, for however long.
+    /// Whether this toleration covers `taint`, for any time.
     pub fn covers(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|e| e == taint.effect)
             && match &self.key {
@@ -119,9 +113,7 @@ pub enum Operator {
     In,
     /// The label is absent, or its value is none of the values.
     NotIn,
-    /// The label is there.
     Exists,
-    /// The label is absent.
     DoesNotExist,
     /// The label's value, an integer, is greater than the single value.
     Gt,
@@ -129,20 +121,16 @@ pub enum Operator {
     Lt,
 }
 
-/// One requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Requirement {
-    /// Label key.
     pub key: String,
-    /// Operator.
     pub operator: Operator,
-    /// Values, as the operator wants them.
+    /// As many as the operator takes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
 impl Requirement {
-    /// Whether `labels` satisfy this requirement.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
         let compare = |wanted: fn(i64, i64) -> bool| {
@@ -168,16 +156,13 @@ impl Requirement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Exact pairs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Further requirements.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement>,
 }
 
 impl LabelSelector {
-    /// Whether `labels` satisfy the selector.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v))
             && self.match_expressions.iter().all(|r| r.matches(labels))
@@ -187,39 +172,39 @@ impl LabelSelector {
 /// Pods of one template that start together with the rest of their gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodSet {
-    /// Name, unique within the gang.
+    /// Unique within the gang.
     pub name: String,
-    /// Pods.
     pub count: u32,
-    /// Fewest pods that do, where fewer do. Who is asked for room is told how many it is about.
+    /// Fewest pods that the job accepts (partial admission); `None` where it needs all of them. An offer has
+    /// none: it asks for exactly `count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_count: Option<u32>,
-    /// What one pod asks for (its effective requests).
+    /// Effective requests of one pod.
     pub per_pod: Amounts,
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Required node affinity: terms are ORed, requirements within a term ANDed. Empty asks for nothing.
+    /// Required node affinity: terms are ORed, requirements within a term ANDed. Empty requires nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub affinity: Vec<Vec<Requirement>>,
-    /// Tolerations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
-    /// How near to each other its pods want to be. `None` asks for nothing.
+    /// How close together the pods must be. `None` requires nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyRequest>,
     /// Two pod sets of one group are placed together: the smaller one is the leader, the other the workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The topology of its flavor's nodes, which whoever chose the flavor adds. `None` where that has none, or nobody asks.
+    /// The topology of the flavor's nodes, added when the flavor is chosen. `None` where the flavor has none,
+    /// or the pod set has no topology request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<FlavorTopology>,
 }
 
-/// One gang: everything a cluster must know to say whether it has room.
+/// One gang: everything that a cluster must know to tell whether it fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Gang {
-    /// The pod sets, in the order of the job.
+    /// In the order of the job.
     pub pod_sets: Vec<PodSet>,
     /// Longest run time, where the job states one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,7 +212,7 @@ pub struct Gang {
 }
 
 impl Gang {
-    /// About how many bytes it takes as JSON.
+    /// Approximate size as JSON, in bytes.
     pub fn weight(&self) -> usize {
         // Names of fields, punctuation and numbers of one entry.
         const ENTRY: usize = 64;
@@ -253,25 +238,24 @@ impl Gang {
         self.pod_sets.iter().map(set).sum()
     }
 
-    /// Whether any of its pods ask for a place in a topology.
-    pub fn wants_topology(&self) -> bool {
+    pub fn requests_topology(&self) -> bool {
         self.pod_sets.iter().any(|set| set.topology.is_some())
     }
 
-    /// Whether fewer pods would do.
-    pub fn may_shrink(&self) -> bool {
+    /// Whether the job accepts fewer pods than it asks for.
+    pub fn accepts_fewer_pods(&self) -> bool {
         self.pod_sets.iter().any(|set| set.min_count.is_some())
     }
 
-    /// The smallest gang that does, where fewer pods do.
+    /// The smallest gang that the job accepts, where that is smaller than the whole.
     pub fn least(&self) -> Option<Self> {
         let least: Vec<u32> = self.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
-        self.may_shrink().then(|| self.of_counts(&least))
+        self.accepts_fewer_pods().then(|| self.with_counts(&least))
     }
 
-    /// The gang with so many pods in each set, no more and no fewer.
+    /// The gang with exactly these pod counts, one for each pod set.
     #[must_use]
-    pub fn of_counts(&self, counts: &[u32]) -> Self {
+    pub fn with_counts(&self, counts: &[u32]) -> Self {
         let mut gang = self.clone();
         for (set, count) in gang.pod_sets.iter_mut().zip(counts) {
             (set.count, set.min_count) = (*count, None);
@@ -279,7 +263,7 @@ impl Gang {
         gang
     }
 
-    /// What the whole gang asks for.
+    /// Requests of all pods together.
     pub fn total(&self) -> Amounts {
         let mut total = Amounts::new();
         for set in &self.pod_sets {
@@ -288,7 +272,7 @@ impl Gang {
         total
     }
 
-    /// The resource that is likely to run out first: an accelerator before cores before all else.
+    /// The resource that is likely to run out first: accelerators, then cores, then everything else.
     pub fn scarcest(&self) -> Option<&str> {
         let names = self.pod_sets.iter().flat_map(|set| set.per_pod.keys());
         names.map(String::as_str).max_by_key(|r| (r.contains('/'), *r == "cpu", *r))
@@ -358,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_set_without_topology_is_written_as_ever() {
+    fn a_pod_set_without_topology_serializes_without_its_fields() {
         let plain = PodSet { name: "main".into(), count: 2, ..PodSet::default() };
         assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"name":"main","count":2,"per_pod":{}}"#);
         let topology = Some(TopologyRequest::required("rack").sliced("host", 2));
@@ -370,7 +354,11 @@ mod tests {
         });
         let near = PodSet { topology, group: Some("g".into()), within, ..plain };
         let written = serde_json::to_string(&near).unwrap();
-        let expect = r#"{"name":"main","count":2,"per_pod":{},"topology":{"constraint":{"required":"rack"},"slices":[{"level":"host","size":2}]},"group":"g","within":{"flavor":"f","name":"t","levels":["rack","host"]}}"#;
+        let expect = concat!(
+            r#"{"name":"main","count":2,"per_pod":{},"topology":{"constraint":{"required":"rack"},"#,
+            r#""slices":[{"level":"host","size":2}]},"#,
+            r#""group":"g","within":{"flavor":"f","name":"t","levels":["rack","host"]}}"#
+        );
         assert_eq!(written, expect);
         assert_eq!(serde_json::from_str::<PodSet>(&written).unwrap(), near);
         let gang = Gang { pod_sets: vec![near], max_run: None };

@@ -1,7 +1,9 @@
-//! How an agent is named and let in: what join and renewal say, and the text forms of pins, tokens and names.
+//! How an agent is named and joins: what joining and renewal exchange, and the text forms of pins, tokens and
+//! names.
 //!
-//! Owns the vocabulary only. Keys, certificates and connections belong to the shells; a token's record (which cluster it
-//! is bound to, until when, used or not) belongs to the manager's core. Nothing here prints a secret in its debug form.
+//! Owns the vocabulary only. Keys, certificates and connections belong to the shells. The record of a token
+//! (its cluster, its expiry, whether it was used) belongs to the manager's core. No debug form here shows a
+//! secret.
 
 use crate::ids::{ClusterName, Jurisdiction, LedgerId, Region};
 use crate::time::Wall;
@@ -51,7 +53,6 @@ macro_rules! digest {
         pub struct $name(pub [u8; 32]);
 
         impl $name {
-            /// The SHA-256 of `bytes`.
             pub fn of(bytes: &[u8]) -> Self {
                 Self(Sha256::digest(bytes).into())
             }
@@ -74,7 +75,8 @@ macro_rules! digest {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
                 let bad = || format!("`{text}` is not `{}` followed by 64 hexadecimal digits", $prefix);
-                let hex = text.strip_prefix($prefix).filter(|h| h.len() == 64 && h.bytes().all(|b| b.is_ascii_hexdigit())).ok_or_else(bad)?;
+                let is_hex = |h: &&str| h.len() == 64 && h.bytes().all(|b| b.is_ascii_hexdigit());
+                let hex = text.strip_prefix($prefix).filter(is_hex).ok_or_else(bad)?;
                 let mut bytes = [0; 32];
                 for (i, byte) in bytes.iter_mut().enumerate() {
                     *byte = u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).map_err(|_| bad())?;
@@ -99,29 +101,32 @@ macro_rules! digest {
 }
 
 digest! {
-    /// What the join command pins: SHA-256 of the SubjectPublicKeyInfo of the manager's server authority (as in RFC 7469).
+    /// SHA-256 of the SubjectPublicKeyInfo of the manager's server authority (as in RFC 7469), pinned by the
+    /// join command.
     CaPin, "sha256:"
 }
 digest! {
-    /// SHA-256 of a whole certificate in DER; names one issued certificate.
+    /// SHA-256 of a whole certificate in DER; identifies one issued certificate.
     Fingerprint, ""
 }
 digest! {
-    /// SHA-256 of a public key in SubjectPublicKeyInfo form; tells whether two signing requests come from one key.
+    /// SHA-256 of a public key in SubjectPublicKeyInfo form; shows whether two signing requests come from one
+    /// key.
     KeyHash, ""
 }
 digest! {
-    /// All that is kept of a token. A token has 256 random bits, so that a plain hash can't be reversed by guessing.
+    /// What the manager stores of a token. A token has 256 random bits, so a plain hash can't be reversed by
+    /// guessing.
     TokenHash, ""
 }
 
-/// A one-time token as it is printed and sent. Its debug form shows nothing.
+/// A one-time token as it is printed and sent. Its debug form hides it.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct JoinToken(String);
 
 impl JoinToken {
-    /// From 256 bits that the caller encoded as unpadded base64url.
+    /// From 256 bits, encoded as unpadded base64url. Fails for text of another length or alphabet.
     pub fn from_base64url(encoded: &str) -> Result<Self, String> {
         format!("{TOKEN_PREFIX}{encoded}").parse()
     }
@@ -131,7 +136,6 @@ impl JoinToken {
         &self.0
     }
 
-    /// What is kept of it.
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(self.0.as_bytes())
     }
@@ -144,10 +148,12 @@ impl FromStr for JoinToken {
         let sound = |t: &&str| {
             t.len() == TOKEN_CHARS && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         };
-        text.strip_prefix(TOKEN_PREFIX)
-            .filter(sound)
-            .map(|_| Self(text.to_owned()))
-            .ok_or_else(|| format!("a join token is `{TOKEN_PREFIX}` followed by {TOKEN_CHARS} characters; copy it whole from `meridian cluster join`"))
+        text.strip_prefix(TOKEN_PREFIX).filter(sound).map(|_| Self(text.to_owned())).ok_or_else(|| {
+            format!(
+                "a join token is `{TOKEN_PREFIX}` followed by {TOKEN_CHARS} characters; \
+                copy it whole from `meridian cluster join`"
+            )
+        })
     }
 }
 
@@ -164,37 +170,35 @@ impl fmt::Debug for JoinToken {
     }
 }
 
-/// An agent asks to be let in.
+/// An agent's request to join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    /// Works once; says which cluster, region and jurisdiction the asker becomes.
+    /// Works once; bound to a cluster, a region and a jurisdiction.
     pub token: JoinToken,
-    /// A PKCS#10 signing request in PEM; only its public key counts, its names are ignored.
+    /// A PKCS#10 signing request in PEM. Only its public key counts; names in it are ignored.
     pub csr_pem: String,
-    /// The agent's ledger, where it has one already.
+    /// The agent's ledger, if it has one already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<LedgerId>,
 }
 
-/// An agent asks for its next certificate, over a connection that shows the present one.
+/// An agent's request for its next certificate, over a connection that shows the present one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewRequest {
     /// As in [`JoinRequest::csr_pem`]; a new key is expected every time.
     pub csr_pem: String,
 }
 
-/// The answer to both: who the agent is from now on. All of it comes from the manager's own records.
+/// The answer to both requests: the agent's identity from now on, all of it from the manager's own records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinResponse {
-    /// The certificate, in PEM, without its authority.
+    /// In PEM, without its authority.
     pub certificate_pem: String,
-    /// The cluster it names.
+    /// The cluster that the certificate names.
     pub cluster: ClusterName,
-    /// Where that cluster is.
     pub region: Region,
-    /// Under whose law.
     pub jurisdiction: Jurisdiction,
-    /// When the certificate stops being good for anything but renewal.
+    /// From then on the certificate is good for renewal only.
     pub not_after: Wall,
 }
 
@@ -203,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uri_gives_back_only_names_that_it_was_made_from() {
+    fn uris_of_agents_parse_back_to_their_names() {
         for name in ["eu", "eu-west.1", "0"] {
             assert_eq!(cluster_of_uri(&agent_uri(&name.into())), Some(name.into()), "{name}");
         }
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_survive_their_text_form_and_refuse_others() {
+    fn digests_parse_from_their_own_text_only() {
         let pin = CaPin::of(b"abc");
         // FIPS 180-4, example of SHA-256 of "abc".
         assert_eq!(
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_never_shows_itself() {
+    fn tokens_are_hidden_in_debug_output_and_errors() {
         let text = format!("mj_{}", "A".repeat(43));
         let token: JoinToken = text.parse().unwrap();
         assert!(!format!("{token:?}").contains("AAA"));

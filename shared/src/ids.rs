@@ -1,4 +1,4 @@
-//! Names and numbers (the protocol's section 1). Each is a type of its own; none converts into another.
+//! Names and numbers (the protocol's section 1). Each is a type, and none converts into another.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -13,12 +13,11 @@ macro_rules! name {
         pub struct $name(pub Arc<str>);
 
         impl $name {
-            /// From text that was already validated at the edge.
+            /// From text that was validated at the edge.
             pub fn new(text: impl AsRef<str>) -> Self {
                 Self(Arc::from(text.as_ref()))
             }
 
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -104,13 +103,13 @@ random_id! {
     LedgerId
 }
 
-/// Position in the journal, and the `resourceVersion` that people see. Never goes back, not even after a restore.
+/// Position in the journal, and the `resourceVersion` that users see. Never goes back, not even after a
+/// restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecordNumber(pub u64);
 
 impl RecordNumber {
-    /// The number after this one.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -161,43 +160,42 @@ macro_rules! parts {
 /// One start of a leader: the epoch is larger for every start, the id random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Leadership {
-    /// Number of the manager's leadership.
     pub epoch: u64,
-    /// Random; tells two leaders of an equal epoch apart.
+    /// Random; distinguishes two leaders of an equal epoch.
     pub id: u64,
 }
 parts!(Leadership, "-", epoch, id);
 
-/// Grows with every grant of a workload; receivers refuse older ones, and those of an equal epoch with another leadership id.
+/// Number of a grant. It grows with every grant of a workload. Receivers refuse smaller ones, and those of an
+/// equal epoch with another leadership id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
-    /// The epoch of the leadership that granted.
+    /// Epoch of the leadership that granted.
     pub epoch: u64,
-    /// Its random id.
+    /// Random id of that leadership.
     pub leadership: u64,
     /// Counts grants within the leadership.
     pub counter: u64,
 }
 parts!(Fence, "-", epoch, leadership, counter);
 
-/// One question to one cluster; unique for ever, because it carries its leadership.
+/// One offer to one cluster; unique for ever, because it carries its leadership.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferId {
-    /// The epoch of the leadership that asked.
+    /// Epoch of the leadership that offered.
     pub epoch: u64,
-    /// Its random id.
+    /// Random id of that leadership.
     pub leadership: u64,
     /// Counts offers within the leadership.
     pub counter: u64,
 }
 parts!(OfferId, "-", epoch, leadership, counter);
 
-/// One life of one agent process: a counter kept in the ledger, and a random id that tells clones apart.
+/// One life of one agent process: a counter kept in the ledger, and a random id that distinguishes clones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
     /// Grows with every start of the agent.
     pub counter: u64,
-    /// Random.
     pub id: u64,
 }
 parts!(Session, "-", counter, id);
@@ -207,7 +205,6 @@ parts!(Session, "-", counter, id);
 pub struct ContentHash(pub u128);
 
 impl ContentHash {
-    /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         use sha2::Digest;
         let digest = sha2::Sha256::digest(bytes);
@@ -247,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_survive_their_text_form() {
+    fn ids_parse_from_their_own_text() {
         let fence = Fence { epoch: 3, leadership: u64::MAX, counter: 9 };
         assert_eq!(fence.to_string().parse::<Fence>().unwrap(), fence);
         assert_eq!(serde_json::from_str::<Fence>(&serde_json::to_string(&fence).unwrap()).unwrap(), fence);

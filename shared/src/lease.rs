@@ -1,65 +1,71 @@
-//! Lease arithmetic of both sides (the protocol's section 4). Pure numbers; nobody else in the tree adds to a deadline.
+//! Lease arithmetic of both sides (the protocol's section 4). No other file adds to a deadline.
 //!
-//! The agent counts a term from the moment it *sent* the transmission that an answer echoes; the manager from the moment
-//! it *composed* the last answer that granted, re-sent or renewed, plus the drift bound. Because the request was sent
-//! before the answer was composed, and the drift bound covers two clocks that differ by up to 0.1 %, the agent's count
-//! always ends first: when the manager says *lapsed*, nothing runs any more.
+//! The agent counts a term from the moment it *sent* the transmission that an answer echoes; the manager from
+//! the moment it *composed* the last answer that granted, re-sent or renewed, plus the drift bound. The
+//! request was sent before the answer was composed, and the drift bound covers two clocks that differ by up
+//! to 0.1 %. So the agent's count always ends first: when the manager finds a lease *lapsed*, nothing runs
+//! any more.
+
+mod claim;
+
+pub use claim::{CLAIM_MAX, Claim, ClaimWrite, claim};
 
 use crate::time::{Millis, Mono};
+
 use serde::{Deserialize, Serialize};
 
-/// The term when nobody says otherwise.
+/// Term of leases where no policy sets one.
 pub const TERM_DEFAULT: Millis = Millis::mins(15);
-/// The shortest term that a manager accepts when it isn't started with another bound.
+
+/// Shortest term that a manager accepts, unless it is started with another bound.
 pub const TERM_MIN_DEFAULT: Millis = Millis::mins(1);
-/// The longest term that any policy may set: what recovery waits for where nothing is known.
+
+/// Longest term that a policy may set: recovery waits for it where nothing is known.
 pub const TERM_MAX: Millis = Millis::mins(24 * 60);
-/// Fixed part of the drift bound: covers scheduling and reading of the clocks.
+
+/// Fixed part of the drift bound; covers scheduling and the reading of clocks.
 pub const DRIFT_FIXED: Millis = Millis::secs(1);
-/// The claim's validity is never longer than this.
-pub const CLAIM_MAX: Millis = Millis::secs(5);
-/// What a restart of an agent may take, for the start-up check.
+
+/// Time for a restart of an agent, in the start-up check.
 pub const RESTART_ALLOWANCE: Millis = Millis(500);
 
-/// How far two clocks may have drifted apart over `term`: 0.1 % of it plus one second.
+/// How far two clocks may drift apart over `term`: 0.1 % of it plus one second.
 pub const fn drift(term: Millis) -> Millis {
     Millis(term.0.div_ceil(1_000) + DRIFT_FIXED.0)
 }
 
-/// Grace period plus kill margin: at most a quarter of the term.
+/// Grace period plus kill margin: a quarter of the term, at most 30 seconds.
 pub const fn stop_budget(term: Millis) -> Millis {
     let quarter = term.0 / 4;
     Millis(if quarter < 30_000 { quarter } else { 30_000 })
 }
 
-/// How long a poll may stay parked for a cluster whose shortest term is `term`.
+/// How long a poll may stay parked for a cluster with the shortest term `term`.
 pub const fn poll(term: Millis) -> Millis {
     Millis(term.0 / 8)
 }
 
-/// How long a leader's claim is good after the begin of its last successful write.
-pub const fn claim(term_min: Millis) -> Millis {
-    let eighth = term_min.0 / 8;
-    Millis(if eighth < CLAIM_MAX.0 { eighth } else { CLAIM_MAX.0 })
-}
-
 /// A cluster that has acknowledged no answer for this long gets no renewals.
-pub const fn silence(term: Millis) -> Millis {
+pub const fn disconnect_after(term: Millis) -> Millis {
     Millis(term.0 / 2)
 }
 
-/// Checks that the numbers of a cluster fit: 2 polls + claim + drift + a restart ≤ term − stop budget.
+/// Checks that the numbers of a cluster fit: 2 polls + claim + drift + a restart ≤ term − stop budget. Fails
+/// with a message for the operator when the term is too short.
 pub fn fits(term: Millis, term_min: Millis) -> Result<(), String> {
     if term < term_min {
         return Err(format!(
-            "lease term {term} is shorter than the manager's bound of {term_min}: raise the term or start the manager with a smaller `--term-min`"
+            "lease term {term} is shorter than the manager's bound of {term_min}: raise the term or start \
+                the manager with a smaller `--term-min`"
         ));
     }
     let needs = Millis(2 * poll(term).0) + claim(term_min) + drift(term) + RESTART_ALLOWANCE;
     let has = term.saturating_sub(stop_budget(term));
     if needs > has {
         return Err(format!(
-            "lease term {term} is too short: two polls of {}, a claim of {}, drift of {} and a restart of {RESTART_ALLOWANCE} need {needs}, but only {has} are left before the stop begins; choose a longer term",
+            "lease term {term} is too short: two polls of {}, a claim of {}, drift of {} and a restart of \
+                {RESTART_ALLOWANCE} need {needs}, but only {has} are left before the stop begins; choose a \
+                longer term",
             poll(term),
             claim(term_min),
             drift(term)
@@ -68,17 +74,16 @@ pub fn fits(term: Millis, term_min: Millis) -> Result<(), String> {
     Ok(())
 }
 
-/// The agent's half: when this lease's gang must be gone, by the agent's clock.
+/// The agent's side of a lease, by the agent's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AgentLease {
-    /// The term that was granted.
     pub term: Millis,
     /// Nothing may run at or after this moment.
     pub lapses: Mono,
 }
 
 impl AgentLease {
-    /// A lease counted from the moment the echoed transmission was sent.
+    /// A lease counted from the moment when the echoed transmission was sent.
     pub fn from_sent(sent: Mono, term: Millis) -> Self {
         Self { term, lapses: sent + term }
     }
@@ -88,7 +93,8 @@ impl AgentLease {
         self.lapses - stop_budget(self.term)
     }
 
-    /// Takes a renewal that answers the transmission sent at `sent`. A lapsed lease, or one whose stop has begun, is never revived.
+    /// Takes a renewal that answers the transmission sent at `sent`, and returns whether it counts. A lapsed
+    /// lease, or one with a stop under way, is never revived.
     pub fn renew(&mut self, sent: Mono, now: Mono) -> bool {
         if now >= self.stop_at() {
             return false;
@@ -98,12 +104,11 @@ impl AgentLease {
     }
 }
 
-/// The manager's half: until when the right to run must be presumed held, by the manager's clock.
+/// The manager's side of a lease, by the manager's clock: until when the agent must be presumed to hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ManagerLease {
-    /// The term that was granted.
     pub term: Millis,
-    /// The maximum over all answers; never moves back.
+    /// The latest over all answers; never moves back.
     pub deadline: Mono,
 }
 
@@ -118,7 +123,7 @@ impl ManagerLease {
         self.deadline = self.deadline.max(composed + self.term + drift(self.term));
     }
 
-    /// Whether the right to run has provably lapsed.
+    /// Whether the lease has provably lapsed.
     pub fn lapsed(&self, now: Mono) -> bool {
         now >= self.deadline
     }
@@ -129,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_terms_fit_and_short_ones_are_refused_in_words() {
+    fn default_terms_fit_and_short_ones_are_refused() {
         fits(TERM_DEFAULT, TERM_MIN_DEFAULT).unwrap();
         fits(Millis::secs(8), Millis::secs(8)).unwrap();
         let why = fits(Millis::secs(4), Millis::secs(4)).unwrap_err();
@@ -138,8 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_always_ends_before_the_manager_says_lapsed() {
-        // The worst case: the agent's clock runs slow by the whole bound, and the answer was composed the moment after the request was sent.
+    fn the_agents_lease_ends_before_the_managers() {
+        // The worst case: the agent's clock runs slow by the whole bound, and the answer was composed the
+        // moment after the request was sent.
         for term in [Millis::secs(8), Millis::mins(1), TERM_DEFAULT, TERM_MAX] {
             let agent = AgentLease::from_sent(Mono(1_000_000), term);
             let manager = ManagerLease::from_composed(Mono(1_000_000), term);

@@ -1,10 +1,9 @@
-//! What manager and agent must agree on: names and numbers, time, leases, gangs and their packing, and the wire protocol.
+//! What manager and agent must agree on: names and numbers, time, leases, gangs and their packing, and the
+//! wire protocol.
 //!
-//! This crate owns vocabulary and pure functions. It must not know a clock, a file, a thread, a network or Kubernetes:
-//! time is an argument, randomness is an argument, and every collection iterates in a fixed order, so that the same
+//! This crate owns vocabulary and pure functions. It must not know a clock, a file, a thread, a network or
+//! Kubernetes: time and randomness are arguments, and every collection iterates in a fixed order. So the same
 //! input gives the same bytes on both sides, in the simulator and in the model checker.
-
-#![warn(missing_docs)]
 
 pub mod backoff;
 pub mod gang;
@@ -17,7 +16,8 @@ pub mod mac;
 pub mod packing;
 pub mod placement;
 pub mod planted;
-pub mod pods;
 pub mod protocol;
+pub mod quantity;
 pub mod time;
+pub mod timestamp;
 pub mod topology;

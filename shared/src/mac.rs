@@ -1,12 +1,17 @@
-//! HMAC-SHA-256 (RFC 2104) over what a manager tells an agent about itself.
+//! HMAC-SHA-256 (RFC 2104) over what a manager tells agents about itself.
 //!
-//! Agents only keep these receipts and show them to a later leadership; only managers check them. One key that lives beside
-//! the manager's certificate authority, and never in the journal, is therefore enough, and a lying agent can't invent a fork.
+//! Agents keep these receipts and show them to a later leadership; only managers check them. One key is
+//! therefore enough. It lives with the manager's certificate authority, never in the journal, so a lying
+//! agent can't invent a fork.
 
+use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
-/// The manager's secret for receipts. Its debug form shows nothing.
+/// Bytes of a code that are kept: half of SHA-256's, as RFC 2104 (section 5) allows.
+const CODE_BYTES: usize = 16;
+
+/// The manager's secret for receipts. Its debug form hides the bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ReceiptKey(pub [u8; 32]);
 
@@ -16,32 +21,38 @@ impl std::fmt::Debug for ReceiptKey {
     }
 }
 
-/// A message authentication code, the first 16 bytes in hexadecimal.
+/// A message authentication code: its first 16 bytes in lower-case hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mac(pub String);
 
 impl ReceiptKey {
-    /// The code of `message`.
     pub fn sign(&self, message: &[u8]) -> Mac {
-        let pad = |with: u8| {
-            let mut block = [with; 64];
-            for (b, k) in block.iter_mut().zip(self.0) {
-                *b ^= k;
-            }
-            block
-        };
-        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
-        let outer = Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize();
-        Mac(outer[..16].iter().map(|b| format!("{b:02x}")).collect())
+        let code = self.hmac(message).finalize().into_bytes();
+        Mac(code[..CODE_BYTES].iter().map(|b| format!("{b:02x}")).collect())
     }
 
-    /// Whether `mac` is the code of `message`; takes the same time wherever they differ.
+    /// Whether `mac` is the code of `message`. Takes the same time wherever the two differ.
     pub fn verify(&self, message: &[u8], mac: &Mac) -> bool {
-        let right = self.sign(message);
-        right.0.len() == mac.0.len()
-            && right.0.bytes().zip(mac.0.bytes()).fold(0, |d, (a, b)| d | (a ^ b)) == 0
+        from_hex(&mac.0).is_some_and(|code| self.hmac(message).verify_truncated_left(&code).is_ok())
     }
+
+    fn hmac(&self, message: &[u8]) -> Hmac<Sha256> {
+        Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length").chain_update(message)
+    }
+}
+
+/// The bytes of a code as [`ReceiptKey::sign`] writes it; `None` for any other text.
+fn from_hex(text: &str) -> Option<[u8; CODE_BYTES]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * CODE_BYTES || !digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let mut code = [0; CODE_BYTES];
+    for (byte, pair) in code.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(code)
 }
 
 #[cfg(test)]
@@ -49,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agrees_with_rfc_4231_case_2_and_notices_a_change() {
+    fn codes_agree_with_rfc_4231_and_detect_changes() {
         // RFC 4231 test case 2: a four-byte key is zero-padded to the block, as ours is from 32 bytes.
         let mut key = [0; 32];
         key[..4].copy_from_slice(b"Jefe");
@@ -58,5 +69,8 @@ mod tests {
         assert_eq!(mac.0, "5bdcc146bf60754e6a042426089575c7");
         assert!(key.verify(b"what do ya want for nothing?", &mac));
         assert!(!key.verify(b"what do ya want for nothing!", &mac));
+        for other in ["", "5bdcc146", "5BDCC146BF60754E6A042426089575C7", &format!("{}00", mac.0)] {
+            assert!(!key.verify(b"what do ya want for nothing?", &Mac(other.into())), "{other}");
+        }
     }
 }

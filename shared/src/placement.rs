@@ -1,73 +1,69 @@
-//! Where the pods of an attempt are, as its agent tells the manager: counted by domain or node, and bounded.
+//! Where the pods of an attempt are, as its agent reports it: counted by domain or node, and bounded.
 //!
-//! It is for people and for what they read it with. The one decision that rests on it is who gives way: which nodes of this cluster
-//! would come free. It never goes to a cluster.
+//! For users and their tools. One decision uses it: which nodes of this cluster a preemption would free. It
+//! is never sent to a cluster.
 
 use crate::gang::Gang;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Most domains of one gang that are named; of the rest only the number is told.
+/// Most domains of one gang that are named; the rest is counted.
 pub const DOMAINS_MAX: usize = 1_024;
-/// About the most bytes of one placement as JSON. Domains that don't fit are counted, not named.
+/// Approximate bound of one placement as JSON, in bytes. Domains beyond it are counted.
 pub const PLACEMENT_BYTES_MAX: usize = 32 * 1024;
-/// Longest name of a node, or value or key of a label with its prefix, that is believed to be one.
+/// Longest plausible node name, label value, or label key with its prefix, in bytes.
 const NAME_BYTES_MAX: usize = 317;
 /// Bytes of field names and punctuation of one entry.
 const FRAME: usize = 48;
-/// Most kinds of nodes that are told; of nodes of more kinds none is.
+/// Most node kinds in a placement; with more, none is reported.
 pub const KINDS_MAX: usize = 256;
-/// Most bytes of a kind with its comma.
+/// Longest kind with its comma, in bytes.
 const KIND_BYTES: usize = 21;
-/// Domains named in words, per pod set.
-const DOMAINS_IN_WORDS_MAX: usize = 8;
-/// Most unhealthy nodes that are told; Kueue's bound.
+/// Domains named in a message, per pod set.
+const DOMAINS_LISTED_MAX: usize = 8;
+/// Most unhealthy nodes that are reported; Kueue's bound.
 pub const UNHEALTHY_MAX: usize = 8;
 
-/// Where the pods of an attempt are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Placement {
-    /// How often it changed in this attempt. An older word that arrives later counts for nothing.
+    /// Number of changes in this attempt. A report with a smaller number arrived late and is ignored.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub revision: u32,
-    /// Every pod set, in the order of the gang.
+    /// In the order of the gang.
     pub pod_sets: Vec<PlacedPodSet>,
-    /// Lost nodes whose pods wait for another place.
+    /// Lost nodes with pods that wait for a replacement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unhealthy: Vec<String>,
 }
 
-/// Where the pods of one set are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PlacedPodSet {
-    /// Its name.
     pub name: String,
-    /// Node labels of the topology's levels that the values below are of, from the widest to the narrowest; the host alone where
-    /// that is the narrowest. None where the pods weren't placed by a topology: then each value is the name of a node.
+    /// Node labels of the topology levels that the values below belong to, from the widest to the narrowest;
+    /// only the hostname where that is the narrowest level. Empty where the pods weren't placed by a
+    /// topology: each value is then a node name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<String>,
-    /// Domains that hold at least one of its pods, in the order of their place in the topology.
+    /// Domains with at least one of the pods, in topology order.
     pub domains: Vec<PlacedDomain>,
-    /// Kinds of the nodes that are named ([`crate::packing::kind`]): with what is used of it, a kind tells which of the nodes
-    /// that a report counts without a name is meant. None where domains aren't nodes.
+    /// Kinds of the named nodes ([`crate::packing::node_kind`]). With the amounts in use, a kind identifies
+    /// the node among those that capacity reports only count. Empty where domains aren't nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<u64>,
     /// Domains that aren't named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_domains: u32,
-    /// Pods in them.
+    /// Pods in the domains that aren't named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_pods: u32,
 }
 
-/// Pods of one set in one domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PlacedDomain {
-    /// A value per level.
+    /// One value per level.
     pub values: Vec<String>,
-    /// How many.
     pub pods: u32,
-    /// Which of the kinds it is, where it is a node.
+    /// Index into `kinds`, where the domain is a node.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kind: u32,
 }
@@ -78,7 +74,7 @@ const fn is_zero(number: &u32) -> bool {
 }
 
 impl Placement {
-    /// About how many bytes it takes as JSON, never much less.
+    /// Approximate size as JSON, in bytes; never much less than the real size.
     pub fn weight(&self) -> usize {
         let sets: usize = self
             .pod_sets
@@ -88,7 +84,7 @@ impl Placement {
         sets + self.unhealthy_weight()
     }
 
-    /// The same with as many domains as may be told; the others are counted. Which are named doesn't depend on who asks.
+    /// The placement cut to the bounds; further domains are counted. The same domains are kept each time.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.unhealthy.truncate(UNHEALTHY_MAX);
@@ -117,7 +113,8 @@ impl Placement {
         self
     }
 
-    /// Whether it may be believed of this gang: exactly its pod sets and pods, within every bound, and no control characters.
+    /// Whether the placement is plausible for this gang: exactly its pod sets and pods, within every bound,
+    /// without control characters.
     pub fn is_of(&self, gang: &Gang) -> bool {
         self.pod_sets.len() == gang.pod_sets.len()
             && self
@@ -128,7 +125,7 @@ impl Placement {
             && self.is_bounded()
     }
 
-    /// Whether it is within every bound, whatever gang it is of.
+    /// Whether the placement is within every bound, for any gang.
     pub fn is_bounded(&self) -> bool {
         (self.unhealthy.len() <= UNHEALTHY_MAX
             && self.unhealthy.iter().all(|text| is_name(text))
@@ -146,23 +143,22 @@ impl Placement {
     }
 }
 
-/// Whether it may be the name of a node, or a part of a label.
+/// Whether the text may be a node name or a part of a label.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control)
 }
 
 impl PlacedPodSet {
-    /// Its pods, named or not.
+    /// Number of pods, in named domains or not.
     pub fn pods(&self) -> u64 {
         self.domains.iter().map(|domain| u64::from(domain.pods)).sum::<u64>() + u64::from(self.more_pods)
     }
 
-    /// Of which kind the node of a domain is, where that is told.
+    /// The kind of the node that a domain is, where it was reported.
     pub fn kind(&self, domain: &PlacedDomain) -> Option<u64> {
         self.kinds.get(usize::try_from(domain.kind).ok()?).copied()
     }
 
-    /// Whether every domain is named.
     pub fn is_whole(&self) -> bool {
         self.more_domains == 0
     }
@@ -190,12 +186,12 @@ impl PlacedPodSet {
 
 impl PlacedDomain {
     fn weight(&self) -> usize {
-        // A string within JSON: quotes and backslashes double.
+        // Quotes and backslashes double within JSON.
         FRAME + self.values.iter().map(|value| 2 * value.len() + 4).sum::<usize>()
     }
 }
 
-/// In words, a pod set after the other: `main: b0/r1 4, b0/r2 4 and 3 more`.
+/// For messages: `main: b0/r1 4, b0/r2 4 and 3 more`.
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, set) in self.pod_sets.iter().enumerate() {
@@ -208,10 +204,10 @@ impl fmt::Display for Placement {
 impl fmt::Display for PlacedPodSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.name)?;
-        for (at, domain) in self.domains.iter().take(DOMAINS_IN_WORDS_MAX).enumerate() {
+        for (at, domain) in self.domains.iter().take(DOMAINS_LISTED_MAX).enumerate() {
             write!(f, "{} {} {}", if at == 0 { "" } else { "," }, domain.values.join("/"), domain.pods)?;
         }
-        match self.domains.len().saturating_sub(DOMAINS_IN_WORDS_MAX)
+        match self.domains.len().saturating_sub(DOMAINS_LISTED_MAX)
             + usize::try_from(self.more_domains).unwrap_or(usize::MAX)
         {
             0 => Ok(()),
@@ -241,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_counted() {
+    fn domains_beyond_the_bounds_are_counted() {
         let small = on_nodes(3, |i| format!("n{i}"));
         assert_eq!(small.clone().bounded(), small);
         assert_eq!(small.to_string(), "main: n0 2, n1 2, n2 2");
@@ -265,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_speaks_of_this_very_gang_is_believed() {
+    fn only_placements_of_exactly_this_gang_are_plausible() {
         let placed = on_nodes(2, |i| format!("n{i}"));
         assert!(placed.is_of(&gang(4)));
         assert!(!placed.is_of(&gang(5)));

@@ -1,8 +1,9 @@
-//! Planted bugs: for each promise and each rule that the protocol marks †, one switch that breaks exactly that rule.
+//! Planted bugs: for each promise, and for each rule that the protocol marks †, one switch that breaks
+//! exactly that rule.
 //!
-//! The simulator and the model checker turn them on one at a time and must find the broken promise; a bug that they miss
-//! is a hole in the tests. Without the cargo feature `planted`, which only the test crate sets, [`Planted::has`] is
-//! constant `false` and the switches compile to nothing.
+//! The simulator and the model checker turn them on one at a time and must find the broken promise. A bug
+//! that they miss is a hole in the tests. Without the cargo feature `planted`, which only the test crate
+//! sets, [`Planted::has`] is constant `false` and the switches compile to nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,6 @@ macro_rules! bugs {
         pub enum Bug { $($(#[$doc])* $name),+ }
 
         impl Bug {
-            /// Every planted bug.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
         }
     };
@@ -26,7 +26,7 @@ bugs! {
     AgentTakesTwinLeadership,
     /// A session with another ledger id frees what the old ledger held.
     NewLedgerFrees,
-    /// A transmission number is used again when a request is repeated, so its sending time is the repetition's.
+    /// A repeated request has its first transmission number, so the term counts from the repetition.
     TransmissionReused,
     /// A re-grant repeats the workload's old fence.
     FenceReused,
@@ -52,7 +52,7 @@ bugs! {
     DeadlineMovesBack,
     /// After a restart the manager counts leases from what it remembers, not in full.
     RestartForgetsLeases,
-    /// A leader answers syncs though its claim has run out.
+    /// A leader answers syncs after its claim expired.
     AnswersWithoutClaim,
     /// Recovery doesn't hold older workloads back.
     RecoveryDispatches,
@@ -64,23 +64,23 @@ bugs! {
     ReportedRunIgnored,
     /// A reply is given before the records are durable (P1).
     ReplyBeforeCommit,
-    /// The agent holds what part of a gang fits (P3).
+    /// The agent holds the part of a gang that fits (P3).
     HalfGangHeld,
     /// Quota isn't charged when it is reserved (P4).
     QuotaNotCharged,
     /// A victim's quota is given away before its stop is confirmed (P4).
     VictimQuotaGivenAway,
-    /// Quota that isn't lent is given to others (P4).
+    /// Quota beyond the lending limit is lent (P4).
     LendingLimitIgnored,
-    /// Clusters are believed to have what they report, whatever bounds are declared for them (P4).
+    /// Reported capacity is believed beyond the declared limits (P4).
     CapsIgnored,
-    /// Of several victims one isn't told to stop (P7).
+    /// One of several victims isn't stopped (P7).
     VictimSpared,
-    /// Residency is judged at the offer only (P5).
+    /// Residency is checked at the offer only (P5).
     ResidencyJudgedOnce,
-    /// What quota lacks isn't stored for those who wait for it (P6).
+    /// Missing quota isn't stored as the reason of a pending workload (P6).
     ReasonForgotten,
-    /// Nobody is offered anything while one cluster owes the answer to an offer (P8).
+    /// No offers are made while one cluster owes an answer (P8).
     SlowClusterAwaited,
 }
 
@@ -89,7 +89,7 @@ bugs! {
 pub struct Planted(Option<Bug>);
 
 impl Planted {
-    /// No bug: what every shell uses.
+    /// No bug: every shell uses it.
     pub const NONE: Self = Self(None);
 
     /// Plants `bug`. Without the feature this plants nothing.
@@ -97,7 +97,6 @@ impl Planted {
         Self(Some(bug))
     }
 
-    /// Whether `bug` is planted.
     #[inline]
     pub fn has(self, bug: Bug) -> bool {
         cfg!(feature = "planted") && self.0 == Some(bug)

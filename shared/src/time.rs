@@ -1,8 +1,8 @@
 //! Two clocks that must never be mixed, and lengths of time.
 //!
-//! [`Mono`] is boot time (it runs through suspend) and is the only clock that a lease, a claim, a hold or a stop budget
-//! may use. [`Wall`] is calendar time, for people and for convenience timers. They are different types, so that mixing
-//! them does not compile. Neither is ever read here: shells read clocks and pass the value in as a [`Now`].
+//! [`Mono`] is boot time (it runs through suspend) and is the only clock that a lease, a claim, a hold or a
+//! stop budget may use. [`Wall`] is calendar time, for users and for convenience timers. They are different
+//! types, so that mixing them does not compile. Shells read the clocks and pass the values in as a [`Now`].
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,12 +14,10 @@ use std::ops::{Add, Sub};
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// `n` seconds.
     pub const fn secs(n: u64) -> Self {
         Self(n * 1_000)
     }
 
-    /// `n` minutes.
     pub const fn mins(n: u64) -> Self {
         Self(n * 60_000)
     }
@@ -53,7 +51,7 @@ impl fmt::Display for Millis {
 pub struct Mono(pub u64);
 
 impl Mono {
-    /// How long after `earlier` this is; zero when it is not after.
+    /// The time from `earlier` to this; zero when this is not after.
     pub const fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
     }
@@ -79,7 +77,7 @@ impl Sub<Millis> for Mono {
 pub struct Wall(pub i64);
 
 impl Wall {
-    /// How long after `earlier` this is; zero when it is not after.
+    /// The time from `earlier` to this; zero when this is not after.
     pub const fn since(self, earlier: Self) -> Millis {
         let diff = self.0.saturating_sub(earlier.0);
         Millis(if diff < 0 { 0 } else { diff as u64 })
@@ -93,11 +91,9 @@ impl Add<Millis> for Wall {
     }
 }
 
-/// One reading of both clocks of one machine. Handed into a core with every input.
+/// One reading of both clocks of one machine. Passed into a core with every input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Now {
-    /// Boot time.
     pub mono: Mono,
-    /// Calendar time.
     pub wall: Wall,
 }

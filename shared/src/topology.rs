@@ -1,23 +1,25 @@
-//! How near to each other the pods of a gang want to be, and the levels by which nearness is measured.
+//! How close together the pods of a gang must be: the request, and the levels of a flavor's topology.
 //!
-//! Only the words are here: they travel from the job to the agent that places it. Placing is `meridian-topology`'s.
+//! Only the vocabulary: it travels from the job to the agent that places it. The crate `meridian-topology`
+//! places.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How near to each other the pods of a pod set must be. Levels are node labels.
+/// How close together the pods of a pod set must be. Levels are node labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Constraint {
-    /// All pods in one domain of this level, or nowhere.
+    /// All pods in one domain of this level; otherwise the pod set does not start.
     Required(String),
-    /// All pods in one domain of this level if there is one with room, else of the next wider level, else spread.
+    /// All pods in one domain of this level if one has capacity, else in one of the next wider level, else
+    /// spread.
     Preferred(String),
-    /// Anywhere with room.
+    /// Anywhere in the topology.
     Unconstrained,
 }
 
-/// Groups of `size` pods of which each must be within one domain of `level`.
+/// Groups of `size` pods, each within one domain of `level`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SliceLayer {
     /// Node label of the level.
@@ -26,14 +28,14 @@ pub struct SliceLayer {
     pub size: u32,
 }
 
-/// The shape that a pod set asks for.
+/// The topology request of a pod set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TopologyRequest {
-    /// How near all pods must be. `None` with slices leaves the slices free of each other.
+    /// The rule for all pods. `None` with slices leaves the slices independent of each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
-    /// Slices, from the widest level to the narrowest; each size divides the one before.
+    /// From the widest level to the narrowest; each size divides the one before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<SliceLayer>,
 }
@@ -49,7 +51,7 @@ impl TopologyRequest {
         Self { constraint: Some(Constraint::Preferred(level.to_owned())), slices: Vec::new() }
     }
 
-    /// The same with a further, narrower layer of slices.
+    /// Adds a further, narrower layer of slices.
     #[must_use]
     pub fn sliced(mut self, level: &str, size: u32) -> Self {
         self.slices.push(SliceLayer { level: level.to_owned(), size });
@@ -61,13 +63,13 @@ impl TopologyRequest {
         matches!(self.constraint, Some(Constraint::Required(_)))
     }
 
-    /// Only slices are asked for: they may be anywhere.
+    /// Whether only slices are requested: they may be anywhere.
     pub fn is_slices_only(&self) -> bool {
         !self.slices.is_empty()
             && !matches!(self.constraint, Some(Constraint::Required(_) | Constraint::Preferred(_)))
     }
 
-    /// About how many bytes its labels take.
+    /// Approximate size of its labels, in bytes.
     pub(crate) fn weight(&self) -> impl Iterator<Item = usize> {
         let level = match &self.constraint {
             Some(Constraint::Required(level) | Constraint::Preferred(level)) => level.len(),
@@ -77,22 +79,20 @@ impl TopologyRequest {
     }
 }
 
-/// The topology of the nodes that a flavor stands for: what the levels of a request are levels of.
+/// The topology of a flavor's nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FlavorTopology {
-    /// The flavor.
     pub flavor: String,
-    /// The topology, for messages.
     pub name: String,
     /// Node labels of the levels, from the widest to the narrowest.
     pub levels: Vec<String>,
-    /// Labels that a node of the flavor has.
+    /// Labels of the flavor's nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_labels: BTreeMap<String, String>,
 }
 
 impl FlavorTopology {
-    /// About how many bytes its names take.
+    /// Approximate size of its names, in bytes.
     pub(crate) fn weight(&self) -> impl Iterator<Item = usize> {
         let labels = self.node_labels.iter().map(|(key, value)| key.len() + value.len());
         [self.flavor.len(), self.name.len()]

@@ -1,29 +1,27 @@
-//! The simulation in CI: fixed seeds, planted bugs, and that a seed replays byte for byte.
+//! The simulator in CI: fixed seeds, planted bugs, and that a seed replays byte for byte.
 //!
-//! `MERIDIAN_SIM_SEEDS` sets how many fixed seeds are run.
+//! `MERIDIAN_SIM_SEEDS` sets the number of fixed seeds.
 
-#![allow(clippy::print_stdout, reason = "what a run exercised is for the reader of its log")]
+#![allow(clippy::print_stdout, reason = "the log of a run shows what it exercised")]
 
 use meridian_shared::planted::Bug;
-use meridian_tests::sim::counters::Counters;
-use meridian_tests::sim::plan::Plan;
 use meridian_tests::sim::planted::{SEEDS_MAX, hunt};
-use meridian_tests::sim::run;
-use meridian_tests::sim::trace::Keep;
+use meridian_tests::sim::scenario::Scenario;
+use meridian_tests::sim::{Counters, Keep, run};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Fixed seeds of every CI run.
+/// Number of fixed seeds in CI.
 const SEEDS: u64 = 2_000;
 const THREADS: usize = 2;
-/// Lines of a failing seed's trace that are shown.
+/// Lines of a failing seed's trace that are printed.
 const TAIL_LINES: usize = 200;
 
 fn fixed_seeds() -> u64 {
     std::env::var("MERIDIAN_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS)
 }
 
-/// Runs every seed on two threads; panics with the trace of the first that fails.
+/// Runs every seed on two threads. Panics with the trace of the first seed that fails.
 fn run_all(seeds: std::ops::Range<u64>) -> Counters {
     let next = AtomicU64::new(seeds.start);
     let total = Mutex::new(Counters::default());
@@ -37,9 +35,9 @@ fn run_all(seeds: std::ops::Range<u64>) -> Counters {
                     if seed >= seeds.end {
                         break;
                     }
-                    let report = run(Plan::of(seed), Keep::Nothing);
+                    let report = run(Scenario::of(seed), Keep::Nothing);
                     mine.merge(&report.counters);
-                    if report.broken.is_some() {
+                    if report.failure.is_some() {
                         failed.lock().unwrap().push(seed);
                         next.store(seeds.end, Ordering::Relaxed);
                     }
@@ -49,16 +47,17 @@ fn run_all(seeds: std::ops::Range<u64>) -> Counters {
         }
     });
     if let Some(seed) = failed.into_inner().unwrap().into_iter().min() {
-        let report = run(Plan::of(seed), Keep::Tail(TAIL_LINES));
+        let report = run(Scenario::of(seed), Keep::Tail(TAIL_LINES));
         panic!(
-            "seed {seed} breaks a promise: {:?}\n{}run it again with: cargo run -p meridian-tests --release --bin sim -- --seed {seed} --trace",
-            report.broken, report.trace
+            "{report}\n{}run it again with: \
+             cargo run --profile test -p meridian-tests --bin sim -- --seed {seed} --trace",
+            report.trace
         );
     }
     total.into_inner().unwrap()
 }
 
-/// A run that exercises nothing proves nothing: what `seeds` seeds must have shown at least, per thousand seeds.
+/// A run that exercises nothing proves nothing: the least that a thousand seeds must count.
 const MINIMA: &[(&str, u64)] = &[
     ("grants", 10_000),
     ("lapses", 100),
@@ -82,33 +81,33 @@ const MINIMA: &[(&str, u64)] = &[
     ("machines frozen", 100),
     ("clones", 50),
     ("rivals", 20),
-    ("lies", 1_000),
-    ("heads that starved", 1_000),
+    ("hostile messages", 1_000),
+    ("starved heads", 1_000),
     ("turns cut short", 10_000),
-    ("shrunk", 300),
-    ("reclaimed", 800),
+    ("admissions with fewer pods", 300),
+    ("quota reclaimed", 800),
     ("sizes taken", 5_000),
-    ("gangs made smaller", 600),
-    ("gangs made larger", 150),
-    ("growths confirmed", 150),
-    ("growths refused", 20),
+    ("gangs scaled down", 600),
+    ("gangs scaled up", 150),
+    ("scale-ups confirmed", 150),
+    ("scale-ups refused", 20),
     ("deactivated", 1_500),
     ("runs deactivated", 600),
     ("reactivated", 900),
     ("left deactivated", 120),
-    ("samples of past use", 3_000),
+    ("usage samples", 3_000),
     ("snapshots", 500),
     ("nodes lost", 2_000),
     ("nodes tainted", 800),
-    ("gangs started near", 2_000),
+    ("gangs started with a topology", 2_000),
     ("gangs moved", 100),
     ("gangs moved within a domain", 15),
-    ("new places told", 100),
-    ("ends for want of a place", 100),
-    ("waits for a place told", 50),
-    ("stays that ended", 60),
-    ("stays over a restart", 15),
-    ("waits over a restart", 8),
+    ("new places reported", 100),
+    ("ends without another place", 100),
+    ("waits for a place reported", 50),
+    ("toleration times that ended", 60),
+    ("toleration times over a restart", 15),
+    ("waiting times over a restart", 8),
     ("partitions", 500),
     ("manager kills", 400),
     ("manager stalls", 400),
@@ -120,22 +119,22 @@ const MINIMA: &[(&str, u64)] = &[
     ("agents superseded", 300),
     ("declared lost", 80),
     ("guards killed", 250),
-    ("gangs adrift", 120),
+    ("gangs without a guard", 120),
     ("agents' disks found full", 350),
     ("agents' commits failed", 300),
     ("agents ended before a commit", 15),
     ("agents ended after a commit", 12),
     ("agents ended between effects", 50),
     ("stalls", 80),
-    ("reasons told", 25_000),
+    ("explanations checked", 25_000),
     ("messages lost", 6_000),
     ("messages doubled", 6_000),
     ("messages late", 3_000),
-    ("slow ways", 500),
+    ("slow links", 500),
     ("agents paused", 400),
     ("policies tightened", 500),
     ("policies that only flag", 200),
-    ("failures told", 500),
+    ("pod failures reported", 500),
     ("priorities changed", 1_000),
 ];
 
@@ -148,7 +147,7 @@ fn every_promise_holds_in_every_seed() {
         let least = per_thousand * seeds / 1_000;
         assert!(
             counters.get(name) >= least,
-            "{seeds} seeds showed only {} {name}, at least {least} are wanted",
+            "{seeds} seeds counted only {} {name}, at least {least} are needed",
             counters.get(name)
         );
     }
@@ -157,19 +156,19 @@ fn every_promise_holds_in_every_seed() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in [1, 17, 4_711] {
-        let (one, two) = (run(Plan::of(seed), Keep::All), run(Plan::of(seed), Keep::All));
-        assert!(one.trace.len() > 10_000, "a trace tells what happened");
+        let (one, two) = (run(Scenario::of(seed), Keep::All), run(Scenario::of(seed), Keep::All));
+        assert!(one.trace.len() > 10_000, "a trace has a line per event");
         assert!(one.trace == two.trace, "seed {seed} doesn't replay");
     }
-    let (one, two) = (run(Plan::calm(1), Keep::All), run(Plan::calm(2), Keep::All));
+    let (one, two) = (run(Scenario::calm(1), Keep::All), run(Scenario::calm(2), Keep::All));
     assert_ne!(one.trace, two.trace);
 }
 
 #[test]
-fn without_faults_everything_ends() {
+fn everything_ends_without_faults() {
     for seed in 0..5 {
-        let report = run(Plan::calm(seed), Keep::Tail(TAIL_LINES));
-        assert!(report.broken.is_none(), "{:?}\n{}", report.broken, report.trace);
+        let report = run(Scenario::calm(seed), Keep::Tail(TAIL_LINES));
+        assert!(report.failure.is_none(), "{report}\n{}", report.trace);
         assert!(report.counters.get("finished") > 5, "{}", report.counters);
     }
 }
@@ -179,13 +178,14 @@ fn every_planted_bug_is_found() {
     let missed: Vec<Bug> = Bug::ALL
         .iter()
         .copied()
-        // A leader without a claim harms only with a stall, a takeover and a cut way in one term: the model's search finds that.
+        // A leader without a claim does harm only with a stall, a takeover and a cut link in one term. The
+        // model's search finds that.
         .filter(|bug| *bug != Bug::AnswersWithoutClaim)
         .filter(|bug| {
             let found = hunt(*bug, 1, SEEDS_MAX);
             match &found {
                 Some((seeds, report)) => {
-                    println!("{bug:?}: {} after {seeds} seeds", report.broken.as_ref().unwrap().1.invariant)
+                    println!("{bug:?}: found after {seeds} seeds: {report}")
                 }
                 None => println!("{bug:?}: not found in {SEEDS_MAX} seeds"),
             }

@@ -1,17 +1,18 @@
 //! The guard: a small process that owns one gang's processes and its deadline.
 //!
-//! The agent starts one per run, in a session of its own, and talks to it over a socket ([`wire`]). The guard outlives a
-//! killed agent, ends the gang by its own reading of the boot clock ([`lease`]), writes how the run ended where a restarted
-//! agent finds it ([`rundir`]), and goes. Where the kernel allows ([`namespace`]) it is init of a PID namespace, so that
-//! its own death ends the gang; elsewhere it adopts orphans, its direct children die with it, and the agent ends the rest.
+//! The agent starts one guard per run, in its own session, and talks to it over a socket ([`wire`]). The
+//! guard outlives a killed agent, ends the gang by its own reading of the boot clock ([`lease`]), writes the
+//! end of the run where a restarted agent finds it ([`rundir`]), and exits. If the kernel allows it
+//! ([`namespace`]), the guard is init of a PID namespace, so that its own death ends the gang. Otherwise it
+//! adopts orphans, its direct children die with it, and the agent ends the rest.
 //!
 //! ```text
 //! agent ── guard --dir D ─┬─(namespace)── guard --init D  (pid 1) ── pods…
 //!                         └─(none)─ the same process ── guard --exec … → pods…
 //! ```
-//! Invariants: the guard holds `guard.lock` for as long as it lives; it starts no pod when `state.json` says ended, when the
-//! stop tombstone is there, or when the stop should have begun; it says ended only when it has no child left and that is on
-//! disk. It is one thread and knows nothing of managers, ledgers or holds.
+//! Invariants: the guard holds `guard.lock` for as long as it lives. It starts no pod if `state.json` has an
+//! end, if the stop tombstone exists, or if the stop should have begun. It reports the end only when it has
+//! no child left and the end is on disk. It is one thread and knows nothing of managers, ledgers or holds.
 
 use crate::runner::{Error, JobSpec};
 use nix::unistd::setsid;
@@ -37,16 +38,16 @@ pub mod wire;
 pub use pod::PASSED_ON;
 use rundir::{Identity, Plan, RunDir, VERSION};
 
-/// A command was not found (the shells' convention).
+/// Exit code for a command that was not found (the shells' convention).
 const EXIT_NOT_FOUND: u8 = 127;
-/// A command can't be executed (the shells' convention).
+/// Exit code for a command that can't be executed (the shells' convention).
 const EXIT_NOT_EXECUTABLE: u8 = 126;
 
-/// This binary, even when its file was replaced or deleted since it was started.
+/// This binary, even if its file was replaced or deleted after the start.
 pub const OWN_BINARY: &str = "/proc/self/exe";
 
-/// Runs as a guard. `args` are those after the hidden subcommand `guard`; a binary that starts guards must offer it before
-/// it starts any thread.
+/// Runs as a guard. `args` are those after the hidden subcommand `guard`. A binary that starts guards must
+/// offer the subcommand before it starts any thread.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let words: Vec<&str> = args.iter().map(|a| a.to_str().unwrap_or_default()).collect();
@@ -71,16 +72,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Says something in the guard's own log, which is its standard error.
+/// Writes to the guard's log, which is its standard error.
 fn remark(text: &str) {
-    // There is nobody to tell when the log itself can't be written.
+    // A failure to write the log can't be reported anywhere.
     let _ = writeln!(std::io::stderr(), "guard: {text}");
 }
 
-/// The process that the agent starts: becomes the guard, or starts it as init of a namespace and goes.
+/// The process that the agent starts: becomes the guard, or starts it as init of a namespace and exits.
 fn start(directory: &Path, in_namespace: bool) -> Result<(), Error> {
-    // First of all: a Ctrl-C in the agent's terminal must not reach what outlives the agent. It fails only for a session's
-    // leader, which needs it no more.
+    // First: a Ctrl-C in the agent's terminal must not reach what outlives the agent. Fails only for a
+    // session leader, which does not need it.
     let _ = setsid();
     std::env::set_current_dir(directory)
         .map_err(|source| Error::System { doing: "enter the run's directory", source })?;
@@ -105,11 +106,11 @@ fn own(directory: &Path, in_namespace: bool) -> Result<(), Error> {
         return Ok(());
     };
     if dir.end()?.is_some() || dir.start_forbidden() {
-        remark("this run is over before it started");
+        remark("this run ended before it started");
         return Ok(());
     }
     let Some(plan) = dir.plan()? else {
-        remark("nothing was left here to run");
+        remark("there is no plan to run");
         return Ok(());
     };
     let listener = std::io::stdin()
@@ -117,9 +118,9 @@ fn own(directory: &Path, in_namespace: bool) -> Result<(), Error> {
         .try_clone_to_owned()
         .map(UnixListener::from)
         .map_err(|source| Error::System { doing: "take over the socket", source })?;
-    // A namespace's init is not yet a session's leader; the process that the agent started is.
+    // The init of a namespace does not lead a session yet; the process that the agent started does.
     let _ = setsid();
-    // Only what people see in a process list.
+    // Shown in process lists.
     let _ = rustix::thread::set_name(c"meridian-guard");
     let own = processes::Stat::of("self").ok_or_else(|| Error::System {
         doing: "read `/proc/self/stat`",
@@ -143,18 +144,18 @@ fn own(directory: &Path, in_namespace: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// A deadline of another boot means nothing, so nothing may run by it.
+/// Fails if the plan is of another boot: its deadline means nothing then.
 fn check_boot(plan: &Plan) -> Result<(), Error> {
     let boot = clock::boot_id().map_err(|source| Error::System { doing: "read the boot id", source })?;
     if boot == plan.boot_id { Ok(()) } else { Err(Error::OtherBoot) }
 }
 
-/// Becomes a pod's command, tied to the guard's life: for guards that aren't init of a namespace.
+/// Becomes a pod's command that dies with the guard, for a guard that isn't init of a namespace.
 fn exec(parent: &str, words: &[OsString]) -> ExitCode {
     let tied = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let orphaned = rustix::process::getppid().is_none_or(|p| p.as_raw_nonzero().get().to_string() != parent);
     if tied.is_err() || orphaned {
-        // The guard died before the tie was made, or can't be tied to.
+        // The guard died before that was set up, or it can't be set up.
         return ExitCode::from(EXIT_NOT_EXECUTABLE);
     }
     let error = Command::new(&words[0]).args(&words[1..]).exec();

@@ -1,15 +1,15 @@
-//! Who this agent is to its manager: joining, keeping the certificate fresh, and connections that prove it.
+//! The identity of this agent: joining a manager, renewing the certificate, and connections that use it.
 //!
 //! ```text
-//! identity   what is kept: one file, whole or absent
-//! exchange   join and renew: a key, a signing request, an answer that is checked before it is kept
-//! pin        the verifier of the first connection, which knows nothing but a hash
-//! http       one HTTP client's settings, the same for every connection to the manager
+//! identity   the stored identity: one file, whole or absent
+//! exchange   join and renew: a key, a signing request, and an answer that is checked before it is stored
+//! pin        the verifier of the first connection, which knows only a hash
+//! http       settings of every HTTP connection to the manager
 //! ```
 //!
-//! It must not know leases, sessions or runners. Invariants: a private key is made here and never leaves the directory;
-//! what is stored was checked to fit together (key, certificate, cluster); after the join only the manager's own authority
-//! is trusted, never the system's.
+//! Knows no leases, sessions or runners. Invariants: the private key is made here and never leaves the
+//! directory; key, certificate and cluster are checked to fit together before they are stored; after the join
+//! only the manager's own authority is trusted, never those of the system.
 
 mod exchange;
 mod http;
@@ -31,103 +31,83 @@ use x509_parser::extensions::GeneralName;
 
 /// The file in the agent's directory.
 const FILE: &str = "identity.json";
-/// Raised when the file's shape changes.
+/// Version of the file.
 const FILE_VERSION: u32 = 1;
 
-/// What went wrong between an agent and its manager's authority.
+/// What can go wrong with the identity.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file can't be read or written.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// There is an identity already.
-    #[error("this agent has already joined as `{cluster}`; to join anew give another directory, or remove `{}` first", path.display())]
-    AlreadyJoined {
-        /// As whom.
-        cluster: ClusterName,
-        /// Where it is kept.
-        path: PathBuf,
-    },
-    /// There is no identity yet.
+    #[error(
+        "this agent has already joined as `{cluster}`; to join anew use another directory, or remove `{}` \
+         first",
+        path.display()
+    )]
+    AlreadyJoined { cluster: ClusterName, path: PathBuf },
     #[error("no identity in `{}`; run the command that `meridian cluster join` prints", dir.display())]
-    NotJoined {
-        /// Where it was looked for.
-        dir: PathBuf,
-    },
-    /// The kept identity is damaged.
-    #[error("`{}` is not a usable identity: {reason}; remove it and join again with `meridian cluster join NAME --replace`", path.display())]
-    Unusable {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The address can't be used.
+    NotJoined { dir: PathBuf },
+    /// The stored identity is damaged.
+    #[error(
+        "`{}` is not a usable identity: {reason}; remove it and join again with `meridian cluster join NAME \
+         --replace`",
+        path.display()
+    )]
+    Unusable { path: PathBuf, reason: String },
     #[error("`{url}` is not a manager's address: {reason}; it looks like `https://manager.example:7443`")]
-    Address {
-        /// The address.
-        url: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Address { url: String, reason: String },
     /// Another authority than the pinned one answered.
     #[error(
-        "the manager at `{manager}` shows {found}, but the join command pins `{expected}`; the token was not sent: either the address is another manager's, or something between rewrites TLS, or the command is older than the manager's authority; print a fresh command with `meridian cluster join`"
+        "the manager at `{manager}` shows {found}, but the join command pins `{expected}`; the token was not \
+         sent: either the address belongs to another manager, or something in between rewrites TLS, or the \
+         command is older than the manager's authority; print a fresh command with `meridian cluster join`"
     )]
     Pin {
-        /// Its address.
+        /// Address of the manager.
         manager: String,
-        /// What was pinned.
         expected: CaPin,
-        /// What was shown, in words.
+        /// A description of what was shown.
         found: String,
     },
-    /// No answer.
     #[error("cannot reach the manager at `{manager}`")]
     Unreachable {
-        /// Its address.
+        /// Address of the manager.
         manager: String,
-        /// Why not.
         #[source]
         source: reqwest::Error,
     },
-    /// The manager said no.
     #[error("the manager refused to {what} (HTTP {status}): {message}")]
     Refused {
-        /// What was asked.
+        /// The request, as a verb and its object.
         what: &'static str,
-        /// Its status.
         status: u16,
-        /// Its words, made safe to show.
+        /// The manager's text, without control characters.
         message: String,
     },
-    /// The manager's answer makes no sense.
     #[error("the manager's answer can't be used: {0}")]
     Answer(String),
-    /// A key or a signing request can't be made.
     #[error("cannot make a key or a signing request")]
     Key(#[from] rcgen::Error),
-    /// The TLS library refuses our own settings.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
 }
 
-/// All that makes this agent itself. The debug form shows no key.
+/// The stored identity. Its debug form contains no key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     version: u32,
-    /// `https://HOST:PORT` of the manager.
+    /// Address as `https://HOST:PORT`.
     pub manager: String,
-    /// The cluster that the certificate names.
+    /// As named in the certificate.
     pub cluster: ClusterName,
-    /// Where the manager says it is.
+    /// As declared at the manager.
     pub region: Region,
-    /// Under whose law.
+    /// As declared at the manager.
     pub jurisdiction: Jurisdiction,
-    /// First moment of the certificate.
+    /// Start of the certificate's validity.
     pub not_before: Wall,
-    /// Last moment of the certificate.
+    /// End of the certificate's validity.
     pub not_after: Wall,
     certificate_pem: String,
     ca_pem: String,
@@ -147,7 +127,8 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// The identity kept in `dir`, if any.
+    /// Loads the identity in `dir`, if there is one. Fails if it can't be read or its parts don't fit
+    /// together.
     pub fn load(dir: &Path) -> Result<Option<Self>, Error> {
         let path = dir.join(FILE);
         let Some(text) = files::read(&path)? else { return Ok(None) };
@@ -168,7 +149,8 @@ impl Identity {
         Ok(files::replace(&dir.join(FILE), &text)?)
     }
 
-    /// Settings for TLS: our certificate, the manager's authority and no other, HTTP/2.
+    /// TLS settings: this certificate, only the manager's authority, HTTP/2. Fails if the identity is
+    /// damaged.
     pub fn client_config(&self) -> Result<rustls::ClientConfig, Error> {
         let damaged = |what: &str| Error::Answer(format!("unreadable {what}"));
         let certificate = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes())
@@ -178,14 +160,16 @@ impl Identity {
         http::client_config(ca, Some((certificate, key)))
     }
 
-    /// A client for requests to the manager: HTTP/2 over mutual TLS, nothing retried or redirected behind our back. It has
-    /// no overall time limit, because syncs are long polls: every request sets its own.
+    /// A client for requests to the manager: HTTP/2 over mutual TLS, without retries and redirects of the
+    /// library. It has no timeout, because syncs are long polls; every request sets its own. Fails if the
+    /// identity is damaged.
     pub fn http_client(&self) -> Result<reqwest::Client, Error> {
         http::client(self.client_config()?, &self.manager)
     }
 
-    /// When to renew: two thirds of the lifetime, moved by up to a twenty-fourth of it either way, so that agents that joined
-    /// together do not renew together. `jitter` is any random number, kept for the life of this certificate.
+    /// When to renew: after two thirds of the lifetime, shifted by up to a twenty-fourth either way, so that
+    /// agents that joined at the same time do not renew at the same time. `jitter` is any random number, the
+    /// same for this certificate.
     pub fn renew_at(&self, jitter: u64) -> Wall {
         let lifetime = self.not_after.since(self.not_before).0;
         let window = lifetime / 12;
@@ -194,7 +178,7 @@ impl Identity {
         Wall(self.not_before.0.saturating_add(i64::try_from(after).unwrap_or(i64::MAX)))
     }
 
-    /// Whether the parts fit together; otherwise what does not.
+    /// Checks that key, certificate, cluster and dates fit together. Fails with what does not.
     fn check(&self) -> Result<(), String> {
         let key = rcgen::KeyPair::from_pem(&self.key_pem).map_err(|e| format!("unreadable key: {e}"))?;
         let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())
@@ -216,7 +200,7 @@ impl Identity {
             .unwrap_or_default();
         match names.as_slice() {
             [GeneralName::URI(uri)] if *uri == expected => {}
-            _ => return Err(format!("the certificate does not name `{expected}` and nothing else")),
+            _ => return Err(format!("the certificate does not name exactly `{expected}`")),
         }
         let validity = certificate.validity();
         if (validity.not_before.timestamp() * 1_000, validity.not_after.timestamp() * 1_000)
@@ -228,12 +212,12 @@ impl Identity {
     }
 }
 
-/// Whether an agent has joined that keeps what it is in `dir`.
+/// Whether there is an identity in `dir`.
 pub fn is_joined(dir: &Path) -> bool {
     dir.join(FILE).exists()
 }
 
-/// The identity in use: kept on the disk, renewed in place, watched by whoever holds connections.
+/// The identity in use: stored on disk, renewed in place, watched by the holders of connections.
 #[derive(Debug)]
 pub struct Keeper {
     dir: PathBuf,
@@ -241,30 +225,31 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Opens the identity in `dir`.
+    /// Opens the identity in `dir`. Fails if there is none, or it can't be used.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let identity = Identity::load(dir)?.ok_or_else(|| Error::NotJoined { dir: dir.to_owned() })?;
         Ok(Self { dir: dir.to_owned(), current: watch::Sender::new(Arc::new(identity)) })
     }
 
-    /// The identity now.
+    /// The current identity.
     pub fn current(&self) -> Arc<Identity> {
         self.current.borrow().clone()
     }
 
-    /// Tells of every swap, so that a holder of a client can make a new one.
+    /// Notifies of every new identity, so that a holder of a client can make a new one.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Identity>> {
         self.current.subscribe()
     }
 
-    /// Goes to the manager at another address from now on; kept on the disk with the next renewal.
+    /// Changes the manager's address; stored with the next renewal. Fails if the address is not valid.
     pub fn move_to(&self, manager: &str) -> Result<(), Error> {
         let manager = exchange::checked_address(manager)?;
         self.current.send_modify(|identity| Arc::make_mut(identity).manager = manager);
         Ok(())
     }
 
-    /// Asks for the next certificate over `client`, keeps it on the disk, then swaps it in. On any error the present one stays.
+    /// Requests the next certificate over `client`, stores it, then swaps it in. If that fails the current
+    /// one stays.
     pub async fn renew(&self, client: &reqwest::Client) -> Result<(), Error> {
         let next = renew(&self.current(), client, &self.dir).await?;
         tracing::info!(cluster = %next.cluster, "renewed the certificate");

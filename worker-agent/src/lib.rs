@@ -1,19 +1,18 @@
-//! The worker agent's shells: everything that touches the network, the disk, processes or a clock around the pure core.
+//! The worker agent's shells: network, disk, processes and clocks around the pure core.
 //!
 //! ```text
 //! manager ◀── uplink, logs, identity ── server (the loop) ──▶ store
 //!                                          │ Agent (meridian-agent-core)
-//!                                runner ◀──┴──▶ provider        capacity: what the cluster has
+//!                                runner ◀──┴──▶ provider        inventory: what the cluster has
 //! ```
 //!
-//! Nothing here decides anything about gangs, holds or leases: that is `meridian-agent-core`'s.
+//! Decisions about gangs, holds and leases belong to `meridian-agent-core`. Runners, providers and inventory
+//! sources implement the doors of `meridian_agent_core::runtime`.
 
-#![warn(missing_docs)]
-
-pub mod capacity;
 mod entry;
 pub mod guard;
 pub mod identity;
+pub mod inventory;
 pub mod logs;
 pub mod metrics;
 pub mod provider;
@@ -27,8 +26,8 @@ pub use entry::{AgentCommand, guard_if_asked, join, run};
 pub use meridian_telemetry::with_causes;
 pub use settings::{AgentArgs, JoinArgs, RunnerChoice, SPEED_MAX};
 
-/// Makes aws-lc-rs the provider of cryptography; there is no other in this program. Repeated, it changes nothing.
+/// Makes aws-lc-rs the provider of cryptography of this process. Repeated calls change nothing.
 pub fn install_crypto() {
-    // It fails only where one is installed already.
+    // It fails only if a provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -1,15 +1,16 @@
-//! Sends logs to whoever asked the manager for them. The manager can't dial in, so the agent asks for requests.
+//! Sends logs that the manager requests. The manager can't connect to the agent, so the agent polls for
+//! requests.
 //!
-//! Owns the streams; knows of runs only what [`Query`] brings back. Nothing here can delay a sync: these are requests of
-//! their own, their number is bounded, and each holds at most a few chunks in memory.
+//! Owns the streams, and knows runs only through [`Query`]. Nothing here can delay a sync: logs use separate
+//! HTTP requests, their number is bounded, and each keeps at most a few chunks in memory.
 //!
 //! ```text
 //! this task ──GET requests──▶ manager        loop ◀──Query── one task per stream ──POST body──▶ manager
 //! ```
 
-use crate::runner::LogReader;
 use crate::uplink::{self, Link, link};
 use bytes::Bytes;
+use meridian_agent_core::runtime::LogSource;
 use meridian_shared::backoff;
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::logs::{
@@ -27,48 +28,48 @@ mod lines;
 
 use lines::Lines;
 
-/// How much longer than it is parked the question may take.
+/// How much longer than its parking time a poll may take.
 const ANSWER_MARGIN: Millis = Millis::secs(10);
-/// Largest list of requests, in bytes: some hundred bytes each.
+/// Largest list of requests, in bytes.
 const LIST_BYTES_MAX: usize = REQUESTS_MAX * 1_024;
-/// The first and the longest pause after a failed question.
+/// First pause after a failed poll.
 const PAUSE_FIRST: Millis = Millis(200);
+/// Longest pause after a failed poll.
 const PAUSE_MAX: Millis = Millis::secs(15);
-/// An empty list that came sooner than this is not asked for again at once.
+/// Shortest time between two polls with an empty answer.
 const EMPTY_LEAST: Duration = Duration::from_millis(50);
-/// How soon a followed log is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Pause between two reads of a followed log.
+const READ_AGAIN: Duration = Duration::from_millis(200);
 /// Chunks that wait for the network, per stream.
 const CHUNKS_WAITING: usize = 4;
 
-/// Asks the loop, which owns the runner, for a reader.
+/// Requests a log source from the loop, which owns the runner.
 #[derive(Debug)]
 pub struct Query {
-    /// The workload.
     pub uid: Uid,
-    /// The attempt; the newest one when absent.
+    /// The newest attempt if absent.
     pub fence: Option<Fence>,
-    /// The pod; all of them when absent.
+    /// All pods if absent.
     pub pod: Option<u32>,
-    /// Where the reader goes, or why there is none.
-    pub reply: oneshot::Sender<Result<LogReader, String>>,
+    /// Gets the source, or the reason why there is none.
+    pub reply: oneshot::Sender<Result<Box<dyn LogSource>, String>>,
 }
 
-/// Answers log requests for ever.
+/// Serves log requests until it is dropped.
 pub async fn serve(link: Link, queries: mpsc::Sender<Query>, seed: u64) {
     let mut open = BTreeSet::new();
     let mut streams: JoinSet<u64> = JoinSet::new();
     let mut failures = 0_u32;
     loop {
         let began = Instant::now();
-        let asked = ask(&link).await;
+        let polled = poll(&link).await;
         while let Some(ended) = streams.try_join_next() {
             match ended {
                 Ok(id) => open.remove(&id),
                 Err(broken) => std::panic::resume_unwind(broken.into_panic()),
             };
         }
-        match asked {
+        match polled {
             Ok(requests) => {
                 failures = 0;
                 let none = requests.is_empty();
@@ -88,41 +89,41 @@ pub async fn serve(link: Link, queries: mpsc::Sender<Query>, seed: u64) {
             Err(error) => {
                 let wait = backoff::wait(PAUSE_FIRST, PAUSE_MAX, failures, seed);
                 failures = failures.saturating_add(1);
-                // The syncs say loudly when the manager is away; this is only that logs are.
-                tracing::debug!(failures, "log requests can't be asked for: {}", with_causes(&error));
+                // Syncs log with a higher level that the manager is not reachable.
+                tracing::debug!(failures, "polling for log requests failed: {}", with_causes(&error));
                 tokio::time::sleep(Duration::from_millis(wait.0)).await;
             }
         }
     }
 }
 
-async fn ask(link: &Link) -> Result<Vec<LogRequest>, uplink::Error> {
+async fn poll(link: &Link) -> Result<Vec<LogRequest>, uplink::Error> {
     let limit = PARK + ANSWER_MARGIN;
-    let asking = async {
+    let polling = async {
         let response =
             link.client().get(link.url(REQUESTS_PATH)).send().await.map_err(uplink::Error::Unreachable)?;
         let body = link::body(response, LIST_BYTES_MAX).await?;
         serde_json::from_slice(&body).map_err(uplink::Error::Unreadable)
     };
-    tokio::time::timeout(Duration::from_millis(limit.0), asking)
+    tokio::time::timeout(Duration::from_millis(limit.0), polling)
         .await
         .unwrap_or(Err(uplink::Error::Silent(limit)))
 }
 
-/// Sends one log, or why there is none. Whoever asked sees a stream that breaks off when this fails.
+/// Sends one log, or the reason why there is none. If the upload fails, the reader's stream breaks off.
 async fn answer(link: &Link, queries: &mpsc::Sender<Query>, request: &LogRequest, full: bool) {
-    let reader = if full {
-        Err(format!("this agent already sends {STREAMS_MAX} logs: close one and ask again"))
+    let source = if full {
+        Err(format!("this agent already sends {STREAMS_MAX} logs: close one and try again"))
     } else {
-        reader(queries, request).await
+        open_source(queries, request).await
     };
     let sending = link.client().post(link.url(&answer_path(request.id)));
-    let sending = match reader {
+    let sending = match source {
         Err(message) => sending.json(&LogRefusal { message }),
-        Ok(reader) => {
+        Ok(source) => {
             let (chunks, waiting) = mpsc::channel(CHUNKS_WAITING);
             tokio::spawn(pump(
-                reader,
+                source,
                 Lines::new(request.pod.is_none(), request.tail_lines),
                 request.follow,
                 chunks,
@@ -133,7 +134,7 @@ async fn answer(link: &Link, queries: &mpsc::Sender<Query>, request: &LogRequest
                     Some(Piece::Bytes(bytes)) => Some((Ok(bytes), Some(waiting))),
                     Some(Piece::Ended) => None,
                     Some(Piece::Broken(error)) => Some((Err(error), None)),
-                    // who reads is gone without a word: this agent ends
+                    // The task that reads the log is gone, because this agent ends.
                     None => Some((Err(std::io::Error::other("the agent ends")), None)),
                 }
             });
@@ -147,41 +148,44 @@ async fn answer(link: &Link, queries: &mpsc::Sender<Query>, request: &LogRequest
         Ok(response) => tracing::debug!(
             request = request.id,
             status = response.status().as_u16(),
-            "the manager did not want a log any more"
+            "the manager did not take a log"
         ),
         Err(error) => tracing::debug!(request = request.id, "a log stream broke: {}", with_causes(&error)),
     }
 }
 
-async fn reader(queries: &mpsc::Sender<Query>, request: &LogRequest) -> Result<LogReader, String> {
-    let going = || "this agent is stopping: ask again in a moment".to_owned();
+async fn open_source(
+    queries: &mpsc::Sender<Query>,
+    request: &LogRequest,
+) -> Result<Box<dyn LogSource>, String> {
+    let stopping = || "this agent is stopping: try again in a moment".to_owned();
     let (reply, answer) = oneshot::channel();
     queries
         .send(Query { uid: request.uid, fence: request.fence, pod: request.pod, reply })
         .await
-        .map_err(|_| going())?;
-    answer.await.map_err(|_| going())?
+        .map_err(|_| stopping())?;
+    answer.await.map_err(|_| stopping())?
 }
 
-/// What comes of a log. An end is said: a stream that stops without one is broken.
+/// Pieces of a log stream. A stream without `Ended` is broken.
 enum Piece {
     Bytes(Bytes),
     Ended,
     Broken(std::io::Error),
 }
 
-/// Reads until there is nothing more, or nobody who wants it. An error breaks the stream off.
-async fn pump(mut reader: LogReader, mut lines: Lines, follow: bool, chunks: mpsc::Sender<Piece>) {
+/// Reads until the log has ended or its stream was closed. An error breaks the stream off.
+async fn pump(mut source: Box<dyn LogSource>, mut lines: Lines, follow: bool, chunks: mpsc::Sender<Piece>) {
     loop {
-        let step = tokio::task::spawn_blocking(move || (reader.read(), reader));
+        let step = tokio::task::spawn_blocking(move || (source.read(), source));
         let read;
-        (read, reader) = match step.await {
+        (read, source) = match step.await {
             Ok(step) => step,
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
         };
         let ready = match read {
             Ok(Some(chunk)) => lines.take(chunk),
-            Ok(None) if reader.ended() || !follow => {
+            Ok(None) if source.has_ended() || !follow => {
                 let last = lines.finish().into_iter().map(Piece::Bytes).chain([Piece::Ended]);
                 for piece in last {
                     let _ = chunks.send(piece).await;
@@ -192,7 +196,7 @@ async fn pump(mut reader: LogReader, mut lines: Lines, follow: bool, chunks: mps
                 let ready = lines.caught_up();
                 if ready.is_empty() {
                     tokio::select! {
-                        () = tokio::time::sleep(LOOK_AGAIN) => {}
+                        () = tokio::time::sleep(READ_AGAIN) => {}
                         () = chunks.closed() => return,
                     }
                 }

@@ -1,7 +1,7 @@
-//! Every metric of the agent, by name; and the small server that shows them.
+//! Every metric of the agent, by name, and the server for them.
 //!
-//! Names follow Prometheus' conventions: base units, `_total` for counters. Labels come from closed lists only, never from
-//! users.
+//! Names follow Prometheus' conventions: base units, `_total` for counters. Label values come from closed
+//! lists, never from users.
 
 use crate::uplink::Landed;
 use axum::Router;
@@ -11,6 +11,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use meridian_agent_core::{Agent, RunnerEvent};
 use meridian_shared::protocol::{EndResult, Event, Lane, RefuseReason, SyncAnswer, SyncRequest};
+use prometheus::core::Collector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
@@ -19,12 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// From a millisecond to two minutes: a sync is answered at once, or after a poll.
+/// From a millisecond to two minutes, because a sync is answered at once or after a poll.
 const SYNC_BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0, 120.0];
-/// From 100 µs to seconds: one flush of a disk.
+/// From 100 µs to seconds, as one flush of a disk takes.
 const COMMIT_BUCKETS: [f64; 10] = [0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5];
 
-/// Everything that is counted.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -39,96 +39,94 @@ pub struct Metrics {
     pods_moved: IntCounter,
     stranded: IntCounter,
     violations: IntCounter,
-    untold_nodes: IntGauge,
+    unreported_nodes: IntGauge,
     certificate_expiry: IntGauge,
     synced: AtomicBool,
-    /// The last event of this session that was counted.
+    /// Number of the last counted event of this session.
     counted: AtomicU64,
 }
 
+const OURS: &str = "the names are ours, fixed and distinct";
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let collector = made.expect(OURS);
+    registry.register(Box::new(collector.clone())).expect(OURS);
+    collector
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    register(registry, IntCounter::new(name, help))
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, label: &str) -> IntCounterVec {
+    register(registry, IntCounterVec::new(Opts::new(name, help), &[label]))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    register(registry, IntGauge::new(name, help))
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str, label: &str) -> IntGaugeVec {
+    register(registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
+}
+
 impl Metrics {
-    /// Registers every name. `runner` is shown as a label, so that a simulated cluster says so here too.
+    /// Registers every name. `runner` becomes a label, so that the metrics of a simulated cluster say so.
     pub fn new(runner: &str) -> Arc<Self> {
-        const OURS: &str = "the names are ours, fixed and distinct";
         let labels = std::collections::HashMap::from([("runner".to_owned(), runner.to_owned())]);
         let registry = Registry::new_custom(Some("meridian_agent".to_owned()), Some(labels)).expect(OURS);
-        let histogram =
-            |name, help, buckets: &[f64]| HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        let r = &registry;
         let this = Self {
-            runs: IntGaugeVec::new(Opts::new("runs", "live attempts by state"), &["state"]).expect(OURS),
-            holds: IntGauge::new("holds", "offers that hold room").expect(OURS),
-            refused: IntCounterVec::new(
-                Opts::new("offers_refused_total", "offers refused, by reason"),
-                &["reason"],
-            )
-            .expect(OURS),
-            syncs: HistogramVec::new(
-                histogram("sync_seconds", "requests to the manager, by lane and outcome", &SYNC_BUCKETS),
-                &["lane", "outcome"],
-            )
-            .expect(OURS),
-            commits: Histogram::with_opts(histogram(
-                "commit_seconds",
-                "durable transactions of the store",
-                &COMMIT_BUCKETS,
-            ))
-            .expect(OURS),
-            renewals: IntCounter::new("lease_renewals_total", "lease renewals that moved a deadline")
-                .expect(OURS),
-            lapses: IntCounter::new("lapse_stops_total", "runs that ended because their lease ran out")
-                .expect(OURS),
-            gangs_moved: IntCounter::new(
-                "gangs_moved_total",
-                "moves of gangs away from lost nodes that are done",
-            )
-            .expect(OURS),
-            pods_moved: IntCounter::new(
+            runs: gauges(r, "runs", "live attempts by state", "state"),
+            holds: gauge(r, "holds", "offers that hold resources"),
+            refused: counters(r, "offers_refused_total", "refused offers by reason", "reason"),
+            syncs: register(
+                r,
+                HistogramVec::new(
+                    HistogramOpts::new("sync_seconds", "requests to the manager by lane and outcome")
+                        .buckets(SYNC_BUCKETS.to_vec()),
+                    &["lane", "outcome"],
+                ),
+            ),
+            commits: register(
+                r,
+                Histogram::with_opts(
+                    HistogramOpts::new("commit_seconds", "durable transactions of the store")
+                        .buckets(COMMIT_BUCKETS.to_vec()),
+                ),
+            ),
+            renewals: counter(r, "lease_renewals_total", "lease renewals that extended a deadline"),
+            lapses: counter(r, "lapse_stops_total", "runs that ended because their lease lapsed"),
+            gangs_moved: counter(r, "gangs_moved_total", "finished moves of gangs away from lost nodes"),
+            pods_moved: counter(
+                r,
                 "pods_moved_total",
-                "pods that were ended on a lost node and started on another",
-            )
-            .expect(OURS),
-            stranded: IntCounter::new(
+                "pods that were moved from a lost node to another one",
+            ),
+            stranded: counter(
+                r,
                 "gangs_stranded_total",
-                "gangs that ended because pods of a lost node had no other place",
-            )
-            .expect(OURS),
-            violations: IntCounter::new(
+                "gangs that ended because pods of a lost node fit nowhere else",
+            ),
+            violations: counter(
+                r,
                 "invariant_violations_total",
-                "recounts of the ledger that found a mistake of ours",
-            )
-            .expect(OURS),
-            untold_nodes: IntGauge::new(
-                "untold_nodes",
-                "nodes that the manager isn't told of, because so many that are unlike don't fit a report",
-            )
-            .expect(OURS),
-            certificate_expiry: IntGauge::new(
+                "recounts of the ledger that found a bug of this program",
+            ),
+            unreported_nodes: gauge(
+                r,
+                "unreported_nodes",
+                "nodes left out of the capacity report, because too many different ones do not fit it",
+            ),
+            certificate_expiry: gauge(
+                r,
                 "certificate_expiry_timestamp_seconds",
-                "when the agent's certificate ends",
-            )
-            .expect(OURS),
+                "end of the agent's certificate",
+            ),
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             registry,
         };
-        let all: [Box<dyn prometheus::core::Collector>; 13] = [
-            Box::new(this.runs.clone()),
-            Box::new(this.holds.clone()),
-            Box::new(this.refused.clone()),
-            Box::new(this.syncs.clone()),
-            Box::new(this.commits.clone()),
-            Box::new(this.renewals.clone()),
-            Box::new(this.lapses.clone()),
-            Box::new(this.gangs_moved.clone()),
-            Box::new(this.pods_moved.clone()),
-            Box::new(this.stranded.clone()),
-            Box::new(this.violations.clone()),
-            Box::new(this.untold_nodes.clone()),
-            Box::new(this.certificate_expiry.clone()),
-        ];
-        for collector in all {
-            this.registry.register(collector).expect(OURS);
-        }
         Arc::new(this)
     }
 
@@ -145,10 +143,10 @@ impl Metrics {
             self.runs.with_label_values(&[state]).set(count);
         }
         self.holds.set(i64::try_from(agent.held().count()).unwrap_or(i64::MAX));
-        self.untold_nodes.set(agent.untold_nodes().into());
+        self.unreported_nodes.set(agent.unreported_nodes().into());
     }
 
-    /// Counts what a runner's event is about to change: what it only repeats changes nothing.
+    /// Counts what an event of the runner will change; a repeated event changes nothing.
     pub(crate) fn observe_event(&self, agent: &Agent, event: &RunnerEvent) {
         match event {
             RunnerEvent::Moved { uid, fence, number } => {
@@ -165,18 +163,20 @@ impl Metrics {
             }
             RunnerEvent::Ended { .. }
             | RunnerEvent::Running { .. }
-            | RunnerEvent::Spare { .. }
+            | RunnerEvent::Reclaimable { .. }
             | RunnerEvent::PodsFailed { .. } => {}
         }
     }
 
-    /// Counts what a request says for the first time.
+    /// Counts the events that a request contains for the first time.
     pub(crate) fn observe_request(&self, request: &SyncRequest) {
         let counted = self.counted.load(Ordering::Relaxed);
         for (number, event) in (request.events_from..).zip(&request.events).skip_while(|(n, _)| *n <= counted)
         {
             match event {
-                Event::Refused { reason, .. } => self.refused.with_label_values(&[word(*reason)]).inc(),
+                Event::Refused { reason, .. } => {
+                    self.refused.with_label_values(&[reason_label(*reason)]).inc()
+                }
                 Event::Ended(end) if end.result == EndResult::LeaseLapsed => self.lapses.inc(),
                 _ => {}
             }
@@ -213,12 +213,12 @@ impl Metrics {
         self.certificate_expiry.set(not_after_ms / 1_000);
     }
 
-    /// Whether the manager takes our syncs: what `/readyz` says.
+    /// Whether the manager accepts syncs, for `/readyz`.
     pub(crate) fn set_ready(&self, ready: bool) {
         self.synced.store(ready, Ordering::Relaxed);
     }
 
-    /// Everything as `/metrics` shows it.
+    /// The body of `/metrics`.
     pub(crate) fn text(&self) -> String {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("writing into memory");
@@ -226,9 +226,9 @@ impl Metrics {
     }
 }
 
-fn word(reason: RefuseReason) -> &'static str {
+fn reason_label(reason: RefuseReason) -> &'static str {
     match reason {
-        RefuseReason::NoRoom => "no_room",
+        RefuseReason::NoCapacity => "no_room",
         RefuseReason::NeverFits => "never_fits",
         RefuseReason::Unsupported => "unsupported",
         RefuseReason::Overloaded => "overloaded",
@@ -240,13 +240,13 @@ fn word(reason: RefuseReason) -> &'static str {
 /// `/metrics`, `/healthz` and `/readyz`.
 pub(crate) fn router(metrics: Arc<Metrics>) -> Router {
     Router::new()
-        .route("/metrics", get(show))
+        .route("/metrics", get(text))
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .with_state(metrics)
 }
 
-async fn show(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
+async fn text(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text())
 }
 
@@ -254,7 +254,7 @@ async fn ready(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
     if metrics.synced.load(Ordering::Relaxed) {
         (StatusCode::OK, "ok")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the manager does not answer our syncs")
+        (StatusCode::SERVICE_UNAVAILABLE, "the manager does not answer syncs")
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_prefixed_and_the_runner_is_told() {
+    fn names_have_a_prefix_and_the_runner_as_label() {
         let metrics = Metrics::new("simulated");
         metrics.count_renewal();
         metrics.observe_commit(Duration::from_millis(3));

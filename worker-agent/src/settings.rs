@@ -1,9 +1,9 @@
-//! What an agent is told: flags, environment variables and a YAML file, in this order of precedence.
+//! The settings of an agent: flags, environment variables and a YAML file, in this order of precedence.
 //!
-//! Everything is taken apart field by field, so that a flag which is added and not honoured does not compile.
+//! Arguments are destructured field by field, so that a new flag can't be ignored.
 
 use clap::{Args, ValueEnum};
-use meridian_objects::settings::{self, Invalid, Origins, Slip};
+use meridian_objects::settings::{self, Invalid, Origins, SettingsError};
 use meridian_shared::identity::{CaPin, JoinToken};
 use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
@@ -11,46 +11,37 @@ use meridian_telemetry::Format;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-/// A larger file is no configuration.
+/// Largest configuration file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Simulated jobs go at most so many times faster than real time: beyond, durations round to nothing.
+/// Highest speed of simulated jobs: beyond it, durations round to nothing.
 pub const SPEED_MAX: f64 = 100_000.0;
-/// The longest wait for another place; who waits longer is better started anew.
+/// Longest wait for a new node; a gang that would wait longer is better started anew.
 const REPLACEMENT_WAIT_MAX: Millis = Millis::mins(24 * 60);
 
-/// Why the settings don't do.
+/// Why the settings can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The file can't be read.
     #[error("cannot read the configuration file `{}`", path.display())]
     Read {
-        /// Which file.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },
-    /// The file is not what it should be.
+    /// The file has a wrong shape.
     #[error("{}:{slip}", path.display())]
-    Shape {
-        /// Which file.
-        path: PathBuf,
-        /// Where, what is wrong, and what to do.
-        slip: Box<Slip>,
-    },
-    /// Something must be said.
+    Shape { path: PathBuf, slip: Box<SettingsError> },
     #[error(
-        "`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file",
+        "`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration \
+         file",
         variable(flag)
     )]
     Missing {
-        /// Which flag.
         flag: &'static str,
-        /// What it is for.
+        /// What the flag is for.
         why: &'static str,
     },
-    /// Something can't be as it was said.
     #[error(transparent)]
     Invalid(Invalid),
 }
@@ -60,10 +51,10 @@ impl Error {
         Self::Invalid(Invalid::new(flag, what))
     }
 
-    /// The same with where the value came from.
-    fn told(self, origins: &Origins<'_>) -> Self {
+    /// Adds the origin of the value.
+    fn with_origin(self, origins: &Origins<'_>) -> Self {
         match self {
-            Self::Invalid(invalid) => Self::Invalid(invalid.told(origins)),
+            Self::Invalid(invalid) => Self::Invalid(invalid.with_origin(origins)),
             other => other,
         }
     }
@@ -77,15 +68,15 @@ fn variable(flag: &str) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunnerChoice {
-    /// Nothing really runs: jobs take time and nothing else.
+    /// Nothing really runs: jobs only take time.
     Simulated,
     /// Jobs run as processes of this machine, with the rights of the agent's user.
     Process,
 }
 
 impl RunnerChoice {
-    /// The word of the flag.
-    pub(crate) const fn word(self) -> &'static str {
+    /// The value of the flag, also the name of the runner in the store.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Simulated => "simulated",
             Self::Process => "process",
@@ -93,58 +84,89 @@ impl RunnerChoice {
     }
 }
 
-/// `agent run`.
+/// The provider. The names are those of `Cluster.spec.provider.kind`, in the spelling of flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProviderChoice {
+    /// Makes no nodes.
+    Static,
+    /// Makes nodes that don't exist, for the simulated runner.
+    Simulated,
+}
+
+impl FromStr for ProviderChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "static" => Ok(Self::Static),
+            "simulated" => Ok(Self::Simulated),
+            "provisioning-request" => Err(
+                "`provisioning-request` needs a Kubernetes cluster, and this agent runs none: use `static`, \
+                 or `simulated` with the simulated runner"
+                    .to_owned(),
+            ),
+            other => Err(format!("`{other}` is not a provider: use `static` or `simulated`")),
+        }
+    }
+}
+
+/// Arguments of `agent run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct AgentArgs {
     /// A YAML file with any of these settings, named as the flags are.
     #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Where the manager is, when not where this agent joined.
+    /// Address of the manager. [default: the one that this agent joined]
     #[arg(long, value_name = "URL", env = "MERIDIAN_AGENT_MANAGER")]
     pub manager: Option<String>,
-    /// What the agent must not lose: its identity, its store, its runs.
+    /// Directory for what the agent must not lose: its identity, its store, its runs.
     #[arg(long, value_name = "DIR", env = "MERIDIAN_AGENT_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// The nodes of the cluster. Without it the process runner looks at this machine.
+    /// The nodes of the cluster. [default: this machine, with the process runner]
     #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_FLEET")]
     pub fleet: Option<PathBuf>,
-    /// Which cluster of the fleet file this is, when not the one that this agent joined as.
+    /// Name of the cluster in the fleet file. [default: the name that this agent joined as]
     #[arg(long, value_name = "NAME", env = "MERIDIAN_AGENT_CLUSTER")]
     pub cluster: Option<String>,
-    /// The region in which this machine finds itself, as its provider says. Where the cluster was declared in another one it gets
-    /// no work. [default: what the fleet file says]
+    /// The region in which this machine is, as its provider reports it. A cluster that was declared in
+    /// another region gets no work. [default: the one of the fleet file]
     #[arg(long, value_name = "REGION", env = "MERIDIAN_AGENT_REGION")]
     pub region: Option<String>,
     /// What runs gangs.
     #[arg(long, value_enum, env = "MERIDIAN_AGENT_RUNNER")]
     pub runner: Option<RunnerChoice>,
-    /// How much faster than real time simulated jobs and nodes go; leases go in real time. [default: 1]
+    /// What makes nodes: `static` or `simulated`. [default: `simulated` if the fleet file has pools, else
+    /// `static`]
+    #[arg(long, value_name = "PROVIDER", env = "MERIDIAN_AGENT_PROVIDER")]
+    pub provider: Option<String>,
+    /// Speed of simulated jobs and nodes compared with real time; leases always run in real time. [default:
+    /// 1]
     #[arg(long, value_name = "N", env = "MERIDIAN_AGENT_SPEED")]
     pub speed: Option<f64>,
-    /// How log lines look: `text` or `json`. [default: text]
+    /// Format of log lines: `text` or `json`. [default: text]
     #[arg(long, value_name = "FORMAT", env = "MERIDIAN_AGENT_LOG_FORMAT")]
     pub log_format: Option<Format>,
-    /// Where `/metrics`, `/healthz` and `/readyz` are shown, on a loopback address; nowhere without it.
+    /// Loopback address that serves `/metrics`, `/healthz` and `/readyz`. [default: none]
     #[arg(long, value_name = "ADDRESS", env = "MERIDIAN_AGENT_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
-    /// How long pods of a lost node wait for another place where there is none, such as `10m`, before their gang ends. [default: 0s]
+    /// How long pods of a lost node wait for a new node when none has capacity, such as `10m`. [default: 0s]
     #[arg(long, value_name = "DURATION", env = "MERIDIAN_AGENT_NODE_REPLACEMENT_WAIT")]
     pub node_replacement_wait: Option<String>,
 }
 
-/// `agent join`.
+/// Arguments of `agent join`.
 #[derive(Clone, Debug, Args)]
 pub struct JoinArgs {
-    /// Where the manager is: `https://HOST:PORT`.
+    /// Address of the manager: `https://HOST:PORT`.
     #[arg(long, value_name = "URL", env = "MERIDIAN_AGENT_MANAGER")]
     pub manager: String,
     /// The one-time token that `meridian cluster join` printed.
     #[arg(long, env = "MERIDIAN_AGENT_TOKEN", hide_env_values = true)]
     pub token: JoinToken,
-    /// The hash of the manager's authority, from the same command.
+    /// The hash of the manager's certificate authority, from the same command.
     #[arg(long, value_name = "PIN", env = "MERIDIAN_AGENT_CA_PIN")]
     pub ca_pin: CaPin,
-    /// Where the identity is kept.
+    /// Directory for the identity.
     #[arg(long, value_name = "DIR", env = "MERIDIAN_AGENT_DATA_DIR")]
     pub data_dir: PathBuf,
 }
@@ -159,13 +181,14 @@ struct FileSettings {
     cluster: Option<String>,
     region: Option<String>,
     runner: Option<RunnerChoice>,
+    provider: Option<String>,
     speed: Option<f64>,
     log_format: Option<String>,
     metrics_listen: Option<SocketAddr>,
     node_replacement_wait: Option<String>,
 }
 
-/// What holds.
+/// The settings in effect.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) manager: Option<String>,
@@ -174,6 +197,8 @@ pub(crate) struct Settings {
     pub(crate) cluster: Option<ClusterName>,
     pub(crate) region: Option<Region>,
     pub(crate) runner: RunnerChoice,
+    /// `None`: chosen by the inventory.
+    pub(crate) provider: Option<ProviderChoice>,
     pub(crate) speed: f64,
     pub(crate) log_format: Format,
     pub(crate) metrics_listen: Option<SocketAddr>,
@@ -181,19 +206,21 @@ pub(crate) struct Settings {
 }
 
 impl AgentArgs {
-    /// Reads the file, where one is named, and checks everything.
+    /// Reads the configuration file, if one is named, and checks everything. Fails with the first setting
+    /// that can't be used.
     pub(crate) fn resolve(self) -> Result<Settings, Error> {
         let (text, file) = self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let name = self.config.as_deref().unwrap_or(Path::new("")).display().to_string();
         let set = |flag: &str| Some(variable(flag)).filter(|variable| std::env::var_os(variable).is_some());
-        let said = [
+        let given = [
+            ("provider", self.provider.is_some()),
             ("speed", self.speed.is_some()),
             ("metrics-listen", self.metrics_listen.is_some()),
             ("node-replacement-wait", self.node_replacement_wait.is_some()),
         ];
-        let said = said.into_iter().filter_map(|(flag, said)| said.then_some(flag)).collect();
-        let origins = Origins { said, variable: set, file: Some((&name, &text)) };
-        self.decide(file).map_err(|error| error.told(&origins))
+        let given = given.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
+        let origins = Origins { said: given, variable: set, file: Some((&name, &text)) };
+        self.decide(file).map_err(|error| error.with_origin(&origins))
     }
 
     fn decide(self, file: FileSettings) -> Result<Settings, Error> {
@@ -205,6 +232,7 @@ impl AgentArgs {
             cluster,
             region,
             runner,
+            provider,
             speed,
             log_format,
             metrics_listen,
@@ -228,6 +256,10 @@ impl AgentArgs {
                 flag: "runner",
                 why: "`simulated` runs nothing, `process` runs jobs on this machine",
             })?,
+            provider: provider
+                .or(file.provider)
+                .map(|text| text.parse().map_err(|what: String| Error::invalid("provider", what)))
+                .transpose()?,
             speed: speed.or(file.speed).unwrap_or(1.0),
             log_format,
             metrics_listen: metrics_listen.or(file.metrics_listen),
@@ -251,11 +283,17 @@ impl Settings {
                 why: "a simulated cluster has only the nodes that a fleet file names",
             });
         }
+        if self.provider == Some(ProviderChoice::Simulated) && self.runner != RunnerChoice::Simulated {
+            let what =
+                "`simulated` makes nodes that don't exist, so it needs the simulated runner: use `static`";
+            return invalid("provider", what.to_owned());
+        }
         match self.metrics_listen {
             Some(address) if !address.ip().is_loopback() => invalid(
                 "metrics-listen",
                 format!(
-                    "`{address}` is reachable from outside, and metrics are shown without asking who looks: use `127.0.0.1:{}`, and a collector on this machine",
+                    "`{address}` is reachable from outside, and metrics need no authentication: use \
+                     `127.0.0.1:{}`, and a collector on this machine",
                     address.port()
                 ),
             ),
@@ -269,13 +307,14 @@ fn replacement_wait(text: Option<&str>) -> Result<Millis, Error> {
     let parsed = meridian_objects::duration::parse(text.trim()).filter(|wait| *wait <= REPLACEMENT_WAIT_MAX);
     let wrong = || {
         format!(
-            "`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write one such as `10m`, or `0s` to wait for nothing"
+            "`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write one such as `10m`, or `0s` \
+             not to wait"
         )
     };
     parsed.ok_or_else(|| Error::invalid("node-replacement-wait", wrong()))
 }
 
-/// The file's text and what it says.
+/// The text of the configuration file, and the settings in it.
 fn read(path: &Path) -> Result<(String, FileSettings), Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
@@ -299,9 +338,10 @@ mod tests {
     }
 
     #[test]
-    fn flags_come_before_the_file() {
+    fn flags_take_precedence_over_the_file() {
         let (_dir, args) = file(
-            "data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: json\nmetrics-listen: 127.0.0.1:9100\n",
+            "data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: \
+             json\nmetrics-listen: 127.0.0.1:9100\n",
         );
         let settings = AgentArgs { speed: Some(2.0), ..args }.resolve().unwrap();
         assert_eq!(
@@ -321,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn missing_and_wrong_settings_are_named() {
         let whole = AgentArgs {
             data_dir: Some("d".into()),
             fleet: Some("f".into()),
@@ -333,6 +373,19 @@ mod tests {
             (AgentArgs { data_dir: None, ..whole.clone() }, "MERIDIAN_AGENT_DATA_DIR"),
             (AgentArgs { runner: None, ..whole.clone() }, "`simulated` runs nothing"),
             (AgentArgs { fleet: None, ..whole.clone() }, "`--fleet` is missing"),
+            (
+                AgentArgs { provider: Some("provisioning-request".into()), ..whole.clone() },
+                "`--provider`: `provisioning-request` needs a Kubernetes cluster",
+            ),
+            (AgentArgs { provider: Some("aws".into()), ..whole.clone() }, "use `static` or `simulated`"),
+            (
+                AgentArgs {
+                    provider: Some("simulated".into()),
+                    runner: Some(RunnerChoice::Process),
+                    ..whole.clone()
+                },
+                "needs the simulated runner",
+            ),
             (AgentArgs { speed: Some(0.0), ..whole.clone() }, "above 0"),
             (AgentArgs { speed: Some(f64::NAN), ..whole.clone() }, "above 0"),
             (

@@ -1,16 +1,17 @@
-//! Syncs with the manager: which lane sends when, and what to do when nothing comes back.
+//! Syncs with the manager: when each lane sends, and what follows a missing answer.
 //!
-//! Owns the requests in flight, the pause after a failure and the timeouts; knows nothing of gangs. It never composes: the
-//! loop composes at the moment of sending, because that moment is what leases count from.
+//! Owns the requests in flight, the pause after a failure and the timeouts. Knows nothing of gangs, and
+//! composes nothing: the loop composes at the moment of sending, because leases count from that moment.
 //!
 //! ```text
-//! lane   sent when                                   answered
-//! Poll   nothing is parked and the link is well      when there is something to say, or after the poll time
-//! News   there is news, or the link was broken       at once
+//! lane   sent when                               answered
+//! Poll   nothing is parked and the link works    when there is something to send, or after the poll time
+//! News   there is news, or the link was broken   at once
 //! ```
 //!
-//! Invariants: at most one request per lane is in flight; no request is ever sent twice (the next one has a new number);
-//! a broken link is probed on the News lane alone, so that a manager that is back says so at once.
+//! Invariants: at most one request per lane is in flight; no request is ever sent twice (the next one has a
+//! new number); a broken link is probed on the News lane only, so that a manager that is back answers at
+//! once.
 
 use meridian_shared::backoff;
 use meridian_shared::ids::Leadership;
@@ -26,74 +27,66 @@ pub mod renewal;
 
 pub use link::Link;
 
-/// Where syncs go.
+/// Path of syncs at the manager.
 pub const SYNC_PATH: &str = "/agent/v1/sync";
 
-/// The first pause after a failure.
+/// First pause after a failure.
 const PAUSE_FIRST: Millis = Millis(100);
-/// The longest pause is the poll time within these bounds: a manager that is back must hear from everybody well before leases end.
+/// The longest pause is the poll time within these bounds: after an outage of the manager, every agent must
+/// reach it well before leases end.
 const PAUSE_MAX_LEAST: Millis = Millis(500);
 const PAUSE_MAX_MOST: Millis = Millis::secs(10);
-/// How much longer than a poll may be parked an answer may take: half the poll time within these bounds.
+/// How much longer than its parking time a poll may take: half the poll time within these bounds.
 const MARGIN_LEAST: Millis = Millis::secs(1);
 const MARGIN_MOST: Millis = Millis::secs(10);
-/// A poll whose answer says nothing new and took less than this is not repeated at once: a manager that answers every poll
-/// immediately must not make us spin.
+/// Shortest time between two polls with nothing new, so that a manager that answers every poll at once causes
+/// no busy loop.
 const EMPTY_POLL_LEAST: Duration = Duration::from_millis(20);
 
 /// What can go wrong with one request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The manager can't be reached, or the connection broke.
+    /// No connection, or it broke.
     #[error("cannot reach the manager")]
     Unreachable(#[source] reqwest::Error),
     /// No answer in time.
     #[error("the manager did not answer within {0}")]
     Silent(Millis),
-    /// Its HTTP status is not 200.
     #[error("the manager answered with HTTP status {status}: {text}")]
     Status {
-        /// The status.
         status: u16,
-        /// The begin of the body, with nothing in it that a terminal acts on.
+        /// The beginning of the body, without control characters.
         text: String,
     },
-    /// A body is longer than both sides allow.
     #[error("{what} is longer than {bytes_max} bytes")]
     TooLong {
-        /// Which body.
+        /// The request or the answer.
         what: &'static str,
-        /// The bound.
         bytes_max: usize,
     },
-    /// A body that is not what it should be.
     #[error("the manager's answer can't be read")]
     Unreadable(#[source] serde_json::Error),
-    /// Our own settings don't make a client.
+    /// The identity gives no client.
     #[error("cannot make a connection")]
     Settings(#[from] crate::identity::Error),
 }
 
-/// One request that is over.
+/// A finished request.
 #[derive(Debug)]
 pub struct Landed {
-    /// Its lane.
     pub lane: Lane,
-    /// How long it took.
     pub took: Duration,
-    /// What came back.
     pub result: Result<SyncAnswer, Error>,
 }
 
-/// What the previous answer said, to tell one that says nothing new.
+/// The previous answer, to recognize one with nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Said {
+struct AnswerState {
     leadership: Leadership,
     events_through: u64,
     capacity: u64,
 }
 
-/// Both lanes.
 #[derive(Debug)]
 pub struct Uplink {
     link: Link,
@@ -105,35 +98,35 @@ pub struct Uplink {
     pause: Option<Instant>,
     poll: Millis,
     seed: u64,
-    said: Option<Said>,
+    last_answer: Option<AnswerState>,
     synced: bool,
 }
 
 impl Uplink {
-    /// Lanes over `link`; `seed` spreads the pauses of agents that lost the manager together.
+    /// Both lanes over `link`. `seed` spreads the pauses of agents that lost the manager at the same time.
     pub fn new(link: Link, seed: u64) -> Self {
         Self {
             link,
             flights: JoinSet::new(),
             poll_out: false,
             news_out: false,
-            news: true, // the first request is answered at once, so that a start is not a poll late
+            news: true, // the first request is answered at once, not after a poll
             failures: 0,
             pause: None,
             poll: Millis::default(),
             seed,
-            said: None,
+            last_answer: None,
             synced: false,
         }
     }
 
-    /// There is news.
+    /// Sends on the News lane as soon as possible.
     pub fn want_news(&mut self) {
         self.news = true;
     }
 
-    /// Whether any answer was taken by the manager so far, and none has failed since.
-    pub fn well(&self) -> bool {
+    /// Whether a sync succeeded, and none has failed since.
+    pub fn is_well(&self) -> bool {
         self.synced && self.failures == 0
     }
 
@@ -149,12 +142,12 @@ impl Uplink {
         (!probing && !self.poll_out).then_some(Lane::Poll)
     }
 
-    /// When [`Self::due`] may have another answer without anything happening.
+    /// When [`Self::due`] may change without an event.
     pub fn pause(&self) -> Option<Instant> {
         self.pause
     }
 
-    /// Sends what was composed just now. `poll` is how long it may be parked.
+    /// Sends a transmission that was composed now. `poll` is how long it may be parked.
     pub fn send(&mut self, request: SyncRequest, poll: Millis) {
         let lane = request.lane;
         self.pause = None;
@@ -170,7 +163,7 @@ impl Uplink {
                 match tokio::time::timeout(Duration::from_millis(limit.0), post(&link, &request)).await {
                     Ok(result) => result,
                     Err(_) => {
-                        // The path may be dead in one direction only: the next request takes a new connection.
+                        // The path may be dead in one direction, so the next request uses a new connection.
                         link.reconnect();
                         Err(Error::Silent(limit))
                     }
@@ -179,64 +172,66 @@ impl Uplink {
         });
     }
 
-    /// Waits for the next request to be over; for ever when none is in flight. Safe to drop.
+    /// Waits for the next finished request; never returns if none is in flight. Safe to drop.
     pub async fn landed(&mut self) -> Landed {
         match self.flights.join_next().await {
             None => std::future::pending().await,
             Some(Ok(landed)) => landed,
-            // Nothing aborts a flight while the set lives, so it panicked, and that is our own bug.
+            // Nothing aborts a task of the set, so it panicked, which is our own bug.
             Some(Err(broken)) => std::panic::resume_unwind(broken.into_panic()),
         }
     }
 
-    /// Takes note of a request that is over, before its answer is applied.
+    /// Notes a finished request, before its answer is applied.
     pub fn note(&mut self, landed: &Landed, now: Instant) {
         match landed.lane {
             Lane::Poll => self.poll_out = false,
             Lane::News => self.news_out = false,
         }
         match &landed.result {
-            Ok(SyncAnswer::Ok(response)) => self.took(response, landed, now),
-            Ok(SyncAnswer::Refused(refusal)) => self.failed(&in_words(refusal), now),
-            Err(error) => self.failed(&with_causes(error), now),
+            Ok(SyncAnswer::Ok(response)) => self.note_success(response, landed, now),
+            Ok(SyncAnswer::Refused(refusal)) => self.note_failure(&refusal_message(refusal), now),
+            Err(error) => self.note_failure(&with_causes(error), now),
         }
     }
 
-    fn took(&mut self, response: &SyncResponse, landed: &Landed, now: Instant) {
+    fn note_success(&mut self, response: &SyncResponse, landed: &Landed, now: Instant) {
         if self.failures > 0 {
-            tracing::info!(failures = self.failures, leadership = %response.leadership, "the manager answers again");
+            tracing::info!(failures = self.failures, leadership = %response.leadership, "the manager answers \
+                                                                                         again");
         }
         (self.failures, self.synced) = (0, true);
         self.news |= response.want_inventory && landed.lane == Lane::News;
-        let says = Said {
+        let state = AnswerState {
             leadership: response.leadership,
             events_through: response.events_through,
             capacity: response.capacity_acknowledged,
         };
-        let empty =
-            self.said == Some(says) && response.commands.is_empty() && response.ends_acknowledged.is_empty();
-        self.said = Some(says);
+        let empty = self.last_answer == Some(state)
+            && response.commands.is_empty()
+            && response.ends_acknowledged.is_empty();
+        self.last_answer = Some(state);
         self.pause = (empty && landed.took < EMPTY_POLL_LEAST).then(|| now + EMPTY_POLL_LEAST);
     }
 
-    fn failed(&mut self, why: &str, now: Instant) {
+    fn note_failure(&mut self, why: &str, now: Instant) {
         let longest = Millis(self.poll.0.clamp(PAUSE_MAX_LEAST.0, PAUSE_MAX_MOST.0));
         let wait = backoff::wait(PAUSE_FIRST, longest, self.failures, self.seed);
         self.failures = self.failures.saturating_add(1);
         self.pause = Some(now + Duration::from_millis(wait.0));
-        // The first and every doubling after it: enough to see, too few to fill a disk.
+        // Logs the first failure and every doubling, so that a long outage does not fill the disk.
         if self.failures.is_power_of_two() {
             tracing::warn!(failures = self.failures, "a sync failed, trying again: {why}");
         }
     }
 }
 
-/// How long one request may take.
+/// Timeout of one request.
 fn limit(poll: Millis, lane: Lane) -> Millis {
     let margin = Millis((poll.0 / 2).clamp(MARGIN_LEAST.0, MARGIN_MOST.0));
     match lane {
         Lane::Poll => poll + margin,
-        // Twice the margin: the manager commits what the news say before it answers.
+        // Twice the margin, because the manager commits the news before it answers.
         Lane::News => margin + margin,
     }
 }
@@ -255,22 +250,38 @@ async fn post(link: &Link, request: &SyncRequest) -> Result<SyncAnswer, Error> {
     serde_json::from_slice(&body).map_err(Error::Unreadable)
 }
 
-fn in_words(refusal: &SyncRefusal) -> String {
+fn refusal_message(refusal: &SyncRefusal) -> String {
     match refusal {
         SyncRefusal::Version { oldest, newest } => {
             let ours = meridian_shared::protocol::VERSION;
-            format!("the manager speaks versions {oldest} to {newest} of the protocol, this agent speaks {ours}: use an agent that fits it")
+            format!(
+                "the manager speaks versions {oldest} to {newest} of the protocol, this agent speaks {ours}: \
+                 use an agent of a fitting version"
+            )
         }
         SyncRefusal::Superseded { by } => format!("the manager follows session {by} of this store"),
         SyncRefusal::NewerLeadership { follows } => {
-            format!("this agent follows leadership {follows}, which is newer than the manager's; it will take a higher epoch")
+            format!(
+                "this agent follows leadership {follows}, which is newer than the manager's; the manager \
+                 will take a higher epoch"
+            )
         }
-        SyncRefusal::LedgerLost => "this store was replaced or declared lost: everything that it runs is stopped; join again with `--replace`".to_owned(),
+        SyncRefusal::LedgerLost => {
+            "this store was replaced or declared lost: all its runs are stopped; join again with \
+             `--replace`"
+                .to_owned()
+        }
         SyncRefusal::UnknownCluster => {
-            "the manager knows no cluster of our name, or has revoked our certificate: join again with `meridian cluster join`".to_owned()
+            "the manager does not know this cluster, or has revoked its certificate: join again with \
+             `meridian cluster join`"
+                .to_owned()
         }
         SyncRefusal::NotLeading => "the manager does not lead now".to_owned(),
-        SyncRefusal::Malformed(why) => format!("the manager finds the sync malformed: {}", link::printable(why)),
+        SyncRefusal::Malformed(why) => format!(
+            "the manager finds the sync malformed: \
+                                                {}",
+            link::printable(why)
+        ),
     }
 }
 
@@ -321,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_per_lane_and_news_do_not_wait_for_the_poll() {
+    fn news_does_not_wait_for_the_poll() {
         crate::install_crypto();
         let (mut up, now) = (uplink(), Instant::now());
         assert_eq!(up.due(now), Some(Lane::News), "the first is answered at once");
@@ -336,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_link_is_probed_with_growing_pauses_on_the_news_lane_alone() {
+    fn a_broken_link_is_probed_on_the_news_lane() {
         crate::install_crypto();
         let (mut up, mut now) = (uplink(), Instant::now());
         land(&mut up, Lane::News, Duration::from_secs(1), Ok(response(0)), now);
@@ -348,7 +359,7 @@ mod tests {
                 Ok(SyncAnswer::Refused(SyncRefusal::NotLeading))
             };
             land(&mut up, Lane::News, Duration::ZERO, result, now);
-            assert_eq!((up.due(now), up.well()), (None, false));
+            assert_eq!((up.due(now), up.is_well()), (None, false));
             let pause = up.pause().unwrap() - now;
             assert!(
                 pause <= Duration::from_millis(PAUSE_MAX_MOST.0) && (failure > 2 || pause >= last / 2),
@@ -359,11 +370,11 @@ mod tests {
             assert_eq!(up.due(now), Some(Lane::News));
         }
         land(&mut up, Lane::News, Duration::from_secs(1), Ok(response(0)), now);
-        assert_eq!((up.due(now), up.well()), (Some(Lane::Poll), true));
+        assert_eq!((up.due(now), up.is_well()), (Some(Lane::Poll), true));
     }
 
     #[test]
-    fn a_manager_that_answers_every_poll_with_nothing_is_not_spun_on() {
+    fn empty_answers_cause_no_busy_loop() {
         crate::install_crypto();
         let (mut up, now) = (uplink(), Instant::now());
         land(&mut up, Lane::News, Duration::ZERO, Ok(response(1)), now);
@@ -372,11 +383,11 @@ mod tests {
         assert_eq!(up.due(now), None);
         assert_eq!(up.due(now + EMPTY_POLL_LEAST), Some(Lane::Poll));
         land(&mut up, Lane::Poll, Duration::ZERO, Ok(response(2)), now);
-        assert_eq!(up.due(now), Some(Lane::Poll), "it took news");
+        assert_eq!(up.due(now), Some(Lane::Poll), "the answer acknowledged news");
     }
 
     #[test]
-    fn a_parked_poll_is_given_up_soon_after_its_time() {
+    fn a_poll_times_out_soon_after_its_parking_time() {
         assert_eq!(limit(Millis::secs(1), Lane::Poll), Millis::secs(2));
         assert_eq!(limit(Millis::secs(112), Lane::Poll), Millis::secs(122));
         assert_eq!(limit(Millis::secs(1), Lane::News), Millis::secs(2));

@@ -1,10 +1,13 @@
-//! The simulated runner with its thread and its notebook: events arrive, and a restarted agent finds its runs again.
+//! The simulated runner with its thread and its input log.
 
+use futures::FutureExt as _;
 use meridian_agent::guard::clock;
 use meridian_agent::runner::simulated::{Settings, SimulatedRunner};
-use meridian_agent::runner::{End, FoundState, PodPlacement, RunResult, Runner, RunnerEvent, Start};
+use meridian_agent_core::runtime::{Found, FoundState, PodPlacement, Runner, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::EndResult;
 use meridian_shared::time::Millis;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -12,7 +15,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn open(data: &Path) -> (SimulatedRunner, Receiver<RunnerEvent>) {
-    // Room for one event only: more must be delayed, not lost.
+    // Takes one event only: more must be delayed, not lost.
     let (sender, events) = channel(1);
     (
         SimulatedRunner::open(Settings { data: data.to_owned(), speed: "100".parse().unwrap() }, sender)
@@ -32,10 +35,15 @@ fn next(events: &mut Receiver<RunnerEvent>) -> RunnerEvent {
     }
 }
 
+fn adopt(runner: &mut SimulatedRunner) -> Vec<Found> {
+    runner.adopt().now_or_never().expect("the simulated runner answers at once").unwrap()
+}
+
 fn start(number: u64, seconds: u32) -> Start {
     Start {
         uid: Uid(number.into()),
         fence: Fence { epoch: 1, leadership: 2, counter: number },
+        attempt: 1,
         namespace: "ns".into(),
         name: "job".into(),
         spec: format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"args":["{seconds}s"]}}]}}}}}}}}"#)
@@ -44,43 +52,47 @@ fn start(number: u64, seconds: u32) -> Start {
             pod_set: "main".into(),
             index: 0,
             node: "n".into(),
-            accelerators: vec![0],
+            accelerators: BTreeMap::from([("nvidia.com/gpu".into(), vec![0])]),
         }],
-        deadline: clock::now().mono + Millis::mins(5),
+        deadline: Some(clock::now().mono + Millis::mins(5)),
         stop_budget: Millis::secs(2),
         run_left: None,
-        failures: 0,
+        pod_failures: 0,
     }
 }
 
 #[test]
-fn runs_take_their_time_and_survive_a_restarted_agent() {
+fn runs_survive_a_restart_of_the_agent() {
     let data = tempfile::tempdir().unwrap();
     let (mut runner, mut events) = open(data.path());
     assert_eq!(runner.name(), "simulated");
-    assert!(runner.adopt().is_empty());
+    assert!(adopt(&mut runner).is_empty());
     let (short, long) = (start(1, 10), start(2, 90));
     let begun = clock::now().mono;
     runner.start(short.clone(), clock::now());
     runner.start(long.clone(), clock::now());
     let mut ended = None;
     for _ in 0..3 {
-        if let RunnerEvent::Ended { uid, end, .. } = next(&mut events) {
-            ended = Some((uid, end.result));
+        if let RunnerEvent::Ended { uid, result, .. } = next(&mut events) {
+            ended = Some((uid, result));
         }
     }
-    assert_eq!(ended, Some((short.uid, RunResult::Succeeded)));
+    assert_eq!(ended, Some((short.uid, EndResult::Succeeded)));
 
     drop(runner);
     let (mut runner, mut events) = open(data.path());
-    let found = runner.adopt();
+    let found = adopt(&mut runner);
     assert!(
-        matches!(&found[..], [s, l] if matches!(s.state, FoundState::Ended(_)) && l.state == FoundState::Running { failures: 0 }),
+        matches!(
+            &found[..],
+            [short, long] if matches!(short.state, FoundState::Ended { .. })
+                && long.state == FoundState::Live { running: true }
+        ),
         "{found:?}"
     );
     let event = next(&mut events);
     assert!(
-        matches!(&event, RunnerEvent::Ended { uid, end: End { result: RunResult::Succeeded, .. }, .. } if *uid == long.uid),
+        matches!(&event, RunnerEvent::Ended { uid, result: EndResult::Succeeded, .. } if *uid == long.uid),
         "{event:?}"
     );
     let took = clock::now().mono.since(begun);

@@ -1,62 +1,63 @@
-//! A manager for tests: scripted answers behind a real socket, and what was asked of it.
+//! A manager for tests: scripted answers behind a real socket, and the requests that it got.
 
-use crate::kubeconfig::Access;
+use super::kubeconfig::Access;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt as _;
+use futures::stream;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex};
 
-/// One request as the fake saw it.
+/// One request as the fake got it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
-    /// `GET /api/v1/namespaces?limit=500`
+pub(crate) struct ReceivedRequest {
+    /// Such as `GET /api/v1/namespaces?limit=500`.
     pub(crate) line: String,
-    /// The `authorization` header.
     pub(crate) authorization: String,
-    /// The HTTP version.
-    pub(crate) version: String,
-    /// The body.
+    pub(crate) http_version: String,
     pub(crate) body: String,
 }
 
 /// One answer of the script.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum FakeAnswer {
     /// A status and a JSON body.
     Json(u16, serde_json::Value),
-    /// An object that was made, and a `warning` header.
+    /// A created object, and a `Warning` header.
     Warned(serde_json::Value, &'static str),
-    /// A stream's pieces; then it ends.
+    /// A stream that ends after these chunks.
     Stream(Vec<&'static str>),
-    /// A stream's pieces; then it stays open.
+    /// A stream that stays open after these chunks.
     OpenStream(Vec<String>),
-    /// The output of an attempt; whether it is all, or the connection breaks then.
-    Log(&'static str, Vec<&'static str>, bool),
+    Log {
+        attempt: &'static str,
+        chunks: Vec<&'static str>,
+        /// Whether the connection breaks after the chunks.
+        breaks: bool,
+    },
     /// The connection breaks in the middle of the answer.
     Break,
 }
 
 #[derive(Debug, Default)]
 struct Script {
-    asked: Mutex<Vec<Asked>>,
-    answers: Mutex<VecDeque<(String, Answer)>>,
+    requests: Mutex<Vec<ReceivedRequest>>,
+    answers: Mutex<VecDeque<(String, FakeAnswer)>>,
 }
 
-/// The fake. Every request must begin with what the script says is next.
+/// Every request must begin with the line that the script expects next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fake(Arc<Script>);
 
 impl Fake {
-    /// A fake that expects these requests, in this order.
-    pub(crate) fn new(script: impl IntoIterator<Item = (&'static str, Answer)>) -> Self {
+    /// Expects these requests in this order.
+    pub(crate) fn new(script: impl IntoIterator<Item = (&'static str, FakeAnswer)>) -> Self {
         let fake = Self::default();
-        fake.0
-            .answers
-            .lock()
-            .unwrap()
-            .extend(script.into_iter().map(|(line, answer)| (line.to_owned(), answer)));
+        let answers = script.into_iter().map(|(line, answer)| (line.to_owned(), answer));
+        fake.0.answers.lock().unwrap().extend(answers);
         fake
     }
 
@@ -69,85 +70,69 @@ impl Fake {
         Access { server, authorities: None, token: None, identity: None, namespace: "default".into() }
     }
 
-    /// The router, for a listener of the caller's.
+    /// The router, for another listener.
     pub(crate) fn router(&self) -> Router {
-        Router::new().fallback(answer).with_state(self.clone())
+        Router::new().fallback(handle).with_state(self.clone())
     }
 
-    /// Every request so far; the script must be used up.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    /// Every request so far. Panics if the script isn't used up.
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
         let left = self.0.answers.lock().unwrap();
-        assert!(left.is_empty(), "never asked: {left:?}");
-        self.0.asked.lock().unwrap().clone()
+        assert!(left.is_empty(), "never requested: {left:?}");
+        self.0.requests.lock().unwrap().clone()
     }
 }
 
-async fn answer(State(fake): State<Fake>, request: Request) -> Response {
+async fn handle(State(fake): State<Fake>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let mut asked = Asked {
-        line: format!("{} {}", parts.method, parts.uri.path_and_query().unwrap()),
-        authorization: parts
-            .headers
-            .get("authorization")
-            .map(|value| value.to_str().unwrap().to_owned())
-            .unwrap_or_default(),
-        version: format!("{:?}", parts.version),
-        body: String::new(),
-    };
+    let authorization = parts.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
-    asked.body = String::from_utf8(body.to_vec()).unwrap();
+    let line = format!("{} {}", parts.method, parts.uri.path_and_query().unwrap());
+    let received = ReceivedRequest {
+        line: line.clone(),
+        authorization: authorization.unwrap_or_default(),
+        http_version: format!("{:?}", parts.version),
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    };
     let next = fake.0.answers.lock().unwrap().pop_front();
-    let line = asked.line.clone();
-    fake.0.asked.lock().unwrap().push(asked);
+    fake.0.requests.lock().unwrap().push(received);
+    let unexpected = |text: String| (axum::http::StatusCode::IM_A_TEAPOT, text).into_response();
     match next {
         Some((expected, answer)) if line.starts_with(&expected) => respond(answer),
-        Some((expected, _)) => {
-            (axum::http::StatusCode::IM_A_TEAPOT, format!("expected `{expected}`, got `{line}`"))
-                .into_response()
-        }
-        None => {
-            (axum::http::StatusCode::IM_A_TEAPOT, format!("nothing expected, got `{line}`")).into_response()
-        }
+        Some((expected, _)) => unexpected(format!("expected `{expected}`, got `{line}`")),
+        None => unexpected(format!("nothing expected, got `{line}`")),
     }
 }
 
-fn respond(answer: Answer) -> Response {
+fn respond(answer: FakeAnswer) -> Response {
+    let chunk = |text: &'static str| Ok::<_, io::Error>(Bytes::from_static(text.as_bytes()));
+    let broken = || io::Error::other("broken on purpose");
     match answer {
-        Answer::Json(code, body) => {
+        FakeAnswer::Json(code, body) => {
             (axum::http::StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response()
         }
-        Answer::Warned(body, warning) => {
+        FakeAnswer::Warned(body, warning) => {
             (axum::http::StatusCode::CREATED, [("warning", warning)], axum::Json(body)).into_response()
         }
-        Answer::Stream(pieces) => {
-            let pieces =
-                pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
-            Response::new(Body::from_stream(futures::stream::iter(pieces)))
+        FakeAnswer::Stream(chunks) => {
+            Response::new(Body::from_stream(stream::iter(chunks.into_iter().map(chunk))))
         }
-        Answer::OpenStream(pieces) => {
-            let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
-            Response::new(Body::from_stream(futures::StreamExt::chain(
-                futures::stream::iter(pieces),
-                futures::stream::pending(),
-            )))
+        FakeAnswer::OpenStream(chunks) => {
+            let chunks = chunks.into_iter().map(|text| Ok::<_, io::Error>(Bytes::from(text)));
+            Response::new(Body::from_stream(stream::iter(chunks).chain(stream::pending())))
         }
-        Answer::Log(attempt, pieces, whole) => {
-            let pieces = futures::stream::iter(
-                pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))),
-            );
-            // what was sent before goes out while the break is waited for
-            let end = futures::stream::once(async move {
+        FakeAnswer::Log { attempt, chunks, breaks } => {
+            // The chunks leave the buffer while the break is awaited.
+            let end = stream::once(async move {
                 tokio::task::yield_now().await;
-                (!whole).then(|| Err(std::io::Error::other("broken on purpose")))
+                breaks.then(|| Err(broken()))
             });
-            let end = futures::StreamExt::filter_map(end, std::future::ready);
-            let mut response = Response::new(Body::from_stream(futures::StreamExt::chain(pieces, end)));
+            let end = end.filter_map(std::future::ready);
+            let chunks = stream::iter(chunks.into_iter().map(chunk));
+            let mut response = Response::new(Body::from_stream(chunks.chain(end)));
             response.headers_mut().insert("meridian-attempt", attempt.parse().unwrap());
             response
         }
-        Answer::Break => {
-            let pieces = [Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("broken on purpose"))];
-            Response::new(Body::from_stream(futures::stream::iter(pieces)))
-        }
+        FakeAnswer::Break => Response::new(Body::from_stream(stream::iter([chunk("{"), Err(broken())]))),
     }
 }

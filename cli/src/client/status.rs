@@ -1,68 +1,61 @@
-//! Kubernetes' `Status` object: how the manager says no, and how that reads for people.
+//! Kubernetes' `Status` object: the manager's refusals, and their text.
 
 use serde::Deserialize;
 use std::fmt;
 
-/// Most bytes of an answer that is no `Status` which are shown; the beginning says enough.
-const SHOWN_BYTES: usize = 300;
+/// Bytes shown of an answer that is no `Status`.
+const SHOWN_BYTES_MAX: usize = 300;
 
-/// An answer that is no success.
+/// An answer that is not 2xx.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Status {
     /// The HTTP status code.
     pub(crate) code: u16,
-    /// A word for programs, such as `NotFound`.
+    /// Kubernetes' reason, such as `NotFound`.
     pub(crate) reason: String,
-    /// A sentence for people.
     pub(crate) message: String,
-    /// What exactly.
-    pub(crate) details: Option<Details>,
+    details: Option<Details>,
 }
 
-/// What exactly was wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Details {
-    /// One entry per problem.
-    pub(crate) causes: Vec<Cause>,
-    /// When to come back, in seconds.
-    pub(crate) retry_after_seconds: Option<u32>,
+struct Details {
+    causes: Vec<Cause>,
+    retry_after_seconds: Option<u32>,
 }
 
-/// One problem.
+/// One problem of a refused request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Cause {
-    /// The field, such as `spec.queueName`; in an apply it begins with `objects[3].`, the object's place in the request.
+    /// Such as `spec.queueName`; in an apply it begins with `objects[3].`, the object's index in the request.
     pub(crate) field: String,
-    /// What is the matter with it.
     pub(crate) message: String,
 }
 
 impl Status {
     /// Reads the body of an answer with the HTTP status `code`.
-    pub(crate) fn read(code: u16, body: &[u8]) -> Self {
+    pub(super) fn read(code: u16, body: &[u8]) -> Self {
         let mut status = serde_json::from_slice::<Self>(body).unwrap_or_default();
         if status.message.is_empty() && status.reason.is_empty() {
-            // somebody on the way answered, or a part of the manager that speaks plain text
-            let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES)]);
+            // Not a `Status`: a proxy answered, or an endpoint that speaks plain text.
+            let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]);
             status.message = text.trim().to_owned();
         }
         status.code = code;
         if status.reason.is_empty() {
-            status.reason = usual_reason(code).to_owned();
+            status.reason = default_reason(code).to_owned();
         }
         status
     }
 
-    /// The single problems.
     pub(crate) fn causes(&self) -> &[Cause] {
         self.details.as_ref().map_or(&[], |details| &details.causes)
     }
 }
 
-fn usual_reason(code: u16) -> &'static str {
+fn default_reason(code: u16) -> &'static str {
     match code {
         300..=399 => "Redirect",
         400 => "BadRequest",
@@ -95,12 +88,10 @@ impl fmt::Display for Status {
             write!(f, "\n  {field}{colon}{}", cause.message)?;
         }
         match self.code {
-            401 => {
-                f.write_str("\n  the kubeconfig's token or certificate is not known here; get a current one")
-            }
-            300..=399 => f.write_str("\n  redirects are not followed; correct the kubeconfig's `server`"),
+            401 => f.write_str("\n  the manager doesn't accept this kubeconfig's credentials: get a new one"),
+            300..=399 => f.write_str("\n  redirects are not followed: correct the kubeconfig's `server`"),
             _ => match self.details.as_ref().and_then(|details| details.retry_after_seconds) {
-                Some(seconds) => write!(f, "\n  try again in {seconds} s"),
+                Some(seconds) => write!(f, "\n  try again in {seconds}s"),
                 None => Ok(()),
             },
         }
@@ -115,11 +106,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn statuses_read_as_text() {
+    fn statuses_become_messages() {
         let check = |code: u16, body: &str, expect: &str| {
             assert_eq!(Status::read(code, body.as_bytes()).to_string(), expect)
         };
-        let missing = json!({"kind": "Status", "status": "Failure", "message": "jobs.batch \"x\" not found", "reason": "NotFound", "code": 404});
+        let missing = json!({
+            "kind": "Status", "status": "Failure", "message": "jobs.batch \"x\" not found",
+            "reason": "NotFound", "code": 404,
+        });
         check(404, &missing.to_string(), "jobs.batch \"x\" not found (404 NotFound)");
         let invalid = json!({"message": "Job `t` is invalid", "reason": "Invalid", "details": {"causes": [
             {"reason": "FieldValueInvalid", "field": "spec.parallelism", "message": "must be a whole number"},
@@ -128,19 +122,22 @@ mod tests {
         check(
             422,
             &invalid.to_string(),
-            "Job `t` is invalid (422 Invalid)\n  spec.parallelism: must be a whole number\n  the queue `q` does not exist",
+            "Job `t` is invalid (422 Invalid)\n  \
+             spec.parallelism: must be a whole number\n  \
+             the queue `q` does not exist",
         );
         check(
             503,
             &json!({"message": "the journal is full", "details": {"retryAfterSeconds": 5}}).to_string(),
-            "the journal is full (503 ServiceUnavailable)\n  try again in 5 s",
+            "the journal is full (503 ServiceUnavailable)\n  try again in 5s",
         );
         check(502, "<html>Bad Gateway</html>", "<html>Bad Gateway</html> (502 InternalError)");
         check(500, "", "the manager refused (500 InternalError)");
         check(
             401,
             "",
-            "the manager refused (401 Unauthorized)\n  the kubeconfig's token or certificate is not known here; get a current one",
+            "the manager refused (401 Unauthorized)\n  \
+             the manager doesn't accept this kubeconfig's credentials: get a new one",
         );
     }
 }

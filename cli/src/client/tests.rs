@@ -1,13 +1,17 @@
-use super::fake::{Answer, Fake};
+use super::fake::{Fake, FakeAnswer};
+use super::http::text_at;
+use super::kubeconfig::{Access, Lookup};
 use super::*;
-use crate::kubeconfig::Lookup;
-use serde_json::json;
+use meridian_objects::Kind;
+use serde_json::{Value, json};
 
-fn page(names: &[&str], version: &str, next: &str) -> Answer {
+fn page(names: &[&str], version: &str, next: &str) -> FakeAnswer {
     let items: Vec<Value> = names.iter().map(|name| object(name, version)).collect();
-    Answer::Json(
+    FakeAnswer::Json(
         200,
-        json!({"kind": "JobList", "metadata": {"resourceVersion": version, "continue": next}, "items": items}),
+        json!({
+            "kind": "JobList", "metadata": {"resourceVersion": version, "continue": next}, "items": items,
+        }),
     )
 }
 
@@ -19,12 +23,12 @@ fn event(kind: &str, name: &str, version: &str) -> String {
     format!("{}\n", json!({"type": kind, "object": object(name, version)}))
 }
 
-fn gone() -> Answer {
-    Answer::Json(410, json!({"kind": "Status", "reason": "Expired", "code": 410, "message": "too old"}))
+fn gone() -> FakeAnswer {
+    FakeAnswer::Json(410, json!({"kind": "Status", "reason": "Expired", "code": 410, "message": "too old"}))
 }
 
 fn jobs() -> Selection {
-    Selection { kind: Kind::Job, namespace: Some("default".into()), labels: String::new(), name: None }
+    Selection::in_namespace(Kind::Job, "default")
 }
 
 fn names(items: &[Value]) -> Vec<String> {
@@ -37,7 +41,7 @@ async fn client(fake: &Fake) -> Client {
 
 #[tokio::test]
 async fn paths_follow_kubernetes() {
-    let object = || Answer::Json(200, json!({"metadata": {"name": "x"}}));
+    let object = || FakeAnswer::Json(200, json!({"metadata": {"name": "x"}}));
     let fake = Fake::new([
         ("GET /api/v1/namespaces/research", object()),
         ("GET /apis/batch/v1/namespaces/default/jobs/train", object()),
@@ -58,11 +62,11 @@ async fn paths_follow_kubernetes() {
         .create(Kind::LocalQueue, Some("default"), &json!({"apiVersion": "kueue.x-k8s.io/v1beta1"}))
         .await
         .unwrap();
-    assert_eq!(fake.asked().len(), 5);
+    assert_eq!(fake.requests().len(), 5);
 }
 
 #[tokio::test]
-async fn lists_are_read_in_pages_and_begun_again_when_forgotten() {
+async fn lists_are_paged_and_start_over_when_expired() {
     let fake = Fake::new([
         (
             "GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500",
@@ -87,16 +91,19 @@ async fn lists_are_read_in_pages_and_begun_again_when_forgotten() {
         (vec!["a".to_owned(), "b".into(), "c".into()], "9")
     );
     assert_eq!(list.items[0]["kind"], "Job");
-    assert_eq!(fake.asked().len(), 4);
+    assert_eq!(fake.requests().len(), 4);
 }
 
 #[tokio::test]
-async fn errors_become_words() {
+async fn errors_become_messages() {
     let fake = Fake::new([
-        ("GET ", Answer::Json(404, json!({"message": "jobs.batch \"x\" not found", "reason": "NotFound"}))),
-        ("GET ", Answer::Json(200, json!([1]))),
-        ("GET ", Answer::Break),
-        ("GET ", Answer::Json(307, json!({}))),
+        (
+            "GET ",
+            FakeAnswer::Json(404, json!({"message": "jobs.batch \"x\" not found", "reason": "NotFound"})),
+        ),
+        ("GET ", FakeAnswer::Json(200, json!([1]))),
+        ("GET ", FakeAnswer::Break),
+        ("GET ", FakeAnswer::Json(307, json!({}))),
     ]);
     let client = client(&fake).await;
     let missing = client.get(Kind::Job, Some("default"), "x").await.unwrap_err();
@@ -107,17 +114,17 @@ async fn errors_become_words() {
     let nonsense = client.list(&jobs()).await.unwrap_err().to_string();
     assert_eq!(
         nonsense,
-        "the manager's answer to /apis/batch/v1/namespaces/default/jobs can't be read: it has no `items`"
+        "can't read the manager's answer to /apis/batch/v1/namespaces/default/jobs: it has no `items`"
     );
     let broken = client.list(&jobs()).await.unwrap_err();
     assert!(matches!(broken, Error::Unreachable { unsent: false, .. }), "{broken:?}");
     assert!(client.list(&jobs()).await.unwrap_err().to_string().contains("redirects are not followed"));
-    assert_eq!(fake.asked().len(), 4);
+    assert_eq!(fake.requests().len(), 4);
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_as_such() {
-    // a port that was free a moment ago
+async fn an_unreachable_manager_is_reported_with_its_url() {
+    // Free a moment ago, so nothing listens there.
     let server = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -135,91 +142,87 @@ async fn nobody_there_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_over_ends_and_forgotten_versions() {
+async fn a_watch_survives_ended_streams_and_expired_versions() {
     let watch_at = |version: &str| -> &'static str {
-        Box::leak(format!("GET /apis/batch/v1/namespaces/default/jobs?watch=true&allowWatchBookmarks=true&resourceVersion={version}").into_boxed_str())
+        let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+        let line = format!("GET /apis/batch/v1/namespaces/default/jobs?{query}");
+        Box::leak(line.into_boxed_str())
     };
     let list = "GET /apis/batch/v1/namespaces/default/jobs?limit=500";
     let line = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-    let (first, second) = event("MODIFIED", "a", "11").split_at(20).to_owned_pair();
+    let modified = event("MODIFIED", "a", "11");
+    let (first, second) = modified.split_at(20);
     let fake = Fake::new([
         (list, page(&["a", "b"], "10", "")),
         (
             watch_at("10"),
-            Answer::Stream(vec![
-                line(first),
-                line(second),
+            FakeAnswer::Stream(vec![
+                line(first.to_owned()),
+                line(second.to_owned()),
                 line(event("ADDED", "c", "12")),
                 line(event("BOOKMARK", "", "15")),
             ]),
         ),
         (
             watch_at("15"),
-            Answer::Stream(vec![line(event("DELETED", "b", "16")), line(event("DELETED", "b", "16"))]),
+            FakeAnswer::Stream(vec![line(event("DELETED", "b", "16")), line(event("DELETED", "b", "16"))]),
         ),
         (
             watch_at("16"),
-            Answer::Stream(vec![line(format!(
+            FakeAnswer::Stream(vec![line(format!(
                 "{}\n",
                 json!({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})
             ))]),
         ),
         (
             list,
-            Answer::Json(
+            FakeAnswer::Json(
                 200,
-                json!({"metadata": {"resourceVersion": "30"}, "items": [object("a", "11"), object("d", "25")]}),
+                json!({
+                    "metadata": {"resourceVersion": "30"},
+                    "items": [object("a", "11"), object("d", "25")],
+                }),
             ),
         ),
-        (watch_at("30"), Answer::OpenStream(vec![event("MODIFIED", "d", "31")])),
+        (watch_at("30"), FakeAnswer::OpenStream(vec![event("MODIFIED", "d", "31")])),
     ]);
     let (items, mut watch) = client(&fake).await.watch(jobs()).await.unwrap();
     assert_eq!(names(&items), ["a", "b"]);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for _ in 0..6 {
-        let change = watch.next().await.unwrap();
-        told.push(format!(
+        let event = watch.next().await.unwrap();
+        events.push(format!(
             "{} {} {}",
-            change.kind.word(),
-            text_at(&change.object, "/metadata/name"),
-            version(&change.object)
+            event.kind.name(),
+            text_at(&event.object, "/metadata/name"),
+            version(&event.object)
         ));
     }
     assert_eq!(
-        told,
+        events,
         ["MODIFIED a 11", "ADDED c 12", "DELETED b 16", "DELETED c 12", "ADDED d 25", "MODIFIED d 31"]
     );
-    assert_eq!(fake.asked().len(), 6);
+    assert_eq!(fake.requests().len(), 6);
 }
 
 fn version(object: &Value) -> String {
     text_at(object, "/metadata/resourceVersion")
 }
 
-trait ToOwnedPair {
-    fn to_owned_pair(self) -> (String, String);
-}
-
-impl ToOwnedPair for (&str, &str) {
-    fn to_owned_pair(self) -> (String, String) {
-        (self.0.to_owned(), self.1.to_owned())
-    }
-}
-
 #[tokio::test]
-async fn a_watch_ends_with_an_error_that_does_not_pass() {
+async fn a_watch_ends_with_a_permanent_error() {
     let fake = Fake::new([
         ("GET ", page(&[], "1", "")),
-        ("GET ", Answer::Json(503, json!({"message": "restarting"}))),
-        ("GET ", Answer::Json(403, json!({"message": "no longer yours", "reason": "Forbidden"}))),
+        ("GET ", FakeAnswer::Json(503, json!({"message": "restarting"}))),
+        ("GET ", FakeAnswer::Json(403, json!({"message": "no longer yours", "reason": "Forbidden"}))),
     ]);
     let (_, mut watch) = client(&fake).await.watch(jobs()).await.unwrap();
     assert_eq!(watch.next().await.unwrap_err().to_string(), "no longer yours (403 Forbidden)");
-    assert_eq!(fake.asked().len(), 3);
+    assert_eq!(fake.requests().len(), 3);
 }
 
 #[tokio::test]
-async fn tokens_travel_over_tls_to_the_named_authority_only() {
+async fn tokens_are_sent_only_to_a_server_of_the_named_authority() {
     let fake = Fake::new([("GET ", page(&["a"], "1", ""))]);
     let (server, authority) = serve_tls(&fake).await;
     let directory = tempfile::tempdir().unwrap();
@@ -227,19 +230,25 @@ async fn tokens_travel_over_tls_to_the_named_authority_only() {
         std::fs::write(directory.path().join(format!("{name}.pem")), authority).unwrap();
         let config = json!({
             "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "m", "user": "u"}}],
-            "clusters": [{"name": "m", "cluster": {"server": server, "certificate-authority": format!("{name}.pem")}}], "users": [{"name": "u", "user": {"token": "t0k3n"}}],
+            "clusters": [
+                {"name": "m", "cluster": {"server": server, "certificate-authority": format!("{name}.pem")}},
+            ],
+            "users": [{"name": "u", "user": {"token": "t0k3n"}}],
         });
         let path = directory.path().join(name);
         std::fs::write(&path, config.to_string()).unwrap();
-        Lookup { flag: Some(path), ..Lookup::default() }.access().unwrap()
+        Lookup::file(path).access().unwrap()
     };
     let stranger = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
     let refused = Client::new(&write("wrong", &stranger)).unwrap().list(&jobs()).await.unwrap_err();
     assert!(refused.to_string().contains("certificate"), "{refused}");
     let list = Client::new(&write("right", &authority)).unwrap().list(&jobs()).await.unwrap();
     assert_eq!(names(&list.items), ["a"]);
-    let asked = fake.asked();
-    assert_eq!((asked[0].authorization.as_str(), asked[0].version.as_str()), ("Bearer t0k3n", "HTTP/2.0"));
+    let received = &fake.requests()[0];
+    assert_eq!(
+        (received.authorization.as_str(), received.http_version.as_str()),
+        ("Bearer t0k3n", "HTTP/2.0")
+    );
 }
 
 /// Serves the fake over TLS; returns the URL and the PEM of the certificate.
@@ -260,7 +269,7 @@ async fn serve_tls(fake: &Fake) -> (String, String) {
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            // a client that does not trust the certificate goes away in mid-handshake
+            // A client that does not trust the certificate leaves in the middle of the handshake.
             let Ok(stream) = acceptor.accept(stream).await else { continue };
             let (io, service) = (hyper_util::rt::TokioIo::new(stream), service.clone());
             tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! `agent`: the agent's own entry, with its own flags, settings and logs.
+//! `agent`: hands over to the agent, with its own flags, settings and logs.
 
 use crate::error::Error;
 use meridian_agent::AgentCommand;
@@ -11,7 +11,7 @@ pub(super) async fn run(command: AgentCommand) -> Result<(), Error> {
     };
     match ended {
         Ok(code) if code == ExitCode::SUCCESS => Ok(()),
-        // the agent has said why in its log
+        // The agent's log says why.
         Ok(_) => Err(Error::Reported),
         Err(error) => Err(Error::Refused(meridian_agent::with_causes(error.as_ref()))),
     }

@@ -1,22 +1,23 @@
-//! What a fleet that was killed left behind: its manager and its agents go on by themselves, and keep their files locked.
+//! Processes of an earlier fleet that was killed: its manager and agents keep running, and hold their files.
 
-use super::Plan;
+use super::setup::{FleetProcess, FleetSetup};
 use crate::error::Error;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Which file: the device and the number on it.
+/// Device and inode.
 type FileId = (u64, u64);
 
-/// An error that names the processes of an earlier run that still work in the plan's directory.
-pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
-    let agents = plan.clusters.iter().map(|cluster| {
-        (format!("the agent of `{}`", cluster.cluster), plan.agent_dir(cluster.cluster.as_str()))
+/// Fails, naming them, if processes of an earlier fleet still use the directory.
+pub(super) fn refuse(setup: &FleetSetup) -> Result<(), Error> {
+    let stores = setup.clusters.iter().map(|cluster| {
+        let name = cluster.cluster.as_str();
+        let store = setup.agent_directory(name).join(meridian_agent::store::FILE);
+        (FleetProcess::Agent(name.to_owned()).to_string(), store)
     });
-    let stores = agents.map(|(name, dir)| (name, dir.join(meridian_agent::store::FILE)));
     let files: Vec<(String, PathBuf)> =
-        std::iter::once(("a manager".to_owned(), plan.journal())).chain(stores).collect();
+        std::iter::once((FleetProcess::Manager.to_string(), setup.journal())).chain(stores).collect();
     let known: BTreeMap<FileId, &str> =
         files.iter().filter_map(|(name, path)| Some((file_id(path)?, name.as_str()))).collect();
     let found = holders(&known);
@@ -27,14 +28,15 @@ pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
     let pids: BTreeSet<u32> = found.iter().map(|(pid, _)| *pid).collect();
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     Err(Error::Refused(format!(
-        "of an earlier run in `{}`, which was killed, there is still {}: end what it left with `kill {}`, and try again; nothing was started",
-        plan.root.display(),
+        "processes of an earlier fleet still run in `{}`: {}; end them with `kill {}` and try again",
+        setup.root.display(),
         names.join(", "),
         pids.join(" ")
     )))
 }
 
-/// The processes that have one of these files open, but for this one. What can't be looked into belongs to somebody else.
+/// Other processes that have one of these files open. Processes of other users can't be inspected and are
+/// skipped.
 fn holders(files: &BTreeMap<FileId, &str>) -> BTreeSet<(u32, String)> {
     let mut found = BTreeSet::new();
     if files.is_empty() {
@@ -55,33 +57,24 @@ fn holders(files: &BTreeMap<FileId, &str>) -> BTreeSet<(u32, String)> {
 }
 
 fn file_id(path: &Path) -> Option<FileId> {
-    std::fs::metadata(path).ok().map(|seen| (seen.dev(), seen.ino()))
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_agent::capacity::fleet;
+    use crate::fleet::Fleet;
+    use crate::fleet::setup::DEFAULT_FLEET;
 
     #[tokio::test]
-    async fn what_an_earlier_run_left_is_named_and_nothing_is_started() {
+    async fn processes_of_an_earlier_fleet_are_named_and_nothing_starts() {
         let root = tempfile::tempdir().unwrap();
-        let text = super::super::DEFAULT_FLEET;
-        let clusters = fleet::parse("fleet.yaml", text).unwrap();
-        let plan = Plan {
-            root: root.path().to_owned(),
-            clusters,
-            fleet_text: text.to_owned(),
-            runner: "simulated",
-            speed: 1.0,
-            term: None,
-            listen: "127.0.0.1:0".to_owned(),
-        };
-        refuse(&plan).unwrap();
-        let journal = plan.journal();
+        let setup = FleetSetup::simulated(root.path().to_owned(), DEFAULT_FLEET).unwrap();
+        refuse(&setup).unwrap();
+        let journal = setup.journal();
         std::fs::create_dir(journal.parent().unwrap()).unwrap();
         let file = std::fs::File::create(&journal).unwrap();
-        refuse(&plan).unwrap();
+        refuse(&setup).unwrap();
         // Waits for its standard input, with the journal as its standard output.
         let mut other = tokio::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
@@ -90,13 +83,14 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = other.id().unwrap();
-        let error = super::super::Fleet::start(plan.clone()).await.err().unwrap().to_string();
+        let error = Fleet::start(setup.clone()).await.err().unwrap().to_string();
         assert!(
-            error.contains(&format!("a manager (process {pid})")) && error.contains(&format!("`kill {pid}`")),
+            error.contains(&format!("the manager (process {pid})"))
+                && error.contains(&format!("`kill {pid}`")),
             "{error}"
         );
         assert!(!root.path().join("manager.log").exists() && !root.path().join("fleet.yaml").exists());
         other.kill().await.unwrap();
-        refuse(&plan).unwrap();
+        refuse(&setup).unwrap();
     }
 }

@@ -1,9 +1,9 @@
-//! GPUs of the machine itself, by the library that comes with NVIDIA's driver. What is loaded here is a stand-in for that library,
-//! compiled on the spot; everything else is real, also the way in which the agent finds, loads and asks it.
+//! GPUs of this machine, found through NVIDIA's library (NVML). The library is a stand-in, compiled by the
+//! test; how the agent finds, loads and calls it is real.
 
-use super::crew::KUBECONFIG;
-use super::door::Door;
-use super::stage::{Stage, until};
+use super::fleet::KUBECONFIG;
+use super::rest::RestClient;
+use super::sandbox::{Sandbox, wait_until};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// The part of the library that is asked: three GPUs of one kind.
+/// The functions that the agent calls, with three GPUs of one model.
 const LIBRARY: &str = r#"
 #include <string.h>
 static char gpus[3];
@@ -20,11 +20,18 @@ int nvmlInitWithFlags(unsigned flags) { return 0; }
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int error) { return "a stand-in for NVML"; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { if (index >= 3) return 2; *device = &gpus[index]; return 0; }
-int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name, "Tesla T4", length); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    if (index >= 3) return 2;
+    *device = &gpus[index];
+    return 0;
+}
+int nvmlDeviceGetName(void *device, char *name, unsigned length) {
+    strncpy(name, "Tesla T4", length);
+    return 0;
+}
 "#;
 
-/// A flavor by the label that the agent gives its node.
+/// The flavor selects nodes by the label that the agent sets.
 const QUEUE: &str = "\
 apiVersion: kueue.x-k8s.io/v1beta1
 kind: ResourceFlavor
@@ -46,22 +53,22 @@ metadata: {name: gpus, namespace: default}
 spec: {clusterQueue: gpus}
 ";
 
-fn start(stage: &Stage, log: &str, words: &[&str], library: Option<&str>) -> Child {
-    let mut command = stage.command();
+fn start(sandbox: &Sandbox, log: &str, words: &[&str], library: Option<&str>) -> Child {
+    let mut command = sandbox.command();
     if let Some(library) = library {
         command.env("LD_LIBRARY_PATH", library);
     }
-    command.args(words).stdout(Stdio::null()).stderr(stage.log(log)).spawn().unwrap()
+    command.args(words).stdout(Stdio::null()).stderr(sandbox.log(log)).spawn().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "starts a manager and an agent, and compiles a library: cargo test -p meridian --test real -- --ignored"]
-async fn an_agent_finds_the_gpus_that_the_drivers_library_tells_of() {
-    let stage = Stage::begin(KUBECONFIG).await;
-    let libraries = stage.path("lib");
+#[ignore = "starts real processes for minutes: cargo test -p meridian --test real -- --ignored"]
+async fn an_agent_finds_gpus_through_nvml() {
+    let sandbox = Sandbox::create(KUBECONFIG).await;
+    let libraries = sandbox.path("lib");
     std::fs::create_dir(&libraries).unwrap();
     for name in ["libnvidia-ml.so", "libnvidia-ml.so.1"] {
-        let source = stage.write("nvml.c", LIBRARY);
+        let source = sandbox.write("nvml.c", LIBRARY);
         let made = Command::new("cc")
             .args(["-shared", "-fPIC", "-o"])
             .arg(libraries.join(name))
@@ -73,29 +80,29 @@ async fn an_agent_finds_the_gpus_that_the_drivers_library_tells_of() {
     }
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut manager = start(
-        &stage,
+        &sandbox,
         "manager.log",
         &["manager", "--init", "--listen", &listen, "--data-dir", "manager"],
         None,
     );
-    let door = until("the manager is ready", READY_WITHIN, async || {
-        let door = Door::open(stage.kubeconfig()).ok_or("no kubeconfig")?;
-        match door.get("/readyz").await? {
-            (200, _) => Ok(door),
+    let rest = wait_until("the manager is ready", READY_WITHIN, async || {
+        let rest = RestClient::open(sandbox.kubeconfig()).ok_or("no kubeconfig")?;
+        match rest.get("/readyz").await? {
+            (200, _) => Ok(rest),
             (status, body) => Err(format!("{status} {body}")),
         }
     })
     .await;
-    let printed = stage
+    let printed = sandbox
         .meridian(&["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU"])
         .await
         .ok();
-    stage.meridian(&printed.split_whitespace().skip(1).collect::<Vec<_>>()).await.ok();
-    // Without a fleet file its nodes are what this machine is.
+    sandbox.meridian(&printed.split_whitespace().skip(1).collect::<Vec<_>>()).await.ok();
+    // Without a fleet file, the agent's node is this machine.
     let words = ["agent", "run", "--runner", "process", "--data-dir", "meridian-agent-eu"];
-    let mut agent = start(&stage, "eu.log", &words, Some(libraries.to_str().unwrap()));
-    until("the cluster has three GPUs", READY_WITHIN, async || {
-        let clusters = door.list("/apis/meridian.dev/v1alpha1/clusters").await?;
+    let mut agent = start(&sandbox, "eu.log", &words, Some(libraries.to_str().unwrap()));
+    wait_until("the cluster has three GPUs", READY_WITHIN, async || {
+        let clusters = rest.list("/apis/meridian.dev/v1alpha1/clusters").await?;
         if clusters[0]["status"]["resources"]["nvidia.com/gpu"]["free"] == 3 {
             Ok(())
         } else {
@@ -104,7 +111,7 @@ async fn an_agent_finds_the_gpus_that_the_drivers_library_tells_of() {
     })
     .await;
 
-    stage.meridian(&["apply", "-f", &stage.write("queue.yaml", QUEUE)]).await.ok();
+    sandbox.meridian(&["apply", "-f", &sandbox.write("queue.yaml", QUEUE)]).await.ok();
     let command = ["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"];
     let asks = [
         "submit",
@@ -118,10 +125,10 @@ async fn an_agent_finds_the_gpus_that_the_drivers_library_tells_of() {
         "2",
         "--wait",
     ];
-    stage.meridian(&asks.into_iter().chain(command).collect::<Vec<_>>()).await.ok();
-    assert_eq!(stage.meridian(&["logs", "two", "--pod", "0"]).await.ok(), "0,1\n");
+    sandbox.meridian(&asks.into_iter().chain(command).collect::<Vec<_>>()).await.ok();
+    assert_eq!(sandbox.meridian(&["logs", "two", "--pod", "0"]).await.ok(), "0,1\n");
 
     agent.kill().await.unwrap();
     manager.kill().await.unwrap();
-    stage.nothing_left().await;
+    sandbox.assert_nothing_left().await;
 }

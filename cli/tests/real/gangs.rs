@@ -1,23 +1,27 @@
-//! The gangs that the tests with faults submit, where they run, and what they leave behind: locks, proofs of overlap, and marks of a finished run.
+//! The gangs that tests submit, and what they leave behind: locks, proofs of overlapping runs, and marks of
+//! finished runs.
 //!
-//! The command of a gang takes an exclusive lock on a file of its workload's pod before anything else. A lock is held until the
-//! last process that inherited it is gone, so whoever fails to get it has proved that two runs of one workload overlapped.
+//! A gang's command first locks a file of its pod. The lock is held until the last process that inherited it
+//! has ended, so a failed lock proves that two runs of one workload overlap.
 
 use meridian_shared::backoff::splitmix;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where they are submitted.
+/// Path of the jobs in the API.
 pub(super) const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
-/// What the clusters have.
+/// The clusters' nodes.
 pub(super) const FLEET: &str = "\
 clusters:
-- {cluster: eu, region: europe-west4, jurisdiction: EU, nodes: [{namePrefix: n, count: 2, cpu: 8, memory: 32Gi}]}
+- cluster: eu
+  region: europe-west4
+  jurisdiction: EU
+  nodes: [{namePrefix: n, count: 2, cpu: 8, memory: 32Gi}]
 - {cluster: us, region: us-east4, jurisdiction: US, nodes: [{namePrefix: n, count: 4, cpu: 4, memory: 16Gi}]}
 - {cluster: asia, region: asia-southeast1, jurisdiction: SG, nodes: [{name: big, cpu: 16, memory: 64Gi}]}
 ";
-/// Less than the clusters have together, so that both quota and room are fought for.
+/// A quota below the clusters' capacity, so that both are contended.
 pub(super) const QUEUE: &str = "\
 apiVersion: kueue.x-k8s.io/v1beta1
 kind: ResourceFlavor
@@ -42,7 +46,7 @@ kind: LocalQueue
 metadata: {name: small, namespace: default}
 spec: {clusterQueue: small}
 ";
-/// What each pod runs. `$0` is the directory of the proofs, `$1` how long it takes, in seconds.
+/// What each pod runs. `$0` is the directory of proofs, `$1` the duration in seconds.
 const COMMAND: &str = r#"
 me="$MERIDIAN_JOB.$MERIDIAN_POD_INDEX"
 exec 9>>"$0/lock/$me" || exit 3
@@ -51,12 +55,12 @@ sleep "$1"
 echo "$MERIDIAN_FENCE" >>"$0/done/$me"
 "#;
 
-/// Seeded chance.
+/// Seeded random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// Dice of their own for each purpose, so that one more throw here changes nothing there.
+    /// Each purpose has its own sequence, so that one more draw here changes nothing there.
     pub(super) fn new(seed: u64, purpose: u64) -> Self {
         Self(splitmix(seed ^ splitmix(purpose)))
     }
@@ -73,17 +77,16 @@ impl Dice {
     }
 }
 
-/// A gang's name.
 pub(super) fn name(number: usize) -> String {
     format!("gang-{number:04}")
 }
 
-/// How many pods gang `number` has: one in four has two.
+/// One gang in four has two pods.
 pub(super) fn pods(number: usize) -> usize {
     if number % 4 == 3 { 2 } else { 1 }
 }
 
-/// The job of gang `number`: most take a moment, some outlive a restart, a few outlive a lease's term.
+/// The job of gang `number`: most end soon, some outlive a restart, a few outlive a lease term.
 pub(super) fn job(number: usize, seed: u64, proofs: &Path) -> Value {
     let mut dice = Dice::new(seed, 1_000 + number as u64);
     let millis = match dice.below(100) {
@@ -94,16 +97,20 @@ pub(super) fn job(number: usize, seed: u64, proofs: &Path) -> Value {
     lasting(number, millis, proofs)
 }
 
-/// The same for a gang that takes so long.
+/// The job of gang `number` with this duration.
 pub(super) fn lasting(number: usize, millis: u64, proofs: &Path) -> Value {
     let length = format!("{}.{:03}", millis / 1_000, millis % 1_000);
     let pods = pods(number);
     json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name(number), "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "small"}},
+        "metadata": {
+            "name": name(number), "namespace": "default",
+            "labels": {"kueue.x-k8s.io/queue-name": "small"},
+        },
         "spec": {
-            "parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0, "suspend": true,
+            "parallelism": pods, "completions": pods, "completionMode": "Indexed",
+            "backoffLimit": 0, "suspend": true,
             "template": {"spec": {"restartPolicy": "Never", "containers": [{
                 "name": "main",
                 "command": ["sh", "-c", COMMAND, proofs, length],
@@ -113,19 +120,19 @@ pub(super) fn lasting(number: usize, millis: u64, proofs: &Path) -> Value {
     })
 }
 
-/// Makes the directories that the commands write into.
+/// Creates the directories that the commands write to.
 pub(super) fn prepare(proofs: &Path) {
     for below in ["lock", "done"] {
         std::fs::create_dir_all(proofs.join(below)).unwrap();
     }
 }
 
-/// What overlapped, in words; empty when nothing did.
+/// Which runs overlapped; empty if none did.
 pub(super) fn overlaps(proofs: &Path) -> String {
     std::fs::read_to_string(proofs.join("overlap")).unwrap_or_default()
 }
 
-/// How often each pod of `number` ran to its very end.
+/// How often each pod of `number` ran to its end.
 pub(super) fn ends(proofs: &Path, number: usize) -> BTreeMap<usize, usize> {
     let of = |pod: usize| {
         std::fs::read_to_string(proofs.join("done").join(format!("{}.{pod}", name(number))))
@@ -137,7 +144,7 @@ pub(super) fn ends(proofs: &Path, number: usize) -> BTreeMap<usize, usize> {
 }
 
 #[test]
-fn a_second_run_beside_the_first_is_proved_and_a_later_one_is_fine() {
+fn overlapping_runs_are_found_and_sequential_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
     prepare(dir.path());
     let start = |length: &str| {
@@ -153,7 +160,7 @@ fn a_second_run_beside_the_first_is_proved_and_a_later_one_is_fine() {
         command.spawn().unwrap()
     };
     let mut first = start("30");
-    // It sleeps only once it has the lock; asking for the lock would take it away.
+    // The command sleeps only with the lock; testing the lock itself would take it.
     let sleeps = || super::processes::of(dir.path()).iter().any(|p| p.name == "sleep");
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !sleeps() {
@@ -162,7 +169,7 @@ fn a_second_run_beside_the_first_is_proved_and_a_later_one_is_fine() {
     }
     assert_eq!(start("0").wait().unwrap().code(), Some(4));
     assert_eq!(overlaps(dir.path()).lines().count(), 1);
-    // Only the shell dies: its sleep lives on and keeps the lock, as a run that was stopped by half would.
+    // Only the shell ends: its `sleep` keeps the lock, like a run that was stopped by half.
     first.kill().unwrap();
     first.wait().unwrap();
     assert_eq!(start("0").wait().unwrap().code(), Some(4));

@@ -1,4 +1,5 @@
-//! Recounts every cache and walks every cross-reference. What a simulation runs after each step, and a manager on a timer.
+//! Consistency check: recounts every cache and follows every cross-reference. The simulation runs it after
+//! each step, a manager on a timer.
 
 use crate::dispatch::{align, usage};
 use crate::queue::classes::{QueuePosition, Queues};
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl World {
-    /// The first broken invariant, in words.
+    /// Fails with a description of the first broken invariant.
     pub fn check(&self) -> Result<(), String> {
         let mut recount = Queues::default();
         let classes = self.queues.classes().map(|(id, class)| (id, (**class).clone())).collect();
@@ -29,9 +30,12 @@ impl World {
                     .queues
                     .charged_to(*uid)
                     .cloned()
-                    .ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase()))?;
+                    .ok_or_else(|| format!("{uid} is {:?} without charged quota", w.phase()))?;
                 if w.charged_to() != Some(&queue) {
-                    return Err(format!("{uid} is charged to `{queue}`, and says {:?}", w.charged_to()));
+                    return Err(format!(
+                        "{uid} is charged to `{queue}`, but its state has {:?}",
+                        w.charged_to()
+                    ));
                 }
                 recount.charge(
                     *uid,
@@ -52,16 +56,16 @@ impl World {
         }
         for (cluster, load) in &self.loads {
             if loads.get(cluster).unwrap_or(&BTreeMap::new()) != load {
-                return Err(format!("the load of `{cluster}` is miscounted"));
+                return Err(format!("the cached load of `{cluster}` is wrong"));
             }
         }
-        check_tally(self)?;
+        check_queue_counts(self)?;
         check_quota(self, &recount)?;
-        check_brain(self)?;
+        check_queue_state(self)?;
         usage::check_usage_history(self)?;
         for (uid, cluster, ..) in self.live.reservations.kept() {
             if self.live.clusters.get(cluster).is_some_and(|live| !live.capacity.keeps(*uid)) {
-                return Err(format!("room in `{cluster}` is kept for {uid}, and the room doesn't know"));
+                return Err(format!("`{cluster}` has a reservation for {uid} that its capacity lacks"));
             }
         }
         for (fence, lease) in &self.live.leases {
@@ -73,23 +77,25 @@ impl World {
         Ok(())
     }
 
-    /// Where more is charged than quota, lending and borrowing allow. Only adoption in recovery or a lowered quota may cause it.
+    /// Cluster queues that use more than quota, lending and borrowing allow. Only an adopted run or a lowered
+    /// quota may cause that.
     pub fn over_quota(&self) -> Vec<String> {
         let mut world = self.clone();
         world.mirror.start_over();
         align::align(&mut world, self.live.led_at);
-        let brain = world.mirror.brain();
+        let queue_state = world.mirror.queue_state();
         let mut over = Vec::new();
-        for (name, queue) in brain.queue_list() {
-            let of = brain.queue(queue);
-            let Some((node, tree)) = of.node.zip(of.tree) else { continue };
-            for (key, cell) in brain.forest.cells(node) {
-                let short = brain
-                    .forest
+        for (name, queue) in queue_state.queue_list() {
+            let cluster_queue = queue_state.queue(queue);
+            let Some((node, tree)) = cluster_queue.node.zip(cluster_queue.tree) else { continue };
+            for (key, cell) in queue_state.forest().cells(node) {
+                let short = queue_state
+                    .forest()
                     .find_cell(tree, key)
-                    .is_some_and(|id| brain.forest.balance(node, id) < Amount::ZERO);
+                    .is_some_and(|id| queue_state.forest().balance(node, id) < Amount::ZERO);
                 if cell.usage > Amount::ZERO && short {
-                    let (flavor, resource) = (brain.flavor_name(key.0), brain.resource_name(key.1));
+                    let (flavor, resource) =
+                        (queue_state.flavor_name(key.0), queue_state.resource_name(key.1));
                     over.push(format!(
                         "`{name}` uses {} `{resource}` of flavor `{flavor}`, nominal {}",
                         cell.usage, cell.quota.nominal
@@ -102,43 +108,42 @@ impl World {
 }
 
 fn check_workload(world: &World, uid: Uid, w: &crate::state::workload::Workload) -> Result<(), String> {
-    let rights = w.legs().values().filter(|l| l.state.granted()).count();
+    let granted = w.legs().values().filter(|l| l.state.granted()).count();
     let open = w.legs().values().filter(|l| l.state.open()).count();
     let wrong = match w.phase() {
-        Phase::Pending | Phase::Finished => rights + open > 0,
-        Phase::Reserved => rights + open > 0,
-        Phase::Dispatching => rights > 0 || open == 0,
-        Phase::Granted | Phase::Running | Phase::Stopping => rights != 1 || open > 0,
+        Phase::Pending | Phase::Reserved | Phase::Finished => granted + open > 0,
+        Phase::Dispatching => granted > 0 || open == 0,
+        Phase::Granted | Phase::Running | Phase::Stopping => granted != 1 || open > 0,
     };
     if w.inactive().is_some() && !matches!(w.phase(), Phase::Pending | Phase::Stopping | Phase::Finished) {
         return Err(format!("{uid} is deactivated and {:?}", w.phase()));
     }
     if wrong {
-        return Err(format!("{uid} is {:?} with {rights} rights and {open} open legs", w.phase()));
+        return Err(format!("{uid} is {:?} with {granted} granted and {open} open legs", w.phase()));
     }
     if let Some((_, leg)) = w.right() {
         let fence = leg.fence.ok_or_else(|| format!("{uid} is granted without a fence"))?;
-        // Where a larger one was learned to be over, this one is being stopped.
-        let over = w.learned().is_some() && w.phase() == Phase::Stopping && w.fence() > Some(fence);
-        if w.fence() != Some(fence) && !over {
-            return Err(format!("{uid} is granted under {fence}, its largest is {:?}", w.fence()));
+        // If an attempt with a larger fence is known to have ended, the attempt of this leg is being stopped.
+        let superseded = w.learned().is_some() && w.phase() == Phase::Stopping && w.fence() > Some(fence);
+        if w.fence() != Some(fence) && !superseded {
+            return Err(format!("{uid} is granted with fence {fence}, but its largest is {:?}", w.fence()));
         }
         if !world.live.leases.contains_key(&fence)
             && world.state.leadership().epoch > 0
             && world.live.led_at.0 > 0
         {
-            return Err(format!("{uid} is granted under {fence} and has no lease"));
+            return Err(format!("{uid} is granted with fence {fence} but has no lease"));
         }
     }
     Ok(())
 }
 
-fn check_tally(world: &World) -> Result<(), String> {
+fn check_queue_counts(world: &World) -> Result<(), String> {
     let real = caches::recount_queues(world);
     if real == world.counts_by_queue {
         Ok(())
     } else {
-        Err(format!("who stands where is counted as {:?} and is {real:?}", world.counts_by_queue))
+        Err(format!("workloads by queue and phase: cached {:?}, recounted {real:?}", world.counts_by_queue))
     }
 }
 
@@ -151,32 +156,32 @@ fn check_quota(world: &World, recount: &Queues) -> Result<(), String> {
         .map(|(k, _)| k.name.clone())
         .collect();
     for queue in queues {
-        let empty = crate::queue::classes::Usage::new();
-        let counted = world.queues.usage(&queue).unwrap_or(&empty);
+        let empty = crate::queue::classes::FlavorUsage::new();
+        let cached = world.queues.usage(&queue).unwrap_or(&empty);
         let real = recount.usage(&queue).unwrap_or(&empty);
-        if counted != real {
-            return Err(format!("usage of `{queue}` is counted as {counted:?} and is {real:?}"));
+        if cached != real {
+            return Err(format!("usage of `{queue}`: cached {cached:?}, recounted {real:?}"));
         }
     }
     Ok(())
 }
 
-/// Where the brain is in line, its books say what is charged.
-fn check_brain(world: &World) -> Result<(), String> {
-    let brain = world.mirror.brain();
-    for (name, queue) in brain.queue_list().filter(|_| world.mirror.is_aligned()) {
-        let of = brain.queue(queue);
-        let Some(node) = of.node else { continue };
+/// While the queue state is aligned with the world, its usage must be what is charged.
+fn check_queue_state(world: &World) -> Result<(), String> {
+    let queue_state = world.mirror.queue_state();
+    for (name, queue) in queue_state.queue_list().filter(|_| world.mirror.is_aligned()) {
+        let Some(node) = queue_state.queue(queue).node else { continue };
         let charged = world.queues.usage(name);
-        for ((flavor, resource), cell) in brain.forest.cells(node) {
-            let (flavor, resource) = (brain.flavor_name(flavor), brain.resource_name(resource));
+        for ((flavor, resource), cell) in queue_state.forest().cells(node) {
+            let (flavor, resource) = (queue_state.flavor_name(flavor), queue_state.resource_name(resource));
             let real = charged
                 .and_then(|usage| usage.get(&(flavor.clone(), resource.to_string())))
                 .copied()
                 .unwrap_or(0);
             if cell.usage.0 != real {
                 return Err(format!(
-                    "the brain counts {} `{resource}` of flavor `{flavor}` in queue `{name}`, and {real} are charged",
+                    "usage of `{name}`: {} `{resource}` of flavor `{flavor}` in the queue state, \
+                     {real} charged",
                     cell.usage
                 ));
             }

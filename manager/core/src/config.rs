@@ -1,3 +1,5 @@
+//! Settings of a manager, and of the start of a leadership.
+
 use crate::facts::submission::RecoveryStart;
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::mac::ReceiptKey;
@@ -5,49 +7,52 @@ use meridian_shared::planted::Planted;
 use meridian_shared::time::{Millis, Now};
 use std::sync::Arc;
 
-/// Heads of queues wait this long before room is kept for them, unless the manager is set otherwise.
+/// Default of [`Config::starvation_guard`].
 pub const STARVATION_GUARD_DEFAULT: Millis = Millis::mins(60);
 
-/// Heads that are admitted in one turn, about: some tens of milliseconds.
+/// Default of [`Config::heads_max`]. Keeps a turn within some tens of milliseconds.
 pub const HEADS_MAX_DEFAULT: usize = 256;
 
-/// What a manager is started with.
+/// Settings that a manager is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The shortest lease term that any workload may have.
+    /// Shortest lease term that a workload may have.
     pub term_min: Millis,
-    /// The term of workloads whose policy names none.
+    /// Lease term of workloads if their dispatch policy sets none.
     pub term: Millis,
-    /// How long an offer asks to be held.
+    /// How long an agent is asked to hold capacity for an offer.
     pub hold: Millis,
-    /// How long a grant may take to reach running.
+    /// How long a granted workload may take to reach running.
     pub start_timeout: Millis,
-    /// Without any matching policy a workload is refused (`--residency=required`).
+    /// Whether a workload needs a matching residency policy (`--residency=required`).
     pub residency_required: bool,
-    /// The manager's own jurisdiction: what may not be stored there is refused unstored.
+    /// The manager's own jurisdiction. Workloads that may not be stored there are refused before they are
+    /// stored.
     pub jurisdiction: Option<Jurisdiction>,
-    /// Codes what is said to agents.
+    /// Key that authenticates what agents later report back, such as grants and record numbers.
     pub receipt_key: ReceiptKey,
-    /// Finished workloads kept at most.
+    /// Limit of finished workloads that are kept.
     pub finished_kept_max: usize,
-    /// Finished workloads without a `ttlSecondsAfterFinished` are kept this long.
+    /// How long finished workloads without `ttlSecondsAfterFinished` are kept.
     pub finished_kept: Millis,
-    /// Fair sharing between cluster queues and cohorts, where it is on.
+    /// Fair sharing between cluster queues and cohorts; `None` turns it off.
     pub fair_sharing: Option<meridian_queueing::settings::FairSharing>,
-    /// What quota sees of what pods ask for.
+    /// How requests of pods are translated to resources of quotas: excluded and transformed resources.
     pub resources: Arc<meridian_objects::ResourceRules>,
-    /// After this long the head of a queue is passed by nobody any more, and room is kept for it; `None` never does.
+    /// How long the head of a queue waits before quota and capacity are reserved for it, so that smaller
+    /// workloads can't overtake it forever. `None` turns that off.
     pub starvation_guard: Option<Millis>,
-    /// Fair sharing of admissions between the local queues of one cluster queue, where it is on.
+    /// Fair sharing of admissions between the local queues of one cluster queue; `None` turns it off.
     pub admission_fair_sharing: Option<meridian_queueing::settings::AdmissionFairSharing>,
-    /// Heads that are admitted in one turn, about, and that are looked at in vain in one that follows no other.
+    /// Approximate limit of heads admitted in one turn. Also limits heads that are evaluated without being
+    /// admitted, but that limit doubles with each cut-short turn in a row.
     pub heads_max: usize,
-    /// A bug planted by a test.
+    /// Bugs that a test plants to prove that it finds them.
     pub planted: Planted,
 }
 
 impl Config {
-    /// The defaults of the documentation, with this key.
+    /// The documented defaults.
     pub fn new(receipt_key: ReceiptKey) -> Self {
         Self {
             term_min: meridian_shared::lease::TERM_MIN_DEFAULT,
@@ -69,15 +74,16 @@ impl Config {
     }
 }
 
-/// How a leadership starts.
+/// Inputs to the start of a leadership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Random.
+    /// Random id of the leadership.
     pub id: u64,
-    /// `None` takes the short cut: the shell has shown that this journal is the one that was left.
+    /// `None` skips recovery: the shell has shown that the journal is the one that the last leadership left.
     pub recovery: Option<RecoveryStart>,
-    /// The new journal was made by `init`, which asserts that nothing ran before.
+    /// Whether `init` has just made the journal, by which an operator asserts that nothing ran before.
     pub fresh: bool,
-    /// The shell has waited out claim plus drift before this moment.
+    /// The start of the leadership. Before it, the shell has waited until the claim of any previous leader
+    /// has expired, clock drift included.
     pub now: Now,
 }

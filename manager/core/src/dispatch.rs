@@ -1,3 +1,8 @@
+//! Scheduling: chooses what runs where, and gives and withdraws the right to run.
+//!
+//! [`pass`] drives it: [`align`] brings the queue state in line with the world, the cycles of the queue state
+//! decide with [`capacity_model`], and the other modules act on the results.
+
 pub mod align;
 pub mod candidates;
 pub mod capacity_model;

@@ -1,3 +1,5 @@
+//! The only entry point for inputs.
+
 use crate::dispatch::{pass, starts, usage};
 use crate::facts::input::Input;
 use crate::facts::outcome::{Bodies, Outcome};
@@ -10,14 +12,14 @@ use meridian_shared::time::{Mono, Now};
 
 fn end_of_batch(turn: &mut Turn<'_>) {
     timers::on_time(turn);
-    pass::refresh_rooms(turn);
+    pass::refresh_capacity(turn);
     if std::mem::take(&mut turn.world.live.dirty) {
         pass::schedule(turn);
     }
 }
 
 impl World {
-    /// The one door.
+    /// Applies one input. The caller must commit the outcome's records before it sends the reply.
     pub fn apply(&mut self, now: Now, input: Input, bodies: &dyn Bodies) -> Outcome {
         let mut turn = Turn::new(self, now, bodies);
         match input {
@@ -28,14 +30,14 @@ impl World {
             }
             Input::Operator { actor, action } => operator::operate(&mut turn, actor, action),
             Input::Turn => end_of_batch(&mut turn),
-            Input::Lapse => timers::end_what_is_over(&mut turn),
+            Input::Lapse => timers::end_overdue(&mut turn),
         }
         turn.finish()
     }
 
-    /// When `Turn` is next needed; `None` while nothing is timed.
+    /// When the next [`Input::Turn`] is due; `None` while no timer runs.
     pub fn next_deadline(&self, now: Now) -> Option<Mono> {
-        let soonest = self
+        let volatile = self
             .live
             .backoff_until
             .values()
@@ -45,27 +47,27 @@ impl World {
             .chain(usage::next_sample(self))
             .chain(starts::next_wait_after_failed_starts(self))
             .min();
-        let silent = self
+        let disconnect = self
             .live
             .clusters
             .iter()
             .filter(|(name, _)| self.has_open_legs(name))
-            .map(|(_, c)| c.heard + meridian_shared::lease::silence(self.config.term_min))
+            .map(|(_, c)| c.heard + meridian_shared::lease::disconnect_after(self.config.term_min))
             .min();
-        let again = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
-        let starving = self
+        let resend = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
+        let starvation_check = self
             .config
             .starvation_guard
             .filter(|_| self.queues.waiting_classes().next().is_some())
             .map(|_| self.live.next_starvation_check);
-        let undecided = self.undecided().then_some(now.mono);
-        let released = self
+        let unfinished_turn = self.undecided().then_some(now.mono);
+        let release = self
             .state
             .recovery()
             .as_ref()
             .filter(|recovery| !recovery.restored)
             .map(|_| self.live.released_at);
-        [Some(self.live.due), soonest, silent, again, starving, released, undecided]
+        [Some(self.live.due), volatile, disconnect, resend, starvation_check, release, unfinished_turn]
             .into_iter()
             .flatten()
             .filter(|d| *d < Mono(u64::MAX))

@@ -1,3 +1,5 @@
+//! What goes into the core and what comes out of it: inputs, records, reasons, audit lines and replies.
+
 pub mod actor;
 pub mod audit;
 pub mod end;
@@ -5,6 +7,7 @@ pub mod flavors;
 pub mod input;
 pub mod key;
 pub mod lifecycle;
+pub mod names;
 pub mod outcome;
 pub mod read_job;
 pub mod reason;

@@ -1,32 +1,34 @@
-//! What the later behaviour of a world depends on, and nothing else: how a model checker knows two worlds as one.
+//! Fingerprint of a world: a hash of everything that its later behaviour depends on. A model checker treats
+//! worlds with the same fingerprint as one.
 //!
-//! Left out are words for people, counters for metrics, the audit chain, calendar moments, the objects (they change only
-//! together with the number of the newest rule) and how long ago something happened once no rule asks any more. Every
-//! struct is taken apart field by field, so that a new field has to be judged here.
+//! Left out are text for display, counters for metrics, the audit chain, calendar times, objects (they change
+//! only together with the number of the newest rule), and ages beyond the largest age that any rule compares.
+//! Every struct is taken apart field by field, so that a new field must be considered here.
 
-use crate::placement::reservations::Protection;
 use crate::sessions::LiveCluster;
 use crate::sessions::outbox::Outbox;
 use crate::sessions::unacknowledged::UnacknowledgedAnswer;
 use crate::world::{Lease, Live, World};
-use meridian_shared::ids::ClusterName;
-use meridian_shared::lease::{ManagerLease, silence};
+use meridian_placement::reservations::{Protection, Reservations};
+use meridian_shared::ids::{ClusterName, Fence};
+use meridian_shared::lease::{ManagerLease, disconnect_after};
 use meridian_shared::time::{Millis, Mono};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-/// A moment that matters only while it is ahead.
-fn ahead(now: Mono, at: Mono, into: &mut impl Hasher) {
+/// Hashes a time that matters only while it is in the future.
+fn hash_deadline(now: Mono, at: Mono, into: &mut impl Hasher) {
     at.since(now).hash(into);
 }
 
-/// A moment whose age matters up to `most`.
-fn age(now: Mono, at: Mono, most: Millis, into: &mut impl Hasher) {
-    now.since(at).min(most).hash(into);
+/// Hashes the age of a time. Ages beyond `limit` are equivalent.
+fn hash_age(now: Mono, at: Mono, limit: Millis, into: &mut impl Hasher) {
+    now.since(at).min(limit).hash(into);
 }
 
 impl World {
-    /// Feeds the essence of this world at `now` to `into`. Only the order of a cluster's transmissions matters, so `number`
-    /// may tell their numbers from others.
+    /// Hashes the fingerprint of this world at `now`. Of a cluster's transmission numbers only the order
+    /// matters, so `number` may map them to smaller ones.
     pub fn hash_fingerprint(
         &self,
         now: Mono,
@@ -35,13 +37,13 @@ impl World {
     ) {
         let Self { state, live, config: _, queues: _, names: _, loads: _, counts_by_queue: _, mirror } = self;
         state.hash_fingerprint(into);
-        hash_live(live, now, longest_memory(self), number, into);
+        hash_live(live, now, longest_age(self), number, into);
         mirror.hash_fingerprint(into);
     }
 }
 
-/// No rule asks whether something is older than this.
-fn longest_memory(world: &World) -> Millis {
+/// The largest age that any rule compares: the longest lease term with clock drift.
+fn longest_age(world: &World) -> Millis {
     let longest = world
         .state
         .workloads()
@@ -56,7 +58,7 @@ fn longest_memory(world: &World) -> Millis {
 fn hash_live(
     live: &Live,
     now: Mono,
-    memory: Millis,
+    age_limit: Millis,
     number: &dyn Fn(&ClusterName, u64) -> u64,
     into: &mut impl Hasher,
 ) {
@@ -91,57 +93,65 @@ fn hash_live(
         entered,
         counts: _,
     } = live;
-    age(now, *led_at, memory, into);
-    age(now, *sole_since, memory, into);
-    ahead(now, *claim_until, into);
-    ahead(now, *released_at, into);
-    ahead(now, *sample_at, into);
+    hash_age(now, *led_at, age_limit, into);
+    hash_age(now, *sole_since, age_limit, into);
+    hash_deadline(now, *claim_until, into);
+    hash_deadline(now, *released_at, into);
+    hash_deadline(now, *sample_at, into);
     entered.hash(into);
-    ahead(now, *next_starvation_check, into);
+    hash_deadline(now, *next_starvation_check, into);
     (awaited, starvation_check_due, priority_withheld, capacity_changed, dirty, cuts).hash(into);
     for (key, ManagerLease { term: _, deadline }) in lapsing {
         key.hash(into);
-        ahead(now, *deadline, into);
+        hash_deadline(now, *deadline, into);
     }
     for (key, (until, reason, _)) in refused {
         (key, reason).hash(into);
-        ahead(now, *until, into);
+        hash_deadline(now, *until, into);
     }
     for (key, (times, until)) in failed_starts {
         (key, times).hash(into);
-        ahead(now, *until, into);
+        hash_deadline(now, *until, into);
     }
     for (uid, until) in backoff_until {
         uid.hash(into);
-        ahead(now, *until, into);
+        hash_deadline(now, *until, into);
     }
-    reservations.kept().for_each(|kept| kept.hash(into));
+    hash_reservations(reservations, now, into);
+    hash_leases(leases, now, into);
+    clusters.len().hash(into);
+    for (cluster, live) in clusters {
+        cluster.hash(into);
+        hash_cluster(live, now, age_limit, &|n| number(cluster, n), into);
+    }
+}
+
+fn hash_reservations(reservations: &Reservations, now: Mono, into: &mut impl Hasher) {
+    reservations.kept().for_each(|reservation| reservation.hash(into));
     let (safe, rests) = reservations.pairs();
     rests.hash(into);
     for (uid, others) in safe {
         for (other, Protection { until, times }) in others {
             (uid, other, times).hash(into);
-            ahead(now, *until, into);
+            hash_deadline(now, *until, into);
         }
     }
+}
+
+fn hash_leases(leases: &BTreeMap<Fence, Lease>, now: Mono, into: &mut impl Hasher) {
     for (fence, Lease { uid, lease: ManagerLease { term, deadline }, composed, first, start_by }) in leases {
         (fence, uid, term, first.is_some(), composed.is_some()).hash(into);
-        ahead(now, *deadline, into);
-        age(now, composed.unwrap_or(now), Millis(term.0 / 32), into);
-        age(now, first.unwrap_or(now), *term, into);
-        ahead(now, *start_by, into);
-    }
-    clusters.len().hash(into);
-    for (cluster, live) in clusters {
-        cluster.hash(into);
-        hash_cluster(live, now, memory, &|n| number(cluster, n), into);
+        hash_deadline(now, *deadline, into);
+        hash_age(now, composed.unwrap_or(now), Millis(term.0 / 32), into);
+        hash_age(now, first.unwrap_or(now), *term, into);
+        hash_deadline(now, *start_by, into);
     }
 }
 
 fn hash_cluster(
     live: &LiveCluster,
     now: Mono,
-    memory: Millis,
+    age_limit: Millis,
     number: &dyn Fn(u64) -> u64,
     into: &mut impl Hasher,
 ) {
@@ -171,10 +181,10 @@ fn hash_cluster(
         ranks,
     } = live;
     (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
-    age(now, *heard, silence(memory), into);
-    age(now, *acknowledged, silence(memory), into);
-    for moment in [renew_at, digest_at, backed_off] {
-        ahead(now, *moment, into);
+    hash_age(now, *heard, disconnect_after(age_limit), into);
+    hash_age(now, *acknowledged, disconnect_after(age_limit), into);
+    for deadline in [renew_at, digest_at, backed_off] {
+        hash_deadline(now, *deadline, into);
     }
     acknowledged_record.hash(into);
     for (transmission, UnacknowledgedAnswer { record, ends }) in unacknowledged {
@@ -190,5 +200,5 @@ fn hash_cluster(
 fn hash_outbox(outbox: &Outbox, now: Mono, into: &mut impl Hasher) {
     let (queue, first, sent, sent_at) = outbox.parts();
     (queue, first, sent).hash(into);
-    age(now, sent_at, crate::sessions::outbox::RESEND, into);
+    hash_age(now, sent_at, crate::sessions::outbox::RESEND, into);
 }

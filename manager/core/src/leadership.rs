@@ -1,3 +1,5 @@
+//! Leading: recovery after a start, foreign receipts, timers, and orphans.
+
 pub mod orphans;
 pub mod receipts;
 pub mod recovery;

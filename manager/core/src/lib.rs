@@ -1,29 +1,28 @@
-//! The manager's decisions: one queue, quota, residency, placement, dispatch, leases and recovery, with a reason for each.
+//! The manager's decisions on queueing, quota, residency, placement, dispatch, leases and recovery.
 //!
-//! Pure and deterministic: no clock, file, thread or hash order. [`World::apply`] is the one door. It turns an input into
-//! *records* (facts, absorbed at once and committed by the shell), a reply (sent after the commit) and wake-ups (also after
-//! the commit). [`World::absorb`] is the only writer of durable state, so a replay of records gives the same world
-//! whatever today's algorithms would decide.
+//! Pure and deterministic: no clock, file, thread or hash order. [`World::apply`] is the only entry point. It
+//! turns an input into *records* (facts that the world absorbs at once and the caller commits), a reply, and
+//! the names of agents to wake; the caller sends both after the commit. [`World::absorb`] is the only writer
+//! of durable state. It decides nothing, so replaying the records of an older version gives the same world,
+//! even if today's algorithms would decide otherwise.
 //!
-//! Folders depend on those above them in this table and on nothing below (`tests/tidy` checks it):
+//! A folder depends only on folders above it in this table (`tests/tidy` checks this):
 //!
 //! | folder | owns |
 //! |---|---|
-//! | [`config`] | settings a manager is started with |
-//! | [`facts`] | what goes in and out: inputs, records, reasons, audit lines |
+//! | [`config`] | settings that a manager is started with |
+//! | [`facts`] | inputs and outputs: inputs, records, reasons, audit lines |
 //! | [`state`] | durable state: objects, workloads and their legs, members, histories |
-//! | [`queue`] | caches over workloads: classes, counts, the queue state in the form decisions need |
-//! | [`placement`] | capacity of one cluster, and capacity reserved for preemptors |
-//! | [`sessions`] | what is known of a connected agent: its outbox, budget and capacity |
+//! | [`queue`] | caches over workloads: classes, counts, the queue state that scheduling needs |
+//! | [`sessions`] | volatile state of each connected agent: outbox, budget, capacity |
 //! | [`world`] | all of the above as one value; absorbing records; the turn of one input |
-//! | [`capacity`] | whether a cluster can take a gang, now or after simulated evictions |
-//! | [`dispatch`] | the scheduling pass: candidates, offers, grants, stops, preemption, the starvation guard |
+//! | [`capacity`] | whether a gang fits in a cluster, now or after simulated evictions |
+//! | [`dispatch`] | the scheduling pass: candidates, offers, grants, stops, preemption, starvation guard |
 //! | [`leadership`] | recovery, lease deadlines and other timers, orphans |
 //! | [`link`] | the manager's half of the protocol with one agent |
 //! | [`requests`] | changes by users and operators |
 //! | [`door`] | `World::apply`, which calls the folders above |
-//! | [`views`] | objects, statuses, explanations and metrics as readers see them |
-//! | [`check`], [`fingerprint`] | recount of every cache; what a model checker compares |
+//! | [`check`], [`fingerprint`] | recount of every cache; the hash by which a model checker compares worlds |
 
 pub mod capacity;
 pub mod check;
@@ -34,12 +33,10 @@ pub mod facts;
 pub mod fingerprint;
 pub mod leadership;
 pub mod link;
-pub mod placement;
 pub mod queue;
 pub mod requests;
 pub mod sessions;
 pub mod state;
-pub mod views;
 pub mod world;
 
 pub use config::{Config, Start};

@@ -1,3 +1,5 @@
+//! The manager's half of the protocol with one agent: sessions, events, inventories, and answers.
+
 pub mod adoption;
 pub mod answers;
 pub mod budget;

@@ -1,3 +1,6 @@
+//! Caches over workloads that scheduling reads: candidate clusters, classes, counts, the queue mirror,
+//! pending reasons.
+
 pub mod candidate_clusters;
 pub mod classes;
 pub mod counts;

@@ -1,3 +1,5 @@
+//! Changes by users and operators.
+
 pub mod activity;
 pub mod jobs;
 pub mod judge;

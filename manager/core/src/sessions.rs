@@ -1,64 +1,64 @@
+//! What the current leadership knows of connected agents. Not durable: a new leadership learns it from the
+//! agents.
+
 pub mod budget;
 pub mod failed_starts;
 pub mod outbox;
 pub mod unacknowledged;
 
-use crate::placement::capacity::ClusterCapacity;
 use crate::sessions::unacknowledged::UnacknowledgedAnswer;
 use budget::Budget;
+use meridian_placement::cluster_capacity::ClusterCapacity;
 use meridian_shared::ids::{Fence, RecordNumber, Session, Uid};
 use meridian_shared::time::Mono;
 use outbox::Outbox;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One agent session that talks to this leadership.
+/// One agent session with this leadership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LiveCluster {
-    /// The session.
     pub session: Session,
-    /// The version of the protocol that its agent speaks.
+    /// Protocol version of the agent.
     pub version: u32,
-    /// When anything was last heard.
+    /// Time of the last contact.
     pub heard: Mono,
-    /// When it last acknowledged an answer that it hadn't before.
+    /// When the agent last acknowledged a new answer.
     pub acknowledged: Mono,
-    /// The highest transmission whose answer it took.
+    /// The highest transmission of which the agent acknowledged the answer.
     pub answered: u64,
-    /// What each unacknowledged answer said.
+    /// Content of unacknowledged answers, by transmission.
     pub unacknowledged: BTreeMap<u64, UnacknowledgedAnswer>,
-    /// The newest record of an answer that it took: it knows every member named until then.
+    /// Newest record among acknowledged answers. The agent knows all members up to this record.
     pub acknowledged_record: RecordNumber,
-    /// Events taken.
+    /// Number of the newest event taken from the agent.
     pub events_through: u64,
-    /// A complete inventory for this leadership was taken.
+    /// Whether the agent has sent a complete inventory to this leadership.
     pub inventoried: bool,
-    /// Ask for an inventory.
+    /// Whether the next answer asks for an inventory.
     pub want_inventory: bool,
-    /// Leases are looked at for renewal again at this moment.
+    /// When leases are next checked for renewal.
     pub renew_at: Mono,
-    /// Digests are compared again at this moment.
+    /// When digests are next compared.
     pub digest_at: Mono,
-    /// Numbered commands.
     pub outbox: Outbox,
-    /// Ends to acknowledge, with their record.
+    /// Ends to acknowledge to the agent, each with its record.
     pub acknowledge: BTreeMap<(Uid, Fence), RecordNumber>,
-    /// What it has had written of what was known.
+    /// Budget for journal writes that the agent could otherwise cause without end.
     pub budget: Budget,
-    /// Room as reported and as estimated.
     pub capacity: ClusterCapacity,
-    /// Workloads that did not reach running there, in a row.
+    /// Consecutive workloads that got capacity but didn't reach running in time.
     pub failed_starts: u32,
-    /// The last of them.
+    /// The last of these workloads.
     pub failed_last: Option<Uid>,
-    /// Left out until then.
+    /// End of the backoff after failed starts. Until then the cluster gets no offers.
     pub backed_off: Mono,
-    /// The region in which the agent finds itself, if it can tell.
+    /// The region in which the agent is by its own finding, if it can tell.
     pub located: Option<Arc<str>>,
-    /// Its agent can let a gang go on with fewer pods.
+    /// Whether the agent can scale down a running gang.
     pub shrinks: bool,
-    /// And with more.
+    /// Whether the agent can scale up a running gang.
     pub grows: bool,
-    /// And can be told another priority.
+    /// Whether the agent can change the priority of a running gang.
     pub ranks: bool,
 }

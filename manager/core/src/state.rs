@@ -1,4 +1,4 @@
-//! Durable state: everything that records say. Only `state` changes it, when a record is absorbed.
+//! Durable state: everything that follows from the records. It changes only when a record is absorbed.
 
 mod absorb;
 pub mod by_uid;
@@ -6,7 +6,7 @@ pub mod catalog;
 mod fingerprint;
 pub mod legs;
 pub mod members;
-pub mod preemption_history;
+mod pairs;
 pub mod residency;
 pub mod usage_history;
 pub mod workload;
@@ -15,16 +15,16 @@ pub mod workloads;
 use crate::facts::audit::Head;
 use crate::facts::submission::RecoveryStart;
 use crate::state::members::{Member, Orphan, Token};
-use crate::state::preemption_history::PreemptionHistory;
 use crate::state::usage_history::UsageHistory;
 use crate::state::workloads::Workloads;
 use catalog::Catalog;
+use meridian_placement::preemption_history::PreemptionHistory;
 use meridian_shared::ids::{ClusterName, Fence, JournalId, Leadership, RecordNumber, Uid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Durable state: everything that records say. Serialised as the snapshot.
+/// Durable state: everything that follows from the records. Serialised as the journal's snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
     journal: JournalId,
@@ -43,7 +43,7 @@ pub struct State {
     members: BTreeMap<ClusterName, Member>,
     tokens: BTreeMap<String, Token>,
     workloads: Workloads,
-    #[serde(with = "crate::state::catalog::pairs")]
+    #[serde(with = "crate::state::pairs")]
     orphans: BTreeMap<(Uid, Fence), Orphan>,
     audit: Head,
     offers: u64,
@@ -51,14 +51,14 @@ pub struct State {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     usage_history: BTreeMap<Arc<str>, UsageHistory>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    displaced: PreemptionHistory,
+    preemption_history: PreemptionHistory,
 }
 
 impl State {
-    pub(crate) fn empty(journal: JournalId) -> Self {
+    pub(crate) fn after(journal: JournalId, last: RecordNumber) -> Self {
         Self {
             journal,
-            last: RecordNumber(0),
+            last,
             leadership: Leadership { epoch: 0, id: 0 },
             led_since: RecordNumber(0),
             ranges: Vec::new(),
@@ -76,7 +76,7 @@ impl State {
             offers: 0,
             grants: 0,
             usage_history: BTreeMap::new(),
-            displaced: BTreeMap::new(),
+            preemption_history: BTreeMap::new(),
         }
     }
 
@@ -84,22 +84,23 @@ impl State {
         self.journal
     }
 
-    /// The newest record absorbed.
+    /// The newest absorbed record.
     pub fn last(&self) -> RecordNumber {
         self.last
     }
 
-    /// The current or last leadership.
+    /// The current leadership, or the last one before the journal was opened.
     pub fn leadership(&self) -> Leadership {
         self.leadership
     }
 
-    /// First record of that leadership.
+    /// First record of [`Self::leadership`].
     pub fn led_since(&self) -> RecordNumber {
         self.led_since
     }
 
-    /// Records written by each leadership. Foreign ranges end at what agents reported.
+    /// First and last record of each leadership. Ranges of leaderships that wrote other copies of this
+    /// journal cover only what agents reported.
     pub fn ranges(&self) -> &[(Leadership, RecordNumber, RecordNumber)] {
         &self.ranges
     }
@@ -109,22 +110,23 @@ impl State {
         self.recovery.as_ref()
     }
 
-    /// The record that opened recovery.
+    /// The record that opened the current or last recovery.
     pub fn recovery_since(&self) -> RecordNumber {
         self.recovery_since
     }
 
-    /// Whether something was done under this journal's name that it doesn't know: it is a copy, a replacement or a fork.
+    /// Whether another copy of this journal may have records that this one lacks: it is a copy, a replacement
+    /// or a fork.
     pub fn behind(&self) -> bool {
         self.behind
     }
 
-    /// The newest change of a policy or quota.
+    /// The newest record that changed a policy or quota.
     pub fn rules(&self) -> RecordNumber {
         self.rules
     }
 
-    /// Present while nothing is offered because newer rules than ours were reported.
+    /// Record number of newer rules that an agent knows. While present, nothing is offered.
     pub fn rules_doubted(&self) -> Option<RecordNumber> {
         self.rules_doubted
     }
@@ -147,33 +149,32 @@ impl State {
         &self.workloads
     }
 
-    /// Runs of uids that this journal doesn't know.
+    /// Runs of workloads that this journal doesn't know.
     pub fn orphans(&self) -> &BTreeMap<(Uid, Fence), Orphan> {
         &self.orphans
     }
 
-    /// Head of the audit log.
     pub fn audit(&self) -> &Head {
         &self.audit
     }
 
-    /// Offers of this leadership so far.
+    /// Counter of the newest offer of this leadership.
     pub fn offers(&self) -> u64 {
         self.offers
     }
 
-    /// Grants of this leadership so far.
+    /// Counter of the newest grant of this leadership.
     pub fn grants(&self) -> u64 {
         self.grants
     }
 
-    /// Usage history of local queues (`namespace/name`) that have any.
+    /// By local queue (`namespace/name`); queues without usage are missing.
     pub fn usage_history(&self) -> &BTreeMap<Arc<str>, UsageHistory> {
         &self.usage_history
     }
 
     /// Recent preemptions by victim.
-    pub fn displaced(&self) -> &PreemptionHistory {
-        &self.displaced
+    pub fn preemption_history(&self) -> &PreemptionHistory {
+        &self.preemption_history
     }
 }

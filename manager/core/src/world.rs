@@ -1,14 +1,18 @@
+//! The world of one manager, the absorbing of records into it, and the turn of one input.
+
 pub mod absorb;
 pub mod actors;
 pub mod gangs;
+pub mod keys;
 pub mod lifecycle;
+pub mod pending_reasons;
+pub mod readers;
 pub mod snapshot;
 pub mod turn;
 
 use crate::config::Config;
 use crate::facts::reason::Why;
 use crate::facts::submission::{ClassId, Consumed};
-use crate::placement::reservations::Reservations;
 use crate::queue::classes::Queues;
 use crate::queue::counts::QueueCounts;
 use crate::queue::mirror::QueueMirror;
@@ -17,6 +21,7 @@ use crate::sessions::LiveCluster;
 use crate::sessions::failed_starts::FailedStarts;
 use crate::state::State;
 use crate::state::workload::Workload;
+use meridian_placement::reservations::Reservations;
 use meridian_shared::ids::{ClusterName, Fence, RecordNumber, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::protocol::{OnLoss, RefuseReason};
@@ -24,151 +29,153 @@ use meridian_shared::time::{Mono, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Orphans of replaced ledgers, and when the last lease that anybody could have given them is over.
+/// Orphans of replaced ledgers, with the longest lease that each may hold.
 pub(crate) type LapsingOrphans = BTreeMap<(Uid, Fence), ManagerLease>;
 
-/// The world of one manager.
+/// Everything that one manager knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// Durable.
+    /// Durable: rebuilt from the journal.
     pub state: State,
-    /// Volatile.
+    /// Volatile: lost by a restart.
     pub live: Live,
-    /// Fixed.
     pub config: Config,
-    /// Caches over `state`.
+    /// Cache over `state`, as are all fields below.
     pub queues: Queues,
-    /// Jobs by namespace and name.
+    /// Workload of each job, by namespace and name.
     pub(crate) names: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Uid>>,
-    /// Amounts that open and granted legs may use, per cluster.
+    /// Workloads with open or granted legs, by cluster.
     pub(crate) loads: BTreeMap<ClusterName, BTreeMap<Uid, ClassId>>,
-    /// Who stands where, per queue.
     pub counts_by_queue: QueueCounts,
-    /// The brain: who waits and who holds quota, as decisions see them.
     pub(crate) mirror: QueueMirror,
 }
 
-/// What a restart forgets.
+/// Volatile state: lost by a restart, reset by a new leadership.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Live {
-    /// The leadership's own start, for every timer.
+    /// When the leadership started.
     pub led_at: Mono,
-    /// Since when no other copy of this journal can have granted or renewed anything: the leadership's start, or an operator's
-    /// confirmation of a restored journal. Workloads of earlier leaderships are held until their lease has lapsed from here.
+    /// Since when no other copy of this journal can have granted or renewed anything: the leadership's start,
+    /// or an operator's confirmation of a restored journal. Workloads of earlier leaderships are held back
+    /// until a lease that was renewed at this time has lapsed.
     pub(crate) sole_since: Mono,
-    /// Syncs are answered before this moment.
+    /// Syncs are answered and leases ended only before this time.
     pub claim_until: Mono,
-    /// Sessions that talk.
+    /// Agents that had a session since the leadership started.
     pub clusters: BTreeMap<ClusterName, LiveCluster>,
-    /// Leases of every right to run that may be held.
+    /// Leases of every right to run that an agent may hold.
     pub leases: BTreeMap<Fence, Lease>,
-    /// Deadlines of leases that were let go, until the record that says so is durable.
+    /// Deadlines of released leases, each until the record that releases it is durable.
     pub(crate) released_leases: BTreeMap<Fence, (Mono, RecordNumber)>,
-    /// What an earlier leadership of this very process counted, for the next one.
+    /// Lease deadlines that the previous leadership of this process knew, input for the next leadership.
     pub(crate) deadlines: BTreeMap<Fence, Mono>,
-    /// No lease, start deadline or retention is due before this moment.
+    /// No lease and no start deadline is due before this time.
     pub(crate) due: Mono,
-    /// Members whose complete inventory recovery waits for.
+    /// Members that recovery waits for: they haven't sent a complete inventory yet.
     pub awaited: BTreeSet<ClusterName>,
-    /// What keeps each class.
     pub(crate) pending_reasons: PendingReasons,
-    /// Clusters that said no to a workload, until when it isn't asked again.
+    /// Clusters that refused a workload, with the time until which it isn't offered to them again.
     pub(crate) refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
-    /// Who didn't reach running where.
     pub(crate) failed_starts: FailedStarts,
-    /// Verdicts that are in the audit log, with the rules they were judged by.
+    /// Residency verdicts that are in the audit log, with the version of the rules that they were judged by.
     pub(crate) audited: BTreeMap<ClassId, BTreeMap<ClusterName, RecordNumber>>,
-    /// Not dispatched again before then.
+    /// Workloads that back off, with the time until which they aren't considered.
     pub(crate) backoff_until: BTreeMap<Uid, Mono>,
-    /// Why gangs that are to grow haven't yet.
+    /// Why running gangs that are to be scaled up aren't yet.
     pub(crate) scale_up_reasons: BTreeMap<Uid, Why>,
-    /// Who gave way for whom.
+    /// Capacity reserved for preemptors and starved heads, and recent preemptions.
     pub(crate) reservations: Reservations,
-    /// It isn't looked for who waits too long before this moment.
+    /// Starved heads aren't searched for before this time.
     pub(crate) next_starvation_check: Mono,
-    /// It is time to look for them.
+    /// Whether the next pass searches for starved heads.
     pub(crate) starvation_check_due: bool,
-    /// Runs whose agents may not be told another priority now, as a policy forbids their place and only flags that.
+    /// Runs with a new priority that isn't sent now: a residency policy forbids their cluster, but only flags
+    /// violations.
     pub(crate) priority_withheld: BTreeSet<Uid>,
-    /// Something changed that could let start who waits for room in a cluster.
+    /// Whether something changed that may let a workload start that waits for capacity.
     pub(crate) capacity_changed: bool,
-    /// A scheduling pass is due.
+    /// Whether a scheduling pass is due.
     pub(crate) dirty: bool,
-    /// Turns in a row that left something to be decided.
+    /// Number of consecutive turns that reached their limit before every decision was made.
     pub(crate) cuts: u32,
+    /// Finished workloads by the time of their end.
     pub(crate) finished: BTreeSet<(Wall, Uid)>,
     pub(crate) lapsing: LapsingOrphans,
+    /// When finished workloads are next checked for their retention time.
     pub(crate) retained: Mono,
+    /// When recovery next looks for workloads that it needn't hold back any more.
     pub(crate) released_at: Mono,
-    /// Past use is taken down again at this moment.
+    /// When the usage history is next sampled.
     pub(crate) sample_at: Mono,
-    /// What admissions cost that came about since the last end of a batch, by local queue.
+    /// Penalties of admissions since the last sample, by local queue.
     pub(crate) entered: BTreeMap<Arc<str>, Consumed>,
     /// Counters for metrics.
     pub counts: Counts,
 }
 
-/// What happened so far in this leadership.
+/// Events counted since the process started, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
-    /// Grants made.
     pub grants: u64,
     /// Leases that lapsed.
     pub lapses: u64,
     /// Holds that arrived for a leg that was over.
     pub late_holds: u64,
-    /// Grants that a residency rule stopped at a later send.
+    /// Grants that were stopped instead of sent again, because a residency rule changed.
     pub residency_stops: u64,
-    /// Heads of queues for which room was kept, as they had waited too long.
+    /// Starved heads of queues for which capacity was reserved.
     pub starved: u64,
-    /// How often pods gave back what they had while the rest of their gang ran on.
+    /// How often finished pods released quota while the rest of their gang ran on.
     pub reclaimed: u64,
-    /// Adoptions.
     pub adoptions: u64,
-    /// Orphans seen.
+    /// Orphans found in inventories.
     pub orphans: u64,
-    /// Digests that differed.
     pub digest_mismatches: u64,
-    /// Renewals composed.
+    /// Lease renewals composed.
     pub renewals: u64,
-    /// Verdicts that denied.
+    /// Residency verdicts that denied.
     pub denials: u64,
-    /// Messages that no honest agent sends.
+    /// Messages that break the protocol.
     pub illegal: u64,
-    /// How often an event had to wait, as its cluster had had too much written of what was known.
+    /// Events and sessions put off because the cluster had used up its budget of journal writes.
     pub put_off: u64,
-    /// Rounds of decisions in which a workload was admitted.
+    /// Scheduling cycles that admitted a workload.
     pub attempts_fruitful: u64,
-    /// Rounds in which none was.
+    /// Scheduling cycles that admitted none.
     pub attempts_fruitless: u64,
-    /// Turns that left something to be decided.
+    /// Turns that reached their limit before every decision was made.
     pub cut_short: u64,
 }
 
-/// One lease at the manager.
+/// The manager's view of one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// The workload.
     pub uid: Uid,
     /// Deadline and term.
     pub lease: ManagerLease,
-    /// When this leadership last composed an answer with it.
+    /// When this leadership last composed an answer that grants or renews the lease.
     pub composed: Option<Mono>,
-    /// When it was first composed: a grant isn't sent again after its term.
+    /// When the lease was first composed. A grant isn't sent again once its term has passed since then.
     pub first: Option<Mono>,
     /// When the gang must be running.
     pub start_by: Mono,
 }
 
 impl World {
-    /// A successful durable write that was begun at `begun`: the claim is good for a while from then.
+    /// Extends the claim to lead after a durable write that was begun at `begun`.
     pub fn committed(&mut self, begun: Mono) {
-        self.live.claim_until =
-            self.live.claim_until.max(begun + meridian_shared::lease::claim(self.config.term_min));
+        let renewed = begun + meridian_shared::lease::claim(self.config.term_min);
+        self.live.claim_until = self.live.claim_until.max(renewed);
     }
 
-    /// Whether a workload may be dispatched now although recovery is open.
-    pub(crate) fn held_back(&self, workload: &Workload, now: Mono) -> bool {
+    /// Sets until when this manager may act as the leader. The host keeps the
+    /// [`Claim`](meridian_shared::lease::Claim).
+    pub fn set_claim(&mut self, valid_until: Mono) {
+        self.live.claim_until = valid_until;
+    }
+
+    /// Whether open recovery keeps a workload from being dispatched now.
+    pub fn held_back(&self, workload: &Workload, now: Mono) -> bool {
         let Some(recovery) = &self.state.recovery() else { return false };
         if workload.submitted() >= self.state.led_since()
             || self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches)
@@ -181,14 +188,15 @@ impl World {
         !released
     }
 
-    /// Whether this journal is a copy, and its original may still speak for this workload: it is then neither renewed nor
-    /// called lapsed. Nobody else knows what this leadership minted.
+    /// Whether the journal is a copy, and a manager with the original may still renew this workload's lease.
+    /// Such a lease is neither renewed nor ended here. Workloads that this leadership accepted are known to
+    /// no other manager.
     pub(crate) fn disputed(&self, workload: &Workload) -> bool {
         self.state.recovery().as_ref().is_some_and(|r| r.restored)
             && workload.submitted() < self.state.led_since()
     }
 
-    /// The workload behind a job's name.
+    /// The workload of a job, by the job's name.
     pub fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
         self.names.get(namespace)?.get(name).copied()
     }
@@ -198,7 +206,8 @@ impl World {
         self.state.members().keys().cloned().collect()
     }
 
-    /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.
+    /// The latest reasons why the workload's class is pending: before any cluster is evaluated, and at each
+    /// cluster.
     pub fn reasons(&self, workload: &Workload) -> (Option<&Why>, Option<&BTreeMap<ClusterName, Why>>) {
         (
             self.live.pending_reasons.before(workload.class()),

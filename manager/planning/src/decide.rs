@@ -1,286 +1,237 @@
-//! Cycles over a brain, one after the other, until nothing changes.
+//! Runs scheduling cycles until nothing changes any more.
 //!
-//! Between two cycles everybody who was told to stop has stopped: he gives his quota back and waits again, as old as he was.
-//! So the first cycle is exactly what a scheduler would do now, and the last one is where things come to rest: as in the engine, nobody
-//! displaces whom it gave way for, at however many removes.
+//! All workloads that were evicted in a cycle have stopped before the next one: they release their quota and
+//! are requeued with their old queue time. So the first cycle is what a manager would decide now, and the
+//! last one shows where the queues settle if no job ends and no job is submitted.
 
-use crate::in_turn::InTurn;
-use crate::load::{Elsewhere, HeldBack, Loaded};
-use meridian_queueing::cycle::{Entry, Eviction, Outcome as Came, Report, Requeued};
-use meridian_queueing::model::{Given, Moment, QueueId, WorkloadId};
-use meridian_queueing::places::Places;
-use meridian_queueing::preempt::Right;
-use meridian_queueing::{Brain, NewWorkload};
+mod between_cycles;
+mod preemption_guard;
+
+use crate::load::{Loaded, ParkReason, RequeueTarget};
+use meridian_queueing::QueueState;
+use meridian_queueing::capacity_model::CapacityModel;
+use meridian_queueing::cycle::{CycleEntry, CycleReport, EntryOutcome, Eviction, Requeued};
+use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::preemption::PreemptionReason;
+use preemption_guard::PreemptionGuard;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Most cycles for every workload there is, where no number is asked for. Being admitted, displaced and admitted again takes
-/// three; more is two workloads that displace each other forever.
+/// Upper bound of cycles per workload, where the caller sets none. Admitting, preempting and admitting a
+/// workload again takes three; more means that two workloads preempt each other forever.
 pub const CYCLES_PER_WORKLOAD_MAX: u32 = 8;
 
-/// How long to go on.
+/// How many cycles to run, and how large each one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Most cycles; `None` goes on until nothing changes.
+pub struct CycleLimits {
+    /// Number of cycles; `None` runs until nothing changes.
     pub cycles: Option<u32>,
-    /// How many workloads of each queue one cycle looks at.
+    /// Number of workloads of each queue that one cycle evaluates.
     pub heads_per_queue: usize,
 }
 
-impl Default for Limits {
+impl Default for CycleLimits {
     fn default() -> Self {
         Self { cycles: None, heads_per_queue: 1 }
     }
 }
 
-/// Why no further cycle was run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+/// Why the run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Ending {
     /// Another cycle would change nothing.
     Settled,
-    /// As many were run as were asked for.
-    Asked,
-    /// [`CYCLES_PER_WORKLOAD_MAX`] is reached, and things still change.
-    Bound,
+    /// [`CycleLimits::cycles`] were run.
+    CyclesReached,
+    /// Decisions still change after [`CYCLES_PER_WORKLOAD_MAX`] cycles per workload.
+    Unsettled,
 }
 
-/// Somebody was told to stop for another's sake.
+/// One preemption. Cycles are counted from 1, here and below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Preemption {
-    /// The cycle, from 1.
+pub struct PlannedPreemption {
     pub cycle: u32,
-    /// Who stops.
     pub victim: WorkloadId,
-    /// The queue whose quota it had.
-    pub of: QueueId,
-    /// For whom.
-    pub by: WorkloadId,
-    /// By which right.
-    pub right: Right,
+    /// The queue that provided the quota of the victim.
+    pub victim_queue: QueueId,
+    pub preemptor: WorkloadId,
+    pub right: PreemptionReason,
 }
 
-/// The last look at a workload.
-#[derive(Clone, Debug)]
-pub struct Look {
-    /// The cycle, from 1.
+/// An eviction for another reason than preemption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedEviction {
     pub cycle: u32,
-    /// What was seen.
-    pub entry: Entry,
-    /// The look before, where this one only went on with the flavors that it had left.
-    pub before: Option<Box<Look>>,
+    pub workload: WorkloadId,
+    pub reason: Eviction,
 }
 
-/// What all cycles came to.
+/// A slice of an elastic workload was replaced by a newer slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedReplacement {
+    pub cycle: u32,
+    pub old: WorkloadId,
+    pub new: WorkloadId,
+}
+
+/// An admission that was not undone in a later cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedAdmission {
+    pub cycle: u32,
+    /// Height of the cohort subtree that provides the quota; 0 is the queue's own quota.
+    pub borrowing_level: u32,
+}
+
+/// The latest evaluation of a workload.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Cycles that were run.
-    pub cycles: u32,
-    /// Why there were no more.
-    pub end: End,
-    /// How many workloads of each queue a cycle looked at.
-    pub heads_per_queue: usize,
-    /// Every workload at the beginning, with its name and queue.
-    pub workloads: BTreeMap<WorkloadId, (Arc<str>, QueueId)>,
-    /// Who held quota at the beginning.
-    pub held: BTreeSet<WorkloadId>,
-    /// Who was admitted and wasn't displaced later: the cycle, and from how far away quota came.
-    pub admitted: BTreeMap<WorkloadId, (u32, u32)>,
-    /// The last look at everybody who was looked at.
-    pub looks: BTreeMap<WorkloadId, Look>,
-    /// Who was told to stop for another's sake, in order.
-    pub preempted: Vec<Preemption>,
-    /// Who was told to stop for another reason: cycle, workload, reason.
-    pub evicted: Vec<(u32, WorkloadId, Eviction)>,
-    /// Slices that were replaced: cycle, old, new.
-    pub replaced: Vec<(u32, WorkloadId, WorkloadId)>,
-    /// Names of what gangs that run were to grow by.
-    pub growths: BTreeSet<Arc<str>>,
+pub struct Evaluation {
+    pub cycle: u32,
+    pub entry: CycleEntry,
+    /// The evaluation of the cycle before, if this one only tried the flavors that the earlier one had left.
+    pub previous: Option<Box<Evaluation>>,
 }
 
-impl Outcome {
-    fn new(brain: &Brain, heads_per_queue: usize) -> Self {
+/// Name and queue of a workload. Kept from the beginning, because the workload may be gone at the end.
+#[derive(Clone, Debug)]
+pub struct KnownWorkload {
+    pub key: Arc<str>,
+    pub queue: QueueId,
+}
+
+/// The decisions of all cycles.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    /// Number of cycles that were run.
+    pub cycles: u32,
+    pub ending: Ending,
+    pub heads_per_queue: usize,
+    /// Every workload at the beginning.
+    pub workloads: BTreeMap<WorkloadId, KnownWorkload>,
+    /// Workloads that held quota at the beginning.
+    pub held: BTreeSet<WorkloadId>,
+    pub admitted: BTreeMap<WorkloadId, PlannedAdmission>,
+    pub evaluations: BTreeMap<WorkloadId, Evaluation>,
+    /// In the order of the decisions; so are the next two.
+    pub preempted: Vec<PlannedPreemption>,
+    pub evicted: Vec<PlannedEviction>,
+    pub replaced: Vec<PlannedReplacement>,
+    /// Names of workloads that stand for the scale-up of a running gang.
+    pub scale_ups: BTreeSet<Arc<str>>,
+}
+
+impl Decisions {
+    fn new(state: &QueueState, heads_per_queue: usize) -> Self {
+        let known = |workload: &meridian_queueing::model::Workload| KnownWorkload {
+            key: workload.key.clone(),
+            queue: workload.queue,
+        };
         Self {
             cycles: 0,
-            end: End::Settled,
+            ending: Ending::Settled,
             heads_per_queue,
-            workloads: brain.workloads().map(|(id, w)| (id, (w.key.clone(), w.queue))).collect(),
-            held: brain.workloads().filter(|(_, w)| w.holding.is_some()).map(|(id, _)| id).collect(),
+            workloads: state.workloads().map(|(id, workload)| (id, known(workload))).collect(),
+            held: state.workloads().filter(|(_, w)| w.holding.is_some()).map(|(id, _)| id).collect(),
             admitted: BTreeMap::new(),
-            looks: BTreeMap::new(),
+            evaluations: BTreeMap::new(),
             preempted: Vec::new(),
             evicted: Vec::new(),
             replaced: Vec::new(),
-            growths: BTreeSet::new(),
+            scale_ups: BTreeSet::new(),
         }
     }
 
-    fn record(&mut self, brain: &Brain, report: Report) {
+    fn record(&mut self, state: &QueueState, report: CycleReport) {
         let cycle = self.cycles;
-        let preempted = report
-            .preempted
-            .iter()
-            .filter_map(|(victim, by, right)| Some((*victim, *by, *right, brain.workload(*victim)?.queue)));
-        self.preempted.extend(preempted.map(|(victim, by, right, of)| Preemption {
-            cycle,
-            victim,
-            of,
-            by,
-            right,
-        }));
-        self.evicted.extend(report.evicted.iter().map(|(workload, why)| (cycle, *workload, *why)));
-        for (old, new) in &report.replaced {
-            self.replaced.push((cycle, *old, *new));
-            self.admitted.remove(old);
-            self.looks.remove(old);
+        for (victim, preemptor, right) in report.preempted {
+            if let Some(workload) = state.workload(victim) {
+                let victim_queue = workload.queue;
+                self.preempted.push(PlannedPreemption { cycle, victim, victim_queue, preemptor, right });
+            }
+        }
+        for (workload, reason) in report.evicted {
+            self.evicted.push(PlannedEviction { cycle, workload, reason });
+        }
+        for (old, new) in report.replaced {
+            self.replaced.push(PlannedReplacement { cycle, old, new });
+            self.admitted.remove(&old);
+            self.evaluations.remove(&old);
         }
         for entry in report.entries {
-            if entry.outcome == Came::Admitted {
-                self.admitted.insert(entry.workload, (cycle, entry.assignment.borrowing));
+            if entry.outcome == EntryOutcome::Admitted {
+                let borrowing_level = entry.assignment.borrowing;
+                self.admitted.insert(entry.workload, PlannedAdmission { cycle, borrowing_level });
             }
-            let before = self.looks.remove(&entry.workload).filter(|look| goes_on(look, cycle)).map(Box::new);
-            self.looks.insert(entry.workload, Look { cycle, entry, before });
+            let previous = self
+                .evaluations
+                .remove(&entry.workload)
+                .filter(|earlier| continues_scan(earlier, cycle))
+                .map(Box::new);
+            self.evaluations.insert(entry.workload, Evaluation { cycle, entry, previous });
         }
     }
 }
 
-/// Whether a look in this cycle begins with the flavors that the last one had left.
-fn goes_on(look: &Look, cycle: u32) -> bool {
-    look.cycle + 1 == cycle && look.entry.outcome != Came::Admitted && look.entry.assignment.scan.pending()
+/// Whether the evaluation in `cycle` starts with the flavors that the earlier one had left.
+fn continues_scan(earlier: &Evaluation, cycle: u32) -> bool {
+    earlier.cycle + 1 == cycle
+        && earlier.entry.outcome != EntryOutcome::Admitted
+        && earlier.entry.assignment.scan.pending()
 }
 
-/// Decides on what was loaded. Its brain is left as it is after the last cycle.
-pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> Outcome {
-    let Loaded { brain, held_back, elsewhere, growths, notes, .. } = loaded;
-    let mut outcome = Outcome::new(brain, limits.heads_per_queue);
-    outcome.growths = growths.values().filter_map(|id| Some(brain.workload(*id)?.key.clone())).collect();
-    let mut aside = Aside { held_back, elsewhere, growths };
-    let workloads = u32::try_from(outcome.workloads.len()).unwrap_or(u32::MAX);
-    let bound =
+/// What a plan knows of workloads in addition to the queue state. Entries are consumed as cycles use them.
+struct PlanExtras<'l> {
+    parked: &'l BTreeMap<WorkloadId, ParkReason>,
+    requeue_targets: &'l mut BTreeMap<WorkloadId, RequeueTarget>,
+    scale_ups: &'l mut BTreeMap<WorkloadId, WorkloadId>,
+}
+
+/// Runs cycles on the loaded objects. The queue state is left as it is after the last cycle.
+pub fn decide(loaded: &mut Loaded, capacity: &mut dyn CapacityModel, limits: &CycleLimits) -> Decisions {
+    let Loaded { state, parked, requeue_targets, scale_ups, notes, .. } = loaded;
+    let mut decisions = Decisions::new(state, limits.heads_per_queue);
+    decisions.scale_ups =
+        scale_ups.values().filter_map(|id| Some(state.workload(*id)?.key.clone())).collect();
+    let mut extras = PlanExtras { parked, requeue_targets, scale_ups };
+    let workloads = u32::try_from(decisions.workloads.len()).unwrap_or(u32::MAX);
+    let cycles_max =
         limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
-    let patience = longest_scan(brain);
+    let idle_max = longest_scan(state);
     let mut idle = 0;
-    let mut places = InTurn::new(places, aside.growths);
-    while outcome.cycles < bound {
-        outcome.cycles += 1;
-        let report = brain.cycle_with_heads(&mut places, limits.heads_per_queue, true);
-        places.displaced(&report.preempted);
-        let nobody = report.entries.is_empty();
-        let unfinished =
-            report.entries.iter().any(|e| e.requeued == Some(Requeued::Awake) && e.assignment.scan.pending());
+    let mut capacity = PreemptionGuard::new(capacity, extras.scale_ups);
+    while decisions.cycles < cycles_max {
+        decisions.cycles += 1;
+        let report = state.cycle_with_heads(&mut capacity, limits.heads_per_queue, true);
+        capacity.record(&report.preempted);
+        let no_heads = report.entries.is_empty();
+        let scan_unfinished = report
+            .entries
+            .iter()
+            .any(|e| e.requeued == Some(Requeued::Active) && e.assignment.scan.pending());
         let changed = report.progress()
             || !report.replaced.is_empty()
             || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
-        outcome.record(brain, report);
-        let_grow(brain, aside.growths, &mut outcome);
+        decisions.record(state, report);
+        between_cycles::merge_scale_ups(state, extras.scale_ups, &mut decisions);
         idle = if changed { 0 } else { idle + 1 };
-        let stopping = brain.workloads().any(|(_, w)| w.evicted());
-        if !stopping && (nobody || (idle > 0 && !unfinished) || idle > patience) {
-            return outcome;
+        let stopping = state.workloads().any(|(_, w)| w.evicted());
+        if !stopping && (no_heads || (idle > 0 && !scan_unfinished) || idle > idle_max) {
+            return decisions;
         }
-        // Who is admitted in the next one is admitted later: of equals who came last gives way first.
-        brain.now = brain.now.saturating_add(1);
-        if outcome.cycles < bound && stopping {
-            notes.extend(let_stop(brain, &mut aside, &mut outcome));
+        // Admissions of the next cycle count as later: of equal candidates the latest is preempted first.
+        state.set_now(state.now().saturating_add(1));
+        if decisions.cycles < cycles_max && stopping {
+            notes.extend(between_cycles::finish_evictions(state, &mut extras, &mut decisions));
             idle = 0;
         }
     }
-    outcome.end = if limits.cycles.is_some() { End::Asked } else { End::Bound };
-    outcome
+    decisions.ending = if limits.cycles.is_some() { Ending::CyclesReached } else { Ending::Unsettled };
+    decisions
 }
 
-/// Cycles without a change after which there will be none: a scan of flavors may go on from cycle to cycle.
-fn longest_scan(brain: &Brain) -> usize {
-    let groups = brain.queue_list().flat_map(|(_, id)| &brain.queue(id).setup.groups);
+/// Number of cycles without a change after which no change will come: a flavor scan may continue from cycle
+/// to cycle.
+fn longest_scan(state: &QueueState) -> usize {
+    let groups = state.queue_list().flat_map(|(_, id)| &state.queue(id).setup.groups);
     groups.map(|group| group.flavors.len()).max().unwrap_or(0)
-}
-
-/// Gangs whose growth was admitted hold that too, as long as they hold anything.
-fn let_grow(brain: &mut Brain, growths: &mut BTreeMap<WorkloadId, WorkloadId>, outcome: &mut Outcome) {
-    let admitted = growths
-        .iter()
-        .filter(|(_, growth)| outcome.admitted.contains_key(growth))
-        .map(|(id, growth)| (*id, *growth));
-    for (id, growth) in admitted.collect::<Vec<_>>() {
-        growths.remove(&id);
-        outcome.admitted.remove(&growth);
-        outcome.looks.remove(&growth);
-        let more = brain
-            .remove(growth)
-            .and_then(|growth| growth.holding)
-            .map(|holding| holding.given)
-            .unwrap_or_default();
-        let Some(runs) = brain.workload(id).filter(|of| !of.evicted()).cloned() else { continue };
-        let Some(holding) = runs.holding else { continue };
-        let shape = (**brain.shape_of(runs.shape)).clone();
-        brain.remove(id);
-        let new = NewWorkload {
-            key: runs.key,
-            uid: runs.uid,
-            queue: runs.queue,
-            local_queue: runs.local_queue,
-            shape: brain.intern(shape),
-            since: runs.since,
-            marks: runs.marks,
-        };
-        let given = holding.given.into_iter().zip(more).map(|(has, more)| with_more(has, more)).collect();
-        let again = brain.hold(new, given, holding.since, false, holding.admitted);
-        debug_assert_eq!(again, id, "the number that came free last is given first");
-    }
-}
-
-/// What a pod set was given, and more of the same.
-fn with_more(has: Given, more: Given) -> Given {
-    let mut usage = has.usage;
-    for (resource, amount) in more.usage {
-        match usage.iter_mut().find(|(known, _)| *known == resource) {
-            Some((_, known)) => *known = known.saturating_add(amount),
-            None => usage.push((resource, amount)),
-        }
-    }
-    Given { usage, count: has.count.saturating_add(more.count), ..has }
-}
-
-/// Everybody who was told to stop has stopped, and waits where its local queue leads now, for all that it wants: what is to be said of
-/// who waits nowhere.
-fn let_stop(brain: &mut Brain, loaded: &mut Aside<'_>, outcome: &mut Outcome) -> Vec<String> {
-    let mut notes = Vec::new();
-    let stopping: Vec<(WorkloadId, Moment)> =
-        brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, w)| (id, w.since)).collect();
-    for (id, since) in stopping {
-        outcome.admitted.remove(&id);
-        outcome.looks.remove(&id);
-        if let Some(growth) = loaded
-            .growths
-            .remove(&id)
-            .filter(|growth| brain.workload(*growth).is_some_and(|w| w.holding.is_none()))
-        {
-            brain.remove(growth);
-            outcome.looks.remove(&growth);
-        }
-        match (loaded.elsewhere.remove(&id), loaded.held_back.contains_key(&id)) {
-            (None, true) => brain.requeue_aside(id, since),
-            (None, false) => brain.requeue(id, since),
-            (Some(Elsewhere::Nowhere(why)), _) => {
-                let stopped = brain.remove(id);
-                notes.extend(
-                    stopped.map(|w| format!("workload `{}` waits nowhere once it has stopped: {why}", w.key)),
-                );
-            }
-            (Some(Elsewhere::In(next)), aside) => {
-                brain.remove(id);
-                let (new, shape) = *next;
-                let new = NewWorkload { shape: brain.intern(shape), ..new };
-                let again = if aside { brain.wait_aside(new) } else { brain.wait(new) };
-                debug_assert_eq!(again, id, "the number that came free last is given first");
-            }
-        }
-    }
-    notes
-}
-
-/// What was loaded beside the brain, and is used up.
-struct Aside<'l> {
-    held_back: &'l BTreeMap<WorkloadId, HeldBack>,
-    elsewhere: &'l mut BTreeMap<WorkloadId, Elsewhere>,
-    growths: &'l mut BTreeMap<WorkloadId, WorkloadId>,
 }

@@ -1,17 +1,21 @@
-//! From objects to decisions and back to words: what `meridian plan` prints, without any I/O.
+//! Decisions on given objects, without a running manager: the engine of `meridian plan`.
 //!
-//! [`load`] turns objects into a [`meridian_queueing::Brain`]; [`decide`] lets it decide, cycle by cycle; a [`Report`] turns
-//! what came of it into text or JSON, and a [`WhatIf`] says what a change of the objects would change. It must not know
-//! files, the network, or a running manager.
-
-#![warn(missing_docs)]
+//! ```text
+//!   objects ──► load ──► decide ──► report ──► what_if
+//!               queue    cycles     one plan    two plans,
+//!               state                           compared
+//! ```
+//!
+//! Pure: the crate reads no file, clock or network. The cycles are those of `meridian-queueing`, which the
+//! manager runs too; nothing is decided here.
 
 pub mod decide;
-mod in_turn;
+#[cfg(test)]
+mod fixtures;
 pub mod load;
 pub mod report;
 pub mod what_if;
 
-pub use decide::{Limits, Outcome, decide};
-pub use report::Report;
+pub use decide::{CycleLimits, Decisions, decide};
+pub use report::PlanReport;
 pub use what_if::WhatIf;

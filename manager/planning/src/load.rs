@@ -1,21 +1,24 @@
-//! Objects into a brain.
+//! Builds queue state from objects.
 //!
 //! ```text
-//!   objects ──► catalog   what workloads are read with: namespaces, limit ranges, classes, local queues
-//!           ──► queues    flavors, cohorts, cluster queues, and why a queue admits nothing
-//!           ──► nodes     the topologies of flavors
-//!           ──► roles     who holds quota, who waits, who waits nowhere
+//!   objects ──► catalog    namespaces, limit ranges, classes and local queues, by name
+//!           ──► queues     flavors, cohorts, cluster queues
+//!           ──► nodes      topologies and their free capacity
+//!           ──► workloads  holders and pending workloads
+//!           ──► jobs       jobs that have no workload yet
 //! ```
 //!
-//! Objects may be incomplete or contradict each other: what can't be used is left out and noted, never refused. A namespace
-//! or a priority that nobody declared is the one that Kubernetes would have.
+//! Objects may be incomplete or contradict each other. Unusable objects are left out with a note and never
+//! refused. A namespace or priority that is not declared has the value that Kubernetes would give it.
 
 mod catalog;
 mod jobs;
 mod nodes;
 mod queues;
-mod roles;
 mod shapes;
+mod workloads;
+
+pub(crate) use queues::inactive_message;
 
 use catalog::Catalog;
 use meridian_objects::Kind;
@@ -24,39 +27,43 @@ use meridian_objects::requests::ResourceRules;
 use meridian_objects::spec::{Spec, WorkloadObject};
 use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, Shape, WorkloadId};
 use meridian_queueing::settings::Settings;
-use meridian_queueing::{Brain, NewWorkload};
+use meridian_queueing::{NewWorkload, QueueState};
 use meridian_shared::gang::Amounts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Marks a workload that stands for the pods that a running gang is scaled up by. The value is
+/// `NAMESPACE/NAME` of the gang's workload.
+pub const SCALE_UP_ANNOTATION: &str = "plan.meridian.dev/scale-up";
+
 /// How objects are read.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are switches")]
-pub struct Options {
-    /// Switches and cluster-wide settings.
+pub struct LoadOptions {
     pub settings: Settings,
-    /// Milliseconds since the Unix epoch.
+    /// Time of the decision, in milliseconds since the Unix epoch.
     pub now: Moment,
-    /// What quota sees of what pods ask for.
+    /// Which of the resources that pods request count against quota.
     pub resources: ResourceRules,
     /// Whether the annotation that boosts a priority counts (Kueue's gate `PriorityBoost`).
     pub priority_boost: bool,
-    /// Whether pods that a job no longer needs give their quota back (Kueue's gate `ReclaimablePods`).
+    /// Whether pods that a job no longer needs release their quota (Kueue's gate `ReclaimablePods`).
     pub reclaimable_pods: bool,
-    /// Whether a workload that is one pod stays where it is when its node is lost (Kueue's gate
+    /// Whether a workload of a single pod stays on its lost node (Kueue's gate
     /// `SkipReassignmentForPodOwnedWorkloads`).
     pub pods_stay: bool,
-    /// Whether a workload whose pods weren't ready in time queues again by its creation; by its eviction otherwise.
-    pub unready_keep_their_place: bool,
-    /// Whether a namespace must be declared for its workloads to be admitted.
+    /// Whether a workload that was evicted for `PodsReadyTimeout` is requeued by its creation time; by its
+    /// eviction time otherwise.
+    pub unready_requeue_by_creation: bool,
+    /// Whether workloads of undeclared namespaces are inadmissible.
     pub namespaces_declared: bool,
-    /// Whether an admission check must say that it is active, as a server's do; otherwise only one that says it isn't is not.
-    pub checks_say_active: bool,
-    /// What local queues used before, by namespace and name, where the objects don't say.
+    /// Whether an admission check without an `Active` condition is inactive, as on a server.
+    pub checks_need_active_condition: bool,
+    /// Usage history of local queues, by `NAMESPACE/NAME`; takes precedence over their status.
     pub local_usage: BTreeMap<String, Amounts>,
 }
 
-impl Default for Options {
+impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             settings: Settings::default(),
@@ -65,69 +72,62 @@ impl Default for Options {
             priority_boost: false,
             reclaimable_pods: true,
             pods_stay: true,
-            unready_keep_their_place: false,
+            unready_requeue_by_creation: false,
             namespaces_declared: false,
-            checks_say_active: false,
+            checks_need_active_condition: false,
             local_usage: BTreeMap::new(),
         }
     }
 }
 
-/// What was read.
+/// Queue state built from objects.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Ready to decide.
-    pub brain: Brain,
-    /// What a person should know: a workload without a queue, a queue that names what isn't there.
+    pub state: QueueState,
+    /// Problems of the objects that a user should know, such as a workload without a queue.
     pub notes: Vec<String>,
-    /// Who isn't looked at, and why.
-    pub held_back: BTreeMap<WorkloadId, HeldBack>,
-    /// Who holds quota of another queue than its local queue leads to now: where it waits when it has stopped.
-    pub elsewhere: BTreeMap<WorkloadId, Elsewhere>,
-    /// What gangs that run are to grow by: whose it is, and what waits for it.
-    pub growths: BTreeMap<WorkloadId, WorkloadId>,
-    /// Who was told to stop because a queue of it is drained.
-    pub drained: Vec<(WorkloadId, Drained)>,
+    /// Workloads that no cycle evaluates.
+    pub(crate) parked: BTreeMap<WorkloadId, ParkReason>,
+    /// Where a holder is requeued once it has stopped, if its local queue points to another queue by now.
+    pub(crate) requeue_targets: BTreeMap<WorkloadId, RequeueTarget>,
+    /// By running gang: the workload that stands for its scale-up.
+    pub(crate) scale_ups: BTreeMap<WorkloadId, WorkloadId>,
+    /// Holders that are evicted because a queue is drained.
+    pub(crate) drained: Vec<(WorkloadId, DrainedQueue)>,
     catalog: Catalog,
-    /// Resources that a queue's quota ignores, by prefix.
+    /// By queue: prefixes of resources that its quota ignores.
     excluded: BTreeMap<QueueId, Vec<String>>,
 }
 
-/// Why a workload waits where nobody looks at it.
+/// Why no cycle evaluates a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldBack {
-    /// Its local queue is stopped.
+pub(crate) enum ParkReason {
     LocalQueueStopped,
-    /// It is to queue again at this moment (`status.requeueState.requeueAt`).
-    Until(Moment),
-    /// Its condition `Requeued` is false, for this reason.
+    /// The workload backs off until this moment (`status.requeueState.requeueAt`).
+    BackoffUntil(Moment),
+    /// The workload's condition `Requeued` is false, with this reason.
     NotRequeued(Arc<str>),
 }
 
-/// Where a workload waits that gives back what it holds of a queue which its local queue no longer leads to.
+/// Where a workload is requeued after it stopped.
 #[derive(Clone, Debug)]
-pub enum Elsewhere {
-    /// In another queue, as what it is there.
-    In(Box<(NewWorkload, Shape)>),
-    /// Nowhere, and why.
+pub(crate) enum RequeueTarget {
+    /// Another cluster queue, for which the workload may have another shape.
+    Queue(Box<(NewWorkload, Shape)>),
+    /// The workload can't be requeued, for this reason.
     Nowhere(String),
 }
 
-/// Which of a workload's queues takes back what it had given (`stopPolicy: HoldAndDrain`).
+/// The queue that is drained (`stopPolicy: HoldAndDrain`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Drained {
-    /// Its cluster queue.
+pub(crate) enum DrainedQueue {
     ClusterQueue,
-    /// Its local queue.
     LocalQueue(Arc<str>),
 }
 
-/// Marks a workload that is no job, but what the gang of this name is to grow by while it runs.
-pub const GROWTH_ANNOTATION: &str = "plan.meridian.dev/growth";
-
-/// Whether decisions of queues read anything of a kind's objects. The others say where gangs may run and how clusters are
-/// joined, and are judged by a manager with its clusters only.
-pub const fn reads(kind: Kind) -> bool {
+/// Whether a plan depends on objects of this kind. The other kinds say where gangs may run and how clusters
+/// join; only a manager with its clusters can evaluate them.
+pub const fn affects_plans(kind: Kind) -> bool {
     match kind {
         Kind::ResourceFlavor
         | Kind::ClusterQueue
@@ -151,61 +151,62 @@ pub const fn reads(kind: Kind) -> bool {
     }
 }
 
-/// Cohorts that are their own ancestors, and the parent that each names: what no manager takes.
-pub fn cohorts_above_themselves(objects: &[PlanObject]) -> Vec<(&str, &str)> {
-    let parents: BTreeMap<&str, &str> = queues::planned(objects)
-        .filter_map(|of| match &of.object.spec {
-            Spec::Cohort(spec) => Some((of.object.name.as_str(), spec.parent.as_deref()?)),
+/// Cohorts that are their own ancestors, each with the parent that it names. A manager refuses them.
+pub fn cyclic_cohorts(objects: &[PlanObject]) -> Vec<(&str, &str)> {
+    let parents: BTreeMap<&str, &str> = queues::planned_objects(objects)
+        .filter_map(|planned| match &planned.object.spec {
+            Spec::Cohort(spec) => Some((planned.object.name.as_str(), spec.parent.as_deref()?)),
             _ => None,
         })
         .collect();
-    let above = |name: &str| {
-        let up = std::iter::successors(parents.get(name).copied(), |at| parents.get(at).copied());
-        up.take(parents.len()).any(|at| at == name)
+    let is_own_ancestor = |name: &str| {
+        let ancestors = std::iter::successors(parents.get(name).copied(), |at| parents.get(at).copied());
+        ancestors.take(parents.len()).any(|ancestor| ancestor == name)
     };
-    parents.iter().filter(|(name, _)| above(name)).map(|(name, parent)| (*name, *parent)).collect()
+    parents.iter().filter(|(name, _)| is_own_ancestor(name)).map(|(name, parent)| (*name, *parent)).collect()
 }
 
-/// Reads objects.
-pub fn load(objects: &[PlanObject], options: &Options) -> Loaded {
-    let mut brain = Brain::new(options.settings.clone());
-    brain.now = options.now;
-    let mut loaded = Loaded { brain, catalog: Catalog::new(objects, options), ..Loaded::default() };
-    loaded.declare(objects);
-    loaded.survey(objects);
-    loaded.note_inactive();
-    loaded.recall_usage(objects);
-    loaded.enlist(objects);
+/// Builds queue state from objects.
+pub fn load(objects: &[PlanObject], options: &LoadOptions) -> Loaded {
+    let mut state = QueueState::new(options.settings.clone());
+    state.set_now(options.now);
+    let mut loaded = Loaded { state, catalog: Catalog::new(objects, options), ..Loaded::default() };
+    loaded.declare_queues(objects);
+    loaded.declare_nodes(objects);
+    loaded.note_inactive_queues();
+    loaded.restore_local_usage(objects);
+    loaded.add_workloads(objects);
+    loaded.add_jobs(objects);
     loaded
 }
 
 impl Loaded {
-    /// A workload begins to wait in a queue, whatever its local queue and its status say.
-    pub fn await_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
+    /// Adds a workload as pending in a queue, whatever its local queue and its status say.
+    pub fn add_pending(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
         let new = self.new_workload(workload, queue);
-        self.brain.wait(new)
+        self.state.add_pending(new)
     }
 
-    /// A workload holds in a queue what its status says was given to it, whatever its conditions say.
-    pub fn hold_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
+    /// Adds a workload as holder of what its `status.admission` says, whatever its conditions say.
+    pub fn add_holder(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
         let admission = workload.status.admission.clone().unwrap_or_default();
         self.hold(workload, &admission, queue)
     }
 
-    /// Queues, cohorts, flavors and nodes are declared anew; who waits or holds quota keeps its place.
+    /// Declares queues, cohorts, flavors and nodes again. Pending workloads and holders stay.
     pub fn redeclare(&mut self, objects: &[PlanObject]) {
-        self.declare(objects);
-        self.survey(objects);
+        self.declare_queues(objects);
+        self.declare_nodes(objects);
     }
 
-    /// A workload's priority as decisions see it: as written, and what a boost adds where boosts count.
+    /// The priority that decisions use: the declared one, plus the boost if boosts count.
     pub fn priority(&self, workload: &WorkloadObject) -> i64 {
         self.catalog.priority(workload)
     }
 
-    /// Since when a workload waits, as queues order it.
-    pub fn since(&self, workload: &WorkloadObject) -> Moment {
-        self.catalog.since(workload)
+    /// The time by which queues order the workload.
+    pub fn queue_time(&self, workload: &WorkloadObject) -> Moment {
+        self.catalog.queue_time(workload)
     }
 }
 

@@ -1,204 +1,118 @@
-//! What a change of the objects would change: two plans by the same brain, before and after, compared.
+//! Compares two plans: without and with a change of the objects.
 
+use crate::decide::Ending;
 use crate::report::{
-    API_VERSION, Ending, Evicted, Holder, PodSet, Preempted, Report, State, Summary, Waiting,
+    API_VERSION, AssignedPodSet, EvictedWorkload, Holder, HolderState, PlanReport, PlanSummary,
+    PreemptedWorkload, WaitingWorkload,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The kind of a comparison.
+/// `kind` of a [`WhatIf`].
 pub const KIND: &str = "WhatIf";
 
-/// What a change would change.
+/// The effects of a change. "Only after the change" means: not in the plan without it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
-    /// [`API_VERSION`].
     pub api_version: String,
-    /// [`KIND`].
     pub kind: String,
-    /// What the given objects are to those that are there, in their order.
-    pub changes: Vec<Change>,
-    /// How many of what before the change.
-    pub before: Summary,
-    /// How many of what after it.
-    pub after: Summary,
-    /// Who would hold quota only after the change.
+    /// The given objects, in their order.
+    pub changes: Vec<ObjectChange>,
+    pub before: PlanSummary,
+    pub after: PlanSummary,
+    /// Workloads that hold quota only after the change.
     pub admitted: Vec<Holder>,
-    /// Who would be told to stop only after the change.
-    pub preempted: Vec<Preempted>,
-    /// Who would be told to stop for another reason only after the change.
+    /// Preemptions that happen only after the change.
+    pub preempted: Vec<PreemptedWorkload>,
+    /// Evictions that happen only after the change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub evicted: Vec<Evicted>,
-    /// Who would wait only after the change, or would then wait in vain.
-    pub starved: Vec<Starved>,
-    /// Who would hold quota of another flavor, for other counts of pods, or elsewhere.
-    pub moved: Vec<Moved>,
-    /// Workloads that take part only before the change: notes say why.
+    pub evicted: Vec<EvictedWorkload>,
+    /// Workloads that wait only after the change, or are blocked only after it.
+    pub starved: Vec<WorkloadLoss>,
+    /// Workloads that hold other flavors, pod counts, placements or another queue after the change.
+    pub moved: Vec<MovedWorkload>,
+    /// Workloads that are neither admitted nor pending after the change; the notes say why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
-    /// What the objects leave open, before the change or after it.
+    /// Problems of the objects, without or with the change.
     pub notes: Vec<String>,
 }
 
-/// What one given object is to those that are there.
+/// What a given object does to the existing one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
+pub struct ObjectChange {
     /// `kind/name` or `kind/namespace/name`.
     pub object: String,
-    /// What becomes of it.
-    pub change: Kind,
-    /// No decision of queues reads it: what it changes isn't judged.
+    pub change: ChangeKind,
+    /// Plans don't depend on objects of this kind, so the effect is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_judged: bool,
 }
 
-/// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
-    /// It is new.
+pub enum ChangeKind {
     Added,
-    /// It takes another's place.
     Replaced,
-    /// It is there as it is.
     Unchanged,
 }
 
-/// Somebody who would wait only after the change, or would then wait in vain.
+/// A workload that waits, and what it loses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Starved {
-    /// What it would lose.
+pub struct WorkloadLoss {
     pub loss: Loss,
-    /// How it would wait.
     #[serde(rename = "waits")]
-    pub waiting: Waiting,
+    pub waiting: WaitingWorkload,
 }
 
-/// What a change would take from a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Loss {
-    /// It would be told to stop for another's sake.
+    /// The workload would lose its quota by preemption.
     Preempted,
-    /// It would be told to stop for another reason.
+    /// The workload would lose its quota by eviction for another reason.
     Evicted,
-    /// It would not be admitted, and would be without the change.
+    /// The workload would be admitted without the change.
     NotAdmitted,
-    /// It would wait for what can't come, and doesn't without the change.
+    /// The workload waits anyway, but could be admitted later without the change.
     BlockedForGood,
-    /// It comes with the change, and would wait.
+    /// The workload comes with the change.
     Waits,
 }
 
-/// Somebody who would hold other quota.
+/// A workload that would hold other quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Moved {
-    /// Who.
+pub struct MovedWorkload {
     pub workload: String,
-    /// Its cluster queue before.
     pub from_cluster_queue: String,
-    /// What it holds without the change.
-    pub from: Vec<PodSet>,
-    /// Its cluster queue after.
+    pub from: Vec<AssignedPodSet>,
     pub to_cluster_queue: String,
-    /// What it would hold.
-    pub to: Vec<PodSet>,
+    pub to: Vec<AssignedPodSet>,
 }
 
 impl WhatIf {
     /// Compares the plan without the change and the plan with it.
-    pub fn new(changes: Vec<Change>, before: &Report, after: &Report) -> Self {
-        let held = holders(before);
-        let holds = holders(after);
-        let waited: BTreeMap<&str, &Waiting> =
-            before.waiting.iter().map(|w| (w.workload.as_str(), w)).collect();
-        let waits: BTreeSet<&str> = after.waiting.iter().map(|w| w.workload.as_str()).collect();
-        let known: BTreeSet<(&str, &str)> =
-            before.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
-        let stopped: BTreeSet<&str> = after.preempted.iter().map(|p| p.workload.as_str()).collect();
-        let evicted_before: BTreeSet<(&str, &str)> =
-            before.evicted.iter().map(|e| (e.workload.as_str(), e.reason.as_str())).collect();
-        let evicted: Vec<Evicted> = after
-            .evicted
-            .iter()
-            .filter(|e| !evicted_before.contains(&(e.workload.as_str(), e.reason.as_str())))
-            .cloned()
-            .collect();
-        let stopping: BTreeSet<&str> = after
-            .admitted
-            .iter()
-            .filter(|h| h.state == State::Stopping)
-            .map(|h| h.workload.as_str())
-            .collect();
-        let loss = |w: &Waiting| {
-            let waited = waited.get(w.workload.as_str());
-            let grown = before.growths.contains(&w.workload) && waited.is_none();
-            if grown || held.contains_key(w.workload.as_str()) {
-                Some(match w.workload.as_str() {
-                    name if stopped.contains(name) => Loss::Preempted,
-                    name if evicted.iter().any(|e| e.workload == name) => Loss::Evicted,
-                    _ => Loss::NotAdmitted,
-                })
-            } else if w.blocked_for_good {
-                waited.is_none_or(|before| !before.blocked_for_good).then_some(Loss::BlockedForGood)
-            } else {
-                waited.is_none().then_some(Loss::Waits)
-            }
-        };
-        // What a workload grows by takes part in it, and is no longer asked for when it doesn't.
-        let replaced = after.replaced.iter().flat_map(|replaced| [&replaced.workload, &replaced.by]);
-        let taken_in: BTreeSet<&str> =
-            replaced.chain(&before.growths).chain(&after.growths).map(String::as_str).collect();
-        let all_before = held.keys().chain(waited.keys()).filter(|name| !taken_in.contains(**name));
-        // What the change mends is said to have been so without it.
-        let told = |note: &String| {
-            if after.notes.contains(note) { note.clone() } else { format!("without the change: {note}") }
-        };
-        let mut notes: Vec<String> = before.notes.iter().map(told).collect();
-        notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
-        for (report, when) in [(before, "without"), (after, "with")]
-            .into_iter()
-            .filter(|(report, _)| report.run.end == Ending::Unsettled)
-        {
-            notes.push(format!("{when} the change things don't come to rest in {} cycles: what is compared is how they stand then", report.run.cycles));
-        }
+    pub fn new(changes: Vec<ObjectChange>, before: &PlanReport, after: &PlanReport) -> Self {
+        let comparison = Comparison::new(before, after);
         Self {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),
             changes,
             before: before.summary.clone(),
             after: after.summary.clone(),
-            admitted: holds
-                .iter()
-                .filter(|(name, _)| !held.contains_key(**name))
-                .map(|(_, holder)| (*holder).clone())
-                .collect(),
-            preempted: after
-                .preempted
-                .iter()
-                .filter(|p| !known.contains(&(p.workload.as_str(), p.by.as_str())))
-                .cloned()
-                .collect(),
-            starved: after
-                .waiting
-                .iter()
-                .filter_map(|w| Some(Starved { loss: loss(w)?, waiting: w.clone() }))
-                .collect(),
-            evicted: evicted.clone(),
-            moved: holds.iter().filter_map(|(name, holder)| moved(name, held.get(name)?, holder)).collect(),
-            lost: all_before
-                .filter(|name| {
-                    !holds.contains_key(**name) && !waits.contains(**name) && !stopping.contains(**name)
-                })
-                .map(|name| (*name).to_owned())
-                .collect(),
-            notes,
+            admitted: comparison.admitted(),
+            preempted: comparison.preempted(),
+            starved: comparison.losses(),
+            moved: comparison.moved(),
+            lost: comparison.lost(),
+            evicted: comparison.evicted,
+            notes: notes(before, after),
         }
     }
 
-    /// Whether the change changes nothing for any workload.
+    /// Whether no workload is affected.
     pub fn is_empty(&self) -> bool {
         self.admitted.is_empty()
             && self.preempted.is_empty()
@@ -209,27 +123,142 @@ impl WhatIf {
     }
 }
 
-/// Who holds quota and wasn't told to stop. A slice stands for the one that it replaced.
-fn holders(report: &Report) -> BTreeMap<&str, &Holder> {
-    let stand_for: BTreeMap<&str, &str> =
-        report.replaced.iter().map(|replaced| (replaced.by.as_str(), replaced.workload.as_str())).collect();
-    let first = |name: &'_ str| {
-        std::iter::successors(stand_for.get_key_value(name).map(|(_, old)| *old), |at| {
-            stand_for.get(at).copied()
-        })
-        .last()
-    };
-    let stay = report.admitted.iter().filter(|holder| holder.state != State::Stopping);
-    stay.map(|holder| (first(&holder.workload).unwrap_or(&holder.workload), holder)).collect()
+/// Both plans, indexed by workload.
+struct Comparison<'a> {
+    before: &'a PlanReport,
+    after: &'a PlanReport,
+    holders_before: BTreeMap<&'a str, &'a Holder>,
+    holders_after: BTreeMap<&'a str, &'a Holder>,
+    waiting_before: BTreeMap<&'a str, &'a WaitingWorkload>,
+    /// Evictions that happen only after the change.
+    evicted: Vec<EvictedWorkload>,
 }
 
-fn moved(name: &str, before: &Holder, after: &Holder) -> Option<Moved> {
-    // How many it wants besides is no matter of what it holds.
-    let held = |holder: &Holder| {
-        holder.pod_sets.iter().map(|set| PodSet { of: 0, ..set.clone() }).collect::<Vec<_>>()
+impl<'a> Comparison<'a> {
+    fn new(before: &'a PlanReport, after: &'a PlanReport) -> Self {
+        let known: BTreeSet<(&str, &str)> =
+            before.evicted.iter().map(|e| (e.workload.as_str(), e.reason.as_str())).collect();
+        let is_new = |e: &&EvictedWorkload| !known.contains(&(e.workload.as_str(), e.reason.as_str()));
+        Self {
+            before,
+            after,
+            holders_before: holders(before),
+            holders_after: holders(after),
+            waiting_before: before.waiting.iter().map(|w| (w.workload.as_str(), w)).collect(),
+            evicted: after.evicted.iter().filter(is_new).cloned().collect(),
+        }
+    }
+
+    fn admitted(&self) -> Vec<Holder> {
+        let new = self.holders_after.iter().filter(|(name, _)| !self.holders_before.contains_key(**name));
+        new.map(|(_, holder)| (*holder).clone()).collect()
+    }
+
+    fn preempted(&self) -> Vec<PreemptedWorkload> {
+        let known: BTreeSet<(&str, &str)> =
+            self.before.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
+        let all = self.after.preempted.iter();
+        all.filter(|p| !known.contains(&(p.workload.as_str(), p.by.as_str()))).cloned().collect()
+    }
+
+    fn losses(&self) -> Vec<WorkloadLoss> {
+        let all = self.after.waiting.iter();
+        all.filter_map(|w| Some(WorkloadLoss { loss: self.loss(w)?, waiting: w.clone() })).collect()
+    }
+
+    fn loss(&self, waiting: &WaitingWorkload) -> Option<Loss> {
+        let name = waiting.workload.as_str();
+        let before = self.waiting_before.get(name);
+        // A scale-up that doesn't wait before the change was admitted, and is now part of its gang.
+        let scaled_up = self.before.scale_ups.contains(name) && before.is_none();
+        if scaled_up || self.holders_before.contains_key(name) {
+            return Some(if self.after.preempted.iter().any(|preempted| preempted.workload == name) {
+                Loss::Preempted
+            } else if self.evicted.iter().any(|evicted| evicted.workload == name) {
+                Loss::Evicted
+            } else {
+                Loss::NotAdmitted
+            });
+        }
+        if waiting.blocked_for_good {
+            before.is_none_or(|before| !before.blocked_for_good).then_some(Loss::BlockedForGood)
+        } else {
+            before.is_none().then_some(Loss::Waits)
+        }
+    }
+
+    fn moved(&self) -> Vec<MovedWorkload> {
+        let all = self.holders_after.iter();
+        all.filter_map(|(name, holder)| moved(name, self.holders_before.get(name)?, holder)).collect()
+    }
+
+    fn lost(&self) -> Vec<String> {
+        let waiting: BTreeSet<&str> = self.after.waiting.iter().map(|w| w.workload.as_str()).collect();
+        let stopping: BTreeSet<&str> = self
+            .after
+            .admitted
+            .iter()
+            .filter(|holder| holder.state == HolderState::Stopping)
+            .map(|holder| holder.workload.as_str())
+            .collect();
+        // Replaced slices and scale-ups go on as part of another workload.
+        let replaced = self.after.replaced.iter().flat_map(|replaced| [&replaced.workload, &replaced.by]);
+        let merged: BTreeSet<&str> =
+            replaced.chain(&self.before.scale_ups).chain(&self.after.scale_ups).map(String::as_str).collect();
+        let all_before = self.holders_before.keys().chain(self.waiting_before.keys());
+        all_before
+            .filter(|name| {
+                !merged.contains(**name)
+                    && !self.holders_after.contains_key(**name)
+                    && !waiting.contains(**name)
+                    && !stopping.contains(**name)
+            })
+            .map(|name| (*name).to_owned())
+            .collect()
+    }
+}
+
+/// Notes of both plans. Notes that the change makes obsolete are marked.
+fn notes(before: &PlanReport, after: &PlanReport) -> Vec<String> {
+    let mark = |note: &String| {
+        if after.notes.contains(note) { note.clone() } else { format!("without the change: {note}") }
     };
-    let stays = before.cluster_queue == after.cluster_queue && held(before) == held(after);
-    (!stays).then(|| Moved {
+    let mut notes: Vec<String> = before.notes.iter().map(mark).collect();
+    notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
+    for (report, which) in [(before, "without"), (after, "with")] {
+        if report.run.end == Ending::Unsettled {
+            let cycles = report.run.cycles;
+            notes.push(format!(
+                "{which} the change, decisions still change after {cycles} cycles; the last one is compared"
+            ));
+        }
+    }
+    notes
+}
+
+/// Holders that keep their quota. A slice of an elastic workload goes by the name of the first slice that it
+/// replaces.
+fn holders(report: &PlanReport) -> BTreeMap<&str, &Holder> {
+    let replaced: BTreeMap<&str, &str> =
+        report.replaced.iter().map(|replaced| (replaced.by.as_str(), replaced.workload.as_str())).collect();
+    let mut holders = BTreeMap::new();
+    for holder in report.admitted.iter().filter(|holder| holder.state != HolderState::Stopping) {
+        let mut name = holder.workload.as_str();
+        while let Some(older) = replaced.get(name) {
+            name = older;
+        }
+        holders.insert(name, holder);
+    }
+    holders
+}
+
+fn moved(name: &str, before: &Holder, after: &Holder) -> Option<MovedWorkload> {
+    // The number of requested pods isn't part of what the workload holds.
+    let held = |holder: &Holder| -> Vec<AssignedPodSet> {
+        holder.pod_sets.iter().map(|set| AssignedPodSet { of: 0, ..set.clone() }).collect()
+    };
+    let unchanged = before.cluster_queue == after.cluster_queue && held(before) == held(after);
+    (!unchanged).then(|| MovedWorkload {
         workload: name.to_owned(),
         from_cluster_queue: before.cluster_queue.clone(),
         from: before.pod_sets.clone(),

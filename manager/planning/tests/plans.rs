@@ -1,16 +1,17 @@
-//! Brains built by hand, decided on, and what the report says: golden snapshots of the schema.
+//! Plans on queue state built by hand. Golden snapshots pin the report schema.
 
 #[path = "plans/stage.rs"]
 mod stage;
 
-use meridian_planning::report::{Ending, State};
-use meridian_planning::what_if::{Change, Kind, Loss};
-use meridian_planning::{Limits, Report, WhatIf};
-use meridian_queueing::model::{Displaces, Preemption, QueueSetup};
+use meridian_planning::decide::Ending;
+use meridian_planning::report::HolderState;
+use meridian_planning::what_if::{ChangeKind, Loss, ObjectChange};
+use meridian_planning::{CycleLimits, PlanReport, WhatIf};
+use meridian_queueing::model::{ClusterQueuePreemption, PreemptionRule, QueueSetup};
 use meridian_queueing::settings::{FairSharing, Settings};
 use stage::{GPU, Stage, reclaims, stopped, strict};
 
-/// Two teams of a cohort, spot before on-demand, and one of everything that can happen.
+/// Two teams of a cohort, spot before on-demand, with one workload for each outcome.
 fn two_teams() -> Stage {
     let quotas =
         [("spot", "cpu", 32_000), ("spot", GPU, 8), ("on-demand", "cpu", 16_000), ("on-demand", GPU, 4)];
@@ -41,51 +42,55 @@ fn two_teams() -> Stage {
     let stranger =
         stage.job("stranger", "batch", 0, 1, &[("cpu", 1_000)]).marked(|m| m.wrong_namespace = true);
     stage
-        .runs(borrower, "spot")
-        .waits(owner)
-        .waits(shrinks)
-        .waits(picky)
-        .waits(huge)
-        .waits(twin)
-        .waits(first)
-        .waits(second)
-        .waits(late)
-        .aside(stranger)
+        .running(borrower, "spot")
+        .pending(owner)
+        .pending(shrinks)
+        .pending(picky)
+        .pending(huge)
+        .pending(twin)
+        .pending(first)
+        .pending(second)
+        .pending(late)
+        .parked(stranger)
 }
 
 #[test]
-fn everything_that_can_happen() {
-    let report = two_teams().plan(&Limits::default());
+fn each_outcome_is_reported() {
+    let report = two_teams().plan(&CycleLimits::default());
     assert_eq!(report.run.end, Ending::Settled);
     insta::assert_json_snapshot!("two_teams", report);
     let text = serde_json::to_string(&report).unwrap();
-    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report, "it reads back as what it was");
     assert_eq!(
-        serde_json::to_string(&two_teams().plan(&Limits::default())).unwrap(),
+        serde_json::from_str::<PlanReport>(&text).unwrap(),
+        report,
+        "the report survives a round trip"
+    );
+    assert_eq!(
+        serde_json::to_string(&two_teams().plan(&CycleLimits::default())).unwrap(),
         text,
-        "same input, same bytes"
+        "the same input gives the same bytes"
     );
 }
 
 #[test]
-fn victims_still_stop_after_the_last_cycle_asked_for() {
-    let report = two_teams().plan(&Limits { cycles: Some(2), heads_per_queue: 1 });
+fn victims_are_still_stopping_after_the_last_requested_cycle() {
+    let report = two_teams().plan(&CycleLimits { cycles: Some(2), heads_per_queue: 1 });
     assert_eq!((report.run.cycles, report.run.end), (2, Ending::CyclesReached));
     let borrower = report.admitted.iter().find(|h| h.workload == "ml/borrower").unwrap();
-    assert_eq!((borrower.state, borrower.cycle), (State::Stopping, None));
+    assert_eq!((borrower.state, borrower.cycle), (HolderState::Stopping, None));
     let owner = report.waiting.iter().find(|w| w.workload == "ml/owner").unwrap();
     assert_eq!(owner.obstacle.as_deref(), Some("WaitingForPreemptedWorkloads"));
     assert_eq!(owner.waits_for, ["ml/borrower"]);
-    assert_eq!(owner.message, "it starts when `ml/borrower` has stopped");
+    assert_eq!(owner.message, "starts when `ml/borrower` has stopped");
 }
 
-/// A borrower may stop by priority whom an owner stops by its quota, round after round.
+/// A borrower may preempt by priority, and the owner of the quota may reclaim it from the borrower.
 #[test]
-fn policies_that_contradict_each_other_come_to_rest() {
+fn contradictory_preemption_policies_settle() {
     let rights = |reclaim, borrow| {
         move |queue: &mut QueueSetup| {
-            queue.preemption = Preemption {
-                within_queue: Displaces::LowerPriority,
+            queue.preemption = ClusterQueuePreemption {
+                within_queue: PreemptionRule::LowerPriority,
                 reclaim_within_cohort: reclaim,
                 borrow_within_cohort: borrow,
             };
@@ -95,9 +100,9 @@ fn policies_that_contradict_each_other_come_to_rest() {
         .flavor("f", false)
         .cohort("all", None)
         .queue("a", Some("all"), &[("f", "cpu", 2_000)])
-        .with(rights(Displaces::LowerPriority, None))
+        .with(rights(PreemptionRule::LowerPriority, None))
         .queue("b", Some("all"), &[("f", "cpu", 2_000)])
-        .with(rights(Displaces::Any, Some(None)))
+        .with(rights(PreemptionRule::Any, Some(None)))
         .open();
     let all = [
         ("w5", "b", 1, 3_000),
@@ -109,16 +114,16 @@ fn policies_that_contradict_each_other_come_to_rest() {
     ];
     for (name, queue, priority, cpu) in all {
         let job = stage.job(name, queue, priority, 1, &[("cpu", cpu)]);
-        stage = if name == "w0" { stage.runs(job, "f") } else { stage.waits(job) };
+        stage = if name == "w0" { stage.running(job, "f") } else { stage.pending(job) };
     }
-    let report = stage.plan(&Limits::default());
+    let report = stage.plan(&CycleLimits::default());
     assert_eq!(report.run.end, Ending::Settled);
     let mut pairs: Vec<(&str, &str)> =
         report.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
     pairs.sort_unstable();
     assert!(
         !pairs.is_empty() && pairs.windows(3).all(|three| three[0] != three[2]),
-        "nobody stops three times for the same: {:?}",
+        "no workload preempts the same victim three times: {:?}",
         report.preempted
     );
 }
@@ -132,21 +137,21 @@ fn more_heads_need_fewer_cycles() {
             .open();
         for name in ["a", "b", "c", "d"] {
             let job = stage.job(name, "q", 0, 1, &[("cpu", 1_000)]);
-            stage = stage.waits(job);
+            stage = stage.pending(job);
         }
         stage
     };
-    let one = stage().plan(&Limits::default());
-    let four = stage().plan(&Limits { cycles: None, heads_per_queue: 4 });
+    let one = stage().plan(&CycleLimits::default());
+    let four = stage().plan(&CycleLimits { cycles: None, heads_per_queue: 4 });
     assert_eq!((one.summary.admitted, four.summary.admitted), (3, 3));
     assert!(four.run.cycles < one.run.cycles, "{} {}", four.run.cycles, one.run.cycles);
-    let waits = &one.waiting[0];
-    assert_eq!((waits.workload.as_str(), waits.position, waits.of), ("ml/d", 1, 1));
-    assert_eq!(waits.reasons[0].message, "insufficient unused quota for cpu in flavor any, 1 more needed");
+    let pending = &one.waiting[0];
+    assert_eq!((pending.workload.as_str(), pending.position, pending.of), ("ml/d", 1, 1));
+    assert_eq!(pending.reasons[0].message, "insufficient unused quota for cpu in flavor any, 1 more needed");
 }
 
 #[test]
-fn shares_and_loans_add_up() {
+fn shares_and_lent_quota_add_up() {
     let settings = Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() };
     let mut stage = Stage::new(settings)
         .flavor("any", false)
@@ -158,18 +163,18 @@ fn shares_and_loans_add_up() {
         .queue("c", Some("all"), &[("any", GPU, 6)])
         .open();
     let (a, c) = (stage.job("a1", "a", 0, 16, &[(GPU, 1)]), stage.job("c1", "c", 0, 1, &[(GPU, 1)]));
-    let report = stage.runs(a, "any").runs(c, "any").plan(&Limits::default());
+    let report = stage.running(a, "any").running(c, "any").plan(&CycleLimits::default());
     insta::assert_json_snapshot!("shares", (report.queues, report.cohorts));
 }
 
 #[test]
-fn nothing_at_all_is_a_plan_too() {
-    let report = Stage::new(Settings::default()).open().plan(&Limits::default());
+fn an_empty_plan_is_reported() {
+    let report = Stage::new(Settings::default()).open().plan(&CycleLimits::default());
     assert_eq!((report.run.cycles, report.summary.workloads, report.run.end), (1, 0, Ending::Settled));
 }
 
 #[test]
-fn a_change_tells_who_gains_and_who_loses() {
+fn a_comparison_lists_gains_and_losses() {
     let queues = |spare: i64, most: i64| {
         let mut stage = Stage::new(Settings::default())
             .flavor("any", false)
@@ -180,12 +185,15 @@ fn a_change_tells_who_gains_and_who_loses() {
         let jobs = [("keeps", "a", 1), ("loses", "a", 2), ("blocked", "b", 3), ("gains", "b", 1)];
         for (name, queue, cpu) in jobs {
             let job = stage.job(name, queue, 0, 1, &[("cpu", cpu * 1_000)]);
-            stage = stage.waits(job);
+            stage = stage.pending(job);
         }
-        stage.plan(&Limits::default())
+        stage.plan(&CycleLimits::default())
     };
-    let changes =
-        vec![Change { object: "clusterqueue/a".to_owned(), change: Kind::Replaced, not_judged: false }];
+    let changes = vec![ObjectChange {
+        object: "clusterqueue/a".to_owned(),
+        change: ChangeKind::Replaced,
+        not_judged: false,
+    }];
     let (before, after) = (queues(3_000, 3_000), queues(1_000, 2_000));
     let what_if = WhatIf::new(changes.clone(), &before, &after);
     let lost: Vec<(&str, Loss)> =

@@ -1,40 +1,42 @@
-//! Pure decisions: admissions per second, a round after one change, victims for a large gang.
+//! Pure decisions: admissions per second, a run after one change, victims for a large gang.
 //!
-//! `cargo bench -p meridian-queueing`. What is measured is the decision alone: no journal, no API.
+//! `cargo bench -p meridian-queueing` measures the decisions alone, without journal and API.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use meridian_queueing::capacity_model::UnlimitedCapacity;
+use meridian_queueing::cycle::EntryOutcome;
 use meridian_queueing::model::{
-    Displaces, Flavor, Given, Group, PodSet, Preemption, QueueId, QueueSetup, Shape, ShapeId, WorkloadId,
+    ClusterQueuePreemption, Flavor, PodSet, PodSetAdmission, PreemptionRule, QueueId, QueueSetup,
+    ResourceGroup, Shape, ShapeId, Workload, WorkloadId,
 };
 use meridian_queueing::names::FlavorId;
-use meridian_queueing::places::Anywhere;
+use meridian_queueing::quota::{Quota, Quotas};
 use meridian_queueing::settings::{FairSharing, Settings};
-use meridian_queueing::tree::{Quota, Quotas};
-use meridian_queueing::{Amount, Brain, NewWorkload};
+use meridian_queueing::{Amount, NewWorkload, QueueState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const FLAVORS: usize = 3;
 
 struct Load {
-    brain: Brain,
+    state: QueueState,
     queues: Vec<QueueId>,
     flavors: Vec<FlavorId>,
     made: u32,
 }
 
 impl Load {
-    /// Queues in cohorts, three flavors each; everybody may reclaim, and preempt within the queue.
+    /// Queues in cohorts with three flavors each. All may reclaim, and preempt within the queue.
     fn new(cohorts: usize, queues: usize, nominal: i64) -> Self {
-        let mut brain = Brain::new(Settings {
+        let mut state = QueueState::new(Settings {
             fair_sharing: Some(FairSharing::default()),
             brief: true,
             ..Settings::default()
         });
-        let (gpu, cpu) = (brain.resource("nvidia.com/gpu"), brain.resource("cpu"));
-        let flavors: Vec<FlavorId> = (0..FLAVORS).map(|f| brain.flavor_id(&format!("flavor-{f}"))).collect();
+        let (gpu, cpu) = (state.resource("nvidia.com/gpu"), state.resource("cpu"));
+        let flavors: Vec<FlavorId> = (0..FLAVORS).map(|f| state.flavor_id(&format!("flavor-{f}"))).collect();
         for flavor in &flavors {
-            brain.set_flavor(*flavor, Some(Flavor::default()));
+            state.set_flavor(*flavor, Some(Flavor::default()));
         }
         let setup = |at: usize| {
             let mut quotas = Quotas::new();
@@ -45,27 +47,27 @@ impl Load {
             QueueSetup {
                 name: Arc::from(format!("queue-{at}")),
                 cohort: Some(Arc::from(format!("cohort-{}", at % cohorts))),
-                groups: vec![Group { resources: vec![cpu, gpu], flavors: flavors.clone() }],
+                groups: vec![ResourceGroup { resources: vec![cpu, gpu], flavors: flavors.clone() }],
                 quotas,
-                preemption: Preemption {
-                    within_queue: Displaces::LowerPriority,
-                    reclaim_within_cohort: Displaces::Any,
-                    ..Preemption::default()
+                preemption: ClusterQueuePreemption {
+                    within_queue: PreemptionRule::LowerPriority,
+                    reclaim_within_cohort: PreemptionRule::Any,
+                    ..ClusterQueuePreemption::default()
                 },
                 ..QueueSetup::default()
             }
         };
-        brain.configure(&BTreeMap::new(), (0..queues).map(setup).collect());
-        let ids = (0..queues).map(|at| brain.queue_id(&format!("queue-{at}")).unwrap()).collect();
-        Self { brain, queues: ids, flavors, made: 0 }
+        state.configure(&BTreeMap::new(), (0..queues).map(setup).collect());
+        let ids = (0..queues).map(|at| state.queue_id(&format!("queue-{at}")).unwrap()).collect();
+        Self { state, queues: ids, flavors, made: 0 }
     }
 
     fn shape(&mut self, gpus: i64, pods: u32, priority: i64, tag: u64) -> ShapeId {
         let amounts = BTreeMap::from([("nvidia.com/gpu".to_owned(), gpus), ("cpu".to_owned(), 1000)]);
-        let per_pod = self.brain.requests(&amounts);
+        let per_pod = self.state.requests(&amounts);
         let set =
             PodSet { name: Arc::from("main"), count: pods, per_pod, on_node: amounts, ..PodSet::default() };
-        self.brain.intern(Shape { pod_sets: vec![set], priority, tag, ..Shape::default() })
+        self.state.intern(Shape { pod_sets: vec![set], priority, tag, ..Shape::default() })
     }
 
     fn workload(&mut self, queue: usize, shape: ShapeId) -> NewWorkload {
@@ -83,30 +85,26 @@ impl Load {
 
     fn wait(&mut self, queue: usize, shape: ShapeId) -> WorkloadId {
         let new = self.workload(queue, shape);
-        self.brain.wait(new)
+        self.state.add_pending(new)
     }
 
     fn hold(&mut self, queue: usize, shape: ShapeId, flavor: usize) -> WorkloadId {
         let new = self.workload(queue, shape);
-        let set = &self.brain.shape_of(shape).pod_sets[0];
-        let given = Given {
+        let set = &self.state.shape_of(shape).pod_sets[0];
+        let given = PodSetAdmission {
             flavors: set.per_pod.iter().map(|(r, _)| (*r, self.flavors[flavor])).collect(),
             usage: set.per_pod.iter().map(|(r, a)| (*r, a * i64::from(set.count))).collect(),
             count: set.count,
-            ..Given::default()
+            ..PodSetAdmission::default()
         };
         let since = new.since;
-        self.brain.hold(new, vec![given], since, false, true)
+        self.state.add_holder(new, vec![given], since, false, true)
     }
 
     fn run(&mut self) -> usize {
         let mut admitted = 0;
-        self.brain.run(&mut Anywhere, |_, report| {
-            admitted += report
-                .entries
-                .iter()
-                .filter(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted)
-                .count();
+        self.state.run(&mut UnlimitedCapacity, |_, report| {
+            admitted += report.entries.iter().filter(|e| e.outcome == EntryOutcome::Admitted).count();
             true
         });
         admitted
@@ -141,7 +139,7 @@ fn admissions(c: &mut Criterion) {
     group.finish();
 }
 
-/// A full cluster, many waiting; one ends, and the round after it is measured.
+/// A full cluster with many pending workloads. One holder ends, and the run after it is measured.
 fn one_change(c: &mut Criterion) {
     let mut group = c.benchmark_group("round-after-one-change");
     group.sample_size(20);
@@ -164,22 +162,22 @@ fn one_change(c: &mut Criterion) {
         let mut at = 0;
         group.bench_function(BenchmarkId::from_parameter(pending), |b| {
             b.iter(|| {
-                // One ends, whoever is next takes its place, and that one is the next to end.
+                // One holder ends, the next workload takes its quota, and is the next to end.
                 let ended = holders[at % holders.len()];
-                let queue = load.brain.workload(ended).unwrap().queue;
-                load.brain.remove(ended);
+                let queue = load.state.workload(ended).unwrap().queue;
+                load.state.remove(ended);
                 let mut next = None;
-                load.brain.run(&mut Anywhere, |_, report| {
+                load.state.run(&mut UnlimitedCapacity, |_, report| {
                     next = next.or(report
                         .entries
                         .iter()
-                        .find(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted)
+                        .find(|e| e.outcome == EntryOutcome::Admitted)
                         .map(|e| e.workload));
                     true
                 });
                 let slot = at % holders.len();
                 holders[slot] = next.unwrap();
-                // The queue is as long as before.
+                // Keep the length of the queue.
                 let place = load.queues.iter().position(|q| *q == queue).unwrap();
                 load.wait(place, shapes[at % classes]);
                 at += 1;
@@ -189,7 +187,7 @@ fn one_change(c: &mut Criterion) {
     group.finish();
 }
 
-/// Borrowers fill the cohort with small jobs; a large gang takes back its queue's quota.
+/// Borrowers fill the cohort with small jobs. A large gang reclaims the quota of its queue.
 fn reclaim(c: &mut Criterion) {
     let mut group = c.benchmark_group("reclaim");
     group.sample_size(10);
@@ -199,7 +197,7 @@ fn reclaim(c: &mut Criterion) {
                 || {
                     let mut load = Load::new(1, 2, 4_000);
                     if !fair {
-                        load.brain.settings.fair_sharing = None;
+                        load.state.settings_mut().fair_sharing = None;
                     }
                     let small = load.shape(1, 1, 0, 0);
                     for flavor in 0..FLAVORS {
@@ -212,7 +210,7 @@ fn reclaim(c: &mut Criterion) {
                     load
                 },
                 |mut load| {
-                    let report = load.brain.cycle(&mut Anywhere, false);
+                    let report = load.state.cycle(&mut UnlimitedCapacity, false);
                     assert_eq!(report.preempted.len(), 800);
                     load
                 },
@@ -220,14 +218,14 @@ fn reclaim(c: &mut Criterion) {
             );
         });
     }
-    // One borrower has everything, and each of 500 other queues takes its own back at once.
+    // One borrower holds everything, and each of 500 other queues reclaims its quota.
     for fair in [false, true] {
         group.bench_function(if fair { "4000-by-500-queues-fair" } else { "4000-by-500-queues" }, |b| {
             b.iter_batched(
                 || {
                     let mut load = Load::new(1, 501, 8);
                     if !fair {
-                        load.brain.settings.fair_sharing = None;
+                        load.state.settings_mut().fair_sharing = None;
                     }
                     let (small, gang) = (load.shape(1, 1, 0, 0), load.shape(1, 8, 0, 0));
                     for flavor in 0..FLAVORS {
@@ -242,7 +240,7 @@ fn reclaim(c: &mut Criterion) {
                 },
                 |mut load| {
                     let mut preempted = 0;
-                    load.brain.run(&mut Anywhere, |_, report| {
+                    load.state.run(&mut UnlimitedCapacity, |_, report| {
                         preempted += report.preempted.len();
                         !report.preempted.is_empty()
                     });
@@ -256,29 +254,28 @@ fn reclaim(c: &mut Criterion) {
     group.finish();
 }
 
-/// One kind of workload of Kueue's large-scale benchmark: how many in each queue, how often one comes, how long it runs, its
-/// priority, and what it asks for.
+/// A kind of workload of Kueue's large-scale benchmark: number per queue, interval, run time, priority and
+/// CPUs.
 const LARGE_SCALE: [(u64, u64, u64, i64, i64); 3] =
     [(35, 60, 150, 50, 1), (11, 300, 350, 100, 5), (4, 700, 700, 200, 20)];
-/// Between two passes, from a reservation to the beginning of its run and from its end to the report, from the decision to
-/// displace somebody to the report that it has stopped.
+/// Delays: between two runs, around the run time of a workload, and from a preemption to the stop of its
+/// victim.
 const PASS_MS: u64 = 50;
 const AROUND_RUN_MS: u64 = 500;
 const TO_STOP_MS: u64 = 300;
 
-/// What happens in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Comes {
         queue: usize,
         kind: usize,
     },
-    /// The run that began then.
+    /// The end of the run that began at the given time.
     Ends(WorkloadId, i64),
     Stopped(WorkloadId),
 }
 
-/// Kueue's large-scale benchmark in virtual time: every decision of it, and nothing else.
+/// Kueue's large-scale benchmark in virtual time, with all of its decisions.
 fn large_scale(c: &mut Criterion) {
     let mut group = c.benchmark_group("large-scale");
     group.sample_size(10);
@@ -286,43 +283,49 @@ fn large_scale(c: &mut Criterion) {
     group.finish();
 }
 
-/// Returns when the last one ended, and how many heads were looked at.
-fn play() -> (u64, usize) {
+/// Queues and shapes of the large-scale benchmark.
+fn large_scale_load() -> (Load, Vec<ShapeId>) {
     let mut load = Load::new(10, 1_000, 20);
-    let brain = &mut load.brain;
-    brain.settings.fair_sharing = None;
+    let state = &mut load.state;
+    state.settings_mut().fair_sharing = None;
     let flavor = load.flavors[0];
-    let cpu = brain.resource("cpu");
+    let cpu = state.resource("cpu");
     let setup = |at: usize| QueueSetup {
         name: Arc::from(format!("queue-{at}")),
         cohort: Some(Arc::from(format!("cohort-{}", at / 100))),
-        groups: vec![Group { resources: vec![cpu], flavors: vec![flavor] }],
+        groups: vec![ResourceGroup { resources: vec![cpu], flavors: vec![flavor] }],
         quotas: Quotas::from([(
             (flavor, cpu),
             Quota { nominal: Amount(20_000), borrowing_limit: Some(Amount(100_000)), ..Quota::default() },
         )]),
-        preemption: Preemption {
-            within_queue: Displaces::LowerPriority,
-            reclaim_within_cohort: Displaces::Any,
-            ..Preemption::default()
+        preemption: ClusterQueuePreemption {
+            within_queue: PreemptionRule::LowerPriority,
+            reclaim_within_cohort: PreemptionRule::Any,
+            ..ClusterQueuePreemption::default()
         },
         ..QueueSetup::default()
     };
-    brain.configure(&BTreeMap::new(), (0..1_000).map(setup).collect());
-    let shapes: Vec<ShapeId> = LARGE_SCALE
+    state.configure(&BTreeMap::new(), (0..1_000).map(setup).collect());
+    let shapes = LARGE_SCALE
         .iter()
         .map(|(_, _, _, priority, cpus)| {
             let amounts = BTreeMap::from([("cpu".to_owned(), cpus * 1_000)]);
             let set = PodSet {
                 name: Arc::from("main"),
                 count: 1,
-                per_pod: brain.requests(&amounts),
+                per_pod: state.requests(&amounts),
                 on_node: amounts,
                 ..PodSet::default()
             };
-            brain.intern(Shape { pod_sets: vec![set], priority: *priority, ..Shape::default() })
+            state.intern(Shape { pod_sets: vec![set], priority: *priority, ..Shape::default() })
         })
         .collect();
+    (load, shapes)
+}
+
+/// Returns the time of the last event, and the number of evaluated heads.
+fn play() -> (u64, usize) {
+    let (mut load, shapes) = large_scale_load();
     let mut events: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
     for (kind, (count, every, ..)) in LARGE_SCALE.iter().enumerate() {
         for (n, queue) in (0..*count).flat_map(|n| (0..1_000).map(move |queue| (n, queue))) {
@@ -330,7 +333,7 @@ fn play() -> (u64, usize) {
         }
     }
     let mut kinds: Vec<usize> = Vec::new();
-    let (mut now, mut looked_at) = (0, 0);
+    let (mut now, mut evaluated) = (0, 0);
     while !events.is_empty() {
         now += PASS_MS;
         let later = events.split_off(&(now + 1));
@@ -343,23 +346,20 @@ fn play() -> (u64, usize) {
                     kinds[at] = kind;
                 }
                 Event::Ends(id, since) => {
-                    // Who was displaced meanwhile has no end of this run.
-                    let runs = |w: &meridian_queueing::model::Workload| {
-                        w.holding.as_ref().is_some_and(|h| !h.evicted && h.since == since)
-                    };
-                    if load.brain.workload(id).is_some_and(runs) {
-                        load.brain.remove(id);
+                    // The run may have been preempted meanwhile.
+                    let runs =
+                        |w: &Workload| w.holding.as_ref().is_some_and(|h| !h.evicted && h.since == since);
+                    if load.state.workload(id).is_some_and(runs) {
+                        load.state.remove(id);
                     }
                 }
-                Event::Stopped(id) => load.brain.requeue(id, i64::try_from(now).unwrap()),
+                Event::Stopped(id) => load.state.requeue(id, i64::try_from(now).unwrap()),
             }
         }
-        load.brain.now = i64::try_from(now).unwrap();
-        load.brain.run(&mut Anywhere, |_, report| {
-            looked_at += report.entries.len();
-            for entry in
-                report.entries.iter().filter(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted)
-            {
+        load.state.set_now(i64::try_from(now).unwrap());
+        load.state.run(&mut UnlimitedCapacity, |_, report| {
+            evaluated += report.entries.len();
+            for entry in report.entries.iter().filter(|e| e.outcome == EntryOutcome::Admitted) {
                 let run = LARGE_SCALE[kinds[usize::try_from(entry.workload.0).unwrap()]].2;
                 events
                     .entry(now + AROUND_RUN_MS + run)
@@ -372,7 +372,7 @@ fn play() -> (u64, usize) {
             true
         });
     }
-    (now, looked_at)
+    (now, evaluated)
 }
 
 criterion_group!(benches, admissions, one_change, reclaim, large_scale);

@@ -1,25 +1,22 @@
-//! Amounts that may be without limit.
+//! Amounts, limited or unlimited.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, Sub};
 
-/// An amount in base units. The largest value stands for "without limit", which no sum or difference leaves.
+/// An amount in base units. The largest value means "unlimited"; sums and differences keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Amount(pub i64);
 
 impl Amount {
-    /// Nothing.
     pub const ZERO: Self = Self(0);
-    /// Without limit.
     pub const UNLIMITED: Self = Self(i64::MAX);
 
-    /// Whether it is without limit.
     pub const fn is_unlimited(self) -> bool {
         self.0 == i64::MAX
     }
 
-    /// At least zero.
+    /// The amount, but at least zero.
     pub fn floor(self) -> Self {
         self.max(Self::ZERO)
     }
@@ -29,7 +26,7 @@ impl Add for Amount {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        // Saturation keeps what is without limit, except where something negative is added to it.
+        // Saturation alone would not keep "unlimited" when a negative amount is added.
         if self.is_unlimited() || other.is_unlimited() {
             Self::UNLIMITED
         } else {

@@ -1,25 +1,28 @@
-//! Objects of Kueue's API as declarations: flavors, cohorts, cluster queues.
+//! Conversion of objects of Kueue's API to declarations: flavors, cohorts, cluster queues.
 
 use crate::amount::Amount;
-use crate::brain::Brain;
-use crate::model::{Clash, Displaces, Flavor, Fungibility, Group, Inactive, Preemption, QueueSetup};
+use crate::model::{
+    Clash, ClusterQueuePreemption, Flavor, FlavorFungibility, Inactive, PreemptionRule, QueueSetup,
+    ResourceGroup,
+};
 use crate::names::FlavorId;
-use crate::tree::{CohortSetup, Quota, Quotas, WEIGHT_ONE};
+use crate::queue_state::QueueState;
+use crate::quota::{CohortSetup, Quota, Quotas, WEIGHT_ONE};
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
 use meridian_objects::spec::{
     self, ClusterQueueSpec, CohortSpec, FairSharing, PreemptionPolicy, QueueingStrategy, ResourceFlavorSpec,
-    ResourceGroup, StopPolicy,
+    StopPolicy,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Everything else that says whether a cluster queue can admit.
-pub trait Beside {
-    /// A flavor that is there.
+/// The objects that a cluster queue refers to.
+pub trait References {
+    /// The flavor, if it exists.
     fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec>;
-    /// Whether a topology is there.
+    /// Whether the topology exists.
     fn topology(&self, name: &str) -> bool;
-    /// The controller of an admission check that is there, and whether the check is active.
+    /// The controller of an admission check and whether the check is active, if it exists.
     fn check(&self, name: &str) -> Option<(&str, bool)>;
 }
 
@@ -28,7 +31,7 @@ pub fn weight(sharing: Option<&FairSharing>) -> i64 {
     sharing.map_or(WEIGHT_ONE, |sharing| i64::try_from(sharing.weight_nano).unwrap_or(i64::MAX).max(0))
 }
 
-/// A flavor; without its topology where topologies are off.
+/// Converts a flavor. `topologies` is false if topologies are off.
 pub fn flavor(spec: &ResourceFlavorSpec, topologies: bool) -> Flavor {
     let topology = spec.topology_name.as_deref().filter(|_| topologies).map(Arc::from);
     Flavor {
@@ -40,58 +43,56 @@ pub fn flavor(spec: &ResourceFlavorSpec, topologies: bool) -> Flavor {
     }
 }
 
-/// A quota of a resource. Of so many CPUs that thousandths of them, in which they are counted, would be too many for a number
-/// Kueue makes no limit at all.
+/// Converts a quota. CPUs are counted in thousandths; a number of CPUs that would overflow is unlimited, as
+/// in Kueue.
 fn limit(resource: &str, amount: i64) -> Amount {
     const WHOLE_CPUS_MAX: i64 = i64::MAX / 1_000 * 1_000;
     if resource == "cpu" && amount >= WHOLE_CPUS_MAX { Amount::UNLIMITED } else { Amount(amount) }
 }
 
-fn quotas(brain: &mut Brain, groups: &[ResourceGroup]) -> Quotas {
+fn quotas(state: &mut QueueState, groups: &[spec::ResourceGroup]) -> Quotas {
     let mut quotas = Quotas::new();
     for flavor in groups.iter().flat_map(|group| &group.flavors) {
-        let id = brain.flavor_id(&flavor.name);
+        let id = state.flavor_id(&flavor.name);
         for (resource, quota) in &flavor.resources {
             let limit = |amount| limit(resource, amount);
             let (borrowing_limit, lending_limit) =
                 (quota.borrowing_limit.map(limit), quota.lending_limit.map(limit));
             let of = Quota { nominal: limit(quota.nominal), borrowing_limit, lending_limit };
-            quotas.insert((id, brain.resource(resource)), of);
+            quotas.insert((id, state.resource(resource)), of);
         }
     }
     quotas
 }
 
-/// A cohort.
-pub fn cohort(brain: &mut Brain, spec: &CohortSpec) -> CohortSetup {
+pub fn cohort(state: &mut QueueState, spec: &CohortSpec) -> CohortSetup {
     CohortSetup {
         parent: spec.parent.as_deref().map(Arc::from),
-        quotas: quotas(brain, &spec.resource_groups),
+        quotas: quotas(state, &spec.resource_groups),
         weight: weight(spec.fair_sharing.as_ref()),
     }
 }
 
-/// A cluster queue.
 pub fn cluster_queue(
-    brain: &mut Brain,
+    state: &mut QueueState,
     name: &str,
     spec: &ClusterQueueSpec,
-    beside: &dyn Beside,
+    references: &dyn References,
 ) -> QueueSetup {
-    let groups: Vec<Group> = spec
+    let groups: Vec<ResourceGroup> = spec
         .resource_groups
         .iter()
-        .map(|group| Group {
-            resources: group.covered_resources.iter().map(|resource| brain.resource(resource)).collect(),
-            flavors: group.flavors.iter().map(|flavor| brain.flavor_id(&flavor.name)).collect(),
+        .map(|group| ResourceGroup {
+            resources: group.covered_resources.iter().map(|resource| state.resource(resource)).collect(),
+            flavors: group.flavors.iter().map(|flavor| state.flavor_id(&flavor.name)).collect(),
         })
         .collect();
     let every: BTreeSet<FlavorId> = groups.iter().flat_map(|group| group.flavors.iter().copied()).collect();
     let mut checks: Vec<(Arc<str>, Vec<FlavorId>)> = Vec::new();
     let (mut elsewhere, mut provisioned) = (false, BTreeSet::new());
     for rule in &spec.admission_checks {
-        let flavors: Vec<FlavorId> = rule.on_flavors.iter().map(|flavor| brain.flavor_id(flavor)).collect();
-        match beside.check(&rule.name).map(|(controller, _)| controller) {
+        let flavors: Vec<FlavorId> = rule.on_flavors.iter().map(|flavor| state.flavor_id(flavor)).collect();
+        match references.check(&rule.name).map(|(controller, _)| controller) {
             Some(MULTIKUEUE_CONTROLLER) => elsewhere = true,
             Some(PROVISIONING_CONTROLLER) if flavors.is_empty() => provisioned.extend(&every),
             Some(PROVISIONING_CONTROLLER) => provisioned.extend(&flavors),
@@ -104,16 +105,16 @@ pub fn cluster_queue(
         name: Arc::from(name),
         cohort: spec.cohort.as_deref().map(Arc::from),
         groups,
-        quotas: quotas(brain, &spec.resource_groups),
+        quotas: quotas(state, &spec.resource_groups),
         strict: spec.queueing_strategy == QueueingStrategy::StrictFifo,
         namespace_selector: spec.namespace_selector.clone(),
         preemption: preemption(spec),
-        fungibility: Fungibility {
+        fungibility: FlavorFungibility {
             next_rather_than_borrow: fungibility.when_can_borrow == spec::Fungibility::TryNextFlavor,
             preempt_rather_than_next: fungibility.when_can_preempt == spec::Fungibility::MayStopSearch,
             prefers_preemption: fungibility.prefers_preemption == Some(true),
         },
-        inactive: inactive(spec, elsewhere, beside, brain.settings.gates.topology),
+        inactive: inactive(spec, elsewhere, references, state.settings().gates.topology),
         weight: weight(spec.fair_sharing.as_ref()),
         usage_based: spec.usage_based_admission,
         placed_elsewhere: elsewhere,
@@ -123,58 +124,62 @@ pub fn cluster_queue(
             .concurrent_admission
             .as_ref()
             .and_then(|c| c.last_acceptable_flavor.as_deref())
-            .map(|flavor| brain.flavor_id(flavor)),
+            .map(|flavor| state.flavor_id(flavor)),
     }
 }
 
-fn displaces(policy: PreemptionPolicy) -> Displaces {
+fn preemption_rule(policy: PreemptionPolicy) -> PreemptionRule {
     match policy {
-        PreemptionPolicy::Never => Displaces::Never,
-        PreemptionPolicy::LowerPriority => Displaces::LowerPriority,
-        PreemptionPolicy::LowerOrNewerEqualPriority => Displaces::LowerOrNewerEqualPriority,
-        PreemptionPolicy::Any => Displaces::Any,
+        PreemptionPolicy::Never => PreemptionRule::Never,
+        PreemptionPolicy::LowerPriority => PreemptionRule::LowerPriority,
+        PreemptionPolicy::LowerOrNewerEqualPriority => PreemptionRule::LowerOrNewerEqualPriority,
+        PreemptionPolicy::Any => PreemptionRule::Any,
     }
 }
 
-fn preemption(spec: &ClusterQueueSpec) -> Preemption {
+fn preemption(spec: &ClusterQueueSpec) -> ClusterQueuePreemption {
     let written = &spec.preemption;
     let borrow = &written.borrow_within_cohort;
-    Preemption {
-        within_queue: displaces(written.within_cluster_queue),
+    ClusterQueuePreemption {
+        within_queue: preemption_rule(written.within_cluster_queue),
         reclaim_within_cohort: if written.reclaim_is_unset {
-            Displaces::Unset
+            PreemptionRule::Unset
         } else {
-            displaces(written.reclaim_within_cohort)
+            preemption_rule(written.reclaim_within_cohort)
         },
         borrow_within_cohort: (borrow.policy == PreemptionPolicy::LowerPriority)
             .then_some(borrow.max_priority_threshold),
     }
 }
 
-/// Why a queue admits nothing, by itself; a cycle of cohorts shows in the forest.
+/// Why a queue admits nothing. Cycles of cohorts are found in the forest instead.
 pub fn inactive(
     spec: &ClusterQueueSpec,
     elsewhere: bool,
-    beside: &dyn Beside,
+    references: &dyn References,
     topology: bool,
 ) -> Option<Inactive> {
     if spec.stop_policy != StopPolicy::None {
         return Some(Inactive::Stopped);
     }
     let flavors = || spec.resource_groups.iter().flat_map(|group| &group.flavors);
-    if let Some(missing) = flavors().find(|flavor| beside.flavor(&flavor.name).is_none()) {
+    if let Some(missing) = flavors().find(|flavor| references.flavor(&flavor.name).is_none()) {
         return Some(Inactive::FlavorNotFound(missing.name.clone()));
     }
     let controller =
-        |check: &str| beside.check(check).filter(|(_, active)| *active).map(|(controller, _)| controller);
+        |check: &str| references.check(check).filter(|(_, active)| *active).map(|(controller, _)| controller);
     if let Some(check) =
         spec.admission_checks.iter().map(|rule| &rule.name).find(|check| controller(check).is_none())
     {
-        let what =
-            if beside.check(check).is_none() { Inactive::AdmissionCheck } else { Inactive::CheckInactive };
+        let what = if references.check(check).is_none() {
+            Inactive::AdmissionCheck
+        } else {
+            Inactive::CheckInactive
+        };
         return Some(what(check.clone()));
     }
-    // Worker clusters take the whole queue: one such check, for all flavors, without a provider of the manager's own.
+    // Worker clusters take over the whole queue, so there must be exactly one such check, for all flavors,
+    // and no provisioning at the manager.
     let mut of_workers =
         spec.admission_checks.iter().filter(|rule| controller(&rule.name) == Some(MULTIKUEUE_CONTROLLER));
     if let Some(first) = of_workers.next() {
@@ -189,7 +194,7 @@ pub fn inactive(
             return Some(Inactive::WorkersCheck(first.name.clone(), clash));
         }
     }
-    let wanted = || flavors().filter_map(|flavor| beside.flavor(&flavor.name)?.topology_name.as_deref());
-    let missing = wanted().find(|name| topology && !elsewhere && !beside.topology(name));
+    let wanted = || flavors().filter_map(|flavor| references.flavor(&flavor.name)?.topology_name.as_deref());
+    let missing = wanted().find(|name| topology && !elsewhere && !references.topology(name));
     missing.map(|name| Inactive::TopologyNotFound(name.to_owned()))
 }

@@ -1,40 +1,43 @@
-//! Decisions on queues: who is admitted with which flavors, who gives way, who waits and why.
+//! Decisions on queues: which workloads are admitted with which flavors, which are preempted, and which stay
+//! pending, with reasons.
 //!
-//! Kueue's semantics over one forest of cohorts and cluster queues. `meridian plan` and the engine call the same functions. It
-//! must not know clusters, offers or records, nor read a clock: what is pending and what holds quota come in, decisions go
-//! out. Where gangs could really run is asked through [`places::Places`].
+//! The semantics are Kueue's, over a forest of cohorts and cluster queues. `meridian plan` and the engine
+//! call the same functions. The crate must not know clusters, offers or records, and reads no clock: pending
+//! workloads and quota holders come in, decisions go out. The capacity of real clusters is asked through
+//! [`capacity_model::CapacityModel`].
 //!
-//! - [`tree`]: quota, lending, borrowing, use, shares.
+//! Modules, each of which knows only those above it:
+//!
+//! - [`amount`], [`names`], [`settings`]: numbers, names as numbers, feature gates.
+//! - [`quota`]: the forest with quota, borrowing, lending, usage and shares.
+//! - [`model`]: flavors, cluster queues, workloads, assignments and reasons, as plain data.
+//! - [`pending`]: the pending workloads of a queue, in order and by class.
+//! - [`queue_state`]: the state that decisions read, and its changes; [`declare`] converts Kueue's objects
+//!   for it.
+//! - [`capacity_model`]: the interface to the capacity of real clusters.
 //! - [`flavors`]: which flavors a workload gets.
-//! - [`preempt`]: who gives way.
-//! - [`turns`]: who doesn't displace whom, as it gave way before.
-//! - [`pending`]: who waits, by class.
-//! - [`cycle`]: all of it, for the heads of all queues.
-
-#![warn(missing_docs)]
+//! - [`preemption`]: which workloads are preempted; [`preemption_cycles`] ensures that preemption ends.
+//! - [`cycle`]: one scheduling cycle over the heads of all queues; [`pod_set_reducer`] is for partial
+//!   admission.
+//! - [`explain`]: what-if questions, answered on a copy of the state.
 
 pub mod amount;
-pub mod brain;
+pub mod capacity_model;
 pub mod cycle;
 pub mod declare;
+pub mod explain;
 pub mod flavors;
-mod local;
 pub mod model;
 pub mod names;
 pub mod pending;
-pub mod places;
-pub mod preempt;
-pub mod reason;
-pub mod reduce;
-pub mod remedy;
+pub mod pod_set_reducer;
+pub mod preemption;
+pub mod preemption_cycles;
+pub mod queue_state;
+pub mod quota;
 pub mod settings;
-pub mod share;
-mod starving;
-mod topology;
-pub mod tree;
-pub mod turns;
-mod variants;
 
 pub use amount::Amount;
-pub use brain::{Brain, LocalUsage, NewWorkload};
-pub use local::{PARTS, Parts, alpha, decayed, parts};
+pub use queue_state::{
+    LocalQueueUsage, NANOS_PER_UNIT, NanoUsage, NewWorkload, QueueState, alpha, decayed, to_nanos,
+};

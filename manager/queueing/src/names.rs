@@ -5,24 +5,20 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A resource flavor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FlavorId(pub u32);
 
-/// A resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ResourceId(pub u32);
 
-/// A number for a name.
+/// A dense number that stands for a name.
 pub trait Id: Copy {
-    /// From its place.
     fn new(index: u32) -> Self;
-    /// Its place.
     fn index(self) -> usize;
 }
 
 macro_rules! id {
-    ($($name:ident),*) => { $(impl Id for $name {
+    ($($name:ident),*) => { $(impl $crate::names::Id for $name {
         fn new(index: u32) -> Self {
             Self(index)
         }
@@ -35,7 +31,7 @@ macro_rules! id {
 id!(FlavorId, ResourceId);
 pub(crate) use id;
 
-/// Names of one kind and their numbers. Numbers are given once and stay.
+/// Names of one kind and their numbers. A number never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names<T> {
     list: Vec<Arc<str>>,
@@ -50,7 +46,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T: Id> Names<T> {
-    /// The number of a name; a new name gets the next one.
+    /// The number of a name. A new name gets the next number.
     pub fn intern(&mut self, name: &str) -> T {
         if let Some(id) = self.ids.get(name) {
             return T::new(*id);
@@ -62,34 +58,31 @@ impl<T: Id> Names<T> {
         T::new(id)
     }
 
-    /// The number of a name that is known.
+    /// The number of a known name.
     pub fn id(&self, name: &str) -> Option<T> {
         self.ids.get(name).map(|id| T::new(*id))
     }
 
-    /// The name behind a number.
     pub fn name(&self, id: T) -> &Arc<str> {
         &self.list[id.index()]
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 }
 
-/// Where a resource comes among those for which flavors are looked for; of equal places the name decides.
+/// Evaluation order of a resource in the search for flavors. The name breaks ties.
 ///
-/// The look ends at the first resource group in which nothing fits, and at the first resource that no group gives. So the order
-/// says which obstacle is told, and which flavors are told as tried. It is Kueue's: people who know its words for a workload
-/// find the same here. Kueue keeps requests by the FNV-1a hash of their names, of 64 bits
-/// (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>, whose constants these are).
-pub(crate) fn place_in_walk(resource: &str) -> u64 {
+/// The search ends at the first resource group without a fitting flavor, and at the first resource without a
+/// group. So the order determines the reported obstacle and the flavors reported as tried. It is Kueue's
+/// order, so that users find the same reasons. Kueue keeps requests in a map by the 64-bit FNV-1a hash of
+/// their names (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>, the source of the constants).
+pub(crate) fn evaluation_order(resource: &str) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     resource.bytes().fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))

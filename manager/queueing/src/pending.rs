@@ -1,11 +1,10 @@
-//! Who waits in one cluster queue, in order, by class: what is alike waits as one.
+//! The pending workloads of one cluster queue, in order, by class.
 //!
-//! A class is a local queue and a shape. A misfit puts its whole class to sleep, and what is alike to it; a change in the
-//! queue's tree wakes them, at a cost that grows with classes and not with workloads.
+//! A class is a local queue and a shape. An inadmissible workload parks all equivalent classes. A change in
+//! the queue's tree requeues them, at a cost that grows with the number of classes, not of workloads.
 
-mod line;
-
-pub use line::{Before, COUNTED_MAX, Counted, HeadStays, Order, PreemptorsTurn, Standing, below};
+mod order;
+mod position;
 
 use crate::model::{Moment, ShapeId, WorkloadId};
 use std::cmp::Reverse;
@@ -13,18 +12,19 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A place in the order: priority, then age, then uid.
+pub use order::{PreemptorOrder, QueueOrder};
+pub use position::{COUNTED_MAX, CountEstimate, HeadBlocks, PositionCounts, WorkloadsAhead, count_below};
+
+/// Position in a queue: priority, then age, then uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct PendingPosition {
     priority: Reverse<i64>,
     since: Moment,
     uid: Arc<str>,
-    /// Who.
     pub workload: WorkloadId,
 }
 
-impl Place {
-    /// The place of a workload.
+impl PendingPosition {
     pub fn new(priority: i64, since: Moment, uid: Arc<str>, workload: WorkloadId) -> Self {
         Self { priority: Reverse(priority), since, uid, workload }
     }
@@ -35,113 +35,120 @@ pub type ClassKey = (Arc<str>, ShapeId);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Class {
-    awake: BTreeSet<Place>,
-    /// Set aside one by one.
-    parked: BTreeSet<Place>,
-    /// Nobody of the class is looked at until something changes.
-    asleep: bool,
-    /// Quota was there, and no cluster had the room for one of them at least.
-    placeless: bool,
+    active: BTreeSet<PendingPosition>,
+    /// Workloads parked individually.
+    parked: BTreeSet<PendingPosition>,
+    /// The whole class is parked until something changes.
+    is_parked: bool,
+    /// At least one workload had quota, but no cluster had capacity.
+    short_of_capacity: bool,
 }
 
 impl Class {
-    /// Back to those who are looked at, but for who is stuck. True when there was anybody.
-    fn wake(&mut self, stuck: &BTreeSet<WorkloadId>) -> bool {
-        let slept = self.asleep && !self.awake.is_empty();
-        (self.asleep, self.placeless) = (false, false);
-        let (stay, back): (BTreeSet<Place>, BTreeSet<Place>) =
-            std::mem::take(&mut self.parked).into_iter().partition(|p| stuck.contains(&p.workload));
-        let any = slept || !back.is_empty();
-        self.awake.extend(back);
+    /// Number of workloads, active or parked.
+    fn len(&self) -> usize {
+        self.active.len() + self.parked.len()
+    }
+
+    /// Requeues all parked workloads except the blocked ones. True if there were any.
+    fn requeue_parked(&mut self, blocked: &BTreeSet<WorkloadId>) -> bool {
+        let was_parked = self.is_parked && !self.active.is_empty();
+        (self.is_parked, self.short_of_capacity) = (false, false);
+        let (stay, back): (BTreeSet<PendingPosition>, BTreeSet<PendingPosition>) =
+            std::mem::take(&mut self.parked).into_iter().partition(|p| blocked.contains(&p.workload));
+        let any = was_parked || !back.is_empty();
+        self.active.extend(back);
         self.parked = stay;
         any
     }
 }
 
-/// Who waits in one cluster queue.
+/// The pending workloads of one cluster queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     classes: BTreeMap<ClassKey, Class>,
-    /// The same by shape: a queue may have a hundred thousand, and each misfit asks who is alike to it.
+    /// The classes by shape. A queue may have a hundred thousand classes, and each inadmissible workload
+    /// looks up its shape.
     shapes: BTreeSet<(ShapeId, Arc<str>)>,
-    /// The first of each class that is awake.
-    heads: BTreeSet<(Place, ClassKey)>,
-    /// Classes that sleep or have someone parked: what a change wakes.
-    resting: BTreeSet<ClassKey>,
-    /// Set aside until the workload or its namespace changes.
-    stuck: BTreeSet<WorkloadId>,
-    /// Who makes others give way, and stays first meanwhile.
-    pub(crate) preemptor: Option<WorkloadId>,
+    /// The first workload of each active class.
+    heads: BTreeSet<(PendingPosition, ClassKey)>,
+    /// Classes with parked workloads, which a change requeues.
+    parked_classes: BTreeSet<ClassKey>,
+    /// Workloads parked until they or their namespace change.
+    blocked: BTreeSet<WorkloadId>,
+    /// The workload that preempts others. It stays the head meanwhile.
+    preemptor: Option<WorkloadId>,
     count: usize,
 }
 
 impl Pending {
-    fn refresh(&mut self, key: &ClassKey, before: Option<Place>) {
+    fn refresh(&mut self, key: &ClassKey, before: Option<PendingPosition>) {
         let class = &self.classes[key];
-        let after = if class.asleep { None } else { class.awake.first().cloned() };
+        let after = if class.is_parked { None } else { class.active.first().cloned() };
         if before != after {
-            if let Some(place) = before {
-                self.heads.remove(&(place, key.clone()));
+            if let Some(position) = before {
+                self.heads.remove(&(position, key.clone()));
             }
-            if let Some(place) = after {
-                self.heads.insert((place, key.clone()));
+            if let Some(position) = after {
+                self.heads.insert((position, key.clone()));
             }
         }
-        if class.awake.is_empty() && class.parked.is_empty() {
-            // Its shape may end with its last workload, and the number with it go to another one: nothing of it may stay.
-            self.resting.remove(key);
+        if class.active.is_empty() && class.parked.is_empty() {
+            // The shape may end with its last workload, and its number may be reused. So nothing of the class
+            // may remain.
+            self.parked_classes.remove(key);
             self.classes.remove(key);
             self.shapes.remove(&(key.1, key.0.clone()));
-        } else if class.asleep || !class.parked.is_empty() {
-            self.resting.insert(key.clone());
+        } else if class.is_parked || !class.parked.is_empty() {
+            self.parked_classes.insert(key.clone());
         } else {
-            self.resting.remove(key);
+            self.parked_classes.remove(key);
         }
     }
 
     fn change<R>(&mut self, key: &ClassKey, change: impl FnOnce(&mut Class) -> R) -> R {
         let class = match self.classes.entry(key.clone()) {
             Entry::Occupied(class) => class.into_mut(),
-            Entry::Vacant(place) => {
+            Entry::Vacant(vacant) => {
                 self.shapes.insert((key.1, key.0.clone()));
-                place.insert(Class::default())
+                vacant.insert(Class::default())
             }
         };
-        let before = if class.asleep { None } else { class.awake.first().cloned() };
+        let before = if class.is_parked { None } else { class.active.first().cloned() };
         let result = change(class);
         self.refresh(key, before);
         result
     }
 
-    /// Adds a workload; it sleeps where its class does.
-    pub fn push(&mut self, key: &ClassKey, place: Place) {
+    /// Adds a workload. It is parked if its class is.
+    pub fn push(&mut self, key: &ClassKey, position: PendingPosition) {
         self.count += 1;
-        self.change(key, |class| class.awake.insert(place));
+        self.change(key, |class| class.active.insert(position));
     }
 
-    /// Adds a workload that is set aside.
-    pub fn park(&mut self, key: &ClassKey, place: Place, stuck: bool) {
+    /// Adds a parked workload. If `blocked`, only a change of the workload itself requeues it.
+    pub fn park(&mut self, key: &ClassKey, position: PendingPosition, blocked: bool) {
         self.count += 1;
-        if stuck {
-            self.stuck.insert(place.workload);
+        if blocked {
+            self.blocked.insert(position.workload);
         }
-        self.change(key, |class| class.parked.insert(place));
+        self.change(key, |class| class.parked.insert(position));
     }
 
-    /// Takes a workload out.
-    pub fn remove(&mut self, key: &ClassKey, place: &Place) -> bool {
-        self.stuck.remove(&place.workload);
-        if self.preemptor == Some(place.workload) {
+    /// Removes a workload. False if it isn't there.
+    pub fn remove(&mut self, key: &ClassKey, position: &PendingPosition) -> bool {
+        self.blocked.remove(&position.workload);
+        if self.preemptor == Some(position.workload) {
             self.preemptor = None;
         }
         let removed = self.classes.contains_key(key)
-            && self.change(key, |class| class.awake.remove(place) || class.parked.remove(place));
+            && self.change(key, |class| class.active.remove(position) || class.parked.remove(position));
         self.count -= usize::from(removed);
         removed
     }
 
-    /// Every class of a shape.
-    fn alike(&self, shape: ShapeId) -> Vec<ClassKey> {
+    /// All classes of a shape.
+    fn classes_of(&self, shape: ShapeId) -> Vec<ClassKey> {
         let from = (shape, Arc::from(""));
         self.shapes
             .range(from..)
@@ -150,124 +157,135 @@ impl Pending {
             .collect()
     }
 
-    /// Puts every class of a shape to sleep.
-    pub fn sleep(&mut self, shape: ShapeId) {
-        for key in self.alike(shape) {
-            self.change(&key, |class| class.asleep = true);
+    /// Parks all classes of a shape.
+    pub fn park_shape(&mut self, shape: ShapeId) {
+        for key in self.classes_of(shape) {
+            self.change(&key, |class| class.is_parked = true);
         }
     }
 
-    /// Notes that somebody of a class was set aside for whom no cluster has room.
-    pub fn note_placeless(&mut self, key: &ClassKey, placeless: bool) {
-        self.change(key, |class| class.placeless |= placeless);
+    /// Records that a workload of the class waits for cluster capacity.
+    pub fn note_short_of_capacity(&mut self, key: &ClassKey, short_of_capacity: bool) {
+        self.change(key, |class| class.short_of_capacity |= short_of_capacity);
     }
 
-    /// Puts a class to sleep for which no cluster has room.
-    pub fn sleep_placeless(&mut self, shape: ShapeId) {
-        for key in self.alike(shape) {
-            self.change(&key, |class| (class.asleep, class.placeless) = (true, true));
+    /// Parks all classes of a shape until cluster capacity changes.
+    pub fn park_shape_for_capacity(&mut self, shape: ShapeId) {
+        for key in self.classes_of(shape) {
+            self.change(&key, |class| (class.is_parked, class.short_of_capacity) = (true, true));
         }
     }
 
-    /// Wakes the classes for which no cluster had room. True when there was anybody.
-    pub fn wake_placeless(&mut self) -> bool {
-        let resting: Vec<ClassKey> =
-            self.resting.iter().filter(|key| self.classes[*key].placeless).cloned().collect();
-        let any = !resting.is_empty();
-        for key in resting {
-            let stuck = std::mem::take(&mut self.stuck);
-            self.change(&key, |class| class.wake(&stuck));
-            self.stuck = stuck;
+    /// Requeues the classes that wait for cluster capacity. True if there were any.
+    pub fn requeue_for_capacity(&mut self) -> bool {
+        let parked_classes: Vec<ClassKey> =
+            self.parked_classes.iter().filter(|key| self.classes[*key].short_of_capacity).cloned().collect();
+        let any = !parked_classes.is_empty();
+        for key in parked_classes {
+            let blocked = std::mem::take(&mut self.blocked);
+            self.change(&key, |class| class.requeue_parked(&blocked));
+            self.blocked = blocked;
         }
         any
     }
 
-    /// Wakes what sleeps and takes back what was set aside, but for who is stuck. True when there was anybody.
-    pub fn wake(&mut self) -> bool {
-        let resting = std::mem::take(&mut self.resting);
+    /// Requeues all parked workloads except the blocked ones. True if there were any.
+    pub fn requeue_parked(&mut self) -> bool {
+        let parked_classes = std::mem::take(&mut self.parked_classes);
         let mut any = false;
-        let stuck = std::mem::take(&mut self.stuck);
-        for key in resting {
-            any |= self.change(&key, |class| class.wake(&stuck));
+        let blocked = std::mem::take(&mut self.blocked);
+        for key in parked_classes {
+            any |= self.change(&key, |class| class.requeue_parked(&blocked));
         }
-        self.stuck = stuck;
+        self.blocked = blocked;
         any
     }
 
-    pub(crate) fn find_awake(&self, workload: WorkloadId) -> Option<(Place, ClassKey)> {
-        let awake = self.classes.iter().filter(|(_, class)| !class.asleep);
-        awake
-            .flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key)))
+    pub(crate) fn find_active(&self, workload: WorkloadId) -> Option<(PendingPosition, ClassKey)> {
+        let active = self.classes.iter().filter(|(_, class)| !class.is_parked);
+        active
+            .flat_map(|(key, class)| class.active.iter().map(move |p| (p, key)))
             .find(|(p, _)| p.workload == workload)
             .map(|(p, k)| (p.clone(), k.clone()))
     }
 
-    /// Who comes first, looked at or not, of those who are asked for, but for who is stuck.
-    pub fn first(&self, of: impl Fn(WorkloadId) -> bool) -> Option<WorkloadId> {
+    /// The first workload that satisfies `of`, active or parked, but not blocked.
+    pub fn first_matching(&self, of: impl Fn(WorkloadId) -> bool) -> Option<WorkloadId> {
         let free = |class: &Class| {
             class
                 .parked
                 .iter()
-                .find(|place| !self.stuck.contains(&place.workload) && of(place.workload))
+                .find(|position| !self.blocked.contains(&position.workload) && of(position.workload))
                 .cloned()
         };
-        let firsts = self
-            .classes
-            .values()
-            .flat_map(|class| [class.awake.iter().find(|place| of(place.workload)).cloned(), free(class)]);
-        firsts.flatten().min().map(|place| place.workload)
+        let firsts = self.classes.values().flat_map(|class| {
+            [class.active.iter().find(|position| of(position.workload)).cloned(), free(class)]
+        });
+        firsts.flatten().min().map(|position| position.workload)
     }
 
-    /// Whether anybody may be looked at.
+    /// Whether there is an active workload.
     pub fn has_head(&self) -> bool {
         !self.heads.is_empty()
     }
 
-    /// Who may be looked at.
-    pub fn awake(&self) -> impl Iterator<Item = &Place> {
-        self.classes.values().filter(|c| !c.asleep).flat_map(|c| &c.awake)
+    /// The active workloads.
+    pub fn active(&self) -> impl Iterator<Item = &PendingPosition> {
+        self.classes.values().filter(|c| !c.is_parked).flat_map(|c| &c.active)
     }
 
-    /// How many may be looked at, by local queue.
-    pub fn awake_counts(&self) -> BTreeMap<&Arc<str>, usize> {
+    /// Number of active workloads, by local queue.
+    pub fn active_counts(&self) -> BTreeMap<&Arc<str>, usize> {
         let mut counts = BTreeMap::new();
-        for ((local_queue, _), class) in self.classes.iter().filter(|(_, class)| !class.asleep) {
-            *counts.entry(local_queue).or_default() += class.awake.len();
+        for ((local_queue, _), class) in self.classes.iter().filter(|(_, class)| !class.is_parked) {
+            *counts.entry(local_queue).or_default() += class.active.len();
         }
         counts
     }
 
-    /// Of how many shapes somebody may be looked at, of how many somebody waits for a change, and how many there are.
+    /// Number of shapes with active workloads, with parked workloads, and of all.
     pub fn shape_counts(&self) -> [usize; 3] {
-        let (mut awake, mut asleep, mut all) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut active, mut parked, mut all) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for ((_, shape), class) in &self.classes {
             all.insert(*shape);
-            if !class.asleep && !class.awake.is_empty() {
-                awake.insert(*shape);
+            if !class.is_parked && !class.active.is_empty() {
+                active.insert(*shape);
             }
-            if !class.parked.is_empty() || (class.asleep && !class.awake.is_empty()) {
-                asleep.insert(*shape);
+            if !class.parked.is_empty() || (class.is_parked && !class.active.is_empty()) {
+                parked.insert(*shape);
             }
         }
-        [awake, asleep, all].map(|shapes| shapes.len())
+        [active, parked, all].map(|shapes| shapes.len())
     }
 
-    /// Who waits for a change.
-    pub fn asleep(&self) -> impl Iterator<Item = &Place> {
-        self.classes.values().flat_map(|c| c.parked.iter().chain(c.awake.iter().filter(|_| c.asleep)))
+    /// The parked workloads.
+    pub fn parked(&self) -> impl Iterator<Item = &PendingPosition> {
+        self.classes.values().flat_map(|c| c.parked.iter().chain(c.active.iter().filter(|_| c.is_parked)))
     }
 
-    /// How many wait.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many classes there are.
+    /// The workload that preempts others. It stays the head meanwhile.
+    pub fn preemptor(&self) -> Option<WorkloadId> {
+        self.preemptor
+    }
+
+    pub(crate) fn set_preemptor(&mut self, preemptor: Option<WorkloadId>) {
+        self.preemptor = preemptor;
+    }
+
+    /// Number of workloads by shape. A shape comes once per local queue.
+    pub(crate) fn by_shape(&self) -> impl Iterator<Item = (ShapeId, usize)> + '_ {
+        self.classes.iter().map(|((_, shape), class)| (*shape, class.len()))
+    }
+
+    /// Number of classes.
     pub fn classes(&self) -> usize {
         self.classes.len()
     }
@@ -280,76 +298,82 @@ mod tests {
     fn first(
         pending: &Pending,
         usage: Option<&dyn Fn(&str) -> f64>,
-        turn: PreemptorsTurn,
+        preemptor_order: PreemptorOrder,
     ) -> Option<WorkloadId> {
-        pending.head(&Order { usage, turn, urgent: None }).map(|(place, _)| place.workload)
+        pending
+            .head(&QueueOrder { usage, preemptor_order, starved: None })
+            .map(|(position, _)| position.workload)
     }
 
-    fn place(at: u32) -> Place {
-        Place::new(0, i64::from(at), Arc::from(at.to_string()), WorkloadId(at))
+    fn position(at: u32) -> PendingPosition {
+        PendingPosition::new(0, i64::from(at), Arc::from(at.to_string()), WorkloadId(at))
     }
 
     #[test]
-    fn nothing_of_an_empty_class_stays_asleep() {
+    fn an_emptied_class_is_not_parked_any_more() {
         let mut pending = Pending::default();
         let key: ClassKey = (Arc::from("ns/q"), ShapeId(3));
-        pending.push(&key, place(1));
-        pending.sleep(ShapeId(3));
+        pending.push(&key, position(1));
+        pending.park_shape(ShapeId(3));
         assert!(!pending.has_head());
-        pending.remove(&key, &place(1));
-        pending.push(&key, place(2));
-        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(2)));
+        pending.remove(&key, &position(1));
+        pending.push(&key, position(2));
+        assert_eq!(first(&pending, None, PreemptorOrder::Sticky), Some(WorkloadId(2)));
         assert_eq!(pending.len(), 1);
     }
 
     #[test]
-    fn who_is_alike_to_a_misfit_sleeps_and_wakes_with_it() {
+    fn equivalent_workloads_are_parked_and_requeued_together() {
         let mut pending = Pending::default();
         let (key, other): (ClassKey, ClassKey) =
             ((Arc::from("ns/q"), ShapeId(1)), (Arc::from("ns/q"), ShapeId(2)));
         for at in 1..=3 {
-            pending.push(&key, place(at));
+            pending.push(&key, position(at));
         }
-        pending.push(&other, place(9));
-        // Whichever local queue it is in; a class that is gone isn't made again by what is said of its shape.
+        pending.push(&other, position(9));
+        // Classes of the shape are parked in every local queue, and an empty class isn't created again.
         let (elsewhere, gone): (ClassKey, ClassKey) =
             ((Arc::from("ns/other"), ShapeId(1)), (Arc::from("ns/third"), ShapeId(1)));
-        pending.push(&elsewhere, place(4));
-        pending.push(&gone, place(5));
-        assert!(pending.remove(&gone, &place(5)));
-        pending.sleep(ShapeId(1));
-        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(9)));
-        assert_eq!((pending.asleep().count(), pending.classes()), (4, 3));
-        assert!(pending.wake());
-        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(1)));
+        pending.push(&elsewhere, position(4));
+        pending.push(&gone, position(5));
+        assert!(pending.remove(&gone, &position(5)));
+        pending.park_shape(ShapeId(1));
+        assert_eq!(first(&pending, None, PreemptorOrder::Sticky), Some(WorkloadId(9)));
+        assert_eq!((pending.parked().count(), pending.classes()), (4, 3));
+        assert!(pending.requeue_parked());
+        assert_eq!(first(&pending, None, PreemptorOrder::Sticky), Some(WorkloadId(1)));
     }
 
     #[test]
-    fn order_by_use_passes_by_who_preempts_unless_it_is_first() {
+    fn usage_order_precedes_a_preemptor_unless_it_is_first() {
         let mut pending = Pending::default();
         let (much, little): (ClassKey, ClassKey) =
             ((Arc::from("ns/much"), ShapeId(1)), (Arc::from("ns/little"), ShapeId(2)));
-        pending.push(&much, place(1));
-        pending.push(&little, place(2));
+        pending.push(&much, position(1));
+        pending.push(&little, position(2));
         pending.preemptor = Some(WorkloadId(1));
         let usage = |local: &str| if local == "ns/much" { 9.0 } else { 1.0 };
-        let head = |pending: &Pending, turn| first(pending, Some(&usage), turn);
-        assert_eq!(head(&pending, PreemptorsTurn::Sticky), Some(WorkloadId(2)));
-        assert_eq!(head(&pending, PreemptorsTurn::First), Some(WorkloadId(1)));
-        pending.sleep(ShapeId(1));
-        assert_eq!(head(&pending, PreemptorsTurn::First), Some(WorkloadId(2)), "who sleeps is nobody's head");
+        let head = |pending: &Pending, order| first(pending, Some(&usage), order);
+        assert_eq!(head(&pending, PreemptorOrder::Sticky), Some(WorkloadId(2)));
+        assert_eq!(head(&pending, PreemptorOrder::First), Some(WorkloadId(1)));
+        pending.park_shape(ShapeId(1));
+        assert_eq!(
+            head(&pending, PreemptorOrder::First),
+            Some(WorkloadId(2)),
+            "parked workloads are no heads"
+        );
     }
 
     #[test]
-    fn who_preempts_is_first_while_it_does() {
+    fn preemptor_is_first_until_it_is_removed() {
         let mut pending = Pending::default();
         let key: ClassKey = (Arc::from("ns/q"), ShapeId(1));
-        pending.push(&key, place(1));
-        pending.push(&key, place(2));
+        pending.push(&key, position(1));
+        pending.push(&key, position(2));
         pending.preemptor = Some(WorkloadId(2));
-        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(2)));
-        assert_eq!(first(&pending, None, PreemptorsTurn::InOrder), Some(WorkloadId(1)));
-        pending.remove(&key, &place(2));
+        assert_eq!(first(&pending, None, PreemptorOrder::Sticky), Some(WorkloadId(2)));
+        assert_eq!(first(&pending, None, PreemptorOrder::Regular), Some(WorkloadId(1)));
+        pending.remove(&key, &position(2));
         assert_eq!(pending.preemptor, None);
     }
 }

@@ -1,11 +1,11 @@
-//! Switches and cluster-wide settings, with Kueue's defaults.
+//! Feature gates and cluster-wide settings, with Kueue's defaults.
 
 use meridian_objects::{duration, suggest};
 use meridian_shared::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Where a gate is kept.
+/// Accessor of a gate.
 type Switch = fn(&mut Gates) -> &mut bool;
 
 /// Kueue's feature gates that change a decision. The defaults are those of Kueue 0.20.
@@ -13,51 +13,49 @@ type Switch = fn(&mut Gates) -> &mut bool;
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "they are switches")]
 pub struct Gates {
-    /// Entries of one cycle order by priority.
+    /// Order the entries of a cycle by priority.
     pub priority_sorting_within_cohort: bool,
-    /// Flavors are tried by `flavorFungibility`; otherwise the first that fits is taken.
+    /// Use `flavorFungibility`; otherwise take the first flavor that fits.
     pub flavor_fungibility: bool,
-    /// A flavor scan goes on where the cycle before stopped.
+    /// Continue a flavor search where the previous cycle stopped.
     pub preserve_flavor_scan_progress: bool,
-    /// Pod sets with `minCount` may be admitted smaller.
+    /// Admit pod sets with `minCount` with fewer pods.
     pub partial_admission: bool,
-    /// A queue within nominal quota displaces borrowers whatever their share.
+    /// A queue within nominal quota preempts borrowers whatever their share.
     pub fair_preempt_within_nominal: bool,
-    /// The tournament prefers who doesn't borrow.
+    /// The fair sharing tournament prefers entries that don't borrow.
     pub fair_prioritize_non_borrowing: bool,
-    /// Victims that another entry took first are looked for again.
+    /// Search victims again if another entry took them first.
     pub recompute_on_target_overlap: bool,
-    /// Who already preempts goes first.
+    /// Workloads that already preempt come first.
     pub prioritize_preemptors: bool,
-    /// What is alike to a misfit is skipped with it.
+    /// Skip workloads equivalent to an inadmissible one.
     pub scheduling_equivalence: bool,
-    /// Variants of one workload over several flavors.
+    /// Variants of one workload on several flavors.
     pub concurrent_admission: bool,
     /// A workload may replace an older slice of itself.
     pub elastic_slices: bool,
     /// The same with topologies.
     pub elastic_slices_with_topology: bool,
-    /// Topologies.
     pub topology: bool,
-    /// A topology assignment is looked for again when another entry took its place.
+    /// Search a topology assignment again if another entry took its capacity.
     pub topology_recompute: bool,
-    /// A workload whose lost node has no replacement is evicted at once.
+    /// Evict a workload at once if its lost node has no replacement.
     pub failed_node_fail_fast: bool,
     /// One host may belong to several flavors.
     pub topology_overlapping_flavors: bool,
     /// Placement by the mixed profile.
     pub topology_mixed_profile: bool,
-    /// Balanced placement.
     pub topology_balanced: bool,
-    /// Lost nodes are replaced.
+    /// Replace lost nodes.
     pub failed_node_replacement: bool,
-    /// Preferred node affinity is respected.
+    /// Respect preferred node affinity.
     pub topology_preferred_affinity: bool,
-    /// A closed gate of the workload's holds its preemptions back.
+    /// A closed gate of a workload blocks its preemptions.
     pub orchestrated_preemption: bool,
-    /// Quota may leave undeclared resources alone.
+    /// Whether [`Settings::ignore_undeclared`] has an effect.
     pub quota_check_strategy: bool,
-    /// Fair sharing between local queues by their history.
+    /// Fair sharing between local queues by usage history.
     pub admission_fair_sharing: bool,
 }
 
@@ -92,7 +90,7 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Kueue's names of the gates, and where each is kept.
+    /// Kueue's names of the gates and their accessors.
     const NAMES: [(&'static str, Switch); 23] = [
         ("PrioritySortingWithinCohort", |g| &mut g.priority_sorting_within_cohort),
         ("FlavorFungibility", |g| &mut g.flavor_fungibility),
@@ -119,7 +117,7 @@ impl Gates {
         ("AdmissionFairSharing", |g| &mut g.admission_fair_sharing),
     ];
 
-    /// Turns a gate on or off by Kueue's name; false where no decision depends on it.
+    /// Sets a gate by Kueue's name. False if no decision depends on it.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         let Some((_, gate)) = Self::NAMES.iter().find(|(known, _)| *known == name) else { return false };
         *gate(self) = on;
@@ -132,19 +130,19 @@ impl Gates {
     }
 }
 
-/// By which rule a share lets a queue displace another's workload.
+/// When a share allows a queue to preempt a workload of another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FairStrategy {
-    /// The preemptor's share with the workload is at most the target's without its victim.
+    /// The preemptor's share with its workload is at most the target's share without the victim.
     LessThanOrEqualToFinalShare,
-    /// The preemptor's share with the workload is less than the target's before.
+    /// The preemptor's share with its workload is less than the target's share before.
     LessThanInitialShare,
 }
 
 /// Fair sharing between cluster queues and cohorts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FairSharing {
-    /// The rules, in the order in which they are tried.
+    /// In the order in which they are tried.
     pub strategies: Vec<FairStrategy>,
 }
 
@@ -156,26 +154,26 @@ impl Default for FairSharing {
     }
 }
 
-/// Fair sharing between the local queues of one cluster queue, by what they used before.
+/// Fair sharing between the local queues of one cluster queue, by usage history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AdmissionFairSharing {
-    /// Time after which past use counts half, in milliseconds; zero forgets at once.
+    /// Time in milliseconds after which past usage counts half. Zero forgets it at once.
     pub half_life_ms: i64,
-    /// How often use is sampled, in milliseconds.
+    /// Sampling interval in milliseconds.
     pub sampling_ms: i64,
-    /// Weight of a resource in billionths; one where it isn't named.
+    /// Weights of resources in billionths. A missing resource has weight one.
     pub resource_weights: Vec<(String, i64)>,
 }
 
 impl AdmissionFairSharing {
-    /// How often use is sampled where it isn't said, in milliseconds: five minutes, as in Kueue.
+    /// Default sampling interval in milliseconds: five minutes, as in Kueue.
     pub const SAMPLING_USUAL_MS: i64 = 300_000;
-    /// A half-life or an interval is a year at most; more is a slip.
+    /// Upper bound for a half-life or interval; catches typing errors.
     const TIME_MAX: Millis = Millis::mins(366 * 24 * 60);
-    /// A larger weight is a slip, and products of it must not overflow anything.
+    /// Upper bound for a weight; keeps products from overflowing.
     const WEIGHT_MAX: f64 = 1e9;
 
-    /// A time as people write it: `key` says what for.
+    /// Parses a time of up to a year. `key` names the setting in the error message.
     pub fn time(key: &str, text: &str) -> Result<i64, String> {
         let time = duration::parse(text)
             .filter(|time| *time <= Self::TIME_MAX)
@@ -185,13 +183,13 @@ impl AdmissionFairSharing {
         })
     }
 
-    /// A time that passes: `key` says what for.
+    /// Parses a time that isn't zero. `key` names the setting in the error message.
     pub fn interval(key: &str, text: &str) -> Result<i64, String> {
         let time = Self::time(key, text)?;
         if time == 0 { Err(format!("`{text}` of `{key}` never passes; write it as `5m`")) } else { Ok(time) }
     }
 
-    /// The weight of a resource: `key` says of which.
+    /// Parses the weight of a resource. `key` names the setting in the error message.
     #[expect(clippy::cast_possible_truncation, reason = "weights are bounded")]
     pub fn weight(key: &str, text: &str) -> Result<i64, String> {
         let weight = text.parse::<f64>().ok().filter(|w| (0.0..=Self::WEIGHT_MAX).contains(w));
@@ -204,7 +202,7 @@ impl AdmissionFairSharing {
     }
 }
 
-/// As flags have it: `half-life=168h,sampling=5m,weight.RESOURCE=2`.
+/// The form of flags: `half-life=168h,sampling=5m,weight.RESOURCE=2`.
 impl FromStr for AdmissionFairSharing {
     type Err = String;
 
@@ -236,33 +234,31 @@ impl FromStr for AdmissionFairSharing {
     }
 }
 
-/// Cluster-wide settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// Gates.
     pub gates: Gates,
-    /// Fair sharing, where it is on.
+    /// `None` is off.
     pub fair_sharing: Option<FairSharing>,
-    /// Fair sharing of admissions, where it is on.
+    /// `None` is off.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
-    /// Whether resources that a queue doesn't declare are left alone instead of blocking.
+    /// Ignore resources that a queue doesn't declare, instead of blocking the workload.
     pub ignore_undeclared: bool,
-    /// Victims are looked for only where it changes the decision; otherwise for every flavor that was looked at, so that each
-    /// can be explained.
+    /// Search victims only if that changes the decision. Otherwise they are searched for every flavor, to
+    /// explain each.
     pub brief: bool,
-    /// Others place pods: of topologies only which levels they have matters.
+    /// Another component places pods. Of topologies only the levels matter.
     pub placed_by_others: bool,
-    /// Who was passed over at one flavor and found nothing in those after it is looked at from the first once more before it is
-    /// parked: whoever came first may have left the room. Kueue parks it.
-    pub look_again: bool,
-    /// Of victims that were given quota in one moment the one that came to its queue last is considered first. Kueue goes by their uids, so
-    /// that of many that start at once the oldest may be stopped and then displace the others in turn.
+    /// Before parking an overtaken workload, search its flavors from the start again: the workloads before it
+    /// may not have used the flavor. Kueue parks it.
+    pub rescan_overtaken: bool,
+    /// Of victims with the same reservation time, consider the last queued first. Kueue compares uids, so of
+    /// many workloads that start together the oldest may be preempted, and then preempt the others in turn.
     pub ties_by_age: bool,
 }
 
 impl Settings {
-    /// Whether resources that a queue doesn't declare are left alone.
+    /// Whether resources that a queue doesn't declare are ignored.
     pub fn ignores_undeclared(&self) -> bool {
         self.ignore_undeclared && self.gates.quota_check_strategy
     }

@@ -1,26 +1,33 @@
-//! Properties of decisions: random forests and workloads, random operations, and after every step a recount by plain arithmetic.
+//! Properties of decisions: random forests, workloads and operations, with a plain recount after every step.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "properties/checks.rs"]
+mod checks;
 #[path = "properties/fleet.rs"]
 mod fleet;
+#[path = "properties/plan.rs"]
+mod plan;
 #[path = "properties/recount.rs"]
 mod recount;
+#[path = "properties/setups.rs"]
+mod setups;
 
-use fleet::{Fleet, Op, Plan, ops, plan, usual_op};
+use fleet::Fleet;
 use meridian_queueing::Amount;
-use meridian_queueing::model::Displaces;
+use meridian_queueing::model::PreemptionRule;
 use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::tree::{CohortSetup, Forest, Leaf, NodeId, Quota, Quotas, WEIGHT_ONE};
+use meridian_queueing::quota::{CohortSetup, Forest, Leaf, NodeId, Quota, Quotas, WEIGHT_ONE};
+use plan::{Op, Plan, ops, plan, usual_op};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rounds in which everything that is feasible must end.
+/// Number of rounds after which everything feasible must have ended.
 const ROUNDS_MAX: usize = 400;
 
-/// The same cases in every run; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` ask for others, and for more.
+/// The same cases in every run. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` select others, and more.
 fn cases() -> ProptestConfig {
     let usual = ProptestConfig::default();
     let rng_seed = if matches!(usual.rng_seed, RngSeed::Random) { RngSeed::Fixed(1) } else { usual.rng_seed };
@@ -30,30 +37,40 @@ fn cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Books, admissions and victims are right after every step; see [`recount`].
+    /// Usage, admissions and victims are right after every step; see [`recount`].
     #[test]
-    fn every_step_keeps_its_word(plan in plan(), ops in ops(40)) {
+    fn every_step_matches_the_recount(plan in plan(), ops in ops(40)) {
         let mut fleet = Fleet::new(&plan, false);
         for op in &ops {
             fleet.step(op);
         }
     }
 
-    /// The order in which queues are declared, and the numbers of flavors and resources, decide nothing.
+    /// The order of declarations and the numbers of flavors and resources don't matter.
     #[test]
-    fn numbers_and_order_of_declaration_decide_nothing(plan in plan(), ops in ops(30)) {
+    fn declaration_order_does_not_matter(plan in plan(), ops in ops(30)) {
         let (mut one, mut two) = (Fleet::new(&plan, false), Fleet::new(&plan, true));
         for op in &ops {
             one.step(op);
             two.step(op);
-            prop_assert_eq!(one.picture(), two.picture(), "after {:?}", op);
+            prop_assert_eq!(one.view(), two.view(), "after {:?}", op);
         }
     }
 
-    /// Who is passed by would have been looked at in vain: where queues lend each other what they have, and take it back.
+    /// Skipped heads would not have been admitted: queues of a cohort that reclaim from each other.
     #[test]
-    fn who_is_passed_by_waits_in_vain(
-        queues in prop::collection::vec((2_i64..9, prop::sample::select(vec![Displaces::Never, Displaces::LowerPriority, Displaces::LowerOrNewerEqualPriority])), 2..5),
+    fn skipped_heads_would_not_be_admitted(
+        queues in prop::collection::vec(
+            (
+                2_i64..9,
+                prop::sample::select(vec![
+                    PreemptionRule::Never,
+                    PreemptionRule::LowerPriority,
+                    PreemptionRule::LowerOrNewerEqualPriority,
+                ]),
+            ),
+            2..5,
+        ),
         nested in prop::bool::weighted(0.3),
         ops in prop::collection::vec(usual_op(), 20..60),
     ) {
@@ -64,9 +81,9 @@ proptest! {
         prop_assume!(fleet.passed() > 0);
     }
 
-    /// Whatever happened before, what is feasible is admitted once others end.
+    /// Whatever happened before, feasible workloads are admitted once others end.
     #[test]
-    fn what_is_feasible_is_admitted_in_the_end(plan in plan(), ops in ops(40)) {
+    fn feasible_workloads_are_admitted_eventually(plan in plan(), ops in ops(40)) {
         let mut fleet = Fleet::new(&plan, false);
         for op in &ops {
             fleet.step(op);
@@ -79,30 +96,34 @@ proptest! {
             }
             fleet.end_one();
         }
-        prop_assert_eq!(fleet.waiting(), 0, "{}", fleet.words());
+        prop_assert_eq!(fleet.waiting(), 0, "{}", fleet.describe());
     }
 
-    /// While nothing comes from outside but that who was displaced stops, displacing comes to an end. Policies can contradict each
-    /// other, so nobody displaces in turn, and who displaces comes first; the engine sees to both.
+    /// Preemption ends if only victims stop. Policies can contradict each other, so the test forbids
+    /// preemption cycles and lets preemptors come first, as the engine does.
     #[test]
-    fn displacing_ends(plan in plan(), ops in ops(40)) {
+    fn preemption_ends(plan in plan(), ops in ops(40)) {
         let mut fleet = Fleet::new(&Plan { sticky: true, ..plan }, false);
         for op in &ops {
             fleet.step(op);
         }
-        fleet.displace_once();
+        fleet.forbid_cycles();
         fleet.step(&Op::Run);
         for _ in 0..ROUNDS_MAX {
             if !fleet.confirm_stops() {
                 break;
             }
         }
-        prop_assert!(!fleet.confirm_stops(), "somebody is displaced for ever: {}", fleet.words());
+        prop_assert!(!fleet.confirm_stops(), "preemption doesn't end: {}", fleet.describe());
     }
 
-    /// With more demand than quota every queue's borrowing follows its weight.
+    /// With more demand than quota, borrowing of queues follows their weights.
     #[test]
-    fn shares_converge_to_weights(weights in prop::collection::vec(1_i64..5, 2..5), first in 0_usize..4, nested in any::<bool>()) {
+    fn shares_converge_to_weights(
+        weights in prop::collection::vec(1_i64..5, 2..5),
+        first in 0_usize..4,
+        nested in any::<bool>(),
+    ) {
         let mut fleet = Fleet::saturated(&weights, nested);
         fleet.flood(first % weights.len());
         for at in 0..weights.len() {
@@ -116,11 +137,14 @@ proptest! {
         let total: i64 = weights.iter().sum();
         for (at, weight) in weights.iter().enumerate() {
             let (used, fair) = (fleet.used(at), 60.0 * *weight as f64 / total as f64);
-            prop_assert!((used as f64 - fair).abs() <= 2.0, "queue {at} of weight {weight} uses {used}, fair is {fair}: {weights:?}");
+            prop_assert!(
+                (used as f64 - fair).abs() <= 2.0,
+                "queue {at} of weight {weight} uses {used}, fair is {fair}: {weights:?}"
+            );
         }
     }
 
-    /// So does every cohort's, and every queue's within it.
+    /// So does that of cohorts, and of the queues within them.
     #[test]
     fn shares_converge_to_weights_at_every_level(
         cohorts in prop::collection::vec((1_i64..4, prop::collection::vec(1_i64..4, 1..4)), 2..4),
@@ -141,21 +165,30 @@ proptest! {
         for (weight, queues) in &cohorts {
             let (within, here) = (120.0 * *weight as f64 / all as f64, at..at + queues.len());
             let used: i64 = here.clone().map(|at| fleet.used(at)).sum();
-            prop_assert!((used as f64 - within).abs() <= 3.0, "a cohort of weight {weight} uses {used}, fair is {within}: {cohorts:?}");
+            prop_assert!(
+                (used as f64 - within).abs() <= 3.0,
+                "a cohort of weight {weight} uses {used}, fair is {within}: {cohorts:?}"
+            );
             let sum: i64 = queues.iter().sum();
             for (at, weight) in here.zip(queues) {
                 let (used, fair) = (fleet.used(at), within * *weight as f64 / sum as f64);
-                prop_assert!((used as f64 - fair).abs() <= 4.0, "queue {at} of weight {weight} uses {used}, fair is {fair}: {cohorts:?}");
+                prop_assert!(
+                    (used as f64 - fair).abs() <= 4.0,
+                    "queue {at} of weight {weight} uses {used}, fair is {fair}: {cohorts:?}"
+                );
             }
             at += queues.len();
         }
     }
 
-    /// Taking away in any order what was added leaves every cell as it was.
+    /// Removing usage in any order restores every cell.
     #[test]
-    fn what_is_added_and_taken_away_leaves_nothing(
+    fn added_and_removed_usage_leaves_nothing(
         parents in prop::collection::vec(0_usize..8, 8),
-        quotas in prop::collection::vec((0_i64..10, prop::option::of(0_i64..6), prop::option::of(0_i64..6)), 8),
+        quotas in prop::collection::vec(
+            (0_i64..10, prop::option::of(0_i64..6), prop::option::of(0_i64..6)),
+            8,
+        ),
         uses in prop::collection::vec((0_usize..4, 0_i64..12), 1..20),
         order in prop::collection::vec(any::<u32>(), 20),
     ) {
@@ -163,12 +196,23 @@ proptest! {
         let name = |at: usize| -> Arc<str> { Arc::from(format!("n{at}")) };
         let of = |at: usize| {
             let (nominal, borrowing, lending) = quotas[at];
-            Quotas::from([(key, Quota { nominal: Amount(nominal), borrowing_limit: borrowing.map(Amount), lending_limit: lending.map(Amount) })])
+            Quotas::from([(
+                key,
+                Quota {
+                    nominal: Amount(nominal),
+                    borrowing_limit: borrowing.map(Amount),
+                    lending_limit: lending.map(Amount),
+                },
+            )])
         };
         // The first four are cohorts, each below an earlier one or none.
         let parent = |at: usize| Some(parents[at] % 5).filter(|p| *p < at.min(4)).map(name);
-        let cohorts: BTreeMap<Arc<str>, CohortSetup> = (0..4).map(|at| (name(at), CohortSetup { parent: parent(at), quotas: of(at), weight: WEIGHT_ONE })).collect();
-        let leaves: Vec<Leaf> = (4..8).map(|at| Leaf { name: name(at), cohort: parent(at), quotas: of(at), weight: WEIGHT_ONE }).collect();
+        let cohorts: BTreeMap<Arc<str>, CohortSetup> = (0..4)
+            .map(|at| (name(at), CohortSetup { parent: parent(at), quotas: of(at), weight: WEIGHT_ONE }))
+            .collect();
+        let leaves: Vec<Leaf> = (4..8)
+            .map(|at| Leaf { name: name(at), cohort: parent(at), quotas: of(at), weight: WEIGHT_ONE })
+            .collect();
         let (mut forest, places) = Forest::build(&cohorts, &leaves);
         let before = forest.clone();
         let mut added: Vec<(u32, NodeId, i64)> = Vec::new();
@@ -189,14 +233,14 @@ proptest! {
     }
 }
 
-/// What victims still hold is given to nobody, though it may be more than their preemptor needs.
+/// The quota of a victim isn't assigned to others, even if it exceeds what the preemptor needs.
 #[test]
 fn a_victim_keeps_its_quota_until_it_has_stopped() {
     let mut fleet = Fleet::flat(&[4, 0, 3, 3]);
     fleet.step(&Op::Wait(1, 7, 1, 0));
     fleet.step(&Op::Run);
     assert_eq!(fleet.used(1), 7);
-    // The first displaces all seven for its four; three are free, for one of the two others.
+    // The first preempts all seven for its four. Three are free, for one of the two others.
     for (queue, gpus) in [(0, 4), (2, 3), (3, 3)] {
         fleet.step(&Op::Wait(queue, gpus, 1, 0));
     }

@@ -1,19 +1,22 @@
-//! How much of the manager one agent may take: requests at the same time, and requests per second. What it floods comes out
-//! of its own budget.
+//! Limits on each agent's requests: concurrent ones, and requests per second. An agent that floods uses up
+//! only its own budget.
 
-use super::Failure;
+use super::request::Failure;
+use crate::locks;
 use axum::http::StatusCode;
 use dashmap::DashMap;
 use meridian_shared::ids::ClusterName;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Requests of one agent at the same time: two syncs, a question for logs, and those that a lost connection left behind.
+/// Concurrent requests of one agent: two syncs, one for log requests, and some that a lost connection left
+/// behind.
 const AT_ONCE_MAX: usize = 8;
-/// Requests of one agent per second, in the long run. News goes out once per round trip, so an honest agent is slower.
+/// Requests of one agent per second, on average. A correct agent sends news once per round trip, so it is
+/// slower.
 const PER_SECOND_MAX: f64 = 1_000.0;
-/// Requests saved up at most.
+/// Most requests that an agent can save up.
 const BURST_MAX: f64 = 2_000.0;
 
 /// The budgets of all agents, bounded by the number of clusters with a verified certificate.
@@ -23,11 +26,18 @@ pub(super) struct Budgets(DashMap<ClusterName, Arc<Budget>>);
 #[derive(Debug)]
 struct Budget {
     at_once: Arc<Semaphore>,
-    saved: Mutex<(f64, Instant)>,
+    saved: Mutex<Saved>,
+}
+
+/// Requests that an agent may send at once, as of a time.
+#[derive(Debug)]
+struct Saved {
+    requests: f64,
+    at: Instant,
 }
 
 impl Budgets {
-    /// Takes one request out of the budget, for as long as the permit lives.
+    /// Takes one request out of the budget, for as long as the permit lives. Fails if the budget is used up.
     pub(super) fn enter(&self, cluster: &ClusterName) -> Result<OwnedSemaphorePermit, Failure> {
         let budget = self.of(cluster);
         let too_many = |what: &str| {
@@ -46,7 +56,7 @@ impl Budgets {
         let fresh = || {
             Arc::new(Budget {
                 at_once: Arc::new(Semaphore::new(AT_ONCE_MAX)),
-                saved: Mutex::new((BURST_MAX, Instant::now())),
+                saved: Mutex::new(Saved { requests: BURST_MAX, at: Instant::now() }),
             })
         };
         Arc::clone(&self.0.entry(cluster.clone()).or_insert_with(fresh))
@@ -55,12 +65,12 @@ impl Budgets {
 
 impl Budget {
     fn spend(&self, now: Instant) -> bool {
-        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        let earned = now.saturating_duration_since(saved.1).as_secs_f64() * PER_SECOND_MAX;
-        *saved = ((saved.0 + earned).min(BURST_MAX), now);
-        let enough = saved.0 >= 1.0;
+        let mut saved = locks::lock(&self.saved);
+        let earned = now.saturating_duration_since(saved.at).as_secs_f64() * PER_SECOND_MAX;
+        *saved = Saved { requests: (saved.requests + earned).min(BURST_MAX), at: now };
+        let enough = saved.requests >= 1.0;
         if enough {
-            saved.0 -= 1.0;
+            saved.requests -= 1.0;
         }
         enough
     }
@@ -72,7 +82,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn one_agents_flood_is_its_own() {
+    fn a_flood_uses_up_one_agents_budget_only() {
         let budgets = Budgets::default();
         let (eu, us) = ("eu".into(), "us".into());
         let held: Vec<_> = (0..AT_ONCE_MAX).map(|_| budgets.enter(&eu).unwrap()).collect();
@@ -83,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_earned_back_and_never_saved_without_end() {
+    fn the_budget_refills_up_to_its_limit() {
         let budget = Budgets::default().of(&"eu".into());
         let now = Instant::now();
         let spent = (0..10_000).filter(|_| budget.spend(now)).count();

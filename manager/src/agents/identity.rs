@@ -1,8 +1,9 @@
-//! How agents are let in and stay in: join with a one-time token, renew with the certificate before.
+//! Certificates of agents: the first one for a join token, later ones for the previous certificate.
 
-use super::{Agents, Failure, json_of, parsed, read};
+use super::request::{Failure, json_of, no_certificate, parsed, read};
+use super::state::{Agents, ClusterPlace};
 use crate::engine::clock::{BootClock, Clock};
-use crate::tls::{Peer, Standing, ca};
+use crate::tls::{CertificateStatus, Peer, ca};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -11,97 +12,46 @@ use axum::response::Response;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Input, Operator};
 use meridian_manager_core::facts::outcome::Reply;
-use meridian_shared::identity::{JoinRequest, JoinResponse, KeyHash, RenewRequest, TokenHash};
-use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::Semaphore;
+use meridian_shared::identity::{JoinRequest, JoinResponse, RenewRequest, TokenHash};
+use std::sync::Arc;
 
 /// Largest body of a request in bytes: a token and a signing request.
 const BYTES_MAX: usize = 64 * 1024;
-/// Joins at the same time, over all who ask: nobody of them has shown who they are.
-const JOINS_MAX: usize = 16;
-/// Joins that are remembered, so that one whose answer was lost can be repeated.
-const REMEMBERED_MAX: usize = 256;
-
-/// Tokens that were used lately, and by which key.
-#[derive(Debug)]
-pub(super) struct Joins {
-    at_once: Semaphore,
-    used: Mutex<VecDeque<Used>>,
-}
-
-#[derive(Clone, Debug)]
-struct Used {
-    token: TokenHash,
-    key: KeyHash,
-    place: Place,
-}
-
-/// Who an agent is, by the manager's own records.
-#[derive(Clone, Debug)]
-struct Place {
-    cluster: ClusterName,
-    region: Region,
-    jurisdiction: Jurisdiction,
-}
-
-impl Default for Joins {
-    fn default() -> Self {
-        Self { at_once: Semaphore::new(JOINS_MAX), used: Mutex::default() }
-    }
-}
-
-impl Joins {
-    /// Where the same key has used this token before.
-    fn repeated(&self, token: &TokenHash, key: &KeyHash) -> Option<Place> {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.iter().find(|u| u.token == *token && u.key == *key).map(|u| u.place.clone())
-    }
-
-    fn remember(&self, used: Used) {
-        let mut all = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= REMEMBERED_MAX {
-            all.pop_front();
-        }
-        all.push_back(used);
-    }
-}
 
 pub(super) async fn join(State(agents): State<Arc<Agents>>, body: Body) -> Result<Response, Failure> {
-    let busy = |_| {
+    let busy = || {
         Failure::new(
             StatusCode::TOO_MANY_REQUESTS,
             "too many agents join at the same time: try again in a moment".into(),
         )
     };
-    let _permit = agents.joins.at_once.try_acquire().map_err(busy)?;
+    let _permit = agents.joins.try_enter().ok_or_else(busy)?;
     let request: JoinRequest = parsed(&read(body, BYTES_MAX).await?)?;
-    // A request that can't be signed must not use up its token.
+    // checked first: a request that can't be signed must not use up its token
     let key = ca::request_key(&request.csr_pem).map_err(refused)?;
     let token = request.token.hash();
     let place = match agents.joins.repeated(&token, &key) {
         Some(place) => place,
         None => {
             let place = use_token(&agents, &token).await?;
-            agents.joins.remember(Used { token, key, place: place.clone() });
+            agents.joins.remember(token, key, place.clone());
             place
         }
     };
     issue(&agents, &request.csr_pem, place, "join")
 }
 
-async fn use_token(agents: &Agents, token: &TokenHash) -> Result<Place, Failure> {
+async fn use_token(agents: &Agents, token: &TokenHash) -> Result<ClusterPlace, Failure> {
     let action = Operator::UseToken { hash: token.to_string() };
-    match agents.parts.engine.ask(Input::Operator { actor: Actor::system(), action }).await? {
-        Reply::Joined { cluster, region, jurisdiction } => Ok(Place { cluster, region, jurisdiction }),
-        Reply::Rejected(why) => {
-            let words: Vec<String> = why.into_iter().map(|w| w.message).collect();
-            Err(Failure::new(StatusCode::FORBIDDEN, words.join("; ")))
+    match agents.parts.engine.ask(Input::Operator { actor: Actor::System, action }).await? {
+        Reply::Joined { cluster, region, jurisdiction } => Ok(ClusterPlace { cluster, region, jurisdiction }),
+        Reply::Rejected(rejections) => {
+            let messages: Vec<String> = rejections.into_iter().map(|rejection| rejection.message).collect();
+            Err(Failure::new(StatusCode::FORBIDDEN, messages.join("; ")))
         }
         _ => Err(Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the engine gave another kind of answer than a join's: please report this".into(),
+            "internal error: unexpected reply to a join: please report this".into(),
         )),
     }
 }
@@ -111,31 +61,31 @@ pub(super) async fn renew(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<Response, Failure> {
-    let cluster = match peer.standing(BootClock.now().wall) {
-        Standing::Agent(agent) | Standing::RenewalOnly(agent) => agent.cluster.clone(),
-        Standing::Anonymous => {
-            return Err(Failure::new(
-                StatusCode::UNAUTHORIZED,
-                "no agent's certificate was shown: join first".into(),
-            ));
-        }
+    let cluster = match peer.certificate_status(BootClock.now().wall) {
+        CertificateStatus::Valid(agent) | CertificateStatus::RenewalOnly(agent) => agent.cluster.clone(),
+        CertificateStatus::None => return Err(no_certificate()),
     };
     let _permit = agents.enter(&cluster)?;
     let request: RenewRequest = parsed(&read(body, BYTES_MAX).await?)?;
-    let (region, jurisdiction) = agents.place(&cluster)?;
-    issue(&agents, &request.csr_pem, Place { cluster, region, jurisdiction }, "renew")
+    let place = agents.place(&cluster)?;
+    issue(&agents, &request.csr_pem, place, "renew")
 }
 
-fn issue(agents: &Agents, csr_pem: &str, place: Place, kind: &'static str) -> Result<Response, Failure> {
-    let Place { cluster, region, jurisdiction } = place;
+fn issue(
+    agents: &Agents,
+    csr_pem: &str,
+    place: ClusterPlace,
+    kind: &'static str,
+) -> Result<Response, Failure> {
+    let ClusterPlace { cluster, region, jurisdiction } = place;
     let now = BootClock.now().wall;
     let issued = agents
         .parts
         .authorities
         .issue_agent(csr_pem, &cluster, now, agents.parts.certificate_lifetime)
         .map_err(refused)?;
-    agents.parts.engine.metrics().certificates_issued.inc([kind]);
-    tracing::info!(%cluster, fingerprint = %issued.fingerprint, kind, "issued an agent's certificate");
+    agents.parts.engine.metrics().agents.certificates_issued.inc([kind]);
+    tracing::info!(%cluster, fingerprint = %issued.fingerprint, kind, "issued an agent certificate");
     Ok(json_of(&JoinResponse {
         certificate_pem: issued.pem,
         cluster,

@@ -1,7 +1,8 @@
-//! One transmission of an agent: taken by the engine, answered after the commit; a poll with nothing new waits there until there is
-//! something to say, or for as long as polls are parked.
+//! One transmission of an agent. The engine answers it after the commit; a poll without news is parked in the
+//! engine.
 
-use super::{Agents, Failure, Parts, agent, json_of, parsed, read};
+use super::request::{Failure, agent, json_of, parsed, read};
+use super::state::{Agents, Parts};
 use crate::engine::Unavailable;
 use crate::tls::Peer;
 use axum::Extension;
@@ -16,7 +17,6 @@ use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncRequest};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where agents sync.
 pub const SYNC_PATH: &str = "/agent/v1/sync";
 
 pub(super) async fn sync(
@@ -34,37 +34,37 @@ pub(super) async fn sync(
     };
     let answered = exchange(&agents, cluster.clone(), request).await;
     let metrics = agents.parts.engine.metrics();
-    // The name is from a certificate of ours, and the lane from a closed list.
-    metrics.sync_requests.inc([cluster.as_str(), lane]);
-    metrics.sync_seconds.took([lane], started.elapsed());
+    // safe labels: the name comes from a certificate that this manager issued, the lane from a closed list
+    metrics.agents.sync_requests.inc([cluster.as_str(), lane]);
+    metrics.agents.sync_seconds.observe_duration([lane], started.elapsed());
     answered
 }
 
 async fn exchange(agents: &Agents, cluster: ClusterName, request: SyncRequest) -> Result<Response, Failure> {
     let Parts { engine, poll, stop, .. } = &agents.parts;
     let (transmission, may_wait) = (request.transmission, request.may_wait());
-    let mut asked = std::pin::pin!(engine.ask(Input::Sync {
+    let mut asking = std::pin::pin!(engine.ask(Input::Sync {
         cluster: cluster.clone(),
         request: Box::new(request),
         may_park: true
     }));
     let answer = if may_wait {
         tokio::select! {
-            answer = &mut asked => answer,
+            answer = &mut asking => answer,
             () = tokio::time::sleep(Duration::from_millis(poll.0)) => {
                 engine.end_poll(&cluster, transmission)?;
-                asked.await
+                asking.await
             }
             () = stop.cancelled() => Err(Unavailable::Stopping),
         }
     } else {
-        asked.await
+        asking.await
     };
     match answer? {
         Reply::Sync(answer) => Ok(json_of(&*answer)),
         _ => Err(Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the engine gave another kind of answer than a sync's: please report this".into(),
+            "internal error: unexpected reply to a sync: please report this".into(),
         )),
     }
 }

@@ -1,35 +1,28 @@
-//! Who may do what: one table of roles, asked before anything else is looked at.
+//! Authorization: one table of roles, consulted before anything else.
 //!
-//! Closed by default: what is not named for a role is not for it. Whose objects they are makes no difference; a role holds
-//! for every namespace.
+//! Everything is forbidden unless the table allows it. A role holds for every namespace and for all objects
+//! in it.
 
-use super::error::Error;
+use super::response::error::Error;
 use crate::auth::{self, Role, User, Users};
 use axum::http::HeaderMap;
 use meridian_objects::Kind;
 
-/// What is done to objects.
+/// A verb of the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// One object.
     Get,
-    /// Many.
     List,
-    /// Their changes.
     Watch,
-    /// A new one.
     Create,
-    /// Another content.
     Update,
-    /// Some fields.
     Patch,
-    /// Away with it.
     Delete,
 }
 
 impl Verb {
-    /// As Kubernetes names it.
-    pub(crate) const fn word(self) -> &'static str {
+    /// The verb as Kubernetes names it.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::List => "list",
@@ -41,9 +34,9 @@ impl Verb {
         }
     }
 
-    /// What can be done to objects of this kind at all.
+    /// The verbs that the API serves for this kind.
     pub(crate) const fn of(kind: Kind) -> &'static [Self] {
-        // Of a workload only whether it is active is written.
+        // of a workload only `spec.active` can be written
         const WORKLOAD: [Verb; 5] = [Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
         const ALL: [Verb; 7] =
             [Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
@@ -54,25 +47,23 @@ impl Verb {
     }
 }
 
-/// Meridian's own endpoints, as far as roles go.
+/// Meridian's own endpoints, as far as roles distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Own {
-    /// Why a workload waits.
+pub(crate) enum Endpoint {
+    /// Why a workload is pending.
     Why,
-    /// What a gang printed.
+    /// The output of a gang.
     Logs,
-    /// Everything that operators do to clusters, recovery, rules and orphans.
+    /// All actions of operators on clusters, recovery, rules and orphans.
     Operate,
-    /// The state of recovery.
     Recovery,
-    /// The audit log.
     Audit,
-    /// What Prometheus reads: it names queues and clusters.
+    /// Metrics name queues and clusters.
     Metrics,
 }
 
-/// Who asks; an error for everybody who isn't known, and for those who want to be somebody else.
-pub(crate) fn identify(users: &Users, headers: &HeaderMap) -> Result<User, Error> {
+/// The user behind a request. Fails without a known token, and if the request asks for impersonation.
+pub(crate) fn authenticate(users: &Users, headers: &HeaderMap) -> Result<User, Error> {
     let user = auth::bearer(headers).and_then(|token| users.find(token)).ok_or(Error::Unauthorized)?;
     match auth::refuses_impersonation(headers) {
         Some(words) => Err(Error::Forbidden(words.to_owned())),
@@ -80,14 +71,15 @@ pub(crate) fn identify(users: &Users, headers: &HeaderMap) -> Result<User, Error
     }
 }
 
-/// Whether the user may do this to objects of a kind. `scoped` objects are one worker cluster's caps and settings.
-pub(crate) fn object(user: &User, verb: Verb, kind: Kind, scoped: bool) -> Result<(), Error> {
+/// Fails unless the user may do this to objects of a kind. `scoped` objects are one worker cluster's caps and
+/// settings.
+pub(crate) fn check_object(user: &User, verb: Verb, kind: Kind, scoped: bool) -> Result<(), Error> {
     let may = match user.role {
         Role::Admin => true,
         Role::Submitter => !scoped && submitter_may(verb, kind),
         Role::Viewer => reads(verb),
     };
-    if may { Ok(()) } else { Err(forbidden(user, &format!("{} `{}`", verb.word(), kind.plural()))) }
+    if may { Ok(()) } else { Err(forbidden(user, &format!("{} `{}`", verb.name(), kind.plural()))) }
 }
 
 const fn reads(verb: Verb) -> bool {
@@ -98,9 +90,9 @@ fn submitter_may(verb: Verb, kind: Kind) -> bool {
     let reads = reads(verb);
     match kind {
         Kind::Job => reads || matches!(verb, Verb::Create | Verb::Delete),
-        // whose jobs may be deleted may also be stopped and resumed
+        // the permission to delete a job includes stopping and resuming it
         Kind::Workload => reads || matches!(verb, Verb::Update | Verb::Patch),
-        // queues, and what a job's file names
+        // queues, and objects that a job's file may name
         Kind::LocalQueue
         | Kind::ClusterQueue
         | Kind::Cohort
@@ -121,21 +113,23 @@ fn submitter_may(verb: Verb, kind: Kind) -> bool {
     }
 }
 
-/// Whether the user may use this endpoint.
-pub(crate) fn own(user: &User, endpoint: Own) -> Result<(), Error> {
+/// Fails unless the user may use this endpoint.
+pub(crate) fn check_endpoint(user: &User, endpoint: Endpoint) -> Result<(), Error> {
     let may = match (user.role, endpoint) {
-        (Role::Admin, _) | (Role::Submitter, Own::Why | Own::Logs) => true,
-        (Role::Submitter, Own::Operate | Own::Recovery | Own::Audit | Own::Metrics) => false,
-        (Role::Viewer, Own::Why | Own::Recovery | Own::Metrics) => true,
-        (Role::Viewer, Own::Logs | Own::Operate | Own::Audit) => false,
+        (Role::Admin, _) | (Role::Submitter, Endpoint::Why | Endpoint::Logs) => true,
+        (Role::Submitter, Endpoint::Operate | Endpoint::Recovery | Endpoint::Audit | Endpoint::Metrics) => {
+            false
+        }
+        (Role::Viewer, Endpoint::Why | Endpoint::Recovery | Endpoint::Metrics) => true,
+        (Role::Viewer, Endpoint::Logs | Endpoint::Operate | Endpoint::Audit) => false,
     };
     let what = match endpoint {
-        Own::Why => "ask why workloads wait",
-        Own::Logs => "read logs",
-        Own::Operate => "operate clusters, recovery and rules",
-        Own::Recovery => "see the state of recovery",
-        Own::Audit => "read the audit log",
-        Own::Metrics => "read the metrics",
+        Endpoint::Why => "explain workloads",
+        Endpoint::Logs => "read logs",
+        Endpoint::Operate => "operate clusters, recovery and rules",
+        Endpoint::Recovery => "read the state of recovery",
+        Endpoint::Audit => "read the audit log",
+        Endpoint::Metrics => "read the metrics",
     };
     if may { Ok(()) } else { Err(forbidden(user, what)) }
 }
@@ -146,7 +140,7 @@ fn forbidden(user: &User, what: &str) -> Error {
         Role::Submitter => "submitter",
         Role::Viewer => "viewer",
     };
-    Error::Forbidden(format!("user `{}` with the role `{role}` may not {what}: ask an admin", user.name))
+    Error::Forbidden(format!("user `{}` (role `{role}`) cannot {what}: ask an admin", user.name))
 }
 
 #[cfg(test)]
@@ -154,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_matrix() {
+    fn the_matrix_of_roles_verbs_and_kinds() {
         let submitter = User { name: "s".into(), role: Role::Submitter };
         let admin = User { name: "a".into(), role: Role::Admin };
         let viewer = User { name: "v".into(), role: Role::Viewer };
@@ -182,30 +176,40 @@ mod tests {
                     ) => true,
                     _ => false,
                 };
-                assert_eq!(object(&submitter, verb, kind, false).is_ok(), expect, "{verb:?} {kind}");
-                assert!(object(&submitter, verb, kind, true).is_err());
-                let looks = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+                assert_eq!(check_object(&submitter, verb, kind, false).is_ok(), expect, "{verb:?} {kind}");
+                assert!(check_object(&submitter, verb, kind, true).is_err());
+                let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
                 assert!(
-                    [false, true].iter().all(|scoped| object(&viewer, verb, kind, *scoped).is_ok() == looks),
+                    [false, true]
+                        .iter()
+                        .all(|scoped| check_object(&viewer, verb, kind, *scoped).is_ok() == reads),
                     "{verb:?} {kind}"
                 );
                 assert!(
-                    object(&admin, verb, kind, true).is_ok() && object(&admin, verb, kind, false).is_ok()
+                    check_object(&admin, verb, kind, true).is_ok()
+                        && check_object(&admin, verb, kind, false).is_ok()
                 );
             }
         }
-        for endpoint in [Own::Why, Own::Logs, Own::Operate, Own::Recovery, Own::Audit, Own::Metrics] {
+        for endpoint in [
+            Endpoint::Why,
+            Endpoint::Logs,
+            Endpoint::Operate,
+            Endpoint::Recovery,
+            Endpoint::Audit,
+            Endpoint::Metrics,
+        ] {
             assert_eq!(
-                own(&viewer, endpoint).is_ok(),
-                matches!(endpoint, Own::Why | Own::Recovery | Own::Metrics),
+                check_endpoint(&viewer, endpoint).is_ok(),
+                matches!(endpoint, Endpoint::Why | Endpoint::Recovery | Endpoint::Metrics),
                 "{endpoint:?}"
             );
             assert_eq!(
-                own(&submitter, endpoint).is_ok(),
-                matches!(endpoint, Own::Why | Own::Logs),
+                check_endpoint(&submitter, endpoint).is_ok(),
+                matches!(endpoint, Endpoint::Why | Endpoint::Logs),
                 "{endpoint:?}"
             );
-            assert!(own(&admin, endpoint).is_ok());
+            assert!(check_endpoint(&admin, endpoint).is_ok());
         }
     }
 }

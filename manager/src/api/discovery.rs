@@ -1,19 +1,20 @@
-//! What is served: the documents that `kubectl` reads before it asks for anything. All of it follows from the table of kinds.
+//! Discovery: the documents that `kubectl` reads first. They follow from the table of kinds.
 
 use super::access::Verb;
+use crate::job_kinds::is_job;
 use meridian_objects::Kind;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The version of the Kubernetes API whose conventions are followed; clients compare it with their own.
+/// The Kubernetes version that the API follows; clients compare it with their own.
 const KUBERNETES: (&str, &str) = ("1", "33");
 
-/// `/api`
+/// The document at `/api`.
 pub(crate) fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-/// `/apis`
+/// The document at `/apis`.
 pub(crate) fn groups() -> Value {
     let names: BTreeSet<&str> =
         Kind::ALL.iter().map(|kind| kind.group()).filter(|group| !group.is_empty()).collect();
@@ -21,7 +22,7 @@ pub(crate) fn groups() -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/GROUP`
+/// The document at `/apis/GROUP`.
 pub(crate) fn group(name: &str) -> Option<Value> {
     let mut document = group_document(name)?;
     document["kind"] = json!("APIGroup");
@@ -36,33 +37,40 @@ fn group_document(name: &str) -> Option<Value> {
     Some(json!({"name": name, "versions": versions, "preferredVersion": version(&kind.storage_version())}))
 }
 
-/// `/api/VERSION` and `/apis/GROUP/VERSION`
+/// The document at `/api/VERSION` or `/apis/GROUP/VERSION`.
 pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
     let kinds = Kind::ALL.into_iter().filter(|kind| kind.group() == group && kind.served(version).is_some());
     let resources: Vec<Value> = kinds
         .map(|kind| {
-            let verbs: Vec<&str> = Verb::of(kind).iter().map(|verb| verb.word()).collect();
+            let verbs: Vec<&str> = Verb::of(kind).iter().map(|verb| verb.name()).collect();
             let mut resource = json!({
-                "name": kind.plural(), "singularName": kind.singular(), "namespaced": kind.namespaced(), "kind": kind.name(),
+                "name": kind.plural(), "singularName": kind.singular(), "namespaced": kind.namespaced(),
+                "kind": kind.name(),
                 "verbs": verbs, "shortNames": kind.short_names(),
             });
-            if kind == Kind::Job {
+            if is_job(kind) {
                 resource["categories"] = json!(["all"]);
             }
             resource
         })
         .collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    (!resources.is_empty()).then(|| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
+    (!resources.is_empty()).then(|| {
+        json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
+            "resources": resources,
+        })
+    })
 }
 
-/// `/version`
+/// The document at `/version`.
 pub(crate) fn version() -> Value {
     let (major, minor) = KUBERNETES;
     let own = env!("CARGO_PKG_VERSION");
     json!({
-        "major": major, "minor": minor, "gitVersion": format!("v{major}.{minor}.0+meridian.{own}"), "gitCommit": "", "gitTreeState": "",
-        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "major": major, "minor": minor, "gitVersion": format!("v{major}.{minor}.0+meridian.{own}"),
+        "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
+        "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     })
 }
 

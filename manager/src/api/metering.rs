@@ -1,23 +1,22 @@
-//! Counts and times of requests. Labels come from the table of kinds and the list of endpoints, never from the request.
+//! Counts and durations of requests. Labels come from the table of kinds and the list of endpoints, never
+//! from requests.
 
-use super::Api;
+use super::state::Api;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::time::Instant;
 
-/// What a request was, left by its handler among the answer's extensions.
+/// Labels of a request, which its handler leaves among the response's extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label {
-    /// What was done.
     pub(crate) verb: &'static str,
-    /// To what.
     pub(crate) resource: &'static str,
-    /// Its length is the asker's wish, so that its time says nothing.
+    /// Whether the client decides how long the request takes, so that its duration means nothing.
     pub(crate) streams: bool,
 }
 
-/// Requests that no handler took: without a known user, or for nothing that is there.
+/// Requests without a known user, or for an unknown path.
 const OTHER: Label = Label { verb: "other", resource: "other", streams: false };
 
 pub(crate) async fn meter(State(api): State<Api>, request: Request, next: Next) -> Response {
@@ -25,9 +24,9 @@ pub(crate) async fn meter(State(api): State<Api>, request: Request, next: Next) 
     let response = next.run(request).await;
     let label = response.extensions().get::<Label>().copied().unwrap_or(OTHER);
     let metrics = api.handle.metrics();
-    metrics.api_requests.inc([label.verb, label.resource, response.status().as_str()]);
+    metrics.api.requests.inc([label.verb, label.resource, response.status().as_str()]);
     if !label.streams {
-        metrics.api_request_seconds.took([label.verb], begun.elapsed());
+        metrics.api.request_seconds.observe_duration([label.verb], begun.elapsed());
     }
     response
 }

@@ -1,16 +1,16 @@
-//! The API in process, over the real engine and the real journal on a disk in memory.
+//! The API in process, with the real engine and a real journal on an in-memory disk.
 
 mod create;
+mod endpoints;
 mod errors;
 mod hostile;
 mod many;
-mod own;
 mod reading;
 mod roles;
 mod watching;
 mod writing;
 
-use super::{Front, LogBytes, Logs, Parts, router};
+use super::{ApiParts, Front, LogBytes, Logs, router};
 use crate::auth::{Role, Users};
 use crate::engine::clock::BootClock;
 use crate::engine::{self, Handle, Options, Running, StartMode};
@@ -37,10 +37,10 @@ use tower::ServiceExt as _;
 
 const QUEUES: &str = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
-/// Reached only when a test fails.
+/// Reached only if a test fails.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A manager's API and what is behind it.
+/// A manager's API, with its engine.
 struct Rig {
     router: Router,
     engine: Handle,
@@ -48,7 +48,7 @@ struct Rig {
     running: Option<Running>,
     admin: String,
     submitter: String,
-    asked_logs: Arc<Mutex<Vec<(ClusterName, LogRequest)>>>,
+    requested_logs: Arc<Mutex<Vec<(ClusterName, LogRequest)>>>,
     stop: CancellationToken,
 }
 
@@ -60,7 +60,7 @@ impl Drop for Rig {
     }
 }
 
-/// Gives every log as three bytes.
+/// Every log has three bytes.
 struct FakeLogs(Arc<Mutex<Vec<(ClusterName, LogRequest)>>>);
 
 impl Logs for FakeLogs {
@@ -70,7 +70,7 @@ impl Logs for FakeLogs {
     }
 }
 
-/// An answer, read whole.
+/// An answer with its whole body.
 #[derive(Debug)]
 struct Answer {
     code: StatusCode,
@@ -119,18 +119,18 @@ impl Rig {
         let mut users = Users::default();
         let admin = users.issue("ada", Role::Admin, [1; 32]).unwrap().expose().to_owned();
         let submitter = users.issue("sam", Role::Submitter, [2; 32]).unwrap().expose().to_owned();
-        let (asked_logs, stop) = (Arc::<Mutex<_>>::default(), CancellationToken::new());
-        let router = router(Parts {
+        let (requested_logs, stop) = (Arc::<Mutex<_>>::default(), CancellationToken::new());
+        let router = router(ApiParts {
             engine: engine.clone(),
             users: Arc::new(users),
-            logs: Arc::new(FakeLogs(asked_logs.clone())),
+            logs: Arc::new(FakeLogs(requested_logs.clone())),
             front: Front { url: "https://manager.example:7443".to_owned(), ca_pin: CaPin([9; 32]) },
             stop: stop.clone(),
         });
-        Self { router, engine, disk, running: Some(running), admin, submitter, asked_logs, stop }
+        Self { router, engine, disk, running: Some(running), admin, submitter, requested_logs, stop }
     }
 
-    /// With a queue to submit to.
+    /// A rig with a queue `main`.
     async fn with_queue() -> Self {
         let rig = Self::new().await;
         rig.apply(&[flavor(), queue("q"), local("main", "q")]).await.ok();
@@ -202,7 +202,7 @@ impl Rig {
     }
 }
 
-/// Events of a watch, one by one.
+/// Reads the events of a watch.
 struct Events {
     stream: BodyDataStream,
     buffer: Vec<u8>,
@@ -222,7 +222,7 @@ impl Events {
     }
 
     /// `TYPE NAME` of the next event.
-    async fn told(&mut self) -> String {
+    async fn next_summary(&mut self) -> String {
         let event = self.next().await.expect("an event");
         format!(
             "{} {}",
@@ -238,11 +238,17 @@ fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<
 }
 
 fn flavor() -> Value {
-    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}})
+    json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor",
+        "metadata": {"name": "any"}, "spec": {},
+    })
 }
 
 fn queue(name: &str) -> Value {
-    let group = json!({"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": [{"name": "cpu", "nominalQuota": "100"}]}]});
+    let group = json!({
+        "coveredResources": ["cpu"],
+        "flavors": [{"name": "any", "resources": [{"name": "cpu", "nominalQuota": "100"}]}],
+    });
     json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name},
         "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
@@ -251,7 +257,8 @@ fn queue(name: &str) -> Value {
 
 fn local(name: &str, queue: &str) -> Value {
     json!({
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"},
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": "default"},
         "spec": {"clusterQueue": queue},
     })
 }
@@ -261,11 +268,17 @@ fn namespace(name: &str, labels: &Value) -> Value {
 }
 
 fn job(name: &str) -> Value {
-    let container = json!({"name": "main", "image": "example/train", "command": ["true"], "resources": {"requests": {"cpu": "1"}}});
+    let container = json!({
+        "name": "main", "image": "example/train", "command": ["true"],
+        "resources": {"requests": {"cpu": "1"}},
+    });
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
-        "spec": {"parallelism": 2, "completions": 2, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        "spec": {
+            "parallelism": 2, "completions": 2, "suspend": true,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
     })
 }
 
@@ -281,7 +294,7 @@ fn version(object: &Value) -> u64 {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_what_they_are() {
+async fn requests_are_counted_by_verb_resource_and_code() {
     let rig = Rig::with_queue().await;
     rig.get(JOBS).await.ok();
     rig.get("/apis/batch/v1/namespaces/default/jobs/absent").await;

@@ -1,4 +1,4 @@
-//! The file that lets plain `kubectl`, and our own command line, reach this manager.
+//! The kubeconfig by which `kubectl` and our own command line reach this manager.
 
 use super::UserToken;
 use base64::Engine as _;
@@ -6,37 +6,37 @@ use base64::engine::general_purpose::STANDARD;
 use meridian_private_files as files;
 use std::path::Path;
 
-/// What a kubeconfig says: one cluster, one user, one context.
+/// A kubeconfig with one cluster, one user and one context.
 #[derive(Clone, Copy, Debug)]
 pub struct Kubeconfig<'a> {
-    /// `https://HOST:PORT`.
+    /// Of the form `https://HOST:PORT`.
     pub server: &'a str,
     /// The certificate of the server's authority, PEM.
     pub ca_pem: &'a str,
-    /// The user's name.
     pub user: &'a str,
-    /// The user's secret.
     pub token: &'a UserToken,
-    /// The namespace used where a command names none.
+    /// The namespace of commands that name none.
     pub namespace: &'a str,
 }
 
 impl Kubeconfig<'_> {
-    /// The YAML text. Scalars are quoted as in JSON, which YAML reads as they are.
+    /// The YAML text. Strings are quoted as in JSON, which is valid YAML.
     pub fn to_yaml(&self) -> String {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let (server, user, namespace) = (quoted(self.server), quoted(self.user), quoted(self.namespace));
         let (ca, token) = (STANDARD.encode(self.ca_pem), quoted(self.token.expose()));
         format!(
             "apiVersion: v1\nkind: Config\n\
-             clusters:\n- name: meridian\n  cluster:\n    server: {server}\n    certificate-authority-data: {ca}\n\
+             clusters:\n- name: meridian\n  cluster:\n    server: {server}\n    \
+             certificate-authority-data: {ca}\n\
              users:\n- name: {user}\n  user:\n    token: {token}\n\
-             contexts:\n- name: meridian\n  context:\n    cluster: meridian\n    user: {user}\n    namespace: {namespace}\n\
+             contexts:\n- name: meridian\n  context:\n    cluster: meridian\n    user: {user}\n    \
+             namespace: {namespace}\n\
              current-context: meridian\n"
         )
     }
 
-    /// Writes it to `path`, mode 0600, in place of what may be there.
+    /// Replaces `path`, with mode 0600. Fails if it can't be written.
     pub fn write(&self, path: &Path) -> Result<(), files::Error> {
         files::replace(path, &self.to_yaml())
     }
@@ -48,7 +48,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn it_reads_back_as_what_it_says() {
+    fn a_written_kubeconfig_reads_back() {
         let token = UserToken("mu_secret".to_owned());
         let config = Kubeconfig {
             server: "https://127.0.0.1:7443",

@@ -1,11 +1,11 @@
-//! The manager as a program of its own; `meridian manager` is the same.
+//! The manager as a separate program. `meridian manager` is the same.
 
 use clap::Parser;
 use meridian_manager::server::{ManagerArgs, run};
 use meridian_manager::with_causes;
 use std::process::ExitCode;
 
-/// One global queue for accelerator gangs over many clusters: the manager.
+/// The manager: one global queue for accelerator gangs over many clusters.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {

@@ -1,18 +1,20 @@
-//! Big bodies: in the journal by content hash, behind a bounded cache, so that the hot structures never hold them.
+//! Large bodies: in the journal by content hash, behind a bounded cache, so that frequently used structures
+//! stay small.
 
 use crate::journal::Reader;
+use crate::locks;
 use meridian_manager_core::facts::outcome::Bodies;
 use meridian_shared::ids::ContentHash;
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-/// Bytes of bodies kept in memory: some ten thousand usual jobs, so that a dispatch soon after its submission reads nothing
-/// from the disk.
+/// Bytes of bodies kept in memory: some ten thousand usual jobs, so that a dispatch soon after its submission
+/// needs no read from the disk.
 const CACHE_BYTES_MAX: usize = 32 << 20;
 
-/// Committed bodies, from any thread.
+/// Committed bodies, readable from any thread.
 pub(super) struct BodyStore {
     reader: Arc<dyn Reader>,
     cache: Mutex<Cache>,
@@ -24,7 +26,8 @@ impl fmt::Debug for BodyStore {
     }
 }
 
-/// Least recently used, in two generations: when the young one is full it becomes the old one, and the old one is dropped.
+/// Least recently used, in two generations: a full young generation becomes the old one, and the old one is
+/// dropped.
 #[derive(Default)]
 struct Cache {
     young: HashMap<ContentHash, Arc<str>>,
@@ -61,9 +64,9 @@ impl BodyStore {
         Arc::clone(&self.reader)
     }
 
-    /// One committed body. Damage is logged and reads as missing.
+    /// A committed body. Damage is logged and reads as missing.
     pub(super) fn get(&self, hash: ContentHash) -> Option<Arc<str>> {
-        if let Some(body) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(hash) {
+        if let Some(body) = locks::lock(&self.cache).get(hash) {
             return Some(body);
         }
         let bytes = match self.reader.body(hash) {
@@ -79,22 +82,27 @@ impl BodyStore {
         Some(body)
     }
 
-    /// Keeps a body that is committed.
+    /// Caches a committed body.
     pub(super) fn keep(&self, hash: ContentHash, body: Arc<str>) {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).put(hash, body);
+        locks::lock(&self.cache).put(hash, body);
     }
 }
 
-/// What the core reads from while a batch is under way: its own new bodies first, then those of the batch before it.
-#[derive(Debug)]
-pub(super) struct Source<'a> {
-    pub(super) fresh: [&'a HashMap<ContentHash, Arc<str>>; 2],
-    pub(super) store: &'a BodyStore,
+impl Bodies for BodyStore {
+    fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
+        self.get(hash)
+    }
 }
 
-impl Bodies for Source<'_> {
+/// Bodies of earlier batches: of the one that is being committed, and stored ones.
+pub(super) struct EarlierBodies<'a> {
+    pub(super) committing: &'a HashMap<ContentHash, Arc<str>>,
+    pub(super) store: &'a dyn Bodies,
+}
+
+impl Bodies for EarlierBodies<'_> {
     fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
-        self.fresh.iter().find_map(|bodies| bodies.get(&hash)).cloned().or_else(|| self.store.get(hash))
+        self.committing.get(&hash).cloned().or_else(|| self.store.body(hash))
     }
 }
 

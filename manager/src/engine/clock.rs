@@ -1,4 +1,4 @@
-//! The only clocks of the engine: boot time, which every lease and claim uses, and wall time for people.
+//! The engine's only clocks: boot time, which every lease and claim uses, and wall time for users.
 
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -8,7 +8,6 @@ use std::time::Duration;
 
 /// Reads both clocks.
 pub trait Clock: Debug + Send + Sync {
-    /// Both, now.
     fn now(&self) -> Now;
 
     /// How long a thread must sleep for `span` to pass on this clock.
@@ -29,7 +28,7 @@ impl Clock for BootClock {
     }
 }
 
-/// This boot's identity, as the kernel states it.
+/// The id of this boot, as the kernel names it. Fails if the kernel doesn't tell it.
 pub fn boot_id() -> io::Result<crate::journal::mark::BootId> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let parsed = uuid::Uuid::parse_str(text.trim()).map_err(io::Error::other)?;

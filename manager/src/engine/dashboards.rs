@@ -1,61 +1,61 @@
-//! What dashboards show of queues: Kueue's metrics, from milestones that are committed and from the core's standings.
+//! Kueue's metrics of queues, from committed lifecycle events and from the core's queue counts.
 
 use crate::metrics::kueue::Kueue;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::key::Key;
-use meridian_manager_core::facts::lifecycle::{Event, Milestone};
+use meridian_manager_core::facts::lifecycle::Event;
+use meridian_manager_core::facts::lifecycle::LifecycleEvent;
 use meridian_manager_core::state::workload::phase::Phase;
-use meridian_manager_core::views::metrics::{Cell, CohortRow, LocalRow, QueueRow, Unadmitted};
 use meridian_objects::Kind;
+use meridian_views::metrics::{Cell, CohortRow, LocalRow, QueueRow, Unadmitted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Local queues that have series of their own: each has a few hundred with its histograms. Beyond it the first by namespace
-/// and name show their standing, and the first that anything happened in are counted.
+/// Local queues that have their own series; each has a few hundred with its histograms. Beyond it, gauges
+/// show the first queues by namespace and name, and counters those in which something happened first.
 const LOCAL_QUEUES_MAX: usize = 1_000;
 
-/// Names of one local queue: namespace and name.
+/// Namespace and name of a local queue.
 type Local = (Arc<str>, Arc<str>);
 
-/// A milestone, with what counting it takes besides.
+/// A lifecycle event, with the facts that counting it needs.
 #[derive(Debug)]
-pub(super) struct Reached {
-    milestone: Milestone,
-    /// The local queue exists.
-    there: bool,
-    /// Cohorts above the cluster queue, where they count it too.
+pub(super) struct CountedEvent {
+    lifecycle: LifecycleEvent,
+    local_queue_exists: bool,
+    /// For an admission: the cohorts above the cluster queue, which count it too.
     cohorts: Vec<Arc<str>>,
 }
 
-impl Reached {
-    pub(super) fn new(world: &World, milestone: Milestone) -> Self {
-        let Milestone { whose, event } = &milestone;
-        let catalog = &world.state.catalog;
-        let there = catalog.local_queue(&whose.namespace, &whose.local_queue).is_some();
+impl CountedEvent {
+    pub(super) fn new(world: &World, lifecycle: LifecycleEvent) -> Self {
+        let LifecycleEvent { owner, event } = &lifecycle;
+        let catalog = &world.state.catalog();
+        let local_queue_exists = catalog.local_queue(&owner.namespace, &owner.local_queue).is_some();
         let cohorts = match event {
             Event::Admitted { .. } => {
-                catalog.cohorts_above(&whose.cluster_queue).into_iter().map(Arc::from).collect()
+                catalog.cohorts_above(&owner.cluster_queue).into_iter().map(Arc::from).collect()
             }
             _ => Vec::new(),
         };
-        Self { milestone, there, cohorts }
+        Self { lifecycle, local_queue_exists, cohorts }
     }
 }
 
-/// Counts what happens in queues.
+/// Counters of lifecycle events.
 #[derive(Debug)]
-pub(super) struct Tallies {
+pub(super) struct QueueCounters {
     kueue: Kueue,
-    /// Local queues with counters of their own.
+    /// Local queues with their own counters.
     counted: BTreeSet<Local>,
 }
 
-impl Tallies {
+impl QueueCounters {
     pub(super) fn new(kueue: Kueue) -> Self {
         Self { kueue, counted: BTreeSet::new() }
     }
 
-    /// An object is gone, and with it what was counted of it.
+    /// Drops the counters of a deleted object.
     pub(super) fn removed(&mut self, key: &Key) {
         match (&key.scope, key.kind, &key.namespace) {
             (None, Kind::ClusterQueue, _) => self.kueue.forget_cluster_queue(&key.name),
@@ -63,75 +63,76 @@ impl Tallies {
                 self.counted.remove(&(namespace.clone(), key.name.clone()));
                 self.kueue.forget_local_queue(namespace, &key.name);
             }
-            (None, Kind::Cohort, _) => self.kueue.cohort_admitted.forget(&[("cohort", &key.name)]),
+            (None, Kind::Cohort, _) => self.kueue.events.cohort_admitted.forget(&[("cohort", &key.name)]),
             _ => {}
         }
     }
 
-    /// A cluster was asked to run somebody of this queue.
+    /// Counts an offer of a workload of this queue to a cluster.
     pub(super) fn dispatched(&self, cluster_queue: &str, cluster: &str) {
-        self.kueue.dispatched.inc([cluster_queue, cluster]);
+        self.kueue.events.dispatched.inc([cluster_queue, cluster]);
     }
 
-    /// Counts one milestone.
-    pub(super) fn reached(
-        &mut self,
-        Reached { milestone: Milestone { whose, event }, there, cohorts }: &Reached,
-    ) {
-        let local = (whose.namespace.clone(), whose.local_queue.clone());
-        let local = *there
+    pub(super) fn count(&mut self, event: &CountedEvent) {
+        let CountedEvent { lifecycle: LifecycleEvent { owner, event }, local_queue_exists, cohorts } = event;
+        let local = (owner.namespace.clone(), owner.local_queue.clone());
+        let local = *local_queue_exists
             && (self.counted.contains(&local)
                 || (self.counted.len() < LOCAL_QUEUES_MAX && self.counted.insert(local)));
-        let (k, queue, class) = (&self.kueue, &*whose.cluster_queue, &*whose.priority_class);
+        let (k, queue, class) = (&self.kueue, &*owner.cluster_queue, &*owner.priority_class);
         match event {
             Event::QuotaReserved { waited } => {
-                k.quota_reserved.inc(whose, local);
-                k.quota_reserved_wait.took(whose, local, *waited);
+                k.events.quota_reserved.inc(owner, local);
+                k.events.quota_reserved_wait.observe(owner, local, *waited);
             }
             Event::Admitted { cluster, waited, checked } => {
-                k.admitted.inc(whose, local);
-                k.admission_wait.took(whose, local, *waited);
+                k.events.admitted.inc(owner, local);
+                k.events.admission_wait.observe(owner, local, *waited);
                 if let Some(checked) = checked {
-                    k.checks_wait.took(whose, local, *checked);
+                    k.events.checks_wait.observe(owner, local, *checked);
                 }
-                k.admitted_by_cluster.inc([queue, cluster.as_str()]);
-                cohorts.iter().for_each(|cohort| k.cohort_admitted.inc([&**cohort, class]));
+                k.events.admitted_by_cluster.inc([queue, cluster.as_str()]);
+                cohorts.iter().for_each(|cohort| k.events.cohort_admitted.inc([&**cohort, class]));
             }
             Event::Ready { waited, started } => {
-                k.ready_wait.took(whose, local, *waited);
-                k.admitted_until_ready.took(whose, local, *started);
+                k.events.ready_wait.observe(owner, local, *waited);
+                k.events.admitted_until_ready.observe(owner, local, *started);
             }
-            Event::Evicted { reason, cause, first, ran, cluster, displaced } => {
-                k.evicted.inc([queue, reason, cause, class]);
+            Event::Evicted { cause, first, ran, cluster, preempted } => {
+                let (reason, cause) = (cause.reason(), cause.underlying());
+                k.events.evicted.inc([queue, reason, cause, class]);
                 if *first {
-                    k.evicted_once.inc([queue, reason, cause, class]);
+                    k.events.evicted_once.inc([queue, reason, cause, class]);
                 }
                 if local {
-                    k.local_evicted.inc([&whose.local_queue, &whose.namespace, reason, cause, class]);
+                    k.events.local_evicted.inc([&owner.local_queue, &owner.namespace, reason, cause, class]);
                 }
                 if let Some(ran) = ran {
-                    k.ready_to_evicted.took([queue, reason, cause], std::time::Duration::from_millis(ran.0));
+                    k.events
+                        .ready_to_evicted
+                        .observe_duration([queue, reason, cause], std::time::Duration::from_millis(ran.0));
                 }
                 if let Some(cluster) = cluster {
-                    k.evicted_by_cluster.inc([queue, cluster.as_str(), reason]);
+                    k.events.evicted_by_cluster.inc([queue, cluster.as_str(), reason]);
                 }
-                if let Some((by, right)) = displaced {
-                    k.preempted.inc([by, right]);
+                if let Some((by, reason)) = preempted {
+                    k.events.preempted.inc([by, reason.as_str()]);
                 }
             }
-            Event::Stopped { reason, took } => {
-                k.eviction_latency.took([queue, reason], std::time::Duration::from_millis(took.0))
-            }
-            Event::Replaced => k.replaced_slices.inc([queue]),
+            Event::Stopped { cause, took } => k
+                .events
+                .eviction_latency
+                .observe_duration([queue, cause.reason()], std::time::Duration::from_millis(took.0)),
+            Event::Replaced => k.events.replaced_slices.inc([queue]),
             Event::Finished { ran } => {
-                k.finished.inc(whose, local);
-                k.execution_time.took(whose, local, *ran);
+                k.events.finished.inc(owner, local);
+                k.events.execution_time.observe(owner, local, *ran);
             }
         }
     }
 }
 
-/// How queues stand behind a batch.
+/// State of the queues after a batch.
 #[derive(Debug)]
 pub(super) struct Rows {
     queues: Vec<QueueRow>,
@@ -143,15 +144,15 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn of(world: &World) -> Self {
         Self {
-            queues: world.cluster_queue_rows(),
-            locals: world.local_queue_rows(LOCAL_QUEUES_MAX),
-            cohorts: world.cohort_rows(),
-            unadmitted: world.unadmitted(),
+            queues: meridian_views::metrics::cluster_queue_rows(world),
+            locals: meridian_views::metrics::local_queue_rows(world, LOCAL_QUEUES_MAX),
+            cohorts: meridian_views::metrics::cohort_rows(world),
+            unadmitted: meridian_views::metrics::unadmitted(world),
         }
     }
 }
 
-/// Shows how queues stand.
+/// Gauges of queues.
 #[derive(Debug)]
 pub(super) struct Dashboards {
     kueue: Kueue,
@@ -162,13 +163,12 @@ impl Dashboards {
         Self { kueue }
     }
 
-    /// Rounds of decisions since last told.
-    pub(super) fn attempted(&self, fruitful: u64, fruitless: u64) {
-        self.kueue.admission_attempts.add(["success"], fruitful);
-        self.kueue.admission_attempts.add(["inadmissible"], fruitless);
+    /// Counts scheduling rounds since the last report.
+    pub(super) fn count_attempts(&self, fruitful: u64, fruitless: u64) {
+        self.kueue.events.admission_attempts.add(["success"], fruitful);
+        self.kueue.events.admission_attempts.add(["inadmissible"], fruitless);
     }
 
-    /// Shows how queues stand.
     pub(super) fn show(&self, rows: &Rows) {
         self.show_queues(&rows.queues);
         self.show_locals(&rows.locals);
@@ -179,25 +179,29 @@ impl Dashboards {
     fn show_queues(&self, rows: &[QueueRow]) {
         let k = &self.kueue;
         let each = || rows.iter().map(|row| (&*row.name, row));
-        k.pending_workloads.replace(each().flat_map(|(name, row)| {
-            by_status(row.standing.waiting(), row.awake).map(|(status, n)| ([name, status], n))
+        k.queues.pending_workloads.replace(each().flat_map(|(name, row)| {
+            by_status(row.standing.waiting(), row.active_shapes).map(|(status, n)| ([name, status], n))
         }));
-        let hashes = |[awake, asleep]: [u64; 2]| [("active", whole(awake)), ("inadmissible", whole(asleep))];
-        k.pending_hashes.replace(
+        let hashes = |[active, inadmissible]: [u64; 2]| {
+            [("active", whole(active)), ("inadmissible", whole(inadmissible))]
+        };
+        k.queues.pending_hashes.replace(
             each().flat_map(|(name, row)| hashes(row.shapes).map(|(status, n)| ([name, status], n))),
         );
-        k.reserving_active.replace(each().map(|(name, row)| ([name], whole(row.standing.reserving()))));
-        k.admitted_active.replace(each().map(|(name, row)| ([name], whole(row.standing.admitted()))));
-        k.finished_workloads
+        k.queues
+            .reserving_active
+            .replace(each().map(|(name, row)| ([name], whole(row.standing.reserving()))));
+        k.queues.admitted_active.replace(each().map(|(name, row)| ([name], whole(row.standing.admitted()))));
+        k.queues
+            .finished_workloads
             .replace(each().map(|(name, row)| ([name], whole(row.standing.phase(Phase::Finished)))));
         let status = |active: bool| {
             [("pending", i64::from(!active)), ("active", i64::from(active)), ("terminating", 0)]
         };
-        k.cluster_queue_status.replace(
+        k.queues.status.replace(
             each().flat_map(|(name, row)| status(row.active).map(|(status, is)| ([name, status], is))),
         );
-        k.cluster_queue_info
-            .replace(each().map(|(name, row)| ([name, text(&row.cohort), text(&row.root)], 1)));
+        k.queues.info.replace(each().map(|(name, row)| ([name, text(&row.cohort), text(&row.root)], 1)));
         let cells = || {
             each().flat_map(|(name, row)| {
                 row.cells
@@ -207,51 +211,61 @@ impl Dashboards {
         };
         let amount = |cell: &Cell, of: i64| units(&cell.resource, of);
         let limit = |cell: &Cell, of: Option<i64>| of.map_or(f64::INFINITY, |of| units(&cell.resource, of));
-        k.reservation.replace(cells().map(|(labels, cell)| (labels, amount(cell, cell.reserved))));
-        k.usage.replace(cells().map(|(labels, cell)| (labels, amount(cell, cell.used))));
-        k.nominal_quota.replace(cells().map(|(labels, cell)| (labels, amount(cell, cell.nominal))));
-        k.borrowing_limit.replace(cells().map(|(labels, cell)| (labels, limit(cell, cell.borrowing_limit))));
-        k.lending_limit.replace(cells().map(|(labels, cell)| (labels, limit(cell, cell.lending_limit))));
-        // What nobody gives is still asked for, but names of resources come from jobs: only those of the queue have a series.
-        let asked = |name, row: &QueueRow| {
-            let given: BTreeSet<Arc<str>> = row.cells.iter().map(|cell| cell.resource.clone()).collect();
-            given
+        k.queues.reservation.replace(cells().map(|(labels, cell)| (labels, amount(cell, cell.reserved))));
+        k.queues.usage.replace(cells().map(|(labels, cell)| (labels, amount(cell, cell.used))));
+        k.queues.nominal_quota.replace(cells().map(|(labels, cell)| (labels, amount(cell, cell.nominal))));
+        k.queues
+            .borrowing_limit
+            .replace(cells().map(|(labels, cell)| (labels, limit(cell, cell.borrowing_limit))));
+        k.queues
+            .lending_limit
+            .replace(cells().map(|(labels, cell)| (labels, limit(cell, cell.lending_limit))));
+        // Resources without quota are requested too, but their names come from jobs: only those of the queue
+        // get a series.
+        let requested = |name, row: &QueueRow| {
+            let resources: BTreeSet<Arc<str>> = row.cells.iter().map(|cell| cell.resource.clone()).collect();
+            resources
                 .into_iter()
                 .map(|r| (name, r.to_string(), units(&r, row.standing.asked.get(&*r).copied().unwrap_or(0))))
                 .collect::<Vec<_>>()
         };
-        let asked: Vec<(&str, String, f64)> = each().flat_map(|(name, row)| asked(name, row)).collect();
-        k.resource_pending
-            .replace(asked.iter().map(|(name, resource, amount)| ([*name, resource.as_str()], *amount)));
-        k.weighted_share
+        let requested: Vec<(&str, String, f64)> =
+            each().flat_map(|(name, row)| requested(name, row)).collect();
+        k.queues
+            .resource_pending
+            .replace(requested.iter().map(|(name, resource, amount)| ([*name, resource.as_str()], *amount)));
+        k.queues
+            .weighted_share
             .replace(each().filter_map(|(name, row)| Some(([name, text(&row.cohort)], row.share?))));
     }
 
     fn show_locals(&self, rows: &[LocalRow]) {
         let k = &self.kueue;
         let each = || rows.iter().map(|row| (&*row.name, &*row.namespace, row));
-        let by = |row: &LocalRow| by_status(row.standing.waiting(), row.awake);
-        k.local_pending_workloads.replace(
+        let by = |row: &LocalRow| by_status(row.standing.waiting(), row.active_shapes);
+        k.local_queues.pending_workloads.replace(
             each().flat_map(|(name, space, row)| by(row).map(|(status, n)| ([name, space, status], n))),
         );
-        k.local_reserving_active
+        k.local_queues
+            .reserving_active
             .replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.reserving()))));
-        k.local_admitted_active
+        k.local_queues
+            .admitted_active
             .replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.admitted()))));
-        k.local_finished_workloads.replace(
+        k.local_queues.finished_workloads.replace(
             each().map(|(name, space, row)| ([name, space], whole(row.standing.phase(Phase::Finished)))),
         );
         let status =
             |active: bool| [("True", i64::from(active)), ("False", i64::from(!active)), ("Unknown", 0)];
-        k.local_queue_status.replace(each().flat_map(|(name, space, row)| {
+        k.local_queues.status.replace(each().flat_map(|(name, space, row)| {
             status(row.active).map(|(status, is)| ([name, space, status], is))
         }));
-        k.local_past_use.replace(
+        k.local_queues.fair_sharing_usage.replace(
             each().filter_map(|(name, space, row)| {
                 Some(([name, space, &*row.cluster_queue], row.weighted_use?))
             }),
         );
-        for (metric, reserved) in [(&k.local_reservation, true), (&k.local_usage, false)] {
+        for (metric, reserved) in [(&k.local_queues.reservation, true), (&k.local_queues.usage, false)] {
             let usage = |row: &&LocalRow| {
                 if reserved { row.standing.reserved.clone() } else { row.standing.used.clone() }
             };
@@ -268,9 +282,9 @@ impl Dashboards {
 
     fn show_cohorts(&self, rows: &[CohortRow]) {
         let k = &self.kueue;
-        k.cohort_info.replace(rows.iter().map(|row| ([&*row.name, text(&row.parent), &*row.root], 1)));
-        k.cohort_weighted_share.replace(rows.iter().filter_map(|row| Some(([&*row.name], row.share?))));
-        k.cohort_admitted_active.replace(rows.iter().map(|row| ([&*row.name], whole(row.admitted))));
+        k.cohorts.info.replace(rows.iter().map(|row| ([&*row.name, text(&row.parent), &*row.root], 1)));
+        k.cohorts.weighted_share.replace(rows.iter().filter_map(|row| Some(([&*row.name], row.share?))));
+        k.cohorts.admitted_active.replace(rows.iter().map(|row| ([&*row.name], whole(row.admitted))));
         let cells = || {
             rows.iter().flat_map(|row| {
                 row.cells.iter().map(move |(flavor, resource, quota, used)| {
@@ -278,8 +292,9 @@ impl Dashboards {
                 })
             })
         };
-        k.cohort_subtree_quota.replace(cells().map(|(labels, quota, _)| (labels, units(labels[2], quota))));
-        k.cohort_subtree_reservations
+        k.cohorts.subtree_quota.replace(cells().map(|(labels, quota, _)| (labels, units(labels[2], quota))));
+        k.cohorts
+            .subtree_reservations
             .replace(cells().map(|(labels, _, used)| (labels, units(labels[2], used))));
     }
 
@@ -288,14 +303,14 @@ impl Dashboards {
         for (row, n) in rows {
             *by_queue.entry((&row.cluster_queue, row.reason, row.cause)).or_default() += n;
         }
-        self.kueue.unadmitted.replace(
+        self.kueue.queues.unadmitted.replace(
             by_queue.into_iter().map(|((queue, reason, cause), n)| ([queue, reason, cause], whole(n))),
         );
         let locals = rows.iter().take(LOCAL_QUEUES_MAX);
         let series = locals.map(|(row, n)| {
             ([&*row.local_queue, &*row.namespace, &*row.cluster_queue, row.reason, row.cause], whole(*n))
         });
-        self.kueue.local_unadmitted.replace(series);
+        self.kueue.local_queues.unadmitted.replace(series);
     }
 }
 
@@ -307,14 +322,17 @@ fn whole(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// Who may be looked at, and who waits for a change.
-fn by_status(waiting: u64, awake: u64) -> [(&'static str, i64); 2] {
-    let active = awake.min(waiting);
+/// Pending workloads by Kueue's status: those that are considered, and those that wait for a change.
+fn by_status(waiting: u64, active_shapes: u64) -> [(&'static str, i64); 2] {
+    let active = active_shapes.min(waiting);
     [("active", whole(active)), ("inadmissible", whole(waiting - active))]
 }
 
 /// An amount in cores, bytes or devices, as Kueue shows it.
-#[expect(clippy::cast_precision_loss, reason = "a gauge is a float; beyond 2^53 nobody sees the difference")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge is a float; beyond 2^53 the difference doesn't matter"
+)]
 fn units(resource: &str, amount: i64) -> f64 {
     if resource == "cpu" { amount as f64 / 1_000.0 } else { amount as f64 }
 }

@@ -1,11 +1,11 @@
-//! Which views changed with a commit, in the form in which readers keep them: facts of jobs and workloads, and everything else
-//! as it is shown.
+//! Which objects changed with a commit, in the form in which readers store them.
 //!
-//! Jobs and workloads follow with every change. The status of a queue or a cohort changes with every workload behind
-//! it, so it follows on a timer, once for all that happened meanwhile. Its version is that of the newest record that it
-//! follows from; where such a record changed nothing that is shown, the older view stays.
+//! Jobs and workloads are published with every change. The status of a queue or a cohort changes with every
+//! workload in it, so it is refreshed on a timer. Its version is that of the newest record that it depends
+//! on. If such a record changed nothing visible, the older view stays.
 
-use super::reads::{Changes, Entry, Form, Reads};
+use super::reads::{Form, ObjectChanges, Reads, StoredObject};
+use crate::job_kinds::is_job;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::Bodies;
@@ -19,10 +19,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The fields of a cluster's status that change by themselves.
+/// Status fields of a cluster that change with time alone.
 const RUNNING_FIELDS: [&str; 1] = ["silentForMs"];
 
-/// Objects other than jobs have no body.
+/// For objects other than jobs, which have no body.
 struct NoBodies;
 
 impl Bodies for NoBodies {
@@ -31,13 +31,13 @@ impl Bodies for NoBodies {
     }
 }
 
-/// Takes down what readers see.
+/// Collects which objects readers must see anew.
 pub(super) struct Publisher {
-    /// Queues and cohorts whose status may have changed.
+    /// Queues and cohorts with a status that may have changed.
     stale: BTreeSet<Key>,
-    /// Classes of which some changed; what is counted of them is in the statuses of their queues.
+    /// Classes with changed workloads; the statuses of their queues count them.
     moved: BTreeMap<ClassId, Arc<Class>>,
-    /// All of them may have.
+    /// Whether every queue and cohort is stale.
     all_stale: bool,
 }
 
@@ -58,20 +58,26 @@ impl Publisher {
         reads: &Reads,
         world: &World,
         now: Now,
-        (changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>),
-    ) -> Changes {
+        changed: BTreeSet<Key>,
+        workloads: BTreeSet<Uid>,
+    ) -> ObjectChanges {
         let mut changes = Vec::with_capacity(changed.len() + 2 * workloads.len());
-        for shown in workloads.into_iter().filter_map(|uid| world.shown(uid)) {
+        for shown in workloads.into_iter().filter_map(|uid| meridian_views::workloads::shown(world, uid)) {
             let [job, workload] = shown.keys();
             let shown = Arc::new(shown);
             let (id, class) = shown.class();
             self.moved.entry(id).or_insert_with(|| class.clone());
-            changes
-                .push((job, Some(Entry { version: shown.version(), form: Form::Job(Arc::clone(&shown)) })));
-            changes.push((workload, Some(Entry { version: shown.version(), form: Form::Workload(shown) })));
+            changes.push((
+                job,
+                Some(StoredObject { version: shown.version(), form: Form::Job(Arc::clone(&shown)) }),
+            ));
+            changes.push((
+                workload,
+                Some(StoredObject { version: shown.version(), form: Form::Workload(shown) }),
+            ));
         }
         for key in changed {
-            // Whether a queue is active follows from other objects too.
+            // whether a queue is active depends on other objects too
             self.all_stale |= Catalog::is_declaration(key.kind)
                 && !(counts_workloads(&key) && unchanged(reads, world, &key));
             if counts_workloads(&key) && unchanged(reads, world, &key) {
@@ -85,23 +91,28 @@ impl Publisher {
         changes
     }
 
-    /// Publishes everything, as at the start: what differs from what readers have are changes.
+    /// Publishes everything. Whatever differs from what readers have becomes a change.
     pub(super) fn publish_all(&mut self, reads: &Reads, world: &World, now: Now) {
         (self.stale, self.moved, self.all_stale) = Default::default();
         let keys: BTreeSet<Key> = world.keys().into_iter().chain(reads.keys()).collect();
         let changes = keys.into_iter().map(|key| (key.clone(), Self::entry(world, &key, now))).collect();
-        reads.keep_nothing();
-        reads.keep(world.all_hindrances());
-        reads.publish(changes, world.state.last, &HashMap::new());
+        reads.clear_pending_reasons();
+        reads.set_pending_reasons(world.all_pending_reasons());
+        reads.publish(changes, world.state.last(), &HashMap::new());
     }
 
-    /// Statuses that depend on more than one record, and those of clusters: what watchers hear of, and what they needn't. The
-    /// batch before must be shown already.
-    pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) -> (Changes, Vec<(Key, Entry)>) {
-        // A check says which of its clusters are there.
+    /// Statuses that depend on more than one record, and those of clusters: the changes for watchers, and the
+    /// changes that watchers needn't see. The previous batch must be published already.
+    pub(super) fn refresh(
+        &mut self,
+        reads: &Reads,
+        world: &World,
+        now: Now,
+    ) -> (ObjectChanges, Vec<(Key, StoredObject)>) {
+        // the status of an admission check depends on which clusters exist
         let by_clusters =
             |key: &&Key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster | Kind::AdmissionCheck);
-        let clusters = world.state.catalog.iter().map(|(key, _)| key).filter(by_clusters);
+        let clusters = world.state.catalog().iter().map(|(key, _)| key).filter(by_clusters);
         let mut keys: BTreeSet<Key> = clusters.cloned().chain(std::mem::take(&mut self.stale)).collect();
         for key in std::mem::take(&mut self.moved).values().flat_map(|class| world.queue_keys(class)) {
             if !keys.contains(&key) {
@@ -111,46 +122,48 @@ impl Publisher {
         }
         if std::mem::take(&mut self.all_stale) {
             keys.extend(
-                world.state.catalog.iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned(),
+                world.state.catalog().iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned(),
             );
         }
-        let (mut changes, mut quietly) = (Vec::new(), Vec::new());
+        let (mut changes, mut without_event) = (Vec::new(), Vec::new());
         for key in keys {
             let Some(entry) = Self::entry(world, &key, now) else { continue };
-            match reads.kept(&key) {
+            match reads.stored(&key) {
                 Some(kept) if *kept == entry || differs_in_version_only(&kept, &entry) => {}
-                Some(kept) if differs_in_passing_only(&kept, &entry) => quietly.push((key, entry)),
+                Some(stored) if differs_in_running_fields_only(&stored, &entry) => {
+                    without_event.push((key, entry))
+                }
                 Some(_) => changes.push((key, Some(entry))),
-                // It is published by the commit that made it.
+                // it is published by the commit that created it
                 None => {}
             }
         }
-        (changes, quietly)
+        (changes, without_event)
     }
 
-    fn entry(world: &World, key: &Key, now: Now) -> Option<Entry> {
+    fn entry(world: &World, key: &Key, now: Now) -> Option<StoredObject> {
         let uid = match key.kind {
-            Kind::Job => Some(world.uid_of(key.namespace.as_deref()?, &key.name)?),
+            kind if is_job(kind) => Some(world.uid_of(key.namespace.as_deref()?, &key.name)?),
             Kind::Workload => Some(world.workload_at(key)?.0),
             _ => None,
         };
         if let Some(uid) = uid {
-            let shown = Arc::new(world.shown(uid)?);
+            let shown = Arc::new(meridian_views::workloads::shown(world, uid)?);
             let version = shown.version();
-            return Some(Entry {
+            return Some(StoredObject {
                 version,
-                form: if key.kind == Kind::Job { Form::Job(shown) } else { Form::Workload(shown) },
+                form: if is_job(key.kind) { Form::Job(shown) } else { Form::Workload(shown) },
             });
         }
-        let value = world.render(key, &NoBodies, now)?;
-        Some(Entry { version: version_of(&value), form: Form::Whole(Arc::new(value)) })
+        let value = meridian_views::objects::render(world, key, &NoBodies, now)?;
+        Some(StoredObject { version: version_of(&value), form: Form::Value(Arc::new(value)) })
     }
 }
 
-/// The cohorts whose status has in it what a cluster queue counts.
+/// The cohorts above a cluster queue: their statuses contain its counts.
 fn cohorts_above<'a>(world: &'a World, key: &Key) -> impl Iterator<Item = Key> + 'a {
     let above = if key.kind == Kind::ClusterQueue {
-        world.state.catalog.cohorts_above(&key.name)
+        world.state.catalog().cohorts_above(&key.name)
     } else {
         Vec::new()
     };
@@ -161,11 +174,11 @@ fn counts_workloads(key: &Key) -> bool {
     key.scope.is_none() && matches!(key.kind, Kind::ClusterQueue | Kind::LocalQueue | Kind::Cohort)
 }
 
-/// Whether readers have the object itself as it is, so that at most its status is behind.
+/// Whether readers have the current generation of the object, so that at most its status is outdated.
 fn unchanged(reads: &Reads, world: &World, key: &Key) -> bool {
-    match (reads.kept(key), world.state.catalog.get(key)) {
+    match (reads.stored(key), world.state.catalog().get(key)) {
         (Some(kept), Some(stored)) => {
-            let Form::Whole(value) = &kept.form else { return false };
+            let Form::Value(value) = &kept.form else { return false };
             let metadata = &value["metadata"];
             metadata["generation"] == stored.generation
                 && metadata["uid"].as_str() == Some(&stored.uid.to_string())
@@ -175,7 +188,7 @@ fn unchanged(reads: &Reads, world: &World, key: &Key) -> bool {
     }
 }
 
-fn differs_in_version_only(kept: &Entry, new: &Entry) -> bool {
+fn differs_in_version_only(kept: &StoredObject, new: &StoredObject) -> bool {
     same_but(kept, new, "metadata", &["resourceVersion"])
 }
 
@@ -185,16 +198,16 @@ fn version_of(value: &Value) -> RecordNumber {
     )
 }
 
-fn differs_in_passing_only(kept: &Entry, new: &Entry) -> bool {
+fn differs_in_running_fields_only(kept: &StoredObject, new: &StoredObject) -> bool {
     same_but(kept, new, "status", &RUNNING_FIELDS)
 }
 
-/// Whether two objects are the same but for some fields of one part.
-fn same_but(kept: &Entry, new: &Entry, part: &str, fields: &[&str]) -> bool {
+/// Whether two objects are equal except for some fields of one part.
+fn same_but(kept: &StoredObject, new: &StoredObject, part: &str, fields: &[&str]) -> bool {
     fn rest<'a>(part: &'a Value, fields: &'a [&str]) -> impl Iterator<Item = (&'a String, &'a Value)> {
         part.as_object().into_iter().flatten().filter(|(name, _)| !fields.contains(&name.as_str()))
     }
-    let (Form::Whole(kept), Form::Whole(new)) = (&kept.form, &new.form) else { return false };
+    let (Form::Value(kept), Form::Value(new)) = (&kept.form, &new.form) else { return false };
     let (Some(kept), Some(new)) = (kept.as_object(), new.as_object()) else { return kept == new };
     let same = |((name, kept), (other, new)): ((&String, &Value), (&String, &Value))| {
         name == other && if name == part { rest(kept, fields).eq(rest(new, fields)) } else { kept == new }

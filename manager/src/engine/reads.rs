@@ -1,125 +1,122 @@
 //! Committed objects for readers and watchers, apart from the engine's thread.
 //!
-//! Objects are kept as they look, but for jobs and workloads: of those the facts are kept that they are shown with, and put into
-//! words, over the job's body, when somebody reads them. Most are never read, and a queue of a million jobs doesn't hold a
-//! million specs. Changes go into one bounded ring in the order of their versions; a watcher that fell behind it must list again
-//! ([`Gone`], HTTP 410).
+//! Most objects are stored as JSON. Of jobs and workloads only the facts are stored. They are rendered, over
+//! the job's body, when they are read: most are never read, and a queue of a million jobs must not hold a
+//! million specs. Changes go into one bounded ring in the order of their versions. A watcher that fell behind
+//! must list again ([`Gone`], HTTP 410).
 
 use super::bodies::BodyStore;
+use crate::locks;
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::submission::ClassId;
-use meridian_manager_core::queue::pending_reasons::{Changed, Hindrance};
-use meridian_manager_core::views::workloads::Shown;
+use meridian_manager_core::queue::pending_reasons::Changed;
+use meridian_manager_core::queue::pending_reasons::PendingReason;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber};
+use meridian_views::workloads::Shown;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
-/// Changes kept for watchers.
+/// Most changes in the ring that watchers read.
 const RING_CHANGES_MAX: usize = 65_536;
-/// Bytes of changes kept for watchers.
+/// Most bytes of changes in the ring.
 const RING_BYTES_MAX: usize = 64 << 20;
-/// What an object that is kept as a value is reckoned to weigh: rules and clusters are small.
+/// Assumed size of an object that is stored as JSON: rules and clusters are small.
 const VALUE_BYTES: usize = 4_096;
-/// What the facts about a workload are reckoned to weigh; its job and its `Workload` share them.
+/// Assumed size of the facts about a workload, which its job and its `Workload` share.
 const FACTS_BYTES: usize = 1_024;
 
-/// Stands in for the body of a job that is gone.
+/// Stands in for the body of a deleted job that can't be read any more.
 const NO_BODY: &str = r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{},"spec":{}}"#;
 
 /// One object as a reader sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// Its name.
     pub key: Key,
-    /// Its `resourceVersion`.
+    /// The object's `resourceVersion`.
     pub version: RecordNumber,
-    /// The whole of it, in the storage version, with its status.
+    /// The whole object, in the storage version, with its status.
     pub value: Arc<Value>,
 }
 
-/// What happened to an object.
+/// The type of a watch event, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It is new.
+pub enum WatchEventType {
     Added,
-    /// It changed.
     Modified,
-    /// It is gone; the view is its last one.
     Deleted,
 }
 
-/// One change.
+/// One change of one object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// What happened.
-    pub event: Event,
-    /// The object afterwards, or the last view of one that is gone, with the version of its end.
+pub struct WatchEvent {
+    pub event: WatchEventType,
+    /// The object after the change, or the last view of a deleted one, with the version of its deletion.
     pub view: Arc<View>,
-    /// The version to resume after. It is the view's own, unless only a count in its status changed.
+    /// The version to resume after. It is the view's, unless only a count in the object's status changed.
     pub at: RecordNumber,
 }
 
-/// The changes that were asked for are no longer kept: list again (HTTP 410).
+/// The requested changes are no longer in the ring: list again (HTTP 410).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the changes since this version are no longer kept: list again and watch from the list's version")]
 pub struct Gone;
 
-/// How an object is kept.
+/// One object in the form in which it is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct StoredObject {
     pub(super) version: RecordNumber,
     pub(super) form: Form,
 }
 
-/// What changes for readers; none is gone.
-pub(super) type Changes = Vec<(Key, Option<Entry>)>;
+/// Changed objects; `None` stands for a deleted one.
+pub(super) type ObjectChanges = Vec<(Key, Option<StoredObject>)>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
-    /// As it is.
-    Whole(Arc<Value>),
-    /// A workload.
+    Value(Arc<Value>),
     Workload(Arc<Shown>),
-    /// A job.
     Job(Arc<Shown>),
-    /// A job that is gone, with its body as it was, if it could still be read.
-    Last { body: Option<Arc<str>>, shown: Arc<Shown> },
+    /// A deleted job, with its last body if it could still be read.
+    DeletedJob {
+        body: Option<Arc<str>>,
+        shown: Arc<Shown>,
+    },
 }
 
 impl Form {
     fn bytes(&self) -> usize {
         match self {
-            Self::Whole(_) => VALUE_BYTES,
+            Self::Value(_) => VALUE_BYTES,
             Self::Workload(_) | Self::Job(_) => FACTS_BYTES,
-            Self::Last { body, .. } => FACTS_BYTES + body.as_ref().map_or(0, |b| b.len()),
+            Self::DeletedJob { body, .. } => FACTS_BYTES + body.as_ref().map_or(0, |b| b.len()),
         }
     }
 }
 
 #[derive(Debug)]
-struct Happened {
+struct RingEntry {
     at: RecordNumber,
-    event: Event,
+    event: WatchEventType,
     key: Key,
-    entry: Arc<Entry>,
+    entry: Arc<StoredObject>,
 }
 
 #[derive(Debug, Default)]
 struct Store {
-    entries: BTreeMap<Key, Arc<Entry>>,
+    entries: BTreeMap<Key, Arc<StoredObject>>,
     version: RecordNumber,
-    ring: VecDeque<Arc<Happened>>,
+    ring: VecDeque<Arc<RingEntry>>,
     ring_bytes: usize,
-    /// Number of the ring's first change.
+    /// Number of the first change in the ring.
     first: u64,
     /// Changes up to this version may be missing from the ring.
     forgotten: RecordNumber,
-    /// What keeps those who wait, by class: it changes more often than they do.
-    keeps: BTreeMap<ClassId, Arc<Hindrance>>,
+    /// Why workloads are pending, by class. The reasons change more often than the workloads do.
+    pending_reasons: BTreeMap<ClassId, Arc<PendingReason>>,
 }
 
 impl Store {
@@ -127,19 +124,19 @@ impl Store {
         self.first + self.ring.len() as u64
     }
 
-    /// What keeps whom an entry is about.
-    fn keeps(&self, entry: &Entry) -> Option<Arc<Hindrance>> {
+    /// Why the workload of a stored object is pending.
+    fn pending_reasons(&self, entry: &StoredObject) -> Option<Arc<PendingReason>> {
         match &entry.form {
-            Form::Whole(_) => None,
-            Form::Workload(shown) | Form::Job(shown) | Form::Last { shown, .. } => {
-                self.keeps.get(&shown.class().0).cloned()
+            Form::Value(_) => None,
+            Form::Workload(shown) | Form::Job(shown) | Form::DeletedJob { shown, .. } => {
+                self.pending_reasons.get(&shown.class().0).cloned()
             }
         }
     }
 
-    fn push(&mut self, happened: Happened) {
-        self.ring_bytes += happened.entry.form.bytes();
-        self.ring.push_back(Arc::new(happened));
+    fn push(&mut self, change: RingEntry) {
+        self.ring_bytes += change.entry.form.bytes();
+        self.ring.push_back(Arc::new(change));
         while self.ring.len() > RING_CHANGES_MAX || self.ring_bytes > RING_BYTES_MAX {
             let Some(old) = self.ring.pop_front() else { break };
             self.ring_bytes -= old.entry.form.bytes();
@@ -149,7 +146,7 @@ impl Store {
     }
 }
 
-/// Committed state, for readers; clones share it.
+/// Committed state for readers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Reads(Arc<Inner>);
 
@@ -167,31 +164,30 @@ impl Reads {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Store> {
-        self.0.store.read().unwrap_or_else(PoisonError::into_inner)
+        locks::read(&self.0.store)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Store> {
-        self.0.store.write().unwrap_or_else(PoisonError::into_inner)
+        locks::write(&self.0.store)
     }
 
-    /// The newest committed record: the version of every list that is made now.
+    /// The newest committed record: the version of every list made now.
     pub fn version(&self) -> RecordNumber {
         self.read().version
     }
 
-    /// One object.
     pub fn get(&self, key: &Key) -> Option<Arc<View>> {
-        let (entry, keeps) = {
+        let (entry, reasons) = {
             let store = self.read();
             let entry = store.entries.get(key).cloned()?;
-            let keeps = store.keeps(&entry);
-            (entry, keeps)
+            let reasons = store.pending_reasons(&entry);
+            (entry, reasons)
         };
-        self.0.view(key, &entry, keeps.as_deref())
+        self.0.view(key, &entry, reasons.as_deref())
     }
 
-    /// All objects of a kind: of one namespace or of all, global ones or those applied for one worker cluster; with the
-    /// version to watch from.
+    /// All objects of a kind: of one namespace or of all, global ones or those applied for one worker
+    /// cluster. Also returns the version to watch from.
     pub fn list(
         &self,
         kind: Kind,
@@ -205,41 +201,42 @@ impl Reads {
                 && key.kind == kind
                 && (namespace.is_none() || key.namespace.as_deref() == namespace)
         };
-        let (found, version): (Vec<(Key, Arc<Entry>, _)>, RecordNumber) = {
+        let (found, version): (Vec<(Key, Arc<StoredObject>, _)>, RecordNumber) = {
             let store = self.read();
             let range = store
                 .entries
                 .range((Bound::Included(from), Bound::Unbounded))
                 .take_while(|(key, _)| inside(key));
             (
-                range.map(|(key, entry)| (key.clone(), Arc::clone(entry), store.keeps(entry))).collect(),
+                range
+                    .map(|(key, entry)| (key.clone(), Arc::clone(entry), store.pending_reasons(entry)))
+                    .collect(),
                 store.version,
             )
         };
-        (
-            found
-                .iter()
-                .filter_map(|(key, entry, keeps)| self.0.view(key, entry, keeps.as_deref()))
-                .collect(),
-            version,
-        )
+        let views = found
+            .iter()
+            .filter_map(|(key, entry, reasons)| self.0.view(key, entry, reasons.as_deref()))
+            .collect();
+        (views, version)
     }
 
-    /// All changes after a version, from now on and for ever.
+    /// All changes after the version `since`. Fails if some of them are no longer in the ring.
     pub fn watch(&self, since: RecordNumber) -> Result<Watch, Gone> {
         let store = self.read();
         if since < store.forgotten || since > store.version {
             return Err(Gone);
         }
-        let skip = store.ring.partition_point(|happened| happened.at <= since);
+        let skip = store.ring.partition_point(|change| change.at <= since);
         let next = store.first + skip as u64;
         Ok(Watch { inner: Arc::clone(&self.0), next, end: self.0.end.subscribe() })
     }
 
-    /// Takes what one commit changed; `None` is gone. Bodies that the commit dropped come along for the last views.
+    /// Applies the changes of one commit. `dropped` has the bodies that the commit dropped, for the last
+    /// views.
     pub(super) fn publish(
         &self,
-        changes: Changes,
+        changes: ObjectChanges,
         at: RecordNumber,
         dropped: &HashMap<ContentHash, Arc<str>>,
     ) {
@@ -252,104 +249,101 @@ impl Reads {
                 (Some(old), Some(new)) if **old == new => continue,
                 (Some(old), Some(new)) => {
                     *old = Arc::new(new);
-                    (Event::Modified, Arc::clone(old))
+                    (WatchEventType::Modified, Arc::clone(old))
                 }
                 (None, Some(new)) => {
                     let entry = Arc::new(new);
                     store.entries.insert(key.clone(), Arc::clone(&entry));
-                    (Event::Added, entry)
+                    (WatchEventType::Added, entry)
                 }
                 (Some(old), None) => {
                     let last = Arc::new(last_of(old, at, dropped));
                     store.entries.remove(&key);
-                    (Event::Deleted, last)
+                    (WatchEventType::Deleted, last)
                 }
             };
-            // A change that no record of this commit made (a count in a status) takes the commit's own version.
+            // a change that no record of this commit made (a count in a status) gets the commit's version
             let at = if entry.version > before { entry.version.min(at) } else { at };
-            events.push(Happened { at, event, key, entry });
+            events.push(RingEntry { at, event, key, entry });
         }
-        events.sort_by_key(|happened| happened.at);
-        events.into_iter().for_each(|happened| store.push(happened));
+        events.sort_by_key(|change| change.at);
+        events.into_iter().for_each(|change| store.push(change));
         store.version = store.version.max(at);
         let end = store.end();
         drop(store);
         self.0.end.send_if_modified(|known| std::mem::replace(known, end) != end);
     }
 
-    /// Takes what keeps classes now.
-    pub(super) fn keep(&self, changed: Changed) {
+    /// Replaces the pending reasons of some classes.
+    pub(super) fn set_pending_reasons(&self, changed: Changed) {
         if changed.is_empty() {
             return;
         }
         let mut store = self.write();
-        for (class, keeps) in changed {
-            match keeps {
-                Some(keeps) => drop(store.keeps.insert(class, Arc::new(keeps))),
-                None => drop(store.keeps.remove(&class)),
+        for (class, reasons) in changed {
+            match reasons {
+                Some(reasons) => drop(store.pending_reasons.insert(class, Arc::new(reasons))),
+                None => drop(store.pending_reasons.remove(&class)),
             }
         }
     }
 
-    /// Forgets what kept any.
-    pub(super) fn keep_nothing(&self) {
-        self.write().keeps.clear();
+    pub(super) fn clear_pending_reasons(&self) {
+        self.write().pending_reasons.clear();
     }
 
-    /// Takes a view that differs only in what no watcher needs to hear.
-    pub(super) fn replace_quietly(&self, key: &Key, entry: Entry) {
+    /// Replaces an object without an event for watchers.
+    pub(super) fn replace_without_event(&self, key: &Key, entry: StoredObject) {
         if let Some(kept) = self.write().entries.get_mut(key) {
             *kept = Arc::new(entry);
         }
     }
 
-    /// How an object is kept now.
-    pub(super) fn kept(&self, key: &Key) -> Option<Arc<Entry>> {
+    pub(super) fn stored(&self, key: &Key) -> Option<Arc<StoredObject>> {
         self.read().entries.get(key).cloned()
     }
 
-    /// Every key that is kept.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.read().entries.keys().cloned().collect()
     }
 }
 
-fn last_of(entry: &Entry, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) -> Entry {
+fn last_of(entry: &StoredObject, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) -> StoredObject {
     let form = match &entry.form {
         Form::Job(shown) => {
-            Form::Last { body: dropped.get(&shown.body()).cloned(), shown: Arc::clone(shown) }
+            Form::DeletedJob { body: dropped.get(&shown.body()).cloned(), shown: Arc::clone(shown) }
         }
         other => other.clone(),
     };
-    Entry { version: at, form }
+    StoredObject { version: at, form }
 }
 
 impl Inner {
-    /// `None` when a body is gone: the object was deleted since, and the ring says so.
-    fn view(&self, key: &Key, entry: &Entry, keeps: Option<&Hindrance>) -> Option<Arc<View>> {
+    /// `None` if the job's body is gone: the job was deleted since, and the ring has that change.
+    fn view(&self, key: &Key, entry: &StoredObject, reasons: Option<&PendingReason>) -> Option<Arc<View>> {
         let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
         let value = match &entry.form {
-            Form::Whole(value) => Arc::clone(value),
-            Form::Workload(shown) => Arc::new(shown.workload(keeps)),
-            Form::Job(shown) => Arc::new(shown.job(parsed(&self.bodies.get(shown.body())?)?, keeps)),
-            Form::Last { body, shown } => {
-                Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?, keeps))
+            Form::Value(value) => Arc::clone(value),
+            Form::Workload(shown) => Arc::new(shown.workload(reasons)),
+            Form::Job(shown) => Arc::new(shown.job(parsed(&self.bodies.get(shown.body())?)?, reasons)),
+            Form::DeletedJob { body, shown } => {
+                Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?, reasons))
             }
         };
         Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
     }
 
-    fn change(&self, happened: &Happened, keeps: Option<&Hindrance>) -> Option<Change> {
-        let mut view = self.view(&happened.key, &happened.entry, keeps)?;
-        if happened.event == Event::Deleted {
+    fn event(&self, change: &RingEntry, reasons: Option<&PendingReason>) -> Option<WatchEvent> {
+        let mut view = self.view(&change.key, &change.entry, reasons)?;
+        if change.event == WatchEventType::Deleted {
             let value = Arc::make_mut(&mut Arc::make_mut(&mut view).value);
-            value["metadata"]["resourceVersion"] = Value::String(happened.at.to_string());
+            value["metadata"]["resourceVersion"] = Value::String(change.at.to_string());
         }
-        Some(Change { event: happened.event, view, at: happened.at })
+        Some(WatchEvent { event: change.event, view, at: change.at })
     }
 }
 
-/// A watcher's place among the changes.
+/// A watcher's position in the ring.
 #[derive(Debug)]
 pub struct Watch {
     inner: Arc<Inner>,
@@ -358,27 +352,27 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next change. Nothing is lost when this is cancelled.
-    pub async fn next(&mut self) -> Result<Change, Gone> {
+    /// The next change. Cancelling the call loses nothing. Fails if the watcher fell behind the ring.
+    pub async fn next(&mut self) -> Result<WatchEvent, Gone> {
         loop {
             self.end.mark_unchanged();
-            let happened = {
-                let store = self.inner.store.read().unwrap_or_else(PoisonError::into_inner);
+            let change = {
+                let store = locks::read(&self.inner.store);
                 if self.next < store.first {
                     return Err(Gone);
                 }
-                let happened =
+                let change =
                     store.ring.get(usize::try_from(self.next - store.first).unwrap_or(usize::MAX)).cloned();
-                happened.map(|happened| (store.keeps(&happened.entry), happened))
+                change.map(|change| (store.pending_reasons(&change.entry), change))
             };
-            match happened {
-                Some((keeps, happened)) => {
+            match change {
+                Some((reasons, change)) => {
                     self.next += 1;
-                    if let Some(change) = self.inner.change(&happened, keeps.as_deref()) {
-                        return Ok(change);
+                    if let Some(event) = self.inner.event(&change, reasons.as_deref()) {
+                        return Ok(event);
                     }
                 }
-                // The sender lives in `inner`, so it can't be gone.
+                // the sender is in `inner`, so it can't be gone
                 None => self.end.changed().await.map_err(|_| Gone)?,
             }
         }
@@ -400,8 +394,11 @@ mod tests {
         Reads::new(Arc::new(BodyStore::new(journal.reader())), RecordNumber(0))
     }
 
-    fn entry(version: u64) -> Option<Entry> {
-        Some(Entry { version: RecordNumber(version), form: Form::Whole(Arc::new(json!({"v": version}))) })
+    fn entry(version: u64) -> Option<StoredObject> {
+        Some(StoredObject {
+            version: RecordNumber(version),
+            form: Form::Value(Arc::new(json!({"v": version}))),
+        })
     }
 
     fn key(name: &str) -> Key {
@@ -409,10 +406,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_resumes_in_the_order_of_versions_and_is_gone_beyond_the_ring() {
+    async fn a_watch_resumes_in_version_order_and_ends_beyond_the_ring() {
         let reads = reads();
         let none = HashMap::new();
-        // The order of names isn't that of versions.
+        // the order of names differs from that of versions
         reads.publish(
             vec![(key("a"), entry(3)), (key("b"), entry(2)), (key("c"), entry(0))],
             RecordNumber(4),
@@ -432,7 +429,7 @@ mod tests {
         let change = watch.next().await.unwrap();
         assert_eq!(
             (change.event, change.view.version, change.at),
-            (Event::Deleted, RecordNumber(65_542), RecordNumber(65_542))
+            (WatchEventType::Deleted, RecordNumber(65_542), RecordNumber(65_542))
         );
         assert_eq!(change.view.value["metadata"]["resourceVersion"], "65542");
     }

@@ -1,5 +1,5 @@
-//! Snapshots: when one is due, the engine takes the world down as it is, a thread of its own puts that into bytes, and a later
-//! batch writes them. Meanwhile the engine goes on.
+//! Snapshots: when one is due, the engine takes a copy of the world, a separate thread encodes it, and a
+//! later batch writes it. Meanwhile the engine goes on.
 
 use crate::journal::Snapshot;
 use meridian_manager_core::World;
@@ -8,34 +8,35 @@ use std::thread::JoinHandle;
 
 /// Records after which a snapshot replaces them.
 const RECORDS: u64 = 50_000;
-/// Bytes of records after which a snapshot replaces them; a larger snapshot waits for as many bytes as twice its own.
+/// Bytes of records after which a snapshot replaces them. After a large snapshot, twice its size if that is
+/// more.
 const BYTES: usize = 32 << 20;
 
-/// What the journal has grown by, and the snapshot that is being made of it.
+/// How much the journal has grown, and the snapshot in progress.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     records: u64,
     bytes: usize,
-    /// Of the last snapshot.
+    /// Bytes of the last snapshot.
     size: usize,
-    /// The last record that it includes, and who puts it into bytes.
+    /// The last record that it includes, and the thread that encodes it.
     under_way: Option<(RecordNumber, JoinHandle<Vec<u8>>)>,
 }
 
 impl Snapshots {
-    /// So much is in the journal since.
+    /// Adds to what was written since the last snapshot.
     pub(super) fn grown(&mut self, records: u64, bytes: usize) {
         self.records += records;
         self.bytes += bytes;
     }
 
-    /// The world was thrown away, and with it what is being made of it: not all of that may be durable.
+    /// Drops the snapshot in progress, because its world was dropped: not all of it may be durable.
     pub(super) fn forget(&mut self) {
         self.under_way = None;
     }
 
-    /// The snapshot that is to be written with a batch, if one is ready. One of the world as it is with this batch is begun if that
-    /// is due.
+    /// The finished snapshot, to be written with this batch. If one is due, the encoding of the world as of
+    /// this batch is started.
     pub(super) fn with_batch(&mut self, world: &World) -> Option<Snapshot> {
         let due = (self.records >= RECORDS || self.bytes >= BYTES) && self.bytes >= 2 * self.size;
         if self.under_way.is_none() && due {
@@ -49,18 +50,21 @@ impl Snapshots {
                 Some(Snapshot { through, bytes })
             }
             Err(_) => {
-                tracing::error!(%through, "a snapshot couldn't be put into bytes; the journal keeps its records until the next one");
+                tracing::error!(
+                    %through,
+                    "a snapshot couldn't be encoded; the journal keeps its records until the next one"
+                );
                 None
             }
         }
     }
 
     fn begin(&mut self, world: &World) {
-        let (through, still, size) = (world.state.last, world.still(), self.size);
+        let (through, still, size) = (world.state.last(), world.still(), self.size);
         match std::thread::Builder::new().name("snapshot".into()).spawn(move || still.into_bytes(size)) {
             Ok(thread) => (self.records, self.bytes, self.under_way) = (0, 0, Some((through, thread))),
             Err(error) => {
-                tracing::warn!(%error, "no thread could be started for a snapshot; the next batch tries again")
+                tracing::warn!(%error, "no thread could be started for a snapshot; trying again later")
             }
         }
     }
@@ -70,6 +74,8 @@ impl Snapshots {
 mod tests {
     use super::*;
     use meridian_manager_core::Config;
+    use meridian_manager_core::facts::actor::Actor;
+    use meridian_manager_core::facts::record::{LeadershipFact, Record};
     use meridian_shared::ids::JournalId;
     use meridian_shared::mac::ReceiptKey;
 
@@ -83,10 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_written_with_a_later_batch_and_is_of_the_world_before() {
+    fn a_snapshot_is_written_with_a_later_batch() {
         let (mut world, mut snapshots) = begun();
-        let (through, bytes) = (world.state.last, world.snapshot());
-        world.state.last = world.state.last.next();
+        let (through, bytes) = (world.state.last(), world.snapshot());
+        world.absorb(
+            world.state.last().next(),
+            &Record::Leadership(LeadershipFact::RulesConfirmed { by: Actor::System }),
+        );
         let written = loop {
             if let Some(snapshot) = snapshots.with_batch(&world) {
                 break snapshot;
@@ -98,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_of_a_world_that_was_thrown_away_is_never_written() {
+    fn the_snapshot_of_a_dropped_world_is_never_written() {
         let (world, mut snapshots) = begun();
         while snapshots.under_way.as_ref().is_some_and(|(_, thread)| !thread.is_finished()) {
             std::thread::yield_now();

@@ -1,123 +1,85 @@
-//! The loop: select, apply, answer, hand over. While one batch is committed the next is applied.
+//! The loop: select, apply, answer, hand over. While one batch is committed the next one is applied.
 
-use super::bodies::Source;
-use super::calls::{Call, Parked};
+use super::bodies::EarlierBodies;
 use super::clock::Clock;
-use super::pending::Pending;
+use super::committer::{Committed, Committer, CommitterThread, DecidedBatch};
+use super::inputs::{is_from_agent, submits};
+use super::periodic::PeriodicTask;
 use super::publish::Publisher;
-use super::scribe::{Desk, Done, Scribe, Told, Work};
-use super::seen::{Beside, Counts, Reached, Rounds, Seen, Standings};
+use super::queries::{Query, QueryAnswer};
+use super::shared_mark;
 use super::snapshots::Snapshots;
-use super::{Error, Message, Options, Shared, StartMode, Unavailable};
-use crate::journal::mark::{self, MarkWriter};
-use crate::journal::{self, Journal};
+use super::telemetry::{
+    AdmissionRounds, CommitCounters, CountedEvent, PhaseCounts, RecordContext, RequestCounters,
+};
+use super::{Caller, Error, Message, Options, Shared, StartMode, Unavailable};
+use crate::host::batch::PendingBatch;
+use crate::host::{Host, Recipient, Step};
+use crate::journal::{self, Journal, mark};
 use meridian_manager_core::World;
-use meridian_manager_core::facts::input::{Change, Input};
-use meridian_manager_core::facts::key::Key;
-use meridian_manager_core::facts::outcome::Reply;
-use meridian_objects::Kind;
 use meridian_shared::ids::ContentHash;
-use meridian_shared::jumps::Jumps;
-use meridian_shared::lease;
+use meridian_shared::lease::ClaimWrite;
 use meridian_shared::time::{Millis, Mono, Now};
-use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
-/// Inputs in one batch: bounds how long the first one waits for the commit that all share.
+/// Inputs per batch; bounds how long the first one waits for the commit that all share.
 const BATCH_INPUTS_MAX: usize = 512;
-/// How long a batch takes inputs: leases are renewed between batches, however much is submitted.
+/// How long a batch takes inputs. Leases are renewed between batches, however much is submitted.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(200);
-/// The same while nothing is being written: the disk and the agents needn't wait for more.
-const BATCH_TIME_ALONE: Duration = Duration::from_millis(15);
-/// Of so many inputs one is not an agent's, while both wait.
+/// As [`BATCH_TIME_MAX`], while nothing is being written: the disk and the agents needn't wait for more.
+const BATCH_TIME_IDLE: Duration = Duration::from_millis(15);
+/// While both kinds wait, every `OTHERS_SHARE`th input is not an agent's.
 const OTHERS_SHARE: usize = 4;
-/// Inputs that are sorted while they wait; the rest stays in the queue.
+/// Inputs that are sorted while they wait. The rest stays in the queue.
 const WAITING_MAX: usize = 4_096;
 /// Bytes of records and bodies after which a batch takes no more inputs.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// How often it is looked whether a message came while nothing else is to be done but to wait for the disk.
+/// How often the queue is checked while the engine waits for the disk.
 const LISTEN_EVERY: Duration = Duration::from_millis(1);
-/// Timers are looked at at least this often; also how late a jump of the wall clock is noticed.
+/// Longest time between two checks of the timers; also the delay until a jump of the wall clock is noticed.
 const IDLE_MAX: Millis = Millis::secs(1);
-/// The same while recovery is open, which ends by time.
+/// As [`IDLE_MAX`], while recovery is open, which ends by time.
 const IDLE_IN_RECOVERY: Millis = Millis(90);
-/// Turns that only a timer asks for are at least this far apart.
+/// Least time between two turns that only a timer asks for.
 const TURN_GAP: Millis = Millis(5);
-/// How often statuses that no record changes, and gauges, are brought up to date.
+/// How often gauges, and statuses that no record changes, are refreshed.
 const REFRESH_EVERY: Millis = Millis(250);
-/// How often the world is checked against itself.
+/// How often the world's invariants are checked.
 const CHECK_EVERY: Millis = Millis::mins(1);
-/// Workloads up to which it is checked: the check is quadratic in the length of a queue.
+/// Workloads up to which they are checked: the check is quadratic in the length of a queue.
 const CHECK_WORKLOADS_MAX: usize = 5_000;
-/// A chore waits for this many times what it took, so that all of them together take a small part of the engine's time.
-const CHORE_REST: u32 = 20;
-/// Bodies of deleted jobs that are kept for the last view that watchers get, in bytes per batch.
+/// Bytes of deleted jobs' bodies that one batch keeps for the last event of their watchers.
 const LAST_VIEW_BYTES_MAX: usize = 4 << 20;
-
-/// Something done again and again, at least `due` from now.
-#[derive(Clone, Copy, Debug, Default)]
-struct Chore {
-    due: Mono,
-}
-
-impl Chore {
-    fn rest(&mut self, now: Mono, every: Millis, took: Duration) {
-        let took = u64::try_from((took * CHORE_REST).as_millis()).unwrap_or(u64::MAX);
-        self.due = now + every.max(Millis(took));
-    }
-}
-
-/// Who asked something that changes nothing; answered after the batch's commit.
-#[derive(Debug)]
-enum Aside {
-    Explain(String, String, oneshot::Sender<Option<serde_json::Value>>),
-    Recovery(oneshot::Sender<serde_json::Value>),
-}
 
 /// The engine's thread.
 #[derive(Debug)]
 pub(super) struct Engine {
-    /// Who has the journal.
-    pub(super) desk: Desk,
-    pub(super) world: World,
+    /// Owns the journal.
+    pub(super) committer: CommitterThread,
+    pub(super) host: Host<Caller>,
     pub(super) inbox: Receiver<Message>,
-    /// What agents said, and everything else: a sync doesn't wait behind what is submitted.
+    /// Messages of agents, and all others, so that a sync doesn't wait behind submissions.
     waiting: [VecDeque<Message>; 2],
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) start: StartMode,
-    /// Whether the mark showed this journal to be the one that was left.
+    /// Whether the mark proved this journal to be the one that was left.
     pub(super) vouched: bool,
     pub(super) publisher: Publisher,
-    pub(super) seen: Seen,
-    /// Of the pass that the next batch comes from.
-    rounds: Rounds,
-    pub(super) parked: Parked,
+    pub(super) counters: RequestCounters,
+    /// The last scheduling pass; counted with the next batch.
+    rounds: AdmissionRounds,
     pub(super) stopping: bool,
-    /// New work is refused until then, because the disk was full.
-    pub(super) full_until: Mono,
-    pub(super) full_pause: Millis,
-    /// The space that is kept back is in use.
-    urgent_only: bool,
-    jumps: Jumps,
-    beat_at: Mono,
+    /// The write of the batch that is being committed.
+    write: Option<ClaimWrite>,
+    /// When the last batch was decided.
     turned: Mono,
-    refresh: Chore,
-    check: Chore,
+    refresh: PeriodicTask,
+    check: PeriodicTask,
     pub(super) snapshots: Snapshots,
-}
-
-impl std::fmt::Debug for dyn Journal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal")
-            .field("journal", &self.meta().journal)
-            .field("last", &self.last())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Engine {
@@ -131,31 +93,25 @@ impl Engine {
     ) -> Result<Self, Error> {
         let Options { config: _, start, clock, marks, metrics, traces } = options;
         let now = clock.now();
-        if let Some((room, boot)) = &marks
-            && let Err(error) = mark::sweep(room, *boot, now.mono)
+        if let Some((directory, boot)) = &marks
+            && let Err(error) = mark::sweep(directory, *boot, now.mono)
         {
-            tracing::debug!(room = %room.display(), %error, "old marks are left where they are");
+            tracing::debug!(directory = %directory.display(), %error, "old marks can't be removed");
         }
-        let mark = marks.and_then(|(room, boot)| match MarkWriter::open(&room, journal.meta().journal) {
-            Ok(writer) => Some((writer, boot)),
-            Err(error) => {
-                tracing::warn!(room = %room.display(), %error, "no mark can be left there: the next start will wait for this one's claim");
-                None
-            }
-        });
-        let urgent_only = journal.urgent_only();
-        let counts = Counts::new(metrics.clone(), traces);
-        let scribe = Scribe::new(
+        let mark = marks.and_then(|(directory, boot)| shared_mark::open_mark(&directory, boot, &*journal));
+        let host = Host::new(world, &*journal, now);
+        let counts = CommitCounters::new(metrics.clone(), traces);
+        let committer = Committer::new(
             journal,
             counts,
             mark,
             Arc::clone(&shared),
             Arc::clone(&clock),
-            world.config.term_min,
+            host.world().config.term_min,
         );
         Ok(Self {
-            desk: Desk::new(scribe).map_err(Error::Thread)?,
-            world,
+            committer: CommitterThread::new(committer).map_err(Error::Thread)?,
+            host,
             inbox,
             waiting: Default::default(),
             shared,
@@ -163,18 +119,13 @@ impl Engine {
             start,
             vouched,
             publisher: Publisher::new(),
-            seen: Seen::new(metrics),
-            rounds: Rounds::default(),
-            parked: Parked::default(),
+            counters: RequestCounters::new(metrics),
+            rounds: AdmissionRounds::default(),
             stopping: false,
-            full_until: Mono(0),
-            full_pause: Millis(0),
-            urgent_only,
-            jumps: Jumps::since(now),
-            beat_at: Mono(0),
+            write: None,
             turned: Mono(0),
-            refresh: Chore::default(),
-            check: Chore { due: now.mono + CHECK_EVERY },
+            refresh: PeriodicTask::default(),
+            check: PeriodicTask { due: now.mono + CHECK_EVERY },
             snapshots: Snapshots::default(),
         })
     }
@@ -183,24 +134,20 @@ impl Engine {
         Arc::clone(&self.shared)
     }
 
-    /// Shows readers all of the committed world.
+    /// Publishes the whole committed world to readers.
     pub(super) fn publish_all(&mut self) {
-        let now = self.look();
-        self.publisher.publish_all(&self.shared.reads, &self.world, now);
-        self.world.take_hindrances();
+        let now = self.read_clock();
+        self.publisher.publish_all(&self.shared.reads, self.host.world(), now);
+        self.host.world_mut().take_changed_reasons();
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
-        self.turn_after_turn()
-    }
-
-    fn turn_after_turn(&mut self) -> Result<(), Error> {
         self.begin()?;
         while !self.stopping {
             let first = match self.next_waiting(0) {
                 Some(message) => Some(message),
-                None if self.leaves_something() => None,
-                None => match self.rest() {
+                None if self.has_undecided_work() => None,
+                None => match self.wait_for_message() {
                     Ok(message) => message,
                     Err(error) => {
                         self.reload(&error)?;
@@ -208,35 +155,33 @@ impl Engine {
                     }
                 },
             };
-            self.cycle(first)?;
+            self.run_batch(first)?;
         }
-        self.farewell();
+        self.leave_young_mark();
         Ok(())
     }
 
-    /// Whether another turn is to follow at once, as the last one didn't decide everything.
-    fn leaves_something(&mut self) -> bool {
-        self.world.undecided() && {
-            let now = self.look().mono;
-            !self.restricted(now)
-        }
+    /// Whether another turn should follow at once, because the last one didn't decide everything.
+    fn has_undecided_work(&mut self) -> bool {
+        let now = self.read_clock().mono;
+        self.host.world().undecided() && !self.host.is_restricted(now)
     }
 
-    /// Waits for a message, or for something to be due; an error is why the batch that was under way isn't durable.
-    fn rest(&mut self) -> Result<Option<Message>, journal::Error> {
-        while self.desk.is_away() {
+    /// Waits for a message or for a timer. The error is why the batch being committed isn't durable.
+    fn wait_for_message(&mut self) -> Result<Option<Message>, journal::Error> {
+        while self.committer.has_batch() {
             match self.inbox.try_recv() {
                 Ok(message) => return Ok(Some(message)),
-                // Nobody is left who could send one.
-                Err(TryRecvError::Disconnected) => self.land()?,
-                Err(TryRecvError::Empty) => self.landed(Some(LISTEN_EVERY))?,
+                // no sender is left
+                Err(TryRecvError::Disconnected) => self.wait_for_commit()?,
+                Err(TryRecvError::Empty) => self.take_commit_result(Some(LISTEN_EVERY))?,
             }
         }
-        let now = self.look();
+        let now = self.read_clock();
         Ok(self.receive(self.next_due(now).since(now.mono)))
     }
 
-    /// A message, if one comes within `span`. Without anybody who could send one there is nothing left to do.
+    /// A message, if one arrives in `span`. Without senders the engine stops.
     pub(super) fn receive(&mut self, span: Millis) -> Option<Message> {
         match self.inbox.recv_timeout(self.clock.real(span)) {
             Ok(message) => Some(message),
@@ -248,157 +193,129 @@ impl Engine {
         }
     }
 
-    /// The next of those that wait already, by whose turn it is.
+    /// The next message that has arrived already, in the order that [`OTHERS_SHARE`] sets.
     fn next_waiting(&mut self, taken: usize) -> Option<Message> {
         while self.waiting.iter().map(VecDeque::len).sum::<usize>() < WAITING_MAX
             && let Ok(message) = self.inbox.try_recv()
         {
-            self.waiting[usize::from(!is_an_agents(&message))].push_back(message);
+            self.waiting[usize::from(!is_from_agent(&message))].push_back(message);
         }
         let first = usize::from(taken % OTHERS_SHARE == OTHERS_SHARE - 1);
         self.waiting[first].pop_front().or_else(|| self.waiting[1 - first].pop_front())
     }
 
     fn next_due(&self, now: Now) -> Mono {
-        let idle = if self.world.state.recovery.is_some() { IDLE_IN_RECOVERY } else { IDLE_MAX };
-        let due = self.beat_at.min(self.refresh.due).min(self.check.due).min(self.turned + idle);
-        match self.world.next_deadline(now).filter(|_| !self.restricted(now.mono)) {
+        let recovers = self.host.world().state.recovery().is_some();
+        let idle = if recovers { IDLE_IN_RECOVERY } else { IDLE_MAX };
+        let (heartbeat, timer) = self.host.next_deadline(now);
+        let due = heartbeat.min(self.refresh.due).min(self.check.due).min(self.turned + idle);
+        match timer {
             Some(deadline) => due.min(deadline.max(self.turned + TURN_GAP)),
             None => due,
         }
     }
 
-    /// Reads the clocks. Where wall time ran ahead of boot time, the claim has run out by as much.
-    pub(super) fn look(&mut self) -> Now {
+    /// Reads the clocks. If wall time ran ahead of boot time, the claim is shortened by the difference.
+    pub(super) fn read_clock(&mut self) -> Now {
         let now = self.clock.now();
-        let ahead = self.jumps.look(now);
+        let ahead = self.host.observe(now);
         if ahead > Millis(0) {
-            tracing::warn!(%ahead, "wall time ran ahead of boot time: the claim is shortened by as much");
-            self.world.live.claim_until = self.world.live.claim_until - ahead;
-            self.beat_at = now.mono;
+            tracing::warn!(%ahead, "wall time ran ahead of boot time: the claim is shortened");
         }
         now
     }
 
-    /// Whether only ends and deletions are taken.
-    fn restricted(&self, now: Mono) -> bool {
-        self.urgent_only || now < self.full_until
-    }
-
-    /// One batch: everything that arrived, then timers and one scheduling pass, then what agents are told.
-    fn cycle(&mut self, first: Option<Message>) -> Result<(), Error> {
-        let mut pending = Pending::default();
-        let (mut asides, mut calls) = (Vec::new(), Vec::new());
-        let now = self.look();
-        let restricted = self.restricted(now.mono);
+    /// One batch: everything that arrived, then timers and one scheduling pass, then the answers to agents.
+    fn run_batch(&mut self, first: Option<Message>) -> Result<(), Error> {
+        let mut queries = Vec::new();
+        let now = self.read_clock();
+        let restricted = self.host.is_restricted(now.mono);
         let mut next = first;
         let (mut taken, began) = (0, Instant::now());
         while let Some(message) = next.take() {
-            self.take(message, restricted, &mut pending, (&mut asides, &mut calls));
+            self.take(message, &mut queries);
             taken += 1;
-            let time_max = if self.desk.is_at_work() { BATCH_TIME_MAX } else { BATCH_TIME_ALONE };
+            let time_max = if self.committer.is_writing() { BATCH_TIME_MAX } else { BATCH_TIME_IDLE };
             if taken < BATCH_INPUTS_MAX
-                && pending.bytes < BATCH_BYTES_MAX
+                && self.host.batch().bytes < BATCH_BYTES_MAX
                 && began.elapsed() < time_max
                 && !self.stopping
             {
                 next = self.next_waiting(taken);
             }
         }
-        // A scheduling pass makes offers, which must wait for space; ends that agents report are taken above. Where not even an end
-        // could be written a moment ago, the next one isn't tried at once.
-        if !restricted {
-            let (before, begun) = (Seen::attempts(&self.world), Instant::now());
-            self.apply(Input::Turn, &mut pending);
-            self.rounds = Rounds::since(before, &self.world, begun.elapsed());
-        } else if now.mono >= self.full_until {
-            self.apply(Input::Lapse, &mut pending);
+        if let Some(step) = self.host.scheduling(now.mono) {
+            let (before, begun) = (RequestCounters::attempts(self.host.world()), Instant::now());
+            self.decide(step, false);
+            self.rounds = AdmissionRounds::since(before, self.host.world(), begun.elapsed());
         }
-        self.answer_calls(calls, &mut pending);
-        self.turned = self.look().mono;
-        let told = self.answers(asides);
-        // What became of the batch before is known before this one is handed over.
-        let handed_over = self.land().and_then(|()| self.hand_over(&mut pending, told, restricted));
+        self.answer_polls();
+        self.turned = self.read_clock().mono;
+        let answers = self.answer_queries(queries);
+        // the outcome of the previous batch must be known before this one is handed over
+        let handed_over = self.wait_for_commit().and_then(|()| self.hand_over(answers, restricted));
         if let Err(error) = handed_over {
-            pending.fail(&error);
+            self.fail_batch(&error);
             return self.reload(&error);
         }
-        self.check_now_and_then();
+        self.check_invariants_if_due();
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        message: Message,
-        restricted: bool,
-        pending: &mut Pending,
-        (asides, calls): (&mut Vec<Aside>, &mut Vec<Call>),
-    ) {
+    fn take(&mut self, message: Message, queries: &mut Vec<Query>) {
         match message {
             Message::Stop => self.stopping = true,
             Message::Explain { namespace, name, reply } => {
-                asides.push(Aside::Explain(namespace, name, reply))
+                queries.push(Query::Explain(namespace, name, reply))
             }
-            Message::Recovery { reply } => asides.push(Aside::Recovery(reply)),
-            Message::PollOver { cluster, transmission } => {
-                calls
-                    .iter_mut()
-                    .chain(self.parked.of(&cluster))
-                    .for_each(|call| call.end(&cluster, transmission));
-            }
+            Message::Recovery { reply } => queries.push(Query::Recovery(reply)),
+            Message::PollOver { cluster, transmission } => self.host.polls().end(&cluster, transmission),
             Message::Ask { input, reply } => {
-                if restricted && brings_new_work(&input) {
-                    let _ = reply.send(Err(Unavailable::Full));
-                    return;
-                }
+                let now = self.read_clock().mono;
                 let submits = submits(&input);
-                let call = match &*input {
-                    Input::Sync { cluster, request, may_park: true } => Call::of(cluster, request, reply),
-                    _ => {
-                        let answer = self.apply(*input, pending);
-                        self.seen.replied(&answer, submits);
-                        return pending.replies.push((reply, answer));
-                    }
-                };
-                match self.apply(*input, pending) {
-                    Reply::Park => calls.push(call),
-                    refused => pending.replies.push((call.reply, refused)),
+                match self.host.admit(*input, reply, now) {
+                    Ok(step) => self.decide(step, submits),
+                    Err((caller, why)) => drop(caller.send(Err(why))),
                 }
             }
         }
     }
 
-    /// Answers the syncs of this batch, and polls that wait for what it says; a poll that is told nothing is parked.
-    fn answer_calls(&mut self, calls: Vec<Call>, pending: &mut Pending) {
-        for call in calls {
-            let now = self.look().mono;
-            if call.waits && !self.world.owes(&call.cluster, now) {
-                self.parked.park(call);
-            } else {
-                self.answer_call(call, pending);
+    fn decide(&mut self, step: Step<Caller>, submits: bool) {
+        let now = self.read_clock();
+        let committed = EarlierBodies { committing: self.committer.bodies(), store: &*self.shared.bodies };
+        let outcome = self.host.decide(now, step.input, &committed);
+        if matches!(step.recipient, Recipient::Caller(_)) {
+            self.counters.replied(&outcome.reply, submits);
+        }
+        self.host.record(step.recipient, outcome);
+    }
+
+    /// Answers the syncs of this batch, and parked polls that are due. A poll without news is parked.
+    fn answer_polls(&mut self) {
+        let now = self.read_clock().mono;
+        let (steps, replaced) = self.host.answers(now);
+        for caller in replaced {
+            let _ = caller.send(Err(Unavailable::Replaced));
+        }
+        for step in steps {
+            if step.recipient.caller().is_some_and(|caller| !caller.is_closed()) {
+                self.decide(step, false);
             }
         }
-        for call in self.parked.due(&std::mem::take(&mut pending.wake)) {
-            self.answer_call(call, pending);
+    }
+
+    /// Tells the callers of the batch being decided that it won't be durable.
+    fn fail_batch(&mut self, cause: &journal::Error) {
+        let why = PendingBatch::<Caller>::failure(cause);
+        for (caller, _) in self.host.take_batch().replies {
+            // a caller that has gone away needs no answer
+            let _ = caller.send(Err(why));
         }
     }
 
-    fn answer_call(&mut self, call: Call, pending: &mut Pending) {
-        let answer = self.apply(call.unpark(), pending);
-        pending.replies.push((call.reply, answer));
-    }
-
-    /// One input. Each gets its own reading of the clocks: a lease counts from when its answer was composed, and an agent may
-    /// have sent its request after the batch was begun.
-    fn apply(&mut self, input: Input, pending: &mut Pending) -> Reply {
-        let now = self.look();
-        let source = Source { fresh: [&pending.bodies, self.desk.bodies()], store: &self.shared.bodies };
-        let outcome = self.world.apply(now, input, &source);
-        pending.take(outcome)
-    }
-
-    /// What watchers will see last of the jobs that this batch forgets.
-    fn last_bodies(&self, pending: &Pending) -> HashMap<ContentHash, Arc<str>> {
+    /// Bodies of the jobs that this batch deletes, for the last event of their watchers.
+    fn last_bodies(&self, pending: &PendingBatch<Caller>) -> HashMap<ContentHash, Arc<str>> {
         let mut bytes = 0;
         let mut kept = HashMap::new();
         for hash in &pending.dropped {
@@ -413,172 +330,141 @@ impl Engine {
         kept
     }
 
-    /// Gives a batch to the scribe, who is back. What needs no commit is told at once.
-    fn hand_over(
-        &mut self,
-        pending: &mut Pending,
-        told: Vec<Told>,
-        restricted: bool,
-    ) -> Result<(), journal::Error> {
-        let writes = !pending.is_empty();
-        if !writes && self.turned >= self.beat_at {
-            let begun = self.desk.scribe().heartbeat()?;
-            self.written(begun);
+    /// Gives a batch to the idle committer. A batch without records is published at once.
+    fn hand_over(&mut self, answers: Vec<QueryAnswer>, restricted: bool) -> Result<(), journal::Error> {
+        let writes = !self.host.batch().is_empty();
+        if !writes && self.host.needs_heartbeat(self.turned) {
+            let write = self.begin_write();
+            self.committer.idle().heartbeat()?;
+            self.written(write);
         }
-        let mut work = self.work(std::mem::take(pending), told, restricted);
-        self.refresh(&mut work);
+        let mut batch = self.decided_batch(answers, restricted);
+        self.refresh(&mut batch);
         if writes {
-            self.desk.send(work);
+            self.start_commit(batch);
             return Ok(());
         }
-        self.desk.tell(work).map(|_| ())
+        self.committer.process_now(batch).map(|_| ())
     }
 
     /// A batch with everything that follows from it.
-    fn work(&mut self, mut pending: Pending, told: Vec<Told>, urgent: bool) -> Work {
-        let now = self.look();
+    fn decided_batch(&mut self, answers: Vec<QueryAnswer>, urgent: bool) -> DecidedBatch {
+        let now = self.read_clock();
+        let mut pending = self.host.take_batch();
         let dropped = self.last_bodies(&pending);
-        let beside = Beside::of(&self.world, &pending.records);
-        let reached = std::mem::take(&mut pending.milestones)
+        let contexts = RecordContext::of(self.host.world(), &pending.records);
+        let events = std::mem::take(&mut pending.lifecycle_events)
             .into_iter()
-            .map(|milestone| Reached::new(&self.world, milestone))
+            .map(|event| CountedEvent::new(self.host.world(), event))
             .collect();
-        let changed = (std::mem::take(&mut pending.changed), std::mem::take(&mut pending.workloads));
-        let changes = self.publisher.changes(&self.shared.reads, &self.world, now, changed);
-        let keeps = self.world.take_hindrances();
+        let (changed, workloads) =
+            (std::mem::take(&mut pending.changed), std::mem::take(&mut pending.workloads));
+        let changes = self.publisher.changes(&self.shared.reads, self.host.world(), now, changed, workloads);
+        let pending_reasons = self.host.world_mut().take_changed_reasons();
         self.snapshots.grown(pending.records.len() as u64, 0);
-        let may_grow = !pending.is_empty() && !self.restricted(now.mono);
-        let snapshot = may_grow.then(|| self.snapshots.with_batch(&self.world)).flatten();
-        let state = &self.world.state;
-        let settled = state.recovery.is_none() && state.rules_doubted.is_none();
-        let (leadership, at) = (state.leadership, state.last);
-        Work {
+        let may_grow = !pending.is_empty() && !self.host.is_restricted(now.mono);
+        let snapshot = may_grow.then(|| self.snapshots.with_batch(self.host.world())).flatten();
+        let state = &self.host.world().state;
+        let settled = self.host.is_settled();
+        let (leadership, at) = (state.leadership(), state.last());
+        DecidedBatch {
             pending,
             leadership,
             urgent,
             settled,
             snapshot,
             changes,
-            keeps,
+            pending_reasons,
             rounds: std::mem::take(&mut self.rounds),
             at,
             dropped,
-            beside,
-            reached,
-            standings: Standings::of(&self.world),
-            quietly: Vec::new(),
+            contexts,
+            events,
+            phase_counts: PhaseCounts::of(self.host.world()),
+            without_event: Vec::new(),
             gauges: None,
-            told,
+            answers,
         }
     }
 
-    /// Adds statuses that no record changes, and gauges, to a batch, now and then: they are shown with it. The batch before must be
-    /// durable.
-    fn refresh(&mut self, work: &mut Work) {
-        let now = self.look();
+    /// Adds gauges, and statuses that no record changes, to a batch if they are due. The previous batch must
+    /// be durable.
+    fn refresh(&mut self, batch: &mut DecidedBatch) {
+        let now = self.read_clock();
         if now.mono < self.refresh.due {
             return;
         }
         let started = Instant::now();
-        let (changes, quietly) = self.publisher.refresh(&self.shared.reads, &self.world, now);
-        work.changes.extend(changes);
-        work.quietly = quietly;
-        work.gauges = Some(Box::new(self.seen.gauges(&self.world, now)));
-        self.refresh.rest(now.mono, REFRESH_EVERY, started.elapsed());
+        let (changes, without_event) = self.publisher.refresh(&self.shared.reads, self.host.world(), now);
+        batch.changes.extend(changes);
+        batch.without_event = without_event;
+        batch.gauges = Some(Box::new(self.counters.gauges(self.host.world(), now)));
+        self.refresh.schedule_next(now.mono, REFRESH_EVERY, started.elapsed());
     }
 
-    /// Waits for the batch that is under way, if there is one; an error is why it isn't durable.
-    pub(super) fn land(&mut self) -> Result<(), journal::Error> {
-        self.landed(None)
+    /// Waits for the batch that is being committed, if there is one. The error is why it isn't durable.
+    pub(super) fn wait_for_commit(&mut self) -> Result<(), journal::Error> {
+        self.take_commit_result(None)
     }
 
-    fn landed(&mut self, within: Option<Duration>) -> Result<(), journal::Error> {
-        let Some(returned) = self.desk.back(within) else { return Ok(()) };
-        let Done { begun, bytes, usual } = returned?;
+    fn take_commit_result(&mut self, timeout: Option<Duration>) -> Result<(), journal::Error> {
+        let Some(returned) = self.committer.take_result(timeout) else { return Ok(()) };
+        let write = self.write.take();
+        let Committed { bytes, usual } = returned?;
         self.snapshots.grown(0, bytes);
         if usual {
-            self.full_pause = Millis(0);
+            self.host.space_found();
         }
-        if let Some(begun) = begun {
-            self.written(begun);
+        if let Some(write) = write {
+            self.written(write);
         }
         Ok(())
     }
 
-    /// Makes a batch durable and waits for it.
-    pub(super) fn carry_out(&mut self, pending: Pending) -> Result<(), journal::Error> {
-        let work = self.work(pending, Vec::new(), true);
-        self.desk.send(work);
-        self.land()
+    /// Commits what was decided and waits for it. Fails if it isn't durable.
+    pub(super) fn commit_and_wait(&mut self) -> Result<(), journal::Error> {
+        let batch = self.decided_batch(Vec::new(), true);
+        self.start_commit(batch);
+        self.wait_for_commit()
     }
 
-    /// A write that was begun at `begun` is durable: the claim holds from then.
-    fn written(&mut self, begun: Mono) {
-        self.urgent_only = self.desk.journal().urgent_only();
-        self.world.committed(begun);
-        self.world.durable(self.desk.journal().last());
-        self.beat_at = begun + Millis(lease::claim(self.world.config.term_min).0 / 3);
+    /// Hands a batch to the committer's thread, which begins to write it no earlier than now.
+    fn start_commit(&mut self, batch: DecidedBatch) {
+        self.write = Some(self.begin_write());
+        self.committer.start(batch);
     }
 
-    /// What those will be told who asked aside, once this batch is durable.
-    fn answers(&mut self, asides: Vec<Aside>) -> Vec<Told> {
-        let now = self.look();
-        let answer = |aside| match aside {
-            Aside::Explain(namespace, name, reply) => {
-                // A workload may be asked for by the name of its job, or by its own.
-                let own = || {
-                    self.world
-                        .workload_at(&Key::namespaced(Kind::Workload, &namespace, &name))
-                        .map(|(uid, _)| uid)
-                };
-                let uid = self.world.uid_of(&namespace, &name).or_else(own);
-                Told::Explained(reply, uid.and_then(|uid| self.world.explain(uid, now)))
-            }
-            Aside::Recovery(reply) => Told::Recovery(reply, self.recovery()),
-        };
-        asides.into_iter().map(answer).collect()
+    fn begin_write(&mut self) -> ClaimWrite {
+        let now = self.read_clock();
+        self.host.begin_write(now)
     }
 
-    fn recovery(&self) -> serde_json::Value {
-        let (state, live) = (&self.world.state, &self.world.live);
-        let orphans: Vec<_> = state
-            .orphans
-            .values()
-            .map(|o| json!({"uid": o.run.uid.to_string(), "fence": o.run.fence.to_string(), "cluster": o.cluster.as_str(), "ledger": o.ledger.to_string(), "stopping": o.stopping}))
-            .collect();
-        json!({
-            "open": state.recovery.is_some(),
-            "restored": state.recovery.as_ref().is_some_and(|r| r.restored),
-            "membersUnknown": state.recovery.as_ref().is_some_and(|r| r.members_unknown),
-            "awaited": live.awaited.iter().map(|c| c.as_str()).collect::<Vec<_>>(),
-            "orphans": orphans,
-            "rulesDoubted": state.rules_doubted.map(|n| n.to_string()),
-            "leadership": state.leadership.to_string(),
-            "record": state.last.to_string(),
-        })
+    fn written(&mut self, write: ClaimWrite) {
+        self.host.written(write, self.committer.journal());
     }
 
-    fn check_now_and_then(&mut self) {
-        let now = self.look();
+    fn check_invariants_if_due(&mut self) {
+        let now = self.read_clock();
         if now.mono >= self.check.due {
             let started = Instant::now();
-            if self.world.state.workloads.len() <= CHECK_WORKLOADS_MAX
-                && let Err(broken) = self.world.check()
+            if self.host.world().state.workloads().len() <= CHECK_WORKLOADS_MAX
+                && let Err(broken) = self.host.world().check()
             {
-                self.shared.metrics.invariant_violations.inc([]);
-                tracing::error!(%broken, "the world contradicts itself: please report this with the journal");
+                self.shared.metrics.engine.invariant_violations.inc([]);
+                tracing::error!(%broken, "an invariant is broken: please report this with the journal");
             }
-            self.check.rest(now.mono, CHECK_EVERY, started.elapsed());
+            self.check.schedule_next(now.mono, CHECK_EVERY, started.elapsed());
         }
     }
 
-    /// Leaves a young mark, so that a start soon after takes the short cut. Who never led has nothing to vouch for.
-    fn farewell(&mut self) {
-        let last = self.land();
+    /// Leaves a young mark, so that a start soon after needn't wait. A manager that never led has nothing to
+    /// prove.
+    fn leave_young_mark(&mut self) {
+        let last = self.wait_for_commit();
         let led = self.shared.lead(false);
         let beat = last.and_then(|()| {
-            if led && !self.desk.journal().poisoned() {
-                self.desk.scribe().heartbeat().map(|_| ())
+            if led && !self.committer.journal().needs_reload() {
+                self.committer.idle().heartbeat().map(|_| ())
             } else {
                 Ok(())
             }
@@ -588,38 +474,18 @@ impl Engine {
         }
     }
 
-    /// Answers whatever arrives with `why`.
+    /// Refuses a message with `why`.
     pub(super) fn refuse(&mut self, message: Message, why: Unavailable) {
         match message {
             Message::Stop => self.stopping = true,
             Message::Ask { input, reply } => {
                 if submits(&input) {
-                    self.seen.submission_failed();
+                    self.counters.submission_failed();
                 }
                 let _ = reply.send(Err(why));
             }
-            // Their callers take a dropped channel for "can't say".
+            // their callers take a dropped channel for "unavailable"
             Message::Explain { .. } | Message::Recovery { .. } | Message::PollOver { .. } => {}
         }
     }
-}
-
-/// Whether an agent waits for the answer.
-fn is_an_agents(message: &Message) -> bool {
-    match message {
-        Message::PollOver { .. } => true,
-        Message::Ask { input, .. } => matches!(**input, Input::Sync { .. } | Input::Unpark { .. }),
-        _ => false,
-    }
-}
-
-/// Whether an input only adds to what the journal must hold.
-fn brings_new_work(input: &Input) -> bool {
-    let adds =
-        |change: &Change| matches!(change, Change::Put { .. } | Change::SetActive { active: true, .. });
-    matches!(input, Input::Write(write) if !write.dry_run && write.changes().iter().any(adds))
-}
-
-fn submits(input: &Input) -> bool {
-    matches!(input, Input::Write(write) if write.changes().iter().any(|c| matches!(c, Change::Put { object, .. } if object.kind == Kind::Job)))
 }

@@ -1,6 +1,6 @@
-//! The bytes of format 1: the header, the envelope round every value, and the rows that the journal keeps for itself.
+//! The bytes of format 1: the header, the envelope around every value, and the journal's own rows.
 //!
-//! It owns the encoding and must not know the store beneath. Every value is an envelope:
+//! This module owns the encoding and must not know the store under it. Every value is an envelope:
 //!
 //! ```text
 //!  byte 0      version (1)
@@ -8,27 +8,29 @@
 //!  bytes 5..   payload
 //! ```
 //!
-//! The store has checksums of its own, but verifies them only when it repairs; the check here is verified on every read,
-//! and covers table and key, so that a value in the wrong place is seen too. Numbers are little-endian.
+//! The store has its own checksums but verifies them only when it repairs. The check here is verified on
+//! every read. It covers table and key, so a value in the wrong place is detected too. Numbers are
+//! little-endian.
 
-use super::{Batch, Identity, Meta};
+use super::medium::FileIdentity;
+use super::{Batch, Meta};
 use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
 
-/// The header of a journal that this program reads and writes.
+/// Header of a journal that this program reads and writes.
 pub const FORMAT: &str = "meridian journal 1";
 
-/// What the header of every version begins with.
+/// Prefix of the header of every version.
 pub(super) const FORMAT_FAMILY: &str = "meridian journal ";
 
-/// Bytes of one chunk of a snapshot: with envelope and page header it stays below 1 MiB, for which the store takes
-/// a power of two of pages.
+/// Bytes of one chunk of a snapshot. With envelope and page header it stays below 1 MiB; the store rounds a
+/// value up to a power of two of pages.
 pub(super) const CHUNK_BYTES: usize = (1 << 20) - (4 << 10);
 
 const ENVELOPE_VERSION: u8 = 1;
 const ENVELOPE_BYTES: usize = 5;
 
-/// Which table a value lives in. The numbers are on disk.
+/// The table that a value is in. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Table {
@@ -39,12 +41,12 @@ pub(super) enum Table {
     Meta = 5,
 }
 
-/// Keys of the rows in the meta table, as far as the check goes.
+/// Keys of the rows in the meta table, as hashed into their checks.
 const META_ROW: u128 = 1;
 const STATE_ROW: u128 = 2;
 const SNAPSHOT_ROW: u128 = 3;
 
-/// Odd, with even spread of bits: the golden ratio in 64 bits (Knuth's multiplicative hashing).
+/// 2^64 divided by the golden ratio, made odd (Knuth's multiplicative hashing).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Ends a hash: the finalizer of splitmix64 (Steele, Lea, Flood 2014).
@@ -54,8 +56,8 @@ const fn finish(mut h: u64) -> u64 {
     h ^ (h >> 31)
 }
 
-/// A hash against accidents, not against people. Each step is a bijection of the state and of the word, so a change
-/// within one word never goes unseen in 64 bits.
+/// A hash against accidents, not against attackers. Each step is a bijection of the state and of the word, so
+/// a change within one word always changes the 64 bits.
 pub(super) fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut h = seed ^ (bytes.len() as u64).wrapping_mul(SPREAD);
     let mut step = |word: [u8; 8]| {
@@ -79,7 +81,7 @@ fn value_hash(table: Table, key: u128, payload: &[u8]) -> u64 {
     hash(seed, payload)
 }
 
-/// Puts `payload` into an envelope; also returns its hash, for the chain.
+/// Puts `payload` into an envelope. Also returns its hash, for the chain.
 pub(super) fn seal(table: Table, key: u128, payload: &[u8]) -> (Vec<u8>, u64) {
     let hash = value_hash(table, key, payload);
     let mut value = Vec::with_capacity(ENVELOPE_BYTES + payload.len());
@@ -89,7 +91,7 @@ pub(super) fn seal(table: Table, key: u128, payload: &[u8]) -> (Vec<u8>, u64) {
     (value, hash)
 }
 
-/// Takes the payload out of an envelope, or says in words why it can't be trusted.
+/// Takes the payload out of an envelope. The error says why the value can't be trusted.
 pub(super) fn unseal(table: Table, key: u128, value: &[u8]) -> Result<&[u8], String> {
     let Some((head, payload)) = value.split_first_chunk::<ENVELOPE_BYTES>() else {
         return Err(format!("entry `{key}` of `{table:?}` has `{}` bytes, too few", value.len()));
@@ -124,49 +126,55 @@ impl Fields<'_> {
     }
 }
 
-impl Meta {
+/// The row that is written when the journal is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MetaRow {
+    pub(super) meta: Meta,
+    /// The file that the journal was created in, or that an operator accepted last.
+    pub(super) identity: FileIdentity,
+}
+
+impl MetaRow {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut row = Vec::with_capacity(48);
-        row.extend_from_slice(&self.journal.0.to_be_bytes());
+        row.extend_from_slice(&self.meta.journal.0.to_be_bytes());
         row.extend_from_slice(&self.identity.device.to_le_bytes());
         row.extend_from_slice(&self.identity.inode.to_le_bytes());
-        // no file was born in 1970, so 0 can stand for "not kept"
+        // no file was created in 1970, so 0 can stand for "not kept"
         row.extend_from_slice(&self.identity.born_ns.unwrap_or(0).to_le_bytes());
-        row.extend_from_slice(&self.created.0.to_le_bytes());
+        row.extend_from_slice(&self.meta.created.0.to_le_bytes());
         seal(Table::Meta, META_ROW, &row).0
     }
 
     pub(super) fn decode(value: &[u8]) -> Result<Self, String> {
         let mut fields = Fields(unseal(Table::Meta, META_ROW, value)?);
-        let meta = Self {
-            journal: JournalId(u128::from_be_bytes(fields.take()?)),
-            identity: Identity {
-                device: fields.u64()?,
-                inode: fields.u64()?,
-                born_ns: Some(fields.u64()?).filter(|&ns| ns != 0),
-            },
-            created: Wall(i64::from_le_bytes(fields.take()?)),
+        let journal = JournalId(u128::from_be_bytes(fields.take()?));
+        let identity = FileIdentity {
+            device: fields.u64()?,
+            inode: fields.u64()?,
+            born_ns: Some(fields.u64()?).filter(|&ns| ns != 0),
         };
-        fields.end().map(|()| meta)
+        let created = Wall(i64::from_le_bytes(fields.take()?));
+        fields.end().map(|()| Self { meta: Meta { journal, created }, identity })
     }
 }
 
-/// The one row that every commit replaces: where the journal stands, and the condition of the next commit.
+/// The row that every commit replaces: how far the journal goes, and the condition of the next commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) leadership: Leadership,
     pub(super) last: RecordNumber,
     pub(super) chain: u64,
-    /// Counts transactions, so that even an empty one of a foreign writer is seen.
+    /// Counts transactions, so that even an empty one of a foreign writer is detected.
     pub(super) commits: u64,
-    /// Number of the next audit line.
+    /// Number of the next audit line to write.
     pub(super) audit_next: u64,
     /// The last record that is only in the snapshot.
     pub(super) truncated: RecordNumber,
 }
 
 impl State {
-    /// Where a new journal stands.
+    /// The state of a new journal.
     pub(super) fn genesis(journal: JournalId) -> Self {
         Self {
             leadership: Leadership { epoch: 0, id: 0 },
@@ -178,7 +186,7 @@ impl State {
         }
     }
 
-    /// Where the journal stands after `batch`.
+    /// The state after `batch`.
     pub(super) fn after(&self, batch: &Batch) -> Self {
         let mut next =
             Self { leadership: batch.leadership, last: batch.last(), commits: self.commits + 1, ..*self };

@@ -1,31 +1,31 @@
 //! A disk in memory that fails on purpose, for the simulator and for crash tests.
 //!
-//! It models what a real disk and its page cache do and nothing kinder: a write is visible to readers at once and durable
-//! only after a sync; at a power loss each unsynced write is lost, kept or torn at 512-byte sectors, independently of the
-//! others; a failed sync keeps some writes and forgets the rest; a full disk refuses what needs a new block. Under one
-//! seed it does the same every time. It must not know what is written on it.
-
-use super::Identity;
-use super::medium::{Medium, RESERVE_BYTES};
+//! It is no kinder than a real disk and its page cache. A write is visible to readers at once and durable
+//! only after a sync. At a power loss each unsynced write is lost, kept or torn at 512-byte sectors,
+//! independently of the others. A failed sync keeps some writes and loses the rest. A full disk refuses what
+//! needs a new block. The same seed gives the same behaviour. This module must not know what is written on
+//! the disk.
+use super::medium::{FileIdentity, Medium, RESERVE_BYTES};
+use crate::locks;
 use redb::{BackendError, StorageBackend};
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The unit that a disk writes as a whole.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 
-/// The unit in which a filesystem gives out space.
+/// The unit in which a filesystem allocates space.
 const BLOCK_BYTES: u64 = 4096;
 
-/// How bad the disk is. Chances are out of 1024.
+/// How unreliable the disk is. Chances are out of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Chance of an unsynced write to be lost whole.
+    /// Chance that an unsynced write is lost as a whole.
     pub lose: u32,
-    /// Chance of an unsynced write that wasn't lost whole to be torn: each of its sectors is then kept or lost evenly.
+    /// Chance that another unsynced write is torn: each of its sectors is kept or lost with even chance.
     pub tear: u32,
     /// Size of the disk; the reserve counts against it.
     pub capacity_bytes: u64,
@@ -37,11 +37,11 @@ impl Default for Faults {
     }
 }
 
-/// A handle on the disk; clones are handles on the same one.
+/// A handle to the disk. Clones share the disk.
 #[derive(Clone, Debug)]
 pub struct FaultyDisk {
     disk: Arc<Mutex<Disk>>,
-    /// Which attachment of the volume this handle belongs to.
+    /// The attachment of the volume that this handle belongs to.
     attached: u64,
 }
 
@@ -54,18 +54,18 @@ enum Change {
 #[derive(Debug)]
 struct Disk {
     platter: Vec<u8>,
-    /// What readers see: the platter with all pending changes.
+    /// What readers see: the platter plus all pending changes.
     seen: Vec<u8>,
     pending: Vec<Change>,
     blocks: BTreeSet<u64>,
     reserved: bool,
-    identity: Identity,
+    identity: FileIdentity,
     faults: Faults,
     random: u64,
-    /// Operations until the power goes; from then on every operation fails.
+    /// Operations until the power fails. From then on every operation fails.
     power_left: Option<u64>,
     fail_syncs: u32,
-    /// The attachment that may use the disk, and the backend that holds the lock.
+    /// The attachment that may use the disk.
     attached: u64,
     lock: Option<u64>,
     backends: u64,
@@ -85,8 +85,8 @@ impl Disk {
         self.random() % 1024 < u64::from(of_1024)
     }
 
-    /// Spends one operation's power.
-    fn powered(&mut self) -> io::Result<()> {
+    /// Counts one operation; fails once there is no power.
+    fn use_power(&mut self) -> io::Result<()> {
         match &mut self.power_left {
             Some(0) => Err(io::Error::other("the disk has no power")),
             Some(left) => {
@@ -101,22 +101,22 @@ impl Disk {
         blocks * BLOCK_BYTES + if self.reserved { RESERVE_BYTES } else { 0 }
     }
 
-    /// Puts all pending changes on the platter.
+    /// Makes all pending changes durable.
     fn settle(&mut self) {
         for change in mem::take(&mut self.pending) {
             apply(&mut self.platter, &change, |_| true);
         }
     }
 
-    /// Puts on the platter what luck lets there, and forgets the rest.
-    fn gamble(&mut self) {
+    /// Makes a random part of the pending changes durable and drops the rest.
+    fn lose_some(&mut self) {
         for change in mem::take(&mut self.pending) {
             if self.chance(self.faults.lose) {
                 continue;
             }
             if self.chance(self.faults.tear) {
                 let luck = self.random() | 1;
-                // a fresh bit for each sector, from a stream of its own so that the closure needs no borrow
+                // a fresh bit for each sector, from a separate stream so that the closure needs no borrow
                 let kept = |sector: usize| (luck.wrapping_mul(sector as u64 * 2 + 1) >> 40) & 1 == 1;
                 apply(&mut self.platter, &change, kept);
             } else {
@@ -127,8 +127,8 @@ impl Disk {
     }
 }
 
-/// Applies `change` as far as `kept` lets its sectors through. What lies beyond the end is lost: the change of length
-/// that would have made room for it was.
+/// Applies those sectors of `change` that `kept` accepts. Data beyond the end is dropped: the change of
+/// length that should have come before it was lost.
 fn apply(bytes: &mut Vec<u8>, change: &Change, kept: impl Fn(usize) -> bool) {
     match change {
         Change::SetLen(len) => bytes.resize(*len, 0),
@@ -146,24 +146,24 @@ fn apply(bytes: &mut Vec<u8>, change: &Change, kept: impl Fn(usize) -> bool) {
     }
 }
 
-/// A disk that answers nobody.
+/// A disk that answers no request while this value lives.
 #[derive(Debug)]
 pub struct Stalled<'a>(MutexGuard<'a, Disk>);
 
 impl Stalled<'_> {
-    /// As [`FaultyDisk::fail_syncs`], for when it answers again.
+    /// As [`FaultyDisk::fail_syncs`], once the disk answers again.
     pub fn fail_syncs(&mut self, n: u32) {
         self.0.fail_syncs = n;
     }
 }
 
 impl FaultyDisk {
-    /// An empty disk. `identity` is the file's.
+    /// An empty disk. `identity` stands for the inode of its file.
     pub fn new(seed: u64, identity: u64, faults: Faults) -> Self {
         Self::from_image(Vec::new(), seed, identity, faults)
     }
 
-    /// A disk that holds `image`, such as a backup of another one.
+    /// A disk that holds `image`, such as a backup of another disk.
     pub fn from_image(image: Vec<u8>, seed: u64, identity: u64, faults: Faults) -> Self {
         let blocks = (0..(image.len() as u64).div_ceil(BLOCK_BYTES)).collect();
         let disk = Disk {
@@ -172,7 +172,7 @@ impl FaultyDisk {
             pending: Vec::new(),
             blocks,
             reserved: false,
-            identity: Identity { device: 1, inode: identity, born_ns: None },
+            identity: FileIdentity { device: 1, inode: identity, born_ns: None },
             faults,
             random: seed,
             power_left: None,
@@ -184,12 +184,12 @@ impl FaultyDisk {
         Self { disk: Arc::new(Mutex::new(disk)), attached: 0 }
     }
 
-    /// Takes the power away after `operations` more writes, syncs and changes of length: all later ones fail.
+    /// Cuts the power after `operations` more writes, syncs and changes of length: all later ones fail.
     pub fn power_off_after(&self, operations: u64) {
         self.disk().power_left = Some(operations);
     }
 
-    /// Lets the next `n` syncs fail, each with a gamble over what was unsynced.
+    /// Makes the next `n` syncs fail. Each keeps a random part of what was unsynced.
     pub fn fail_syncs(&self, n: u32) {
         self.disk().fail_syncs = n;
     }
@@ -199,25 +199,25 @@ impl FaultyDisk {
         self.disk().faults.capacity_bytes = bytes;
     }
 
-    /// Bytes in use, with the reserve.
+    /// Bytes in use, including the reserve.
     pub fn used_bytes(&self) -> u64 {
         let disk = self.disk();
         disk.used_bytes(disk.blocks.len() as u64)
     }
 
-    /// The power is gone: what is on the platter, as a new disk under power. The old one is dead.
+    /// A power loss: returns a new disk with what is durable. The old handles fail from now on.
     pub fn crash(&self) -> Self {
         let mut disk = self.disk();
-        disk.gamble();
-        disk.reborn()
+        disk.lose_some();
+        disk.move_to_new_disk()
     }
 
-    /// The process is gone and its page cache lives on: nothing is lost but the lock. The old handles are dead.
+    /// A killed process: the page cache survives, so only the lock is lost. The old handles fail from now on.
     pub fn kill(&self) -> Self {
-        self.disk().reborn()
+        self.disk().move_to_new_disk()
     }
 
-    /// The volume is attached elsewhere: earlier handles fail from now on, and their lock is void.
+    /// Attaches the volume elsewhere: earlier handles fail from now on, and their lock is void.
     pub fn attach_elsewhere(&self) -> Self {
         let mut disk = self.disk();
         disk.attached += 1;
@@ -225,27 +225,27 @@ impl FaultyDisk {
         Self { disk: Arc::clone(&self.disk), attached: disk.attached }
     }
 
-    /// Lets nothing through as long as this lives: whoever reads or writes waits.
+    /// Makes all reads and writes wait as long as the returned value lives.
     pub fn stall(&self) -> Stalled<'_> {
         Stalled(self.disk())
     }
 
-    /// Voids the lock, as filesystems do whose locks lie: a second store may open beside the first.
+    /// Voids the lock, as filesystems with unreliable locks do: a second store may open next to the first.
     pub fn break_lock(&self) {
         self.disk().lock = None;
     }
 
-    /// What a backup that is taken now holds: the platter.
+    /// The durable bytes, as a backup taken now would have them.
     pub fn image(&self) -> Vec<u8> {
         self.disk().platter.clone()
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+        locks::lock(&self.disk)
     }
 
-    /// The disk, if this handle may still use it.
-    fn reach(&self) -> io::Result<MutexGuard<'_, Disk>> {
+    /// The disk. Fails if this handle may no longer use it.
+    fn attached_disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
         let disk = self.disk();
         if disk.attached != self.attached {
             return Err(io::Error::other("the volume was attached elsewhere"));
@@ -255,7 +255,7 @@ impl FaultyDisk {
 }
 
 impl Disk {
-    fn reborn(&mut self) -> FaultyDisk {
+    fn move_to_new_disk(&mut self) -> FaultyDisk {
         self.attached += 1;
         let disk = Self {
             platter: mem::take(&mut self.platter),
@@ -273,17 +273,17 @@ impl Disk {
 
 impl Medium for FaultyDisk {
     fn backend(&self) -> io::Result<Box<dyn StorageBackend>> {
-        let mut disk = self.reach()?;
+        let mut disk = self.attached_disk()?;
         disk.backends += 1;
         Ok(Box::new(FaultyBackend { handle: self.clone(), number: disk.backends }))
     }
 
-    fn identity(&self) -> io::Result<Identity> {
-        Ok(self.reach()?.identity)
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(self.attached_disk()?.identity)
     }
 
     fn hold_reserve(&self) -> io::Result<()> {
-        let mut disk = self.reach()?;
+        let mut disk = self.attached_disk()?;
         if !disk.reserved
             && disk.used_bytes(disk.blocks.len() as u64) + RESERVE_BYTES > disk.faults.capacity_bytes
         {
@@ -294,13 +294,13 @@ impl Medium for FaultyDisk {
     }
 
     fn release_reserve(&self) -> io::Result<()> {
-        self.reach()?.reserved = false;
+        self.attached_disk()?.reserved = false;
         Ok(())
     }
 
     fn drop_cache(&self) -> io::Result<()> {
-        // as on Linux, only clean pages go: what is still pending stays visible
-        self.reach().map(drop)
+        // as on Linux, only clean pages are dropped: pending writes stay visible
+        self.attached_disk().map(drop)
     }
 
     fn place(&self) -> String {
@@ -308,7 +308,7 @@ impl Medium for FaultyDisk {
     }
 }
 
-/// One store's way to the disk.
+/// One store's access to the disk.
 #[derive(Debug)]
 struct FaultyBackend {
     handle: FaultyDisk,
@@ -317,19 +317,19 @@ struct FaultyBackend {
 
 impl StorageBackend for FaultyBackend {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.handle.reach()?.seen.len() as u64)
+        Ok(self.handle.attached_disk()?.seen.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let disk = self.handle.reach()?;
+        let disk = self.handle.attached_disk()?;
         let bytes = usize::try_from(offset).ok().and_then(|at| disk.seen.get(at..)?.get(..out.len()));
         out.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut disk = self.handle.reach()?;
-        disk.powered()?;
+        let mut disk = self.handle.attached_disk()?;
+        disk.use_power()?;
         let len = usize::try_from(len).map_err(|_| ErrorKind::FileTooLarge)?;
         disk.blocks.split_off(&(len as u64).div_ceil(BLOCK_BYTES));
         disk.seen.resize(len, 0);
@@ -338,11 +338,11 @@ impl StorageBackend for FaultyBackend {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut disk = self.handle.reach()?;
-        disk.powered()?;
+        let mut disk = self.handle.attached_disk()?;
+        disk.use_power()?;
         if disk.fail_syncs > 0 {
             disk.fail_syncs -= 1;
-            disk.gamble();
+            disk.lose_some();
             return Err(io::Error::other("the disk failed to sync"));
         }
         disk.settle();
@@ -350,8 +350,8 @@ impl StorageBackend for FaultyBackend {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut disk = self.handle.reach()?;
-        disk.powered()?;
+        let mut disk = self.handle.attached_disk()?;
+        disk.use_power()?;
         let at = usize::try_from(offset).map_err(|_| ErrorKind::FileTooLarge)?;
         let end = at + data.len();
         if end > disk.seen.len() {
@@ -369,7 +369,7 @@ impl StorageBackend for FaultyBackend {
     }
 
     fn close(&self) -> io::Result<()> {
-        let mut disk = self.handle.reach()?;
+        let mut disk = self.handle.attached_disk()?;
         if disk.lock == Some(self.number) {
             disk.lock = None;
         }
@@ -380,7 +380,7 @@ impl StorageBackend for FaultyBackend {
         if !matches!(start, Bound::Unbounded | Bound::Included(0)) || end != Bound::Unbounded {
             return Err(BackendError::Unsupported);
         }
-        let mut disk = self.handle.reach()?;
+        let mut disk = self.handle.attached_disk()?;
         if disk.lock.is_some() {
             return Ok(false);
         }

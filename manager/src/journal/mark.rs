@@ -1,12 +1,15 @@
-//! The mark in shared memory: proof that a journal is the one that was left a moment ago (the protocol's section 7).
+//! The mark in shared memory: proof that the journal is the one that this machine's last leader left.
 //!
-//! The engine writes it after each commit and before that commit's effects; a start that finds it equal to the journal's
-//! last record, of this boot and young enough, needs not wait for claims of a predecessor to expire. Shared memory is
-//! right because it is as fast as memory and is gone after a reboot, when the journal may have lost its page cache.
+//! The engine writes the mark after each commit and before that commit's effects. A start that finds a mark
+//! equal to the journal's last record, of this boot and young enough, need not wait for a predecessor's claim
+//! to expire (PROTOCOL.md section 7). Shared memory is as fast as memory and is lost in a reboot, as is the
+//! page cache.
 //!
-//! This file owns the mark's bytes and its file. It must not know a clock or the boot id's source. Invariant: every doubt
-//! (missing, torn, foreign, other owner, future) reads as "no mark", which costs a wait and never safety.
+//! This module owns the mark's bytes and its file. It must not know a clock or where the boot id comes from.
+//! Invariant: any doubt (missing, torn, another owner, a time in the future) reads as "no mark", which costs
+//! a wait, never safety.
 
+use super::Journal;
 use super::encoding::hash;
 use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
 use meridian_shared::time::{Millis, Mono};
@@ -19,39 +22,48 @@ use std::path::{Path, PathBuf};
 /// Where marks live on Linux.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
-/// A mark that is older than this has long vouched for nothing, however long a claim may be.
+/// Older marks are removed by [`sweep`]. It is far longer than any claim, so such a mark proves nothing any
+/// more.
 pub const STALE: Millis = Millis::mins(60);
 
 const MAGIC: [u8; 16] = *b"meridian mark 1\n";
 const ENDING: &str = "mark";
 const MARK_BYTES: usize = 96;
 const BODY_BYTES: usize = MARK_BYTES - 8;
-/// Files of the room that one sweep looks at: it is everybody's, and a start must not wait for it.
+/// Files that one [`sweep`] checks. All users share the directory, and a start must not wait for it.
 const SWEEP_MAX: usize = 10_000;
 
-/// Identity of one boot of one machine, as the kernel states it.
+/// One boot of one machine, as the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootId(pub u128);
 
-/// What a leader leaves behind after a commit.
+/// What the journal was after its leader's last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The journal it speaks of.
     pub journal: JournalId,
-    /// Who committed.
     pub leadership: Leadership,
-    /// The last committed record.
     pub last: RecordNumber,
-    /// [`super::Journal::chain`] after it.
+    /// [`super::Journal::chain`] after the record `last`.
     pub chain: u64,
-    /// The boot during which it was written.
     pub boot: BootId,
-    /// When, on that boot's clock.
+    /// When it was written, on the clock of `boot`.
     pub at: Mono,
 }
 
 impl Mark {
-    /// The bytes in the file.
+    /// The mark that vouches for a journal as it is now.
+    pub fn of(journal: &dyn Journal, boot: BootId, at: Mono) -> Self {
+        Self {
+            journal: journal.meta().journal,
+            leadership: journal.leadership(),
+            last: journal.last(),
+            chain: journal.chain(),
+            boot,
+            at,
+        }
+    }
+
+    /// The content of the mark's file.
     pub fn encode(&self) -> [u8; MARK_BYTES] {
         let mut bytes = [0; MARK_BYTES];
         bytes[..16].copy_from_slice(&MAGIC);
@@ -67,7 +79,7 @@ impl Mark {
         bytes
     }
 
-    /// The mark in `bytes`, unless there is any doubt.
+    /// The mark in `bytes`, or `None` if anything is wrong with them.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; MARK_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..].first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
@@ -85,8 +97,8 @@ impl Mark {
         })
     }
 
-    /// Whether it shows that `journal` is the one that was left: the same history to the same record by the same
-    /// leadership, in this boot, and younger than `age_max`. A mark from the future shows nothing.
+    /// Whether the mark proves that `journal` is the one that was left: same history up to the same record,
+    /// same leadership, same boot, and younger than `age_max`. A mark from the future proves nothing.
     pub fn vouches_for(
         &self,
         journal: &dyn super::Journal,
@@ -106,41 +118,44 @@ impl Mark {
     }
 }
 
-/// The file of the mark of `journal` in the shared-memory directory `room`.
-pub fn path(room: &Path, journal: JournalId) -> PathBuf {
-    room.join(format!("meridian-{journal}.{ENDING}"))
+/// The file of the mark of `journal` in the shared-memory directory `directory`.
+pub fn path(directory: &Path, journal: JournalId) -> PathBuf {
+    directory.join(format!("meridian-{journal}.{ENDING}"))
 }
 
-/// Writes marks to one file, by a single write each and without a sync.
+/// Writes marks to one file, each by a single write and without a sync.
 #[derive(Debug)]
 pub struct MarkWriter {
     file: File,
 }
 
 impl MarkWriter {
-    /// Opens or makes the mark's file in `room` (normally [`SHARED_MEMORY`]). The room is everybody's, so a link, a file
-    /// of somebody else or one that others may write is refused; the manager then runs without the short cut.
-    pub fn open(room: &Path, journal: JournalId) -> io::Result<Self> {
+    /// Opens or creates the mark's file in `directory` (normally [`SHARED_MEMORY`]).
+    ///
+    /// # Errors
+    /// If the file can't be opened, or if another user could have made or could change it (all users share
+    /// the directory). The manager then runs without marks.
+    pub fn open(directory: &Path, journal: JournalId) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = File::from(rustix::fs::open(path(room, journal), flags, Mode::RUSR | Mode::WUSR)?);
+        let file = File::from(rustix::fs::open(path(directory, journal), flags, Mode::RUSR | Mode::WUSR)?);
         if !is_ours_alone(&file)? {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "the mark's file is not this user's alone",
+                "the mark's file belongs to, or can be written by, another user",
             ));
         }
         Ok(Self { file })
     }
 
-    /// Replaces the mark.
+    /// Replaces the mark. Fails if the write fails.
     pub fn write(&self, mark: &Mark) -> io::Result<()> {
         self.file.write_all_at(&mark.encode(), 0)
     }
 }
 
-/// The mark of `journal` in `room`, unless there is any doubt.
-pub fn read(room: &Path, journal: JournalId) -> Option<Mark> {
-    read_file(&path(room, journal)).filter(|mark| mark.journal == journal)
+/// The mark of `journal` in `directory`, or `None` in any doubt.
+pub fn read(directory: &Path, journal: JournalId) -> Option<Mark> {
+    read_file(&path(directory, journal)).filter(|mark| mark.journal == journal)
 }
 
 fn read_file(path: &Path) -> Option<Mark> {
@@ -154,24 +169,26 @@ fn read_file(path: &Path) -> Option<Mark> {
     Mark::decode(&bytes)
 }
 
-/// Removes the mark of a journal that is thrown away. Without its mark a journal costs its next start a wait, and nothing else.
-pub fn remove(room: &Path, journal: JournalId) -> io::Result<()> {
-    match std::fs::remove_file(path(room, journal)) {
+/// Removes the mark of a journal that is discarded. Without its mark a journal's next start only has to wait.
+/// Fails if an existing file can't be removed.
+pub fn remove(directory: &Path, journal: JournalId) -> io::Result<()> {
+    match std::fs::remove_file(path(directory, journal)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Removes the marks of journals whose managers ended long ago, and gives their number: nobody else would before the machine
-/// restarts. A mark that a manager still writes is never so old.
-pub fn sweep(room: &Path, boot: BootId, now: Mono) -> io::Result<usize> {
+/// Removes stale marks, left by managers that ended, and returns their number. Nothing else removes them
+/// before the machine restarts. A mark that a manager still writes is never stale. Fails if the directory
+/// can't be read.
+pub fn sweep(directory: &Path, boot: BootId, now: Mono) -> io::Result<usize> {
     let mut removed = 0;
-    for entry in std::fs::read_dir(room)?.take(SWEEP_MAX) {
+    for entry in std::fs::read_dir(directory)?.take(SWEEP_MAX) {
         let path = entry?.path();
         if path.extension().is_none_or(|end| end != ENDING) {
             continue;
         }
-        let Some(mark) = read_file(&path).filter(|mark| path == self::path(room, mark.journal)) else {
+        let Some(mark) = read_file(&path).filter(|mark| path == self::path(directory, mark.journal)) else {
             continue;
         };
         if mark.boot == boot && now.since(mark.at) >= STALE && std::fs::remove_file(&path).is_ok() {

@@ -1,10 +1,11 @@
-//! What a journal lies on: a file, or a disk in memory that fails on purpose ([`super::faulty`]).
+//! The storage under a journal: a file, or a disk in memory that fails on purpose ([`super::faulty`]).
 //!
-//! A medium owns the way to the bytes, their identity and the space that is kept back beside them. It must not know what
-//! the bytes are. Between the store and the bytes stands a [`Gate`], which is shut after a failure, so that a store that
-//! is being closed can't write on after an error, and which notices a full disk wherever the store swallows it.
+//! A medium owns the access to the bytes, the identity of the storage and the reserved space next to it. It
+//! must not know what the bytes are. A [`Gate`] stands between the store and the medium. It is shut after a
+//! failure, so that a store that is closing can't write after an error. It also notices a full disk where the
+//! store hides that error.
 
-use super::{Error, Identity};
+use super::Error;
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 use rustix::fs::{Advice, FallocateFlags};
@@ -18,33 +19,55 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 
-/// Space kept back beside the journal, so that ends and deletions commit on a full disk. An end is about 1 KiB and its
-/// pages are copied on write, so this takes some hundred urgent commits, after which pages that they freed are used again.
+/// Space reserved next to the journal, so that ends and deletions commit on a full disk. An end is about 1
+/// KiB, and its pages are copied on write, so this lasts for some hundred urgent commits. Later ones reuse
+/// the pages that those freed.
 pub const RESERVE_BYTES: u64 = 16 << 20;
 
-/// What a journal lies on. Every method may be called at any time; none is called for two journals at once.
+/// The file that a journal is in, to detect a copy that was put in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    pub device: u64,
+    pub inode: u64,
+    /// Creation time of the inode in nanoseconds since the Unix epoch, if the filesystem keeps it.
+    pub born_ns: Option<u64>,
+}
+
+impl FileIdentity {
+    /// Whether both are the same file. A device number changes when a volume is attached elsewhere, so it
+    /// counts only where the filesystem keeps no creation times. A copy always has another inode or another
+    /// creation time.
+    pub fn same_file(&self, other: &Self) -> bool {
+        self.inode == other.inode
+            && match (self.born_ns, other.born_ns) {
+                (Some(one), Some(two)) => one == two,
+                _ => self.device == other.device,
+            }
+    }
+}
+
+/// Storage for one journal. Every method may be called at any time, and fails as its I/O does.
 pub trait Medium: Send + fmt::Debug {
-    /// A new way to the bytes, unlocked. The store locks it.
+    /// New access to the bytes, unlocked. The store locks it.
     fn backend(&self) -> io::Result<Box<dyn StorageBackend>>;
 
-    /// Which file it is now.
-    fn identity(&self) -> io::Result<Identity>;
+    /// The file that is there now.
+    fn identity(&self) -> io::Result<FileIdentity>;
 
-    /// Keeps [`RESERVE_BYTES`] back, unless they are already. An error leaves nothing kept.
+    /// Reserves [`RESERVE_BYTES`], unless that is done already. An error leaves nothing reserved.
     fn hold_reserve(&self) -> io::Result<()>;
 
-    /// Gives them free.
     fn release_reserve(&self) -> io::Result<()>;
 
-    /// Forgets what the operating system believes about the bytes, so that the next read comes from the disk: after a
-    /// failed sync, pages may be in memory that never reached it.
+    /// Drops the operating system's cached pages, so that the next read comes from the disk: after a failed
+    /// sync, the cache may hold pages that never reached it.
     fn drop_cache(&self) -> io::Result<()>;
 
-    /// For messages.
+    /// Where the storage is, for messages.
     fn place(&self) -> String;
 }
 
-/// A file in a directory, with the reserve in a file beside it.
+/// A file, with the reserve in a second file in the same directory.
 #[derive(Clone, Debug)]
 pub struct FileMedium {
     path: PathBuf,
@@ -56,7 +79,7 @@ impl FileMedium {
         Self { path: path.into() }
     }
 
-    /// The file that keeps space back.
+    /// The file that reserves space.
     pub fn reserve_path(&self) -> PathBuf {
         self.path.with_extension("reserve")
     }
@@ -69,7 +92,7 @@ impl FileMedium {
         OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path).map(drop)
     }
 
-    /// Makes this file appear at `target`, unless something is there. Durable on return.
+    /// Makes this file appear at `target`, unless something exists there. Durable on return.
     pub(super) fn publish(&self, target: &Self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()?;
         fs::hard_link(&self.path, &target.path)?;
@@ -87,19 +110,19 @@ impl Medium for FileMedium {
         Ok(Box::new(backend))
     }
 
-    fn identity(&self) -> io::Result<Identity> {
-        let seen = fs::metadata(&self.path)?;
-        let born_ns = seen.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
-        Ok(Identity {
-            device: seen.dev(),
-            inode: seen.ino(),
+    fn identity(&self) -> io::Result<FileIdentity> {
+        let metadata = fs::metadata(&self.path)?;
+        let born_ns = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        Ok(FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
             born_ns: born_ns.and_then(|born| u64::try_from(born.as_nanos()).ok()),
         })
     }
 
     fn hold_reserve(&self) -> io::Result<()> {
         let path = self.reserve_path();
-        // 512 is the unit of `blocks`, whatever the filesystem's own is
+        // the unit of `blocks` is 512 bytes, whatever the filesystem's block size is
         if fs::metadata(&path)
             .is_ok_and(|seen| seen.len() == RESERVE_BYTES && seen.blocks() * 512 >= RESERVE_BYTES)
         {
@@ -112,7 +135,7 @@ impl Medium for FileMedium {
         };
         let held = held.and_then(|()| file.sync_all());
         if held.is_err() {
-            // what was allocated before the disk was full is given back
+            // give back what was allocated before the disk was full
             drop(file);
             fs::remove_file(&path)?;
         }
@@ -136,7 +159,7 @@ impl Medium for FileMedium {
     }
 }
 
-/// Takes the reserve by writing, where the filesystem can't allocate without.
+/// Reserves space by writing, for filesystems that can't allocate without.
 fn fill(mut file: &File) -> io::Result<()> {
     const STEP: usize = 1 << 20;
     let zeros = vec![0; STEP];
@@ -146,63 +169,63 @@ fn fill(mut file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether an error says that there is no space.
+/// Whether the error means that there is no space.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What the gate saw; shared between the store, which owns the gate, and the journal.
+/// What the gate noticed; shared between the store, which owns the gate, and the journal.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct GateStatus {
     shut: AtomicBool,
     full: AtomicBool,
     locked: AtomicBool,
 }
 
-impl Watch {
-    /// Nothing is written from here on.
+impl GateStatus {
+    /// From here on nothing is written.
     pub(super) fn shut(&self) {
         self.shut.store(true, Ordering::Release);
     }
 
-    /// Whether a write found no space since this was last asked.
+    /// Whether a write found no space since the last call.
     pub(super) fn take_full(&self) -> bool {
         self.full.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the store got a lock: it opens without one where the filesystem has none.
+    /// Whether the store got a lock: it opens without one if the filesystem has none.
     pub(super) fn locked(&self) -> bool {
         self.locked.load(Ordering::Acquire)
     }
 }
 
-/// Stands between the store and the bytes.
+/// Stands between the store and the medium.
 #[derive(Debug)]
 pub(super) struct Gate {
     inner: Box<dyn StorageBackend>,
-    watch: Arc<Watch>,
+    status: Arc<GateStatus>,
 }
 
 impl Gate {
-    pub(super) fn new(inner: Box<dyn StorageBackend>) -> (Self, Arc<Watch>) {
-        let watch = Arc::new(Watch::default());
-        (Self { inner, watch: Arc::clone(&watch) }, watch)
+    pub(super) fn new(inner: Box<dyn StorageBackend>) -> (Self, Arc<GateStatus>) {
+        let status = Arc::new(GateStatus::default());
+        (Self { inner, status: Arc::clone(&status) }, status)
     }
 
     fn change<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.watch.shut.load(Ordering::Acquire) {
+        if self.status.shut.load(Ordering::Acquire) {
             return Err(io::Error::other("the journal was shut after a failure"));
         }
         act().inspect_err(|error| {
             if is_full(error) {
-                self.watch.full.store(true, Ordering::Release);
+                self.status.full.store(true, Ordering::Release);
             }
         })
     }
 
     fn lock(&self, taken: Result<bool, BackendError>) -> Result<bool, BackendError> {
         if matches!(taken, Ok(true)) {
-            self.watch.locked.store(true, Ordering::Release);
+            self.status.locked.store(true, Ordering::Release);
         }
         taken
     }
@@ -258,7 +281,7 @@ impl StorageBackend for Gate {
     }
 }
 
-/// Turns an error of the operating system into words.
+/// Turns an error of the operating system into the journal's.
 pub(super) fn io_error(operation: &'static str, place: String) -> impl FnOnce(io::Error) -> Error {
     move |source| {
         if is_full(&source) { Error::Full { place } } else { Error::Io { operation, place, source } }

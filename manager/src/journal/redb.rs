@@ -1,26 +1,26 @@
 //! The embedded journal: one redb file.
 //!
-//! It owns the tables, the transaction of a commit and what happens after one failed. It must not know what lies beneath
-//! (a [`Medium`] does) nor what the bytes mean.
+//! This module owns the tables, the transaction of a commit, and what happens after a failed one. It must not
+//! know the storage under it (a [`Medium`] does) nor what the bytes mean.
 //!
 //! | table | key → value |
 //! |---|---|
-//! | `meta` | `format` → header; `meta`, `state`, `snapshot` → rows of the journal's own |
+//! | `meta` | `format` → header; `meta`, `state`, `snapshot` → the journal's own rows |
 //! | `log` | record number → record |
 //! | `snapshot` | chunk → bytes |
 //! | `body` | content hash → bytes |
 //! | `audit` | audit number → line |
 //!
-//! redb's own lock keeps other processes out; the `state` row, which every transaction compares and replaces, tells
-//! after a reload whether one got in all the same (a volume that moved, a filesystem whose locks lie).
+//! redb's lock keeps other processes out. Every transaction also compares and replaces the `state` row, so a
+//! reload detects a process that got in all the same (a moved volume, a filesystem with unreliable locks).
 
 mod commit;
 mod read;
 
-use self::read::{Shared, blame, contained};
-use super::encoding::{FORMAT, FORMAT_FAMILY, State};
-use super::medium::{FileMedium, Gate, Medium, Watch, io_error};
-use super::{Batch, Error, Found, Journal, Meta, Reader, Snapshot, Visit};
+use self::read::{SharedStore, catch_store_panic, into_error};
+use super::encoding::{FORMAT, FORMAT_FAMILY, MetaRow, State};
+use super::medium::{FileIdentity, FileMedium, Gate, GateStatus, Medium, io_error};
+use super::{Batch, Error, Follower, Journal, Meta, Reader, ReloadOutcome, Snapshot, Visit};
 use ::redb::{Database, ReadableDatabase, StorageBackend, TableDefinition};
 use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
@@ -40,64 +40,68 @@ const META_KEY: &str = "meta";
 const STATE_KEY: &str = "state";
 const SNAPSHOT_KEY: &str = "snapshot";
 
-/// What every redb file begins with.
+/// First bytes of every redb file.
 const REDB_MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
 
-/// Memory for redb's pages. The journal is written at its end and read once at the start, so more buys nothing; a large
-/// snapshot spills.
+/// Memory for redb's pages. The journal is written at its end and read once at the start, so more would gain
+/// nothing; a large snapshot spills to disk.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Why the store or the journal itself gave up, before it is put into words.
-enum Trouble {
+/// Why an operation failed, before it becomes an [`Error`].
+enum Failure {
     Store(Box<::redb::Error>),
-    Said(Error),
-    /// The caller's own code panicked inside a walk: passed on as it was.
+    Journal(Error),
+    /// The caller's own code panicked inside a visit. The panic is passed on.
     Panic(Box<dyn Any + Send>),
 }
 
-macro_rules! store_trouble {
+macro_rules! from_store_error {
     ($($error:ident),+) => {$(
-        impl From<::redb::$error> for Trouble {
+        impl From<::redb::$error> for Failure {
             fn from(error: ::redb::$error) -> Self {
                 Self::Store(Box::new(error.into()))
             }
         }
     )+};
 }
-store_trouble!(StorageError, TableError, TransactionError, CommitError, DatabaseError);
+from_store_error!(StorageError, TableError, TransactionError, CommitError, DatabaseError);
 
-impl From<Error> for Trouble {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Said(error)
+        Self::Journal(error)
     }
 }
 
 /// [`Journal`] in a redb file.
 #[derive(Debug)]
 pub struct RedbJournal {
-    shared: Arc<Shared>,
-    watch: Arc<Watch>,
+    shared: Arc<SharedStore>,
+    status: Arc<GateStatus>,
     medium: Box<dyn Medium>,
-    meta: Meta,
-    identity: super::Identity,
+    meta: MetaRow,
+    /// The file that is open, which differs from the one in `meta` if that file was copied.
+    identity: FileIdentity,
     /// As of the last acknowledged commit.
     state: State,
-    /// What a failed commit would have left, until a reload tells whether it did.
+    /// The state that a failed commit would have left, until a reload finds out whether it did.
     attempted: Option<State>,
-    poisoned: bool,
+    needs_reload: bool,
     urgent_only: bool,
 }
 
-struct Opened {
+struct OpenStore {
     database: Database,
-    watch: Arc<Watch>,
-    meta: Meta,
-    identity: super::Identity,
+    status: Arc<GateStatus>,
+    meta: MetaRow,
+    identity: FileIdentity,
     state: State,
 }
 
 impl RedbJournal {
-    /// Makes a journal at `path`, where nothing may be, and opens it. It appears there whole or not at all.
+    /// Creates a journal at `path` and opens it. It appears there whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if anything is at `path`; otherwise if the file can't be written or opened.
     pub fn init(path: &Path, journal: JournalId, created: Wall) -> Result<Self, Error> {
         let target = FileMedium::new(path);
         let place = target.place();
@@ -107,7 +111,7 @@ impl RedbJournal {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let draft = FileMedium::new(path.with_file_name(format!(".{name}.new-{journal}")));
         draft.make_empty().map_err(io_error("make", place.clone()))?;
-        let made = lay_out(&draft, journal, created).and_then(|()| {
+        let made = create_store(&draft, journal, created).and_then(|()| {
             draft.publish(&target).map_err(|error| match error.kind() {
                 ErrorKind::AlreadyExists => Error::Exists { place: place.clone() },
                 _ => io_error("make", place.clone())(error),
@@ -122,17 +126,20 @@ impl RedbJournal {
     }
 
     /// Opens the journal at `path`.
+    ///
+    /// # Errors
+    /// If there is no journal, another process has it open, it is damaged, or it can't be read.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_on(FileMedium::new(path))
     }
 
-    /// Makes a journal on an empty medium and opens it.
+    /// Creates a journal on an empty medium and opens it. Fails as [`RedbJournal::init`].
     pub fn init_on(medium: impl Medium + 'static, journal: JournalId, created: Wall) -> Result<Self, Error> {
-        lay_out(&medium, journal, created)?;
+        create_store(&medium, journal, created)?;
         Self::open_on(medium)
     }
 
-    /// Opens the journal on a medium.
+    /// Opens the journal on a medium. Fails as [`RedbJournal::open`].
     pub fn open_on(medium: impl Medium + 'static) -> Result<Self, Error> {
         let opened = open_store(&medium)?;
         let place = medium.place();
@@ -141,14 +148,14 @@ impl RedbJournal {
             held => held.map(|()| false).map_err(io_error("keep space back for", place.clone()))?,
         };
         Ok(Self {
-            shared: Arc::new(Shared { slot: RwLock::new(Some(opened.database)), place }),
-            watch: opened.watch,
+            shared: Arc::new(SharedStore { slot: RwLock::new(Some(opened.database)), place }),
+            status: opened.status,
             medium: Box::new(medium),
             meta: opened.meta,
             identity: opened.identity,
             state: opened.state,
             attempted: None,
-            poisoned: false,
+            needs_reload: false,
             urgent_only,
         })
     }
@@ -158,22 +165,22 @@ impl RedbJournal {
     }
 
     fn ready(&self) -> Result<(), Error> {
-        if self.poisoned { Err(Error::Poisoned { place: self.place() }) } else { Ok(()) }
+        if self.needs_reload { Err(Error::ReloadRequired { place: self.place() }) } else { Ok(()) }
     }
 
-    /// Nothing is written from here on, not even by a store that is being closed.
-    fn poison(&mut self) {
-        self.watch.shut();
-        self.poisoned = true;
+    /// From here on nothing is written, not even by a store that is closing.
+    fn shut_until_reload(&mut self) {
+        self.status.shut();
+        self.needs_reload = true;
     }
 
-    fn reopen(&mut self) -> Result<Found, Error> {
-        self.poison();
-        // held until the new store is in, so that readers wait and never see the gap
+    fn reopen(&mut self) -> Result<ReloadOutcome, Error> {
+        self.shut_until_reload();
+        // held until the new store is in place, so that readers wait and never see the gap
         let mut slot = self.shared.write();
-        // a store that gave up may give up again while it closes; what counts is what is read next
+        // a store that failed may fail again while it closes; only what is read next counts
         let old = slot.take();
-        drop(contained(&self.shared.place, move || {
+        drop(catch_store_panic(&self.shared.place, move || {
             drop(old);
             Ok(())
         }));
@@ -185,26 +192,26 @@ impl RedbJournal {
             }
             opened => opened?,
         };
-        if opened.meta.journal != self.meta.journal {
+        if opened.meta.meta.journal != self.meta.meta.journal {
             return Err(Error::Replaced { place: self.shared.place.clone() });
         }
         let found = match opened.state {
-            state if state == self.state => Found::Acknowledged,
-            state if Some(state) == self.attempted => Found::Unknown,
-            _ => Found::Foreign,
+            state if state == self.state => ReloadOutcome::Acknowledged,
+            state if Some(state) == self.attempted => ReloadOutcome::CommitCompleted,
+            _ => ReloadOutcome::ForeignWriter,
         };
         *slot = Some(opened.database);
-        (self.watch, self.meta, self.identity, self.state) =
-            (opened.watch, opened.meta, opened.identity, opened.state);
+        (self.status, self.meta, self.identity, self.state) =
+            (opened.status, opened.meta, opened.identity, opened.state);
         self.attempted = None;
-        self.poisoned = false;
+        self.needs_reload = false;
         Ok(found)
     }
 }
 
 impl Journal for RedbJournal {
     fn meta(&self) -> &Meta {
-        &self.meta
+        &self.meta.meta
     }
 
     fn identity_changed(&self) -> bool {
@@ -232,6 +239,9 @@ impl Journal for RedbJournal {
         self.shared.snapshot()
     }
 
+    fn follow(&self, _after: RecordNumber) -> Result<Box<dyn Follower>, Error> {
+        Err(Error::NotFollowable { place: self.place() })
+    }
     fn replay(&self, after: RecordNumber, visit: Visit<'_, RecordNumber>) -> Result<RecordNumber, Error> {
         self.ready()?;
         if after < self.state.truncated {
@@ -262,42 +272,45 @@ impl Journal for RedbJournal {
         self.urgent_only
     }
 
-    fn poisoned(&self) -> bool {
-        self.poisoned
+    fn needs_reload(&self) -> bool {
+        self.needs_reload
     }
 
-    fn reload(&mut self) -> Result<Found, Error> {
+    fn reload(&mut self) -> Result<ReloadOutcome, Error> {
         self.reopen()
     }
 }
 
-/// Opens the store on `medium` behind a gate, with the lock held.
-fn unlock(medium: &dyn Medium, backend: Box<dyn StorageBackend>) -> Result<(Database, Arc<Watch>), Error> {
+/// Opens the store on `medium` behind a gate. Fails unless the store gets its lock.
+fn open_database(
+    medium: &dyn Medium,
+    backend: Box<dyn StorageBackend>,
+) -> Result<(Database, Arc<GateStatus>), Error> {
     let place = medium.place();
-    let (gate, watch) = Gate::new(backend);
-    let opened = contained(&place, || {
+    let (gate, status) = Gate::new(backend);
+    let opened = catch_store_panic(&place, || {
         Ok(Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(gate)?)
     });
-    let database = opened.map_err(|trouble| blame("open", &place, Some(&watch), trouble))?;
-    if !watch.locked() {
+    let database = opened.map_err(|failure| into_error("open", &place, Some(&status), failure))?;
+    if !status.locked() {
         return Err(io_error("lock", place)(std::io::Error::new(
             ErrorKind::Unsupported,
             "its filesystem has no locks",
         )));
     }
-    Ok((database, watch))
+    Ok((database, status))
 }
 
-fn lay_out(medium: &dyn Medium, journal: JournalId, created: Wall) -> Result<(), Error> {
+fn create_store(medium: &dyn Medium, journal: JournalId, created: Wall) -> Result<(), Error> {
     let place = medium.place();
     let backend = medium.backend().map_err(io_error("make", place.clone()))?;
     if backend.len().map_err(io_error("make", place.clone()))? > 0 {
         return Err(Error::Exists { place });
     }
-    let meta =
-        Meta { journal, identity: medium.identity().map_err(io_error("make", place.clone()))?, created };
-    let (database, watch) = unlock(medium, backend)?;
-    let write = || -> Result<(), Trouble> {
+    let identity = medium.identity().map_err(io_error("make", place.clone()))?;
+    let meta = MetaRow { meta: Meta { journal, created }, identity };
+    let (database, status) = open_database(medium, backend)?;
+    let write = || -> Result<(), Failure> {
         let txn = database.begin_write()?;
         {
             let mut own = txn.open_table(META)?;
@@ -311,10 +324,10 @@ fn lay_out(medium: &dyn Medium, journal: JournalId, created: Wall) -> Result<(),
         txn.open_table(AUDIT)?;
         Ok(txn.commit()?)
     };
-    write().map_err(|trouble| blame("make", &place, Some(&watch), trouble))
+    write().map_err(|failure| into_error("make", &place, Some(&status), failure))
 }
 
-fn open_store(medium: &dyn Medium) -> Result<Opened, Error> {
+fn open_store(medium: &dyn Medium) -> Result<OpenStore, Error> {
     let place = medium.place();
     let missing = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Error::Missing { place: place.clone() },
@@ -331,14 +344,14 @@ fn open_store(medium: &dyn Medium) -> Result<Opened, Error> {
         let why = if bytes == 0 { "it is empty" } else { "it begins with other bytes" };
         return Err(Error::NotAJournal { place, why: why.into() });
     }
-    let (database, watch) = unlock(medium, backend)?;
-    match contained(&place, || read_own(&database, &place)) {
-        Ok((meta, state)) => Ok(Opened { database, watch, meta, identity, state }),
-        Err(trouble) => {
-            let error = blame("open", &place, Some(&watch), trouble);
-            // a store whose pages contradict each other may panic once more while it closes; nothing of it is written
-            watch.shut();
-            drop(contained(&place, move || {
+    let (database, status) = open_database(medium, backend)?;
+    match catch_store_panic(&place, || read_header(&database, &place)) {
+        Ok((meta, state)) => Ok(OpenStore { database, status, meta, identity, state }),
+        Err(failure) => {
+            let error = into_error("open", &place, Some(&status), failure);
+            // a store with contradicting pages may panic once more while it closes; none of it is written
+            status.shut();
+            drop(catch_store_panic(&place, move || {
                 drop(database);
                 Ok(())
             }));
@@ -347,10 +360,10 @@ fn open_store(medium: &dyn Medium) -> Result<Opened, Error> {
     }
 }
 
-/// Reads header, meta and state of a store that may be anybody's.
-fn read_own(database: &Database, place: &str) -> Result<(Meta, State), Trouble> {
+/// Reads the header and the journal's own rows from a store that may belong to another program.
+fn read_header(database: &Database, place: &str) -> Result<(MetaRow, State), Failure> {
     let foreign = |why: &str| Error::NotAJournal { place: place.into(), why: why.into() };
-    let damaged = |what: String| Error::Corrupt { place: place.into(), what };
+    let damaged = |what: String| Error::Damaged { place: place.into(), what };
     let own = match database.begin_read()?.open_table(META) {
         Err(::redb::TableError::Storage(error)) => return Err(error.into()),
         Err(_) => return Err(foreign("it is the store of another program").into()),
@@ -363,16 +376,16 @@ fn read_own(database: &Database, place: &str) -> Result<(Meta, State), Trouble> 
         let found = String::from_utf8_lossy(format.value()).into_owned();
         let of_family = found.starts_with(FORMAT_FAMILY);
         return Err(if of_family {
-            Error::Version { place: place.into(), found }
+            Error::FormatVersion { place: place.into(), found }
         } else {
             foreign("its header is another program's")
         }
         .into());
     }
-    let row = |key: &'static str| -> Result<_, Trouble> {
+    let row = |key: &'static str| -> Result<_, Failure> {
         Ok(own.get_owned(key)?.ok_or_else(|| damaged(format!("the row `{key}` is missing")))?)
     };
-    let meta = Meta::decode(row(META_KEY)?.value()).map_err(damaged)?;
+    let meta = MetaRow::decode(row(META_KEY)?.value()).map_err(damaged)?;
     let state = State::decode(row(STATE_KEY)?.value()).map_err(damaged)?;
     Ok((meta, state))
 }

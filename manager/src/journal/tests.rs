@@ -17,7 +17,7 @@ const ID: JournalId = JournalId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 const MADE: Wall = Wall(1_700_000_000_000);
 const FIRST: Leadership = Leadership { epoch: 1, id: 77 };
 
-/// Reliable until told otherwise.
+/// A disk without faults, until a test sets some.
 fn disk() -> FaultyDisk {
     FaultyDisk::new(1, 42, Faults::default())
 }
@@ -28,7 +28,7 @@ fn fresh() -> (FaultyDisk, RedbJournal) {
     (disk, journal)
 }
 
-/// A batch of `records` at the end of `journal`, by whoever wrote last or the first leadership.
+/// A batch of `records` at the end of `journal`, by the last writer or the first leadership.
 fn batch(journal: &dyn Journal, records: &[&str]) -> Batch {
     let leadership = if journal.leadership().epoch == 0 { FIRST } else { journal.leadership() };
     Batch {
@@ -48,7 +48,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// Reads it all; of bodies those in `known`.
+    /// Reads everything; of the bodies only those in `known`.
     fn of(journal: &dyn Journal, known: impl IntoIterator<Item = u128>) -> Self {
         let snapshot = journal.snapshot().unwrap();
         let from = snapshot.as_ref().map_or(RecordNumber(0), |snapshot| snapshot.through);
@@ -76,7 +76,7 @@ impl Contents {
         Self { last: last.0, records, snapshot, audit, bodies }
     }
 
-    /// What a batch makes of it.
+    /// The contents after `batch`.
     fn after(&self, batch: &Batch) -> Self {
         let mut next = self.clone();
         next.last = batch.last().0;
@@ -96,7 +96,7 @@ impl Contents {
     }
 }
 
-/// A test's own stream of numbers.
+/// A deterministic stream of numbers.
 struct Random(u64);
 
 impl Random {

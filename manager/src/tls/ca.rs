@@ -1,13 +1,15 @@
 //! The manager's own authorities, and the certificates that they issue.
 //!
-//! One directory holds `agents-ca.pem` (issues agents' client certificates), `server-ca.pem` (issues the manager's own
-//! certificate; agents and kubeconfigs pin it) and `receipt.key`. Each authority is one file, key and certificate together,
-//! so that it is made in one step and can't be half lost. Each is made once, by whoever comes first, and then only read.
-//! The server's own key never reaches the disk: a start issues a fresh certificate, which pins of the authority survive.
+//! One directory holds `agents-ca.pem` (issues agents' client certificates), `server-ca.pem` (issues the
+//! manager's own certificate; agents and kubeconfigs pin it) and `receipt.key`. Each authority is one file
+//! with key and certificate, so that it is created atomically and can't be lost in part. Each file is created
+//! once, by the first process that needs it, and then only read. The server's own key never reaches the disk:
+//! every start issues a new certificate, which is valid under the pinned authority.
 //!
-//! Nothing here decides who gets a certificate; the caller has checked token, certificate and revocation.
+//! The caller decides whether to issue a certificate: it has checked token, certificate and revocation.
 
 use super::{Error, verifier::AgentVerifier};
+use crate::random;
 use meridian_private_files as files;
 use meridian_shared::identity::{CaPin, Fingerprint, KeyHash, agent_uri, is_cluster_name};
 use meridian_shared::ids::ClusterName;
@@ -24,14 +26,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an agent's certificate is good unless the operator says otherwise: long enough to outlast a weekend's work on
-/// the manager with renewals at two thirds, short enough that a forgotten copy is soon worthless.
+/// Default validity of an agent's certificate. With renewals at two thirds, it outlasts some hours without a
+/// manager, and a forgotten copy soon becomes worthless.
 pub const AGENT_LIFETIME: Millis = Millis::secs(24 * 3_600);
-/// How long the server's certificate is good; a running manager reissues it at [`ServerTls::renew_at`].
+/// Validity of the server's certificate. A running manager replaces it at [`ServerTls::renew_at`].
 pub const SERVER_LIFETIME: Millis = Millis::secs(90 * 24 * 3_600);
-/// How long an authority is good: ten years. Replacing one means that every agent joins again.
+/// Validity of an authority: ten years. After a replacement every agent must join again.
 const AUTHORITY_LIFETIME: Millis = Millis::secs(3_653 * 24 * 3_600);
-/// How far a certificate's start lies before now, at most, for peers whose clocks are behind.
+/// How far a certificate is backdated, for peers with slow clocks.
 const BACKDATE_MAX: Millis = Millis::mins(5);
 /// Largest signing request in bytes: one for a P-256 key is under 1 KiB.
 pub const REQUEST_BYTES_MAX: usize = 8 * 1024;
@@ -40,7 +42,7 @@ const AGENTS_FILE: &str = "agents-ca.pem";
 const SERVER_FILE: &str = "server-ca.pem";
 const RECEIPT_FILE: &str = "receipt.key";
 
-/// What the manager signs with.
+/// The keys and certificates with which the manager signs.
 #[derive(Debug)]
 pub struct Authorities {
     agents: Authority,
@@ -51,25 +53,26 @@ pub struct Authorities {
 /// A certificate for an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
-    /// In PEM, without its authority.
+    /// The certificate without its authority.
     pub pem: String,
-    /// When it expires.
     pub not_after: Wall,
-    /// Its name in records and in the audit log.
+    /// Identifies the certificate in records and in the audit log.
     pub fingerprint: Fingerprint,
 }
 
-/// Settings of the port, with a certificate of their own.
+/// TLS settings of the port, with a new certificate.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    /// For [`super::TlsListener`].
     pub config: Arc<rustls::ServerConfig>,
-    /// When to make new settings and [`super::listener::Settings::swap`] them in: two thirds of the lifetime.
+    /// When to replace the settings by [`super::listener::Settings::swap`]: at two thirds of the lifetime.
     pub renew_at: Wall,
 }
 
 impl Authorities {
-    /// Reads the authorities in `dir`, making what is not there yet.
+    /// Reads the authorities in `dir`, and creates those that don't exist.
+    ///
+    /// # Errors
+    /// If a file can't be read, written or used, or the random source fails.
     pub fn load_or_create(dir: &Path, now: Wall) -> Result<Self, Error> {
         files::make_dir(dir)?;
         Ok(Self {
@@ -79,7 +82,10 @@ impl Authorities {
         })
     }
 
-    /// Signs the key of `csr_pem` as the agent of `cluster`. Whatever names or uses the request asks for are ignored.
+    /// Signs the key of `csr_pem` for the agent of `cluster`. Names and usages in the request are ignored.
+    ///
+    /// # Errors
+    /// If the request or the cluster's name is invalid.
     pub fn issue_agent(
         &self,
         csr_pem: &str,
@@ -100,8 +106,11 @@ impl Authorities {
         Ok(Issued { pem: certificate.pem(), not_after, fingerprint: Fingerprint::of(certificate.der()) })
     }
 
-    /// Settings for the port: a fresh server certificate for `names` (host names and addresses), and optional client
-    /// certificates from the agents' authority.
+    /// Settings for the port: a new server certificate for `names` (host names and addresses), and optional
+    /// client certificates from the agents' authority.
+    ///
+    /// # Errors
+    /// If a name is neither a host name nor an address.
     pub fn server_tls(&self, names: &[String], now: Wall) -> Result<ServerTls, Error> {
         let issue = |source| Error::Issue { what: "the server", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(issue)?;
@@ -114,7 +123,7 @@ impl Authorities {
                 .extend(CertificateParams::new(vec![name.clone()]).map_err(bad)?.subject_alt_names);
         }
         let certificate = params.signed_by(&key, &self.server.issuer).map_err(issue)?;
-        // The authority goes along: an agent that joins knows only its pin.
+        // the authority is sent too: an agent that joins knows only its pin
         let chain = vec![certificate.der().clone(), self.server.certificate.clone()];
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -124,7 +133,8 @@ impl Authorities {
             .with_client_cert_verifier(Arc::new(verifier))
             .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // A resumed session would not see the verifier again; connections are few and long, so nothing is lost.
+        // A resumed session would bypass the verifier. Connections are few and long, so resumption would gain
+        // little.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(ServerTls { config: Arc::new(config), renew_at: now + Millis(SERVER_LIFETIME.0 / 3 * 2) })
@@ -135,19 +145,21 @@ impl Authorities {
         &self.server.certificate_pem
     }
 
-    /// What the join command pins.
+    /// The pin in the join command.
     pub fn ca_pin(&self) -> CaPin {
         CaPin::of(&self.server.issuer.key().subject_public_key_info())
     }
 
-    /// The key for receipts.
     pub fn receipt_key(&self) -> &ReceiptKey {
         &self.receipt_key
     }
 }
 
-/// Which key `csr_pem` proves to hold. A handler that keeps this with a used token can answer a repeated join whose first
-/// answer was lost, and no one else's.
+/// The key that `csr_pem` proves to hold. A handler that stores it with a used token can repeat the answer to
+/// a join if the first answer was lost, for the same agent only.
+///
+/// # Errors
+/// If the request is malformed, too long, or for another kind of key.
 pub fn request_key(csr_pem: &str) -> Result<KeyHash, Error> {
     Ok(KeyHash::of(&parsed_request(csr_pem)?.public_key.subject_public_key_info()))
 }
@@ -183,14 +195,14 @@ impl Authority {
         }
         let fresh = Self::generate(name, now)?;
         if files::create(path, &fresh)? {
-            tracing::info!(path = %path.display(), "made a new certificate authority");
+            tracing::info!(path = %path.display(), "created a new certificate authority");
         }
-        // Read back, so that of two first starts both use the one that is on the disk.
-        let text = files::read(path)?.ok_or_else(|| unusable(path, "it vanished while it was made"))?;
+        // read back, so that two concurrent first starts use the same file
+        let text = files::read(path)?.ok_or_else(|| unusable(path, "it was removed during the start"))?;
         Self::parse(path, &text)
     }
 
-    /// Key and certificate, one PEM text.
+    /// Key and certificate as one PEM text.
     fn generate(name: &str, now: Wall) -> Result<String, Error> {
         let issue = |source| Error::Issue { what: "an authority", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(issue)?;
@@ -225,12 +237,12 @@ fn load_or_create_receipt_key(path: &Path) -> Result<ReceiptKey, Error> {
     let stored = match files::read(path)? {
         Some(text) => text,
         None => {
-            let fresh: String = random::<32>()?.iter().map(|b| format!("{b:02x}")).collect();
+            let fresh: String = random::bytes::<32>()?.iter().map(|b| format!("{b:02x}")).collect();
             files::create(path, &format!("{fresh}\n"))?;
-            files::read(path)?.ok_or_else(|| unusable(path, "it vanished while it was made"))?
+            files::read(path)?.ok_or_else(|| unusable(path, "it was removed during the start"))?
         }
     };
-    // The text form of a 32-byte digest is the same as of any 32 bytes.
+    // a digest's text form fits any 32 bytes
     let bytes: KeyHash =
         stored.trim_end().parse().map_err(|_| unusable(path, "it is not 64 hexadecimal digits"))?;
     Ok(ReceiptKey(bytes.0))
@@ -250,8 +262,8 @@ fn leaf(
     Ok(params)
 }
 
-/// Parameters with a name, a random serial number and dates. The start is backdated, by less where the lifetime is short, so
-/// that two thirds of the dated span are still ahead.
+/// Parameters with a name, a random serial number and dates. A short-lived certificate is backdated less, so
+/// that two thirds of its span are still ahead.
 fn dated(name: &str, now: Wall, lifetime: Millis) -> Result<CertificateParams, Error> {
     let backdate = BACKDATE_MAX.min(Millis(lifetime.0 / 10));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
@@ -259,8 +271,9 @@ fn dated(name: &str, now: Wall, lifetime: Millis) -> Result<CertificateParams, E
     let mut params = CertificateParams::default();
     params.not_before = at(Wall(now.0 - i64::try_from(backdate.0).unwrap_or(0)));
     params.not_after = at(now + lifetime);
-    let mut serial = random::<16>()?;
-    // RFC 5280: positive and at most 20 octets; a cleared top bit needs no padding, a set one is never zero.
+    let mut serial = random::bytes::<16>()?;
+    // RFC 5280: positive and at most 20 octets. A cleared top bit needs no padding, and the set bit avoids
+    // zero.
     serial[0] = serial[0] & 0x7f | 0x40;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
     params.distinguished_name = DistinguishedName::new();
@@ -268,15 +281,9 @@ fn dated(name: &str, now: Wall, lifetime: Millis) -> Result<CertificateParams, E
     Ok(params)
 }
 
-/// Certificates count whole seconds.
+/// Whole seconds, as certificates count them.
 fn seconds(wall: Wall) -> i64 {
     wall.0.div_euclid(1_000)
-}
-
-fn random<const N: usize>() -> Result<[u8; N], Error> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| Error::Random(e.to_string()))?;
-    Ok(bytes)
 }
 
 fn unusable(path: &Path, reason: &str) -> Error {
@@ -295,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_once_stays() {
+    fn authorities_are_created_once() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("tls");
         let first = Authorities::load_or_create(&home, NOW).unwrap();
@@ -375,7 +382,7 @@ mod tests {
         let other =
             request(CertificateParams::default(), &KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap());
         assert!(matches!(issue(&other, "eu"), Err(Error::Request(_))));
-        // A request that someone else's key did not sign proves nothing.
+        // a request with another key's signature proves nothing
         let der = rustls::pki_types::CertificateSigningRequestDer::from_pem_slice(good.as_bytes()).unwrap();
         let mut forged = der.to_vec();
         *forged.last_mut().unwrap() ^= 1;
@@ -386,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_server_name_is_named() {
+    fn the_error_names_an_invalid_server_name() {
         let dir = tempfile::tempdir().unwrap();
         let authorities = Authorities::load_or_create(dir.path(), NOW).unwrap();
         assert!(

@@ -1,15 +1,16 @@
-//! The one port: TLS handshakes run in tasks of their own, bounded in number and time, so that a slow or hostile peer
-//! never stands between `accept` and the next one. Finished streams carry the [`Peer`], and can be cut from outside.
+//! The one port. TLS handshakes run in separate tasks, bounded in number and time, so that a slow or hostile
+//! peer never blocks the next one. Finished streams carry their [`Peer`], and can be cut from outside.
 //!
 //! Works with [`super::serve()`] and, as an [`axum::serve::Listener`], with `axum::serve`.
 
 use super::peer::{self, Connections, Peer, Registered};
+use crate::locks;
 use meridian_shared::time::Wall;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,34 +21,33 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Handshakes under way at once. When full, new peers wait in the kernel's accept queue.
+/// Concurrent handshakes. Beyond it, new peers wait in the kernel's accept queue.
 pub const HANDSHAKES_MAX: usize = 1_024;
-/// Longest handshake. A good one takes a few round trips; a peer that stalls gives its place back after this.
+/// Longest handshake. A normal one takes a few round trips.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Open connections. When full, new peers wait in the kernel's accept queue.
+/// Open connections. Beyond it, new peers wait in the kernel's accept queue.
 pub const CONNECTIONS_MAX: usize = 16_384;
-/// Finished streams that wait for `accept`.
+/// Finished streams that wait to be accepted.
 const READY_MAX: usize = 64;
 /// Pause after the system refuses a connection, for example because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// The settings that the next handshake uses. Clones share them.
+/// The TLS settings of the next handshake. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Settings(Arc<RwLock<Arc<rustls::ServerConfig>>>);
 
 impl Settings {
-    /// Starts with `config`.
     pub fn new(config: Arc<rustls::ServerConfig>) -> Self {
         Self(Arc::new(RwLock::new(config)))
     }
 
-    /// From now on handshakes use `config`; connections that are open stay as they are.
+    /// Makes later handshakes use `config`. Open connections stay as they are.
     pub fn swap(&self, config: Arc<rustls::ServerConfig>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        *locks::write(&self.0) = config;
     }
 
     fn current(&self) -> Arc<rustls::ServerConfig> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        locks::read(&self.0).clone()
     }
 }
 
@@ -61,7 +61,7 @@ pub struct TlsListener {
 }
 
 impl TlsListener {
-    /// Starts to accept on `tcp`; must be called within a tokio runtime.
+    /// Starts to accept on `tcp`. Must be called in a tokio runtime. Fails if the socket has no address.
     pub fn start(tcp: TcpListener, settings: Settings) -> io::Result<Self> {
         let addr = tcp.local_addr()?;
         let (sender, ready) = mpsc::channel(READY_MAX);
@@ -77,21 +77,19 @@ impl TlsListener {
         Ok(Self { addr, ready, connections, _acceptor: acceptor })
     }
 
-    /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The open connections.
     pub fn connections(&self) -> Connections {
         self.connections.clone()
     }
 
-    /// The next stream whose handshake is finished.
+    /// The next stream with a finished handshake.
     pub async fn next(&mut self) -> Stream {
         match self.ready.recv().await {
             Some(stream) => stream,
-            // The acceptor runs for as long as we do; it is gone only when the whole runtime shuts down.
+            // the acceptor lives as long as this listener; it is gone only if the whole runtime shuts down
             None => std::future::pending().await,
         }
     }
@@ -132,7 +130,7 @@ impl Acceptor {
             let (Ok(slot), Ok(handshake)) =
                 (self.slots.clone().acquire_owned().await, self.handshakes.clone().acquire_owned().await)
             else {
-                return; // our semaphores are never closed
+                return; // can't happen: the semaphores are never closed
             };
             let (socket, addr) = match tcp.accept().await {
                 Ok(accepted) => accepted,
@@ -146,12 +144,12 @@ impl Acceptor {
             let acceptor = TlsAcceptor::from(self.settings.current());
             let (connections, ready) = (self.connections.clone(), self.ready.clone());
             tokio::spawn(async move {
-                // Small requests must not wait for the acknowledgement of earlier ones.
+                // small requests must not wait for the acknowledgement of earlier ones
                 let _ = socket.set_nodelay(true);
                 let finished = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await;
                 match finished {
                     Ok(Ok(tls)) => {
-                        // An error means that the listener is gone, and the stream goes with it.
+                        // fails only if the listener is gone, and then the stream isn't needed
                         let _ = ready.send(Stream::new(tls, addr, &connections, slot)).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%addr, %error, "a TLS handshake failed"),
@@ -170,7 +168,7 @@ fn is_peers_fault(error: &io::Error) -> bool {
     )
 }
 
-/// A TLS connection that knows its peer. Reads and writes fail as soon as it is cut.
+/// A TLS connection with a known peer. Reads and writes fail as soon as it is cut.
 #[derive(Debug)]
 pub struct Stream {
     tls: TlsStream<TcpStream>,
@@ -199,12 +197,11 @@ impl Stream {
         Self { tls, peer: Peer { addr, agent, expired }, cut, registered, _slot: slot }
     }
 
-    /// Who is at the other end.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Whether both ends agreed on HTTP/2.
+    /// Whether HTTP/2 was negotiated.
     pub fn is_http2(&self) -> bool {
         self.tls.get_ref().1.alpn_protocol() == Some(b"h2")
     }
@@ -229,7 +226,7 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.refuse_if_cut()?;
-        // Polled so that a cut wakes a connection that waits for its peer.
+        // polled so that a cut wakes a connection that waits for its peer
         if self.cut.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.refuse_if_cut());
         }

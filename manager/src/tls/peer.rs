@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and the list of connections that are open.
+//! The peer of a connection, and the list of open connections.
 
 use dashmap::DashMap;
 use meridian_shared::identity::{Fingerprint, cluster_of_uri};
@@ -11,51 +11,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 use x509_parser::extensions::GeneralName;
 
-/// The other end of one connection; a request extension, and axum's `ConnectInfo<Peer>`.
+/// The peer of one connection. It is a request extension, and axum's `ConnectInfo<Peer>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it connects from.
     pub addr: SocketAddr,
-    /// Who it proved to be; `None` for one that showed no certificate (people, and agents that join).
+    /// `None` for a peer without certificate: users, and agents that join.
     pub agent: Option<AgentIdentity>,
-    /// Whether its certificate had expired when it connected. Connections are long: ask [`Peer::standing`] per request.
+    /// Whether the certificate had expired when the connection began. Connections are long, so use
+    /// [`Peer::certificate_status`] for each request.
     pub expired: bool,
 }
 
-/// What a verified agent certificate says.
+/// The content of a verified agent certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentIdentity {
-    /// The cluster it may speak for.
+    /// The cluster that the agent may speak for.
     pub cluster: ClusterName,
-    /// Its last moment.
     pub not_after: Wall,
-    /// Which certificate.
     pub fingerprint: Fingerprint,
 }
 
-/// What a peer's certificate is good for at some moment, revocation aside.
+/// What a peer's certificate permits at some time. Revocation is checked elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing<'a> {
-    /// No certificate.
-    Anonymous,
-    /// Good for everything an agent may do.
-    Agent(&'a AgentIdentity),
-    /// Expired: good for renewal only.
+pub enum CertificateStatus<'a> {
+    /// The peer has no certificate.
+    None,
+    Valid(&'a AgentIdentity),
+    /// The certificate has expired.
     RenewalOnly(&'a AgentIdentity),
 }
 
 impl Peer {
-    /// What the certificate is good for at `now`.
-    pub fn standing(&self, now: Wall) -> Standing<'_> {
+    pub fn certificate_status(&self, now: Wall) -> CertificateStatus<'_> {
         match &self.agent {
-            None => Standing::Anonymous,
-            Some(agent) if now > agent.not_after => Standing::RenewalOnly(agent),
-            Some(agent) => Standing::Agent(agent),
+            None => CertificateStatus::None,
+            Some(agent) if now > agent.not_after => CertificateStatus::RenewalOnly(agent),
+            Some(agent) => CertificateStatus::Valid(agent),
         }
     }
 }
 
-/// The agent that `certificate` names: exactly one alternative name, and that of an agent. Says nothing about who signed it.
+/// The agent that `certificate` names: the only alternative name, in an agent's form. The signature is not
+/// checked here.
 pub(super) fn agent_identity(certificate: &CertificateDer<'_>) -> Option<AgentIdentity> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let names = &parsed.subject_alternative_name().ok()??.value.general_names;
@@ -67,7 +64,7 @@ pub(super) fn agent_identity(certificate: &CertificateDer<'_>) -> Option<AgentId
     })
 }
 
-/// All open connections, so that those of a revoked agent can be cut. Clones share one list.
+/// All open connections, to cut those of a revoked agent. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
     live: Arc<DashMap<u64, Live>>,
@@ -81,17 +78,18 @@ struct Live {
 }
 
 impl Connections {
-    /// Ends every connection of the agent of `cluster` at once, requests in flight included; says how many.
+    /// Cuts every connection of the agent of `cluster` at once, including requests in flight. Returns their
+    /// number.
     pub fn cut(&self, cluster: &ClusterName) -> usize {
         self.cut_where(|live| live.cluster.as_ref() == Some(cluster))
     }
 
-    /// Ends every connection at once.
+    /// Cuts every connection at once. Returns their number.
     pub(super) fn cut_all(&self) -> usize {
         self.cut_where(|_| true)
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.live.len()
     }
@@ -111,7 +109,7 @@ impl Connections {
     }
 }
 
-/// A place in the list; leaves it when dropped.
+/// An entry in the list, removed on drop.
 #[derive(Debug)]
 pub(super) struct Registered {
     id: u64,
@@ -144,12 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn standing_turns_at_the_last_moment() {
+    fn a_certificate_is_valid_until_its_last_moment() {
         let agent =
             AgentIdentity { cluster: "eu".into(), not_after: Wall(1_000), fingerprint: Fingerprint([0; 32]) };
         let peer = Peer { addr: ([127, 0, 0, 1], 1).into(), agent: Some(agent.clone()), expired: false };
-        assert_eq!(peer.standing(Wall(1_000)), Standing::Agent(&agent));
-        assert_eq!(peer.standing(Wall(1_001)), Standing::RenewalOnly(&agent));
-        assert_eq!(Peer { agent: None, ..peer.clone() }.standing(Wall(0)), Standing::Anonymous);
+        assert_eq!(peer.certificate_status(Wall(1_000)), CertificateStatus::Valid(&agent));
+        assert_eq!(peer.certificate_status(Wall(1_001)), CertificateStatus::RenewalOnly(&agent));
+        assert_eq!(Peer { agent: None, ..peer.clone() }.certificate_status(Wall(0)), CertificateStatus::None);
     }
 }

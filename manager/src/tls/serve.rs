@@ -1,5 +1,5 @@
-//! HTTP over the port's streams, with what `axum::serve` has no setting for: keep-alive pings that find dead peers, a bound
-//! on streams per connection, a time limit for request heads, and an end that waits a while and then cuts.
+//! HTTP over the port's streams, with settings that `axum::serve` lacks: keep-alive pings that detect dead
+//! peers, limits on streams and on request heads, and a shutdown that cuts connections after a grace period.
 
 use super::listener::{Stream, TlsListener};
 use axum::Router;
@@ -14,22 +14,23 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How often an HTTP/2 peer is pinged: a dead one is found within this plus [`PING_TIMEOUT`], and middleboxes that drop
-/// silent connections after a minute stay content.
+/// Interval of HTTP/2 pings. A dead peer is detected within this plus [`PING_TIMEOUT`]. Middleboxes that drop
+/// idle connections after a minute see traffic.
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// How long a ping may stay unanswered.
+/// How long a ping may remain unanswered.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests in flight on one HTTP/2 connection: an agent needs a handful, `kubectl` one per watch.
 pub const STREAMS_MAX: u32 = 128;
-/// Longest wait for the head of an HTTP/1.1 request, idle time between two requests included.
+/// Longest wait for the head of an HTTP/1.1 request, including idle time between two requests.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest head of a request in bytes.
 const HEAD_BYTES_MAX: u32 = 64 * 1024;
-/// How long requests in flight get to end before their connections are cut; long polls end by themselves on `stop`.
+/// How long requests in flight may take on shutdown before their connections are cut. Parked polls end at
+/// once.
 pub const DRAIN: Duration = Duration::from_secs(5);
 
-/// Serves `router` until `stop`; returns when every connection is closed. Handlers find a [`super::Peer`] and a
-/// `ConnectInfo<Peer>` among the request's extensions.
+/// Serves `router` until `stop`, and returns once every connection is closed. Handlers find a [`super::Peer`]
+/// and a `ConnectInfo<Peer>` among the request's extensions.
 pub async fn serve(mut listener: TlsListener, router: Router, stop: CancellationToken) {
     let connections = listener.connections();
     let tasks = TaskTracker::new();
@@ -44,7 +45,7 @@ pub async fn serve(mut listener: TlsListener, router: Router, stop: Cancellation
     tasks.close();
     if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
         let cut = connections.cut_all();
-        tracing::info!(cut, "cut the connections that did not end by themselves");
+        tracing::info!(cut, "cut connections that did not end in time");
         tasks.wait().await;
     }
 }
@@ -55,7 +56,7 @@ async fn connection(stream: Stream, router: Router, stop: CancellationToken) {
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer.clone()));
         request.extensions_mut().insert(peer.clone());
-        // A router is always ready.
+        // a router is always ready
         tower::Service::call(&mut router.clone(), request.map(Body::new))
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -72,7 +73,8 @@ async fn connection(stream: Stream, router: Router, stop: CancellationToken) {
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX)
         .enable_connect_protocol();
-    // The handshake has agreed on the protocol; guessing it from the first bytes would wait for them without a limit.
+    // The handshake has agreed on the protocol. Detecting it from the first bytes would wait for them without
+    // a limit.
     let builder = if stream.is_http2() { builder.http2_only() } else { builder.http1_only() };
     let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let mut stopping = false;

@@ -1,8 +1,8 @@
-//! Checks client certificates during the handshake: optional, from the agents' authority only, and expired ones pass.
+//! Verification of client certificates during the handshake: optional, from the agents' authority only.
 //!
-//! An expired certificate is good for renewal, so the handshake lets it through if it would have been good at its last
-//! moment; [`super::Peer`] then says that it is expired. Revocation is not asked here: it lives in the journal and is checked on
-//! every request.
+//! An expired certificate permits a renewal, so the handshake accepts it if it was valid at its last moment,
+//! and [`super::Peer`] says that it has expired. Revocation is in the journal, and is checked on every
+//! request.
 
 use super::peer;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -51,7 +51,7 @@ impl ClientCertVerifier for AgentVerifier {
         chain: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        // A certificate of the right authority that names no agent is none of ours.
+        // a certificate of the right authority that names no agent is not one of ours
         let agent = peer::agent_identity(leaf)
             .ok_or(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))?;
         match self.inner.verify_client_cert(leaf, chain, now) {

@@ -1,7 +1,7 @@
-//! The engine where nothing fails: a gang's way through it, readers, watchers and parked polls.
+//! The engine without faults: a gang from submission to end, readers, watchers and parked polls.
 
 use crate::rig::{DEADLINE, Rig, Worker, delete, job, put, submit, until};
-use meridian_manager::engine::{Event, Gone};
+use meridian_manager::engine::{Gone, WatchEventType};
 use meridian_manager::journal::AuditNumber;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Input, Operator};
@@ -13,13 +13,13 @@ use meridian_shared::protocol::{Lane, SyncAnswer};
 use serde_json::json;
 use std::time::Duration;
 
-/// A poll that isn't answered for so long is parked.
+/// A poll without an answer for this long is parked.
 const QUIET: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn a_gang_goes_through_to_its_end() {
+async fn a_gang_runs_to_its_end() {
     let rig = Rig::new().await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     let uid = submit(&rig.handle, "one").await.unwrap();
     worker.until(&rig.handle, "running", |_| rig.state_of("one").as_deref() == Some("Running")).await;
@@ -28,7 +28,7 @@ async fn a_gang_goes_through_to_its_end() {
     assert_eq!(running.value["metadata"]["uid"], uid.to_string());
     assert_eq!(
         running.value["spec"]["template"]["spec"]["containers"][0]["image"], "i",
-        "the whole job is there"
+        "the view has the whole job"
     );
     assert_eq!(worker.runs.len(), 1);
     let why = rig.handle.explain("default", "one").await.unwrap().unwrap();
@@ -44,31 +44,63 @@ async fn a_gang_goes_through_to_its_end() {
     let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None);
     assert_eq!(workloads[0].value["status"]["meridian"]["history"][0]["cluster"], "eu");
 
-    // Statuses that count follow soon after.
+    check_metrics_of_one_finished_gang(&rig).await;
+    verify_audit_log(&rig);
+    rig.stop().await;
+}
+
+async fn check_metrics_of_one_finished_gang(rig: &Rig) {
+    // statuses with counts, and gauges, follow soon after
     let queue = Key::namespaced(Kind::LocalQueue, "default", "lq");
     until("the queue's status", async || {
         rig.handle.reads().get(&queue).unwrap().value["status"]["admittedWorkloads"] == 0
     })
     .await;
-    // Gauges follow as soon.
     let finished = r#"kueue_finished_workloads{cluster_queue="cq",replica_role="leader"} 1"#;
     until("the gauges", async || rig.handle.metrics().render(&[]).contains(finished)).await;
     let text = rig.handle.metrics().render(&[]);
     for line in [
         finished,
         r#"kueue_pending_workloads{cluster_queue="cq",replica_role="leader",status="active"} 0"#,
-        r#"kueue_local_queue_admitted_active_workloads{name="lq",namespace="default",replica_role="leader"} 0"#,
-        r#"kueue_local_queue_admission_fair_sharing_usage{cluster_queue="cq",name="lq",namespace="default",replica_role="leader"} 0"#,
-        r#"kueue_quota_reserved_workloads_total{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
-        r#"kueue_local_queue_admitted_workloads_total{name="lq",namespace="default",priority_class="",replica_role="leader"} 1"#,
-        r#"kueue_admission_wait_time_seconds_count{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
+        concat!(
+            r#"kueue_local_queue_admitted_active_workloads{name="lq","#,
+            r#"namespace="default",replica_role="leader"} 0"#
+        ),
+        concat!(
+            r#"kueue_local_queue_admission_fair_sharing_usage{cluster_queue="cq","#,
+            r#"name="lq",namespace="default",replica_role="leader"} 0"#
+        ),
+        concat!(
+            r#"kueue_quota_reserved_workloads_total{cluster_queue="cq","#,
+            r#"priority_class="",replica_role="leader"} 1"#
+        ),
+        concat!(
+            r#"kueue_local_queue_admitted_workloads_total{name="lq","#,
+            r#"namespace="default",priority_class="",replica_role="leader"} 1"#
+        ),
+        concat!(
+            r#"kueue_admission_wait_time_seconds_count{cluster_queue="cq","#,
+            r#"priority_class="",replica_role="leader"} 1"#
+        ),
         r#"kueue_execution_time_seconds_count{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
         r#"kueue_finished_workloads_total{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
-        r#"kueue_multikueue_workloads_dispatched_total{cluster="eu",cluster_queue="cq",replica_role="leader"} 1"#,
-        r#"kueue_multikueue_workloads_admitted_total{cluster="eu",cluster_queue="cq",replica_role="leader"} 1"#,
+        concat!(
+            r#"kueue_multikueue_workloads_dispatched_total{cluster="eu","#,
+            r#"cluster_queue="cq",replica_role="leader"} 1"#
+        ),
+        concat!(
+            r#"kueue_multikueue_workloads_admitted_total{cluster="eu","#,
+            r#"cluster_queue="cq",replica_role="leader"} 1"#
+        ),
         r#"kueue_cluster_queue_status{cluster_queue="cq",replica_role="leader",status="active"} 1"#,
-        r#"kueue_cluster_queue_nominal_quota{cluster_queue="cq",cohort="",flavor="any",replica_role="leader",resource="nvidia.com/gpu"} 1000"#,
-        r#"kueue_cluster_queue_borrowing_limit{cluster_queue="cq",cohort="",flavor="any",replica_role="leader",resource="nvidia.com/gpu"} +Inf"#,
+        concat!(
+            r#"kueue_cluster_queue_nominal_quota{cluster_queue="cq",cohort="","#,
+            r#"flavor="any",replica_role="leader",resource="nvidia.com/gpu"} 1000"#
+        ),
+        concat!(
+            r#"kueue_cluster_queue_borrowing_limit{cluster_queue="cq",cohort="","#,
+            r#"flavor="any",replica_role="leader",resource="nvidia.com/gpu"} +Inf"#
+        ),
         r#"kueue_admission_attempts_total{replica_role="leader",result="success"} 1"#,
         r#"meridian_workloads{state="Finished"} 1"#,
         r#"meridian_submissions_total{result="accepted"} 1"#,
@@ -78,6 +110,9 @@ async fn a_gang_goes_through_to_its_end() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
+}
+
+fn verify_audit_log(rig: &Rig) {
     let (last, _) = rig.handle.journal().audit_head().unwrap().unwrap();
     let mut verifier = meridian_manager_core::facts::audit::Verifier::default();
     let mut lines = 0;
@@ -87,40 +122,45 @@ async fn a_gang_goes_through_to_its_end() {
     };
     rig.handle.journal().audit(AuditNumber(1), AuditNumber(last.0 + 1), &mut take).unwrap();
     assert!(lines == last.0 && lines > 0);
-    rig.stop().await;
 }
 
 #[tokio::test]
-async fn a_list_tells_what_keeps_a_job_now_though_nothing_happened_to_it() {
+async fn a_list_has_current_pending_reasons_of_unchanged_jobs() {
     let rig = Rig::new().await;
-    rig.lay_out(&[]).await;
+    rig.create_queues(&[]).await;
     let narrow = |nominal: i64| {
         let flavor =
             json!({"name": "any", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": nominal}]});
         let groups = json!([{"coveredResources": ["nvidia.com/gpu"], "flavors": [flavor]}]);
-        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}})
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+        })
     };
     put(&rig.handle, vec![narrow(1)]).await.unwrap();
     put(&rig.handle, vec![job("large", 9)]).await.unwrap();
-    let waits = || {
+    let pending_reason = || {
         rig.job("large").unwrap().value["status"]["meridian"]["waits"].as_str().unwrap_or_default().to_owned()
     };
-    until("what it lacks", async || waits().contains("more than 1 of")).await;
+    until("the first reason", async || pending_reason().contains("at most 1 in")).await;
     let version = rig.job("large").unwrap().version;
     put(&rig.handle, vec![narrow(7)]).await.unwrap();
-    until("what it lacks now", async || waits().contains("more than 7 of")).await;
-    assert_eq!(rig.job("large").unwrap().version, version, "nothing happened to it");
+    until("the second reason", async || pending_reason().contains("at most 7 in")).await;
+    assert_eq!(rig.job("large").unwrap().version, version, "the job itself is unchanged");
     let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None);
-    assert_eq!(workloads[0].value["status"]["conditions"][0]["message"].as_str(), Some(waits().as_str()));
-    // With enough of it the clusters are looked at: there is none.
+    assert_eq!(
+        workloads[0].value["status"]["conditions"][0]["message"].as_str(),
+        Some(pending_reason().as_str())
+    );
+    // with enough quota the clusters are considered: there is none
     put(&rig.handle, vec![narrow(70)]).await.unwrap();
-    until("another reason", async || waits() == "no cluster is connected that the queue may use").await;
+    until("another reason", async || pending_reason() == "none of the queue's clusters is connected").await;
 }
 
 #[tokio::test]
-async fn a_watch_resumes_where_a_list_was_made() {
+async fn a_watch_continues_from_a_list() {
     let rig = Rig::new().await;
-    rig.lay_out(&[]).await;
+    rig.create_queues(&[]).await;
     submit(&rig.handle, "a").await.unwrap();
     let (jobs, version) = rig.handle.reads().list(Kind::Job, None, None);
     assert_eq!(jobs.len(), 1);
@@ -131,20 +171,18 @@ async fn a_watch_resumes_where_a_list_was_made() {
     submit(&rig.handle, "c").await.unwrap();
     let mut seen = Vec::new();
     let mut last = version;
-    while seen.last() != Some(&(Event::Added, "c".to_owned())) {
+    while seen.last() != Some(&(WatchEventType::Added, "c".to_owned())) {
         let change = tokio::time::timeout(DEADLINE, watch.next()).await.expect("it comes").unwrap();
-        assert!(change.at >= last, "in the order of versions");
+        assert!(change.at >= last, "ordered by version");
         last = change.at;
-        if change.view.key.kind == Kind::Job && (seen.is_empty() || change.event != Event::Modified) {
+        if change.view.key.kind == Kind::Job && (seen.is_empty() || change.event != WatchEventType::Modified)
+        {
             assert_eq!(change.view.value["kind"], "Job");
-            assert!(
-                change.view.value["spec"]["template"].is_object(),
-                "also the last view has the whole job"
-            );
+            assert!(change.view.value["spec"]["template"].is_object(), "the last view has the whole job too");
             seen.push((change.event, change.view.key.name.to_string()));
         }
     }
-    let expect = [(Event::Added, "b"), (Event::Deleted, "a"), (Event::Added, "c")]
+    let expect = [(WatchEventType::Added, "b"), (WatchEventType::Deleted, "a"), (WatchEventType::Added, "c")]
         .map(|(event, name)| (event, name.to_owned()));
     assert_eq!(seen, expect);
     assert_eq!(
@@ -159,17 +197,17 @@ async fn a_watch_resumes_where_a_list_was_made() {
     assert_eq!(
         rig.handle.reads().watch(RecordNumber(version.0 - 1)).map(drop),
         Err(Gone),
-        "another life's ring"
+        "changes before a restart are not in the ring"
     );
     rig.stop().await;
 }
 
 #[tokio::test]
-async fn a_parked_poll_is_woken_by_what_there_is_to_say() {
+async fn a_parked_poll_is_woken_by_news() {
     let rig = Rig::new().await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
-    worker.until(&rig.handle, "quiet", |w| w.refused == 0 && rig_knows(&rig)).await;
+    worker.until(&rig.handle, "quiet", |w| w.refused == 0 && is_connected(&rig)).await;
     let cluster: ClusterName = "eu".into();
     let poll = |worker: &mut Worker| {
         let (handle, cluster, request) =
@@ -187,42 +225,42 @@ async fn a_parked_poll_is_woken_by_what_there_is_to_say() {
         SyncAnswer::Ok(ok) => ok.commands.len(),
         SyncAnswer::Refused(why) => panic!("{why:?}"),
     };
-    // What is left to be said comes first; then there is nothing.
+    // pending news is answered first; then the poll is parked
     let parked = loop {
         let (_, mut asked) = poll(&mut worker);
         match tokio::time::timeout(QUIET, &mut asked).await {
-            Ok(answer) => worker.land(answer.unwrap()),
+            Ok(answer) => worker.receive(answer.unwrap()),
             Err(_) => break asked,
         }
     };
     submit(&rig.handle, "one").await.unwrap();
     let answer = tokio::time::timeout(DEADLINE, parked).await.expect("the offer wakes it").unwrap();
     assert_eq!(commands(&answer), 1);
-    worker.land(answer);
-    // One that was parked for long enough is answered with whatever there is; the end of another doesn't touch it.
+    worker.receive(answer);
+    // the end of a poll's wait answers it, and the end of another poll's doesn't
     worker.until(&rig.handle, "started", |w| w.refused == 0 && w.runs.len() == 1).await;
     let (transmission, mut asked) = loop {
         let (transmission, mut asked) = poll(&mut worker);
         match tokio::time::timeout(QUIET, &mut asked).await {
-            Ok(answer) => worker.land(answer.unwrap()),
+            Ok(answer) => worker.receive(answer.unwrap()),
             Err(_) => break (transmission, asked),
         }
     };
     rig.handle.end_poll(&cluster, transmission + 1).unwrap();
     assert!(tokio::time::timeout(QUIET, &mut asked).await.is_err());
     rig.handle.end_poll(&cluster, transmission).unwrap();
-    let answer = tokio::time::timeout(DEADLINE, asked).await.expect("its time is over").unwrap();
+    let answer = tokio::time::timeout(DEADLINE, asked).await.expect("its wait is over").unwrap();
     assert_eq!(commands(&answer), 0);
     rig.stop().await;
 }
 
-fn rig_knows(rig: &Rig) -> bool {
+fn is_connected(rig: &Rig) -> bool {
     let cluster = rig.handle.reads().get(&Key::global(Kind::Cluster, "eu"));
     cluster.is_some_and(|view| view.value["status"]["state"] == "Connected")
 }
 
 #[tokio::test]
-async fn operators_are_answered_and_a_stopped_engine_says_so() {
+async fn operators_get_replies_and_a_stopped_engine_refuses() {
     let rig = Rig::new().await;
     let handle = rig.handle.clone();
     let recovery = handle.recovery().await;

@@ -1,7 +1,9 @@
-//! The engine on a disk that fails: what was acknowledged stays, what wasn't is never shown, and it goes on.
+//! The engine on a faulty disk: acknowledged changes survive, others are never published, and the engine goes
+//! on.
 
 use crate::rig::{DEADLINE, FastClock, Rig, Worker, delete, put, submit, until};
-use meridian_manager::engine::{Error, Event, Unavailable};
+use meridian_manager::engine::{Error, Unavailable, WatchEventType};
+use meridian_manager::host::replay::ReplayError;
 use meridian_manager::journal::{Batch, Journal, RedbJournal};
 use meridian_objects::Kind;
 use meridian_shared::ids::Leadership;
@@ -12,10 +14,10 @@ fn epoch(recovery: &serde_json::Value) -> u64 {
 }
 
 #[tokio::test]
-async fn acknowledged_submissions_survive_a_power_loss_and_readers_never_saw_others() {
+async fn only_durable_submissions_are_published_over_a_power_loss() {
     for (round, operations) in [0, 3, 10, 40, 90].into_iter().enumerate() {
         let rig = Rig::new().await;
-        rig.lay_out(&[]).await;
+        rig.create_queues(&[]).await;
         let mut watch = rig.handle.reads().watch(rig.handle.reads().version()).unwrap();
         rig.disk.power_off_after(operations);
         let submits: Vec<_> = (0..200)
@@ -33,11 +35,11 @@ async fn acknowledged_submissions_survive_a_power_loss_and_readers_never_saw_oth
         let disk = rig.disk.crash();
         let handle = rig.handle.clone();
         let (disk, clock, _) = rig.die(disk).await;
-        // Whatever a watcher could have seen, it saw: the engine is gone.
-        let mut shown = BTreeSet::new();
-        while let Some(Ok(change)) = futures_now(watch.next()) {
-            if change.view.key.kind == Kind::Job && change.event == Event::Added {
-                shown.insert(change.view.key.name.to_string());
+        // the engine has ended, so this is all that a watcher could see
+        let mut published = BTreeSet::new();
+        while let Some(Ok(change)) = value_if_ready(watch.next()) {
+            if change.view.key.kind == Kind::Job && change.event == WatchEventType::Added {
+                published.insert(change.view.key.name.to_string());
             }
         }
         drop(handle);
@@ -50,28 +52,32 @@ async fn acknowledged_submissions_survive_a_power_loss_and_readers_never_saw_oth
             "round {round}: lost {:?}",
             acknowledged.difference(&durable)
         );
-        assert!(shown.is_subset(&durable), "round {round}: shown and gone {:?}", shown.difference(&durable));
-        assert!(acknowledged.len() < 200 || operations > 0, "round {round}: the power went");
-        // It is asked to stop before it leads: nothing is left behind that vouches for it.
+        assert!(
+            published.is_subset(&durable),
+            "round {round}: published and lost {:?}",
+            published.difference(&durable)
+        );
+        assert!(acknowledged.len() < 200 || operations > 0, "round {round}: the power was cut");
+        // stopped before it leads, so it leaves no mark
         rig.stop().await;
     }
 }
 
-/// The value of a future that is ready now.
-fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
+/// The value of a future, if it is ready now.
+fn value_if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
     futures::FutureExt::now_or_never(future)
 }
 
 #[tokio::test]
-async fn a_failed_commit_is_said_and_loses_nothing() {
+async fn a_failed_commit_is_reported_and_loses_nothing() {
     let rig = Rig::new().await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "runs").await.unwrap();
     worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
     let before = rig.handle.recovery().await;
     let mut tried = 0;
-    // A heartbeat may take the failure for itself.
+    // a heartbeat may run into the fault instead
     let mut failed = None;
     until("a commit fails", async || {
         tried += 1;
@@ -80,14 +86,14 @@ async fn a_failed_commit_is_said_and_loses_nothing() {
         failed == Some(Unavailable::NotCommitted)
     })
     .await;
-    // Repeating it is always right, whether or not it is durable.
+    // a repetition is harmless, whether or not the first try is durable
     let name = format!("tried-{tried}");
     until("it goes on", async || submit(&rig.handle, &name).await.is_ok()).await;
     assert_eq!(rig.state_of(&name).as_deref().map(|s| s != "Finished"), Some(true));
     let after = rig.handle.recovery().await;
     assert!(epoch(&after) > epoch(&before), "a higher epoch: {before} {after}");
-    assert_eq!(after["open"], false, "nobody else can have led: nothing is to be found out");
-    // The gang went on all the time, and its agent goes on with the new leadership.
+    assert_eq!(after["open"], false, "no other manager can have led, so recovery is skipped");
+    // the gang kept running, and its agent continues with the new leadership
     assert_eq!(rig.state_of("runs").as_deref(), Some("Running"));
     worker
         .until(&rig.handle, "the other runs too", |_| rig.state_of(&name).as_deref() == Some("Running"))
@@ -98,7 +104,7 @@ async fn a_failed_commit_is_said_and_loses_nothing() {
     rig.stop().await;
 }
 
-/// How many jobs the engine has taken, durable or not.
+/// Number of jobs that the engine has accepted, durable or not.
 fn taken(rig: &Rig) -> usize {
     let text = rig.handle.metrics().render(&["meridian_submissions_total".to_owned()]);
     let line =
@@ -106,14 +112,15 @@ fn taken(rig: &Rig) -> usize {
     line.map_or(0, |n| n.parse().unwrap())
 }
 
-/// How many wait, as gauges show it.
+/// Number of pending workloads by the gauges.
 fn waiting(rig: &Rig) -> u64 {
     let text = rig.handle.metrics().render(&["kueue_pending_workloads".to_owned()]);
     let number = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
     text.lines().filter(|line| line.starts_with("kueue_pending_workloads{")).filter_map(number).sum()
 }
 
-/// Submits `first` and then `second` while the disk answers nobody, and once the engine has taken both lets it answer, or fail.
+/// Submits `first` and then `second` while the disk stalls. Once the engine has accepted both, the disk
+/// answers or fails.
 async fn submit_two_to_a_stalled_disk(rig: &Rig, fails: bool) -> [Result<(), Unavailable>; 2] {
     let before = taken(rig);
     let waited = waiting(rig);
@@ -123,21 +130,21 @@ async fn submit_two_to_a_stalled_disk(rig: &Rig, fails: bool) -> [Result<(), Una
         tokio::spawn(async move { submit(&handle, name).await.map(|_| ()) })
     };
     let first = ask("first");
-    until("the first is on its way to the disk", async || taken(rig) == before + 1).await;
+    until("the first is accepted", async || taken(rig) == before + 1).await;
     let second = ask("second");
-    until("the second is decided on meanwhile", async || taken(rig) == before + 2).await;
-    assert!(!first.is_finished() && !second.is_finished(), "nothing is said before it is durable");
-    assert!(rig.job("first").is_none() && rig.job("second").is_none(), "nor shown");
-    assert_eq!(waiting(rig), waited, "nor counted");
+    until("the second is accepted meanwhile", async || taken(rig) == before + 2).await;
+    assert!(!first.is_finished() && !second.is_finished(), "no reply before the commit");
+    assert!(rig.job("first").is_none() && rig.job("second").is_none(), "not published before the commit");
+    assert_eq!(waiting(rig), waited, "not counted before the commit");
     stalled.fail_syncs(u32::from(fails));
     drop(stalled);
     [first.await.unwrap(), second.await.unwrap()]
 }
 
 #[tokio::test]
-async fn while_one_batch_is_written_the_next_is_decided_and_neither_is_shown() {
+async fn the_next_batch_is_decided_during_a_commit() {
     let rig = Rig::new().await;
-    rig.lay_out(&[]).await;
+    rig.create_queues(&[]).await;
     assert_eq!(submit_two_to_a_stalled_disk(&rig, false).await, [Ok(()), Ok(())]);
     assert!(rig.job("first").is_some() && rig.job("second").is_some());
     until("gauges follow", async || waiting(&rig) == 2).await;
@@ -145,35 +152,35 @@ async fn while_one_batch_is_written_the_next_is_decided_and_neither_is_shown() {
 }
 
 #[tokio::test]
-async fn with_a_batch_that_fails_the_next_one_is_void_too() {
+async fn a_failed_batch_voids_the_next_one() {
     let rig = Rig::new().await;
-    rig.lay_out(&[]).await;
+    rig.create_queues(&[]).await;
     let failed = Err(Unavailable::NotCommitted);
     assert_eq!(submit_two_to_a_stalled_disk(&rig, true).await, [failed, failed]);
     rig.led().await;
     assert!(rig.job("second").is_none(), "it was never written");
     for name in ["first", "second"] {
-        until("repeating it is right", async || submit(&rig.handle, name).await.is_ok()).await;
+        until("a repetition succeeds", async || submit(&rig.handle, name).await.is_ok()).await;
         assert!(rig.job(name).is_some());
     }
     rig.stop().await;
 }
 
-/// How recovery stands, once somebody leads who can say it.
+/// The state of recovery, once the manager leads.
 async fn recovery(rig: &Rig) -> serde_json::Value {
-    let mut said = serde_json::Value::Null;
-    until("somebody leads", async || {
-        said = rig.handle.recovery().await;
-        !said.is_null()
+    let mut state = serde_json::Value::Null;
+    until("the manager leads", async || {
+        state = rig.handle.recovery().await;
+        !state.is_null()
     })
     .await;
-    said
+    state
 }
 
 #[tokio::test]
-async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
+async fn a_full_disk_accepts_ends_only_and_does_not_loop() {
     let rig = Rig::new().await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     for name in ["runs", "goes"] {
         submit(&rig.handle, name).await.unwrap();
@@ -192,7 +199,7 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
         large["metadata"]["annotations"] = serde_json::json!({"a": "x".repeat(200_000)});
         match put(&rig.handle, vec![large]).await {
             Ok(_) => acknowledged.push(format!("large-{number}")),
-            // Whose batch it was that didn't fit is told so too.
+            // the batch that didn't fit is refused with this reason too
             Err(Unavailable::Full) => return true,
             Err(Unavailable::NotLeading) => {}
             Err(other) => panic!("{other}"),
@@ -202,7 +209,7 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
     .await;
     let full = recovery(&rig).await;
     assert_eq!(full["open"], false);
-    // Ends and deletions are taken.
+    // ends and deletions are accepted
     until("a deletion", async || delete(&rig.handle, "goes").await.is_ok()).await;
     worker.until(&rig.handle, "it was stopped", |w| w.runs.len() == 1 && rig.job("goes").is_none()).await;
     worker.finish();
@@ -213,7 +220,7 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
     }
     let still = recovery(&rig).await;
     assert_eq!(still["open"], false);
-    assert!(epoch(&still) <= epoch(&full) + 3, "it doesn't go round: {full} {still}");
+    assert!(epoch(&still) <= epoch(&full) + 3, "no loop of reloads: {full} {still}");
     for name in &acknowledged {
         assert!(rig.job(name).is_some(), "{name} was acknowledged");
     }
@@ -223,11 +230,13 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
 }
 
 #[tokio::test]
-async fn on_a_full_disk_leases_lapse_and_what_was_kept_long_enough_is_forgotten() {
+async fn on_a_full_disk_leases_lapse_and_retention_ends() {
     let rig = Rig::with_clock(FastClock::of(20)).await;
-    rig.lay_out(&["eu"]).await;
-    let policy = serde_json::json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "short"}, "spec": {
-        "applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Fence", "term": "1m"}}});
+    rig.create_queues(&["eu"]).await;
+    let policy = serde_json::json!({
+        "apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "short"},
+        "spec": {"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Fence", "term": "1m"}},
+    });
     let mut kept = crate::rig::job("kept", 1);
     kept["spec"]["ttlSecondsAfterFinished"] = serde_json::json!(400);
     put(&rig.handle, vec![policy, kept]).await.unwrap();
@@ -245,10 +254,10 @@ async fn on_a_full_disk_leases_lapse_and_what_was_kept_long_enough_is_forgotten(
         job["metadata"]["annotations"] = serde_json::json!({"a": "x".repeat(bytes)});
         vec![job]
     };
-    // What is too much for the disk leaves room for less.
+    // after a large job doesn't fit, smaller ones may
     for bytes in [200_000, 2_000, 1] {
         until("the disk is full", async || {
-            // Its agent is heard until then; whoever isn't led now asks again.
+            // the agent stays in contact until then; a refused exchange is repeated
             let _ = worker.exchange(&rig.handle).await;
             put(&rig.handle, another(bytes)).await == Err(Unavailable::Full)
         })
@@ -259,7 +268,7 @@ async fn on_a_full_disk_leases_lapse_and_what_was_kept_long_enough_is_forgotten(
         (Some("Finished"), Some("Running"))
     );
     until("both are over", async || {
-        // Pages that the journal itself lets go of are taken at once.
+        // use up pages that the journal itself frees
         while put(&rig.handle, another(1)).await.is_ok() {}
         rig.job("kept").is_none() && rig.state_of("runs").as_deref() == Some("Pending")
     })
@@ -270,12 +279,13 @@ async fn on_a_full_disk_leases_lapse_and_what_was_kept_long_enough_is_forgotten(
 }
 
 #[tokio::test]
-async fn a_volume_that_was_taken_away_silences_the_engine() {
+async fn a_detached_volume_stops_the_engine_from_leading() {
     let rig = Rig::new().await;
-    rig.lay_out(&[]).await;
+    rig.create_queues(&[]).await;
     rig.disk.attach_elsewhere();
-    // From now on every write fails, and so does every reload: it is silent, and waits to be stopped.
-    until("silence", async || submit(&rig.handle, "x").await.is_err() && !rig.handle.leading()).await;
+    // every write and every reload fails from now on
+    until("it no longer leads", async || submit(&rig.handle, "x").await.is_err() && !rig.handle.leading())
+        .await;
     let disk = rig.disk.clone();
     rig.die(disk).await;
 }
@@ -283,8 +293,8 @@ async fn a_volume_that_was_taken_away_silences_the_engine() {
 #[tokio::test]
 async fn a_foreign_writer_ends_the_engine() {
     let rig = Rig::new().await;
-    rig.lay_out(&[]).await;
-    // A filesystem whose locks lie lets a second manager in.
+    rig.create_queues(&[]).await;
+    // as on a filesystem with unreliable locks
     rig.disk.break_lock();
     let mut second = RedbJournal::open_on(rig.disk.clone()).unwrap();
     let leadership = Leadership { epoch: second.leadership().epoch + 1, id: 99 };
@@ -294,10 +304,10 @@ async fn a_foreign_writer_ends_the_engine() {
     rig.disk.fail_syncs(1);
     let ended = rig.running.ended();
     until("it ends", async || submit(&rig.handle, "x").await == Err(Unavailable::Stopping)).await;
-    tokio::time::timeout(DEADLINE, ended.cancelled()).await.expect("others are told");
+    tokio::time::timeout(DEADLINE, ended.cancelled()).await.expect("the end is signalled");
     assert!(!rig.handle.leading());
     let running = rig.running;
     let result = tokio::task::spawn_blocking(move || running.stop()).await.unwrap();
-    // What two writers leave of a store may be beyond reading; either way this one is over.
-    assert!(matches!(result, Err(Error::Foreign | Error::Journal(_))), "{result:?}");
+    // two writers may have made the store unreadable; in either case the engine ends
+    assert!(matches!(result, Err(Error::Foreign | Error::Replay(ReplayError::Journal(_)))), "{result:?}");
 }

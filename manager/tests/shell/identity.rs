@@ -1,5 +1,5 @@
-//! The whole loop in one process: a manager's port, an agent that joins through it, speaks as itself, renews, is cut, and
-//! is refused where it should be. The handlers here stand in for the manager's own; tokens and revocation are theirs.
+//! Identities over a real port: an agent joins, is recognised, renews, is cut, and is refused where it should
+//! be. The handlers here stand in for the manager's; tokens and revocation are theirs.
 
 use axum::extract::{ConnectInfo, State};
 use axum::http::{StatusCode, Version};
@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use meridian_agent::identity::{Error, Identity, Keeper, join};
 use meridian_manager::tls::listener::Settings;
-use meridian_manager::tls::{Authorities, Connections, Peer, Standing, TlsListener, serve, token};
+use meridian_manager::tls::{Authorities, CertificateStatus, Connections, Peer, TlsListener, serve, token};
 use meridian_shared::identity::{
     CaPin, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest, TokenHash,
 };
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Long enough for anything on loopback; reached only when a test fails.
+/// Long enough for anything on loopback; reached only if a test fails.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn now() -> Wall {
@@ -30,12 +30,12 @@ fn now() -> Wall {
 #[derive(Clone)]
 struct Manager {
     authorities: Arc<Authorities>,
-    /// The one token that is good.
+    /// The only valid token.
     token: Arc<Mutex<Option<TokenHash>>>,
-    /// Lifetime of what is issued, and how far in the past it is issued.
+    /// Lifetime of issued certificates, and how far in the past they are issued.
     lifetime: Millis,
     age: Millis,
-    /// Told when a request is parked.
+    /// Notified when a request is parked.
     parked: Arc<Notify>,
 }
 
@@ -61,8 +61,7 @@ async fn on_join(
     State(manager): State<Manager>,
     Json(request): Json<JoinRequest>,
 ) -> Result<Json<JoinResponse>, (StatusCode, String)> {
-    let good =
-        manager.token.lock().unwrap().take_if(|kept| token::same(kept, &request.token.hash())).is_some();
+    let good = manager.token.lock().unwrap().take_if(|kept| *kept == request.token.hash()).is_some();
     if !good {
         return Err((
             StatusCode::FORBIDDEN,
@@ -77,15 +76,15 @@ async fn on_renew(
     peer: Extension<Peer>,
     Json(request): Json<RenewRequest>,
 ) -> Result<Json<JoinResponse>, (StatusCode, String)> {
-    match peer.standing(now()) {
-        Standing::Anonymous => Err((StatusCode::UNAUTHORIZED, "no certificate".to_owned())),
-        Standing::Agent(_) | Standing::RenewalOnly(_) => {
+    match peer.certificate_status(now()) {
+        CertificateStatus::None => Err((StatusCode::UNAUTHORIZED, "no certificate".to_owned())),
+        CertificateStatus::Valid(_) | CertificateStatus::RenewalOnly(_) => {
             Manager { age: Millis(0), ..manager }.issue(&request.csr_pem)
         }
     }
 }
 
-async fn who(version: Version, ConnectInfo(peer): ConnectInfo<Peer>) -> String {
+async fn show_peer(version: Version, ConnectInfo(peer): ConnectInfo<Peer>) -> String {
     format!(
         "{version:?} {} {}",
         peer.agent.map_or_else(|| "nobody".into(), |agent| agent.cluster),
@@ -98,7 +97,7 @@ async fn park(State(manager): State<Manager>) {
     std::future::pending().await
 }
 
-/// A manager's port, for as long as this lives.
+/// A manager's port, open while this value lives.
 struct Port {
     url: String,
     authorities: Arc<Authorities>,
@@ -133,7 +132,7 @@ impl Port {
         let router = Router::new()
             .route(JOIN_PATH, post(on_join))
             .route(RENEW_PATH, post(on_renew))
-            .route("/who", get(who))
+            .route("/peer", get(show_peer))
             .route("/park", get(park))
             .with_state(manager);
         let stop = CancellationToken::new();
@@ -149,9 +148,9 @@ impl Port {
         join(&self.url, &self.token, self.authorities.ca_pin(), None, dir).await
     }
 
-    async fn ask_who(&self, client: &reqwest::Client) -> Result<String, reqwest::Error> {
+    async fn ask_peer(&self, client: &reqwest::Client) -> Result<String, reqwest::Error> {
         client
-            .get(format!("{}/who", self.url))
+            .get(format!("{}/peer", self.url))
             .timeout(DEADLINE)
             .send()
             .await?
@@ -166,7 +165,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 #[tokio::test]
-async fn an_agent_joins_speaks_as_itself_and_renews() {
+async fn an_agent_joins_is_recognised_and_renews() {
     let port = Port::usual().await;
     let dir = tempfile::tempdir().unwrap();
     let joined = port.join(dir.path()).await.unwrap();
@@ -181,17 +180,17 @@ async fn an_agent_joins_speaks_as_itself_and_renews() {
     let keeper = Keeper::open(dir.path()).unwrap();
     let mut swaps = keeper.subscribe();
     let client = keeper.current().http_client().unwrap();
-    assert_eq!(port.ask_who(&client).await.unwrap(), "HTTP/2.0 eu false");
+    assert_eq!(port.ask_peer(&client).await.unwrap(), "HTTP/2.0 eu false");
     keeper.renew(&client).await.unwrap();
     assert!(swaps.has_changed().unwrap());
     let renewed = swaps.borrow_and_update().clone();
     assert_ne!(*renewed, joined);
     assert_eq!(Identity::load(dir.path()).unwrap().as_ref(), Some(&*renewed));
-    assert_eq!(port.ask_who(&renewed.http_client().unwrap()).await.unwrap(), "HTTP/2.0 eu false");
+    assert_eq!(port.ask_peer(&renewed.http_client().unwrap()).await.unwrap(), "HTTP/2.0 eu false");
 }
 
 #[tokio::test]
-async fn a_token_works_once_and_a_second_join_is_told_so() {
+async fn a_token_works_once() {
     let port = Port::usual().await;
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     port.join(first.path()).await.unwrap();
@@ -203,7 +202,7 @@ async fn a_token_works_once_and_a_second_join_is_told_so() {
 }
 
 #[tokio::test]
-async fn another_authority_is_refused_in_words_before_the_token_is_sent() {
+async fn another_authority_is_refused_before_the_token_is_sent() {
     let (port, other) = (Port::usual().await, Port::usual().await);
     let dir = tempfile::tempdir().unwrap();
     let (right, wrong) = (port.authorities.ca_pin(), other.authorities.ca_pin());
@@ -216,33 +215,33 @@ async fn another_authority_is_refused_in_words_before_the_token_is_sent() {
             && words.contains("not sent"),
         "{words}"
     );
-    // The token is still good.
+    // the token is still valid
     port.join(dir.path()).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_pinned_authority_vouches_only_for_the_names_it_signed() {
+async fn a_pinned_authority_is_valid_for_signed_names_only() {
     let port = Port::open(&["elsewhere.example"], Millis::mins(10), Millis(0)).await;
     let dir = tempfile::tempdir().unwrap();
     let error = port.join(dir.path()).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     assert!(chain(&error).contains("elsewhere.example"), "{}", chain(&error));
-    // Nor does the pin of the server's own key, or of nothing, help.
+    // another pin doesn't help
     let error = join(&port.url, &port.token, CaPin::of(b""), None, dir.path()).await.unwrap_err();
     assert!(matches!(error, Error::Pin { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn an_expired_certificate_is_marked_and_good_for_renewal() {
+async fn an_expired_certificate_is_marked_and_permits_renewal() {
     let port = Port::open(&["127.0.0.1"], Millis::mins(10), Millis::mins(30)).await;
     let dir = tempfile::tempdir().unwrap();
     let joined = port.join(dir.path()).await.unwrap();
     assert!(joined.not_after < now());
     let keeper = Keeper::open(dir.path()).unwrap();
     let client = keeper.current().http_client().unwrap();
-    assert_eq!(port.ask_who(&client).await.unwrap(), "HTTP/2.0 eu true");
+    assert_eq!(port.ask_peer(&client).await.unwrap(), "HTTP/2.0 eu true");
     keeper.renew(&client).await.unwrap();
-    assert_eq!(port.ask_who(&keeper.current().http_client().unwrap()).await.unwrap(), "HTTP/2.0 eu false");
+    assert_eq!(port.ask_peer(&keeper.current().http_client().unwrap()).await.unwrap(), "HTTP/2.0 eu false");
 }
 
 #[tokio::test]
@@ -250,28 +249,28 @@ async fn certificates_of_another_authority_are_refused_on_both_sides() {
     let (port, other) = (Port::usual().await, Port::usual().await);
     let dir = tempfile::tempdir().unwrap();
     let stranger = other.join(dir.path()).await.unwrap();
-    // The agent trusts its own manager alone.
-    let error = port.ask_who(&stranger.http_client().unwrap()).await.unwrap_err();
+    // the agent trusts its own manager only
+    let error = port.ask_peer(&stranger.http_client().unwrap()).await.unwrap_err();
     assert!(chain(&error).contains("invalid peer certificate"), "{}", chain(&error));
-    // And where it is made to trust this one, the manager refuses it.
+    // if the agent trusts this manager, the manager refuses the agent
     let path = dir.path().join("identity.json");
     let mut kept: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     kept["ca_pem"] = port.authorities.server_ca_pem().into();
     std::fs::write(&path, kept.to_string()).unwrap();
     let stranger = Identity::load(dir.path()).unwrap().unwrap();
-    let error = port.ask_who(&stranger.http_client().unwrap()).await.unwrap_err();
+    let error = port.ask_peer(&stranger.http_client().unwrap()).await.unwrap_err();
     assert!(
         error.status().is_none() && !chain(&error).contains("invalid peer certificate"),
         "{}",
         chain(&error)
     );
-    // The same repair with this manager's own identity gets through, so it was the client's certificate that was refused.
+    // an identity of this manager is accepted, so the client's certificate was the reason
     let own = tempfile::tempdir().unwrap();
-    assert!(port.ask_who(&port.join(own.path()).await.unwrap().http_client().unwrap()).await.is_ok());
+    assert!(port.ask_peer(&port.join(own.path()).await.unwrap().http_client().unwrap()).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_kept_identity_whose_parts_do_not_fit_is_refused() {
+async fn a_stored_identity_with_mismatched_parts_is_refused() {
     let port = Port::usual().await;
     let dir = tempfile::tempdir().unwrap();
     port.join(dir.path()).await.unwrap();
@@ -297,14 +296,14 @@ async fn a_kept_identity_whose_parts_do_not_fit_is_refused() {
 }
 
 #[tokio::test]
-async fn people_come_without_a_certificate_and_with_either_protocol() {
+async fn users_need_no_certificate_and_use_either_protocol() {
     let port = Port::usual().await;
     let ca = reqwest::Certificate::from_pem(port.authorities.server_ca_pem().as_bytes()).unwrap();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let builder = || reqwest::Client::builder().tls_certs_only([ca.clone()]).no_proxy();
-    assert_eq!(port.ask_who(&builder().build().unwrap()).await.unwrap(), "HTTP/2.0 nobody false");
+    assert_eq!(port.ask_peer(&builder().build().unwrap()).await.unwrap(), "HTTP/2.0 nobody false");
     assert_eq!(
-        port.ask_who(&builder().http1_only().build().unwrap()).await.unwrap(),
+        port.ask_peer(&builder().http1_only().build().unwrap()).await.unwrap(),
         "HTTP/1.1 nobody false"
     );
     let renewal = builder()
@@ -319,23 +318,23 @@ async fn people_come_without_a_certificate_and_with_either_protocol() {
 }
 
 #[tokio::test]
-async fn cutting_an_agent_ends_its_request_in_flight_and_nobody_elses() {
+async fn cutting_an_agent_ends_its_requests_in_flight_only() {
     let port = Port::usual().await;
     let dir = tempfile::tempdir().unwrap();
     let client = port.join(dir.path()).await.unwrap().http_client().unwrap();
     let cut: ClusterName = "eu".into();
-    port.ask_who(&client).await.unwrap();
+    port.ask_peer(&client).await.unwrap();
     let parked = tokio::spawn(client.get(format!("{}/park", port.url)).timeout(DEADLINE).send());
     port.parked.notified().await;
     assert_eq!(port.connections.cut(&"us".into()), 0);
     assert_eq!(port.connections.cut(&cut), 1);
-    // Sooner than the agent's next ping, which would find the connection dead anyway.
+    // sooner than the agent's next ping, which would detect the dead connection anyway
     let ended =
         tokio::time::timeout(Duration::from_secs(5), parked).await.expect("the cut wakes the connection");
     let error = ended.unwrap().unwrap_err();
     assert!(!error.is_timeout(), "{}", chain(&error));
-    // The port itself goes on; a handler that knows of the revocation refuses the next request.
-    assert_eq!(port.ask_who(&client).await.unwrap(), "HTTP/2.0 eu false");
+    // the port stays open; handlers check revocation on the next request
+    assert_eq!(port.ask_peer(&client).await.unwrap(), "HTTP/2.0 eu false");
 }
 
 #[tokio::test]
@@ -344,17 +343,17 @@ async fn new_settings_serve_the_next_handshake() {
     let dir = tempfile::tempdir().unwrap();
     let identity = port.join(dir.path()).await.unwrap();
     let open = identity.http_client().unwrap();
-    port.ask_who(&open).await.unwrap();
+    port.ask_peer(&open).await.unwrap();
     let elsewhere = port.authorities.server_tls(&["elsewhere.example".to_owned()], now()).unwrap();
     port.settings.swap(elsewhere.config);
-    assert!(port.ask_who(&identity.http_client().unwrap()).await.is_err());
-    assert!(port.ask_who(&open).await.is_ok(), "an open connection stays");
+    assert!(port.ask_peer(&identity.http_client().unwrap()).await.is_err());
+    assert!(port.ask_peer(&open).await.is_ok(), "an open connection stays");
     port.settings.swap(port.authorities.server_tls(&["127.0.0.1".to_owned()], now()).unwrap().config);
-    assert!(port.ask_who(&identity.http_client().unwrap()).await.is_ok());
+    assert!(port.ask_peer(&identity.http_client().unwrap()).await.is_ok());
 }
 
 #[tokio::test]
-async fn silent_peers_do_not_stand_in_the_way_and_stopping_closes_the_port() {
+async fn silent_peers_block_nobody_and_stopping_closes_the_port() {
     let port = Port::usual().await;
     let address = port.url.strip_prefix("https://").unwrap().to_owned();
     let mut silent = Vec::new();
@@ -368,7 +367,7 @@ async fn silent_peers_do_not_stand_in_the_way_and_stopping_closes_the_port() {
         started.elapsed() < meridian_manager::tls::listener::HANDSHAKE_TIMEOUT,
         "the join waited for silent peers"
     );
-    port.ask_who(&client).await.unwrap();
+    port.ask_peer(&client).await.unwrap();
     port.stop.cancel();
     tokio::time::timeout(DEADLINE, port.served).await.expect("it ends").unwrap();
     assert_eq!(port.connections.open(), 0);
@@ -376,7 +375,7 @@ async fn silent_peers_do_not_stand_in_the_way_and_stopping_closes_the_port() {
 }
 
 #[tokio::test]
-async fn renewal_comes_at_two_thirds_and_not_for_all_at_once() {
+async fn renewal_is_due_at_two_thirds_with_jitter() {
     let port = Port::usual().await;
     let dir = tempfile::tempdir().unwrap();
     let identity = port.join(dir.path()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Agents over the real link: join with a token that an operator minted, sync, park, renew, and hand over logs.
+//! Agents over real connections: join with an operator's token, sync, park, renew, and send logs.
 
 use crate::rig::{DEADLINE, Rig, Worker, submit};
 use futures::StreamExt;
@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A manager's agents' side: engine, routes and port.
+/// The agents' side of a manager: engine, routes and port.
 struct Port {
     rig: Rig,
     url: String,
@@ -39,7 +39,7 @@ struct Port {
 impl Port {
     async fn open(poll: Millis) -> Self {
         let rig = Rig::new().await;
-        rig.lay_out(&[]).await;
+        rig.create_queues(&[]).await;
         let dir = tempfile::tempdir().unwrap();
         let now = Wall(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap());
         let authorities = Arc::new(Authorities::load_or_create(&dir.path().join("manager"), now).unwrap());
@@ -80,7 +80,7 @@ impl Port {
         join(&self.url, token, self.authorities.ca_pin(), None, &self.dir.path().join(name)).await
     }
 
-    /// An agent that has joined, and its client.
+    /// A joined agent and its client.
     async fn agent(&self, cluster: &str, random: u8) -> (Worker, reqwest::Client) {
         let identity = self.join(&self.mint(cluster, random).await, cluster).await.unwrap();
         (Worker::new(cluster, u128::from(random), 4, self.rig.clock.clone()), identity.http_client().unwrap())
@@ -97,7 +97,7 @@ impl Port {
     async fn exchange(&self, worker: &mut Worker, client: &reqwest::Client) {
         let request = worker.compose(Lane::News);
         let (status, answer) = self.sync(client, &request).await;
-        worker.land(answer.unwrap_or_else(|| panic!("status {status}")));
+        worker.receive(answer.unwrap_or_else(|| panic!("status {status}")));
     }
 
     async fn close(self) {
@@ -130,7 +130,7 @@ async fn an_agent_joins_runs_a_gang_and_renews() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over_and_used_from_then_on() {
+async fn a_certificate_is_renewed_at_two_thirds_and_then_used() {
     let port = Port::open(Millis::secs(5)).await;
     let (mut worker, _) = port.agent("eu", 1).await;
     let keeper = Arc::new(Keeper::open(&port.dir.path().join("eu")).unwrap());
@@ -144,7 +144,7 @@ async fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over_and_used_
             async move { keep_fresh(&kept, &linked, || Wall(read.load(Ordering::Relaxed)), 0).await },
         );
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(keeper.current(), joined, "it isn't time yet");
+    assert_eq!(keeper.current(), joined, "not due yet");
     clock.fetch_add(2_000, Ordering::Relaxed);
     let mut changes = keeper.subscribe();
     tokio::time::timeout(DEADLINE, changes.wait_for(|identity| **identity != *joined))
@@ -154,7 +154,7 @@ async fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over_and_used_
     assert_eq!(
         Identity::load(&port.dir.path().join("eu")).unwrap().as_ref(),
         Some(&*keeper.current()),
-        "and keeps it"
+        "the new identity is stored"
     );
     port.exchange(&mut worker, &link.client()).await;
     renews.abort();
@@ -162,7 +162,7 @@ async fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over_and_used_
 }
 
 #[tokio::test]
-async fn a_token_is_for_one_key_and_a_removed_cluster_is_out() {
+async fn a_token_is_for_one_key_and_a_removed_cluster_is_refused() {
     let port = Port::open(Millis::secs(5)).await;
     let token = port.mint("eu", 1).await;
     let first = port.join(&token, "first").await.unwrap();
@@ -187,10 +187,10 @@ async fn a_token_is_for_one_key_and_a_removed_cluster_is_out() {
 }
 
 #[tokio::test]
-async fn the_same_key_may_ask_again_with_its_token() {
+async fn the_same_key_can_repeat_its_join() {
     let port = Port::open(Millis::secs(5)).await;
     let token = port.mint("eu", 1).await;
-    // The first answer is lost: the agent has kept its key, but no identity.
+    // the first answer is lost: the agent has its key, but no identity
     let dir = port.dir.path().join("lost");
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     std::fs::create_dir(&dir).unwrap();
@@ -209,18 +209,18 @@ async fn the_same_key_may_ask_again_with_its_token() {
 }
 
 #[tokio::test]
-async fn polls_are_parked_woken_and_replaced_and_end_by_themselves() {
+async fn polls_are_parked_woken_replaced_and_time_out() {
     let port = Port::open(Millis(300)).await;
     let (mut worker, client) = port.agent("eu", 1).await;
     let long = Port::open(Millis::mins(10)).await;
-    // One that ends by itself.
+    // a poll that times out
     for _ in 0..4 {
         port.exchange(&mut worker, &client).await;
     }
     let request = worker.compose(Lane::Poll);
     let (status, answer) = port.sync(&client, &request).await;
     assert_eq!(status, 200);
-    worker.land(answer.unwrap());
+    worker.receive(answer.unwrap());
 
     let (mut worker, client) = long.agent("eu", 2).await;
     for _ in 0..4 {
@@ -232,7 +232,7 @@ async fn polls_are_parked_woken_and_replaced_and_end_by_themselves() {
         tokio::spawn(async move { long.sync(&client, &request).await })
     };
     let (first, second) = (park(worker.compose(Lane::Poll)), park(worker.compose(Lane::Poll)));
-    // Whichever came later is parked in place of the other.
+    // the later poll replaces the earlier one
     let (ended, parked) = futures::future::select(first, second).await.factor_first();
     assert_eq!(ended.unwrap().0, 503, "one poll per agent is parked");
     submit(&long.rig.handle, "one").await.unwrap();
@@ -245,13 +245,13 @@ async fn polls_are_parked_woken_and_replaced_and_end_by_themselves() {
 }
 
 #[tokio::test]
-async fn a_stranger_and_a_flood_are_refused() {
+async fn unknown_clients_and_malformed_bodies_are_refused() {
     let port = Port::open(Millis::secs(5)).await;
     let (mut worker, client) = port.agent("eu", 1).await;
     let ca = reqwest::Certificate::from_pem(port.authorities.server_ca_pem().as_bytes()).unwrap();
-    let stranger = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+    let unknown = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
     let request = worker.compose(Lane::News);
-    assert_eq!(port.sync(&stranger, &request).await.0, 401);
+    assert_eq!(port.sync(&unknown, &request).await.0, 401);
     let send =
         |body: Vec<u8>| client.post(format!("{}{SYNC_PATH}", port.url)).body(body).timeout(DEADLINE).send();
     assert_eq!(send(b"{".to_vec()).await.unwrap().status(), 400);
@@ -266,7 +266,7 @@ async fn logs_come_from_the_agent_that_has_them() {
     let port = Port::open(Millis::secs(5)).await;
     let (_, client) = port.agent("eu", 1).await;
     let (_, other) = port.agent("us", 2).await;
-    let asked = LogRequest { id: 0, uid: Uid(1), fence: None, pod: None, follow: true, tail_lines: None };
+    let request = LogRequest { id: 0, uid: Uid(1), fence: None, pod: None, follow: true, tail_lines: None };
     let list = async |client: &reqwest::Client| -> Vec<LogRequest> {
         client
             .get(format!("{}{REQUESTS_PATH}", port.url))
@@ -278,10 +278,10 @@ async fn logs_come_from_the_agent_that_has_them() {
             .await
             .unwrap()
     };
-    let stream = port.relay.open(&"eu".into(), asked.clone());
-    let shown = list(&client).await;
-    assert_eq!((shown.len(), shown[0].uid, shown[0].follow), (1, Uid(1), true));
-    let path = format!("{}{}", port.url, answer_path(shown[0].id));
+    let stream = port.relay.open(&"eu".into(), request.clone());
+    let requests = list(&client).await;
+    assert_eq!((requests.len(), requests[0].uid, requests[0].follow), (1, Uid(1), true));
+    let path = format!("{}{}", port.url, answer_path(requests[0].id));
     assert_eq!(other.post(&path).body("forged").send().await.unwrap().status(), 410);
     let chunks = futures::stream::iter(["one\n", "two\n"].map(Ok::<_, std::io::Error>));
     let posting = client
@@ -295,10 +295,10 @@ async fn logs_come_from_the_agent_that_has_them() {
     );
     assert_eq!((status.unwrap().status().as_u16(), text.as_str()), (204, "one\ntwo\n"));
 
-    // A refusal is an error to who waits for the beginning.
+    // a refusal is an error for a caller that waits for the log to begin
     let begun = tokio::spawn({
         let relay = port.relay.clone();
-        async move { relay.begin(&"eu".into(), asked).await.map(drop) }
+        async move { relay.begin(&"eu".into(), request).await.map(drop) }
     });
     let id = list(&client).await[0].id;
     let refusal = LogRefusal { message: "no such run\u{1b}[2J".into() };

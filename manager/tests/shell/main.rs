@@ -1,5 +1,5 @@
-//! The manager's shells together: identities over a real port, the engine over a disk that fails, agents over the link, and
-//! the program itself. One binary, because each links the whole manager.
+//! Tests of the shells together: identities over a real port, the engine on a faulty disk, agents over the
+//! sync protocol, and the program itself. One binary, because each test binary links the whole manager.
 
 mod engine;
 mod faults;

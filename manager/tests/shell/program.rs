@@ -1,11 +1,12 @@
-//! The program itself: made with `--init`, found by its `ready` file, stopped by a signal, and started again.
+//! The program itself: started with `--init`, found by its `ready` file, stopped by a signal, and started
+//! again.
 
 use crate::rig::{DEADLINE, until};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-/// A process that is killed with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Running {
@@ -34,7 +35,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // fails if it has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -68,7 +69,7 @@ fn client(dir: &Path) -> reqwest::Client {
 }
 
 #[tokio::test]
-async fn it_starts_says_so_stops_and_starts_again() {
+async fn the_program_starts_stops_and_starts_again() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("manager");
     std::fs::create_dir(&dir).unwrap();
@@ -117,7 +118,7 @@ async fn it_starts_says_so_stops_and_starts_again() {
     let kubeconfig = std::fs::read_to_string(dir.join("admin.kubeconfig")).unwrap();
     assert!(kubeconfig.contains(&url), "{kubeconfig}");
 
-    // A second one on the same directory is told so and harms nothing.
+    // a second manager on the same directory is refused and does no harm
     let second = Running::start(&dir.join("."), &[]).0.wait().unwrap();
     assert!(!second.success());
     assert_eq!(get("/readyz").await.status(), reqwest::StatusCode::OK);
@@ -130,7 +131,7 @@ async fn it_starts_says_so_stops_and_starts_again() {
     assert_eq!(
         std::fs::read_to_string(dir.join("admin.kubeconfig")).unwrap(),
         kubeconfig,
-        "tokens stay as they are"
+        "tokens don't change"
     );
     let mut init = Running::start(&dir, &["--init"]);
     until("a second init is refused", async || {

@@ -1,4 +1,5 @@
-//! Starts: the short cut where the journal is shown to be the one that was left, the wait and recovery where it isn't.
+//! Starts: without a wait if the journal is proved to be the one that was left; otherwise with a wait and
+//! recovery.
 
 use crate::rig::{FastClock, Rig, Worker, put, submit, until};
 use meridian_manager::engine::Unavailable;
@@ -14,9 +15,9 @@ use serde_json::json;
 use std::sync::Arc;
 
 #[tokio::test]
-async fn a_restart_with_its_mark_takes_the_short_cut() {
+async fn a_restart_with_a_mark_skips_the_wait() {
     let rig = Rig::new().await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "runs").await.unwrap();
     worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
@@ -36,16 +37,16 @@ async fn a_restart_with_its_mark_takes_the_short_cut() {
 #[tokio::test]
 async fn a_restart_without_a_mark_waits_and_recovers() {
     let rig = Rig::with_clock(FastClock::of(4)).await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "runs").await.unwrap();
     worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
-    // It was killed in the middle: the page cache lives on, and somebody has cleared the shared memory.
+    // killed: the page cache survives, and the shared memory was cleared
     let disk = rig.disk.kill();
     let (disk, clock, _) = rig.die(disk).await;
     let rig = Rig::open(disk, clock, Arc::new(tempfile::tempdir().unwrap()));
     assert_eq!(submit(&rig.handle, "early").await.unwrap_err(), Unavailable::NotLeading);
-    assert!(rig.job("runs").is_some(), "what is committed can be read meanwhile");
+    assert!(rig.job("runs").is_some(), "committed state can be read meanwhile");
     rig.led().await;
     let recovery = rig.handle.recovery().await;
     assert_eq!(
@@ -67,9 +68,9 @@ async fn a_restart_without_a_mark_waits_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_start_that_was_stopped_while_it_waited_vouches_for_nothing() {
+async fn a_start_that_was_stopped_during_its_wait_leaves_no_mark() {
     let rig = Rig::with_clock(FastClock::of(4)).await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let disk = rig.disk.kill();
     let (disk, clock, _) = rig.die(disk).await;
     let marks = Arc::new(tempfile::tempdir().unwrap());
@@ -79,23 +80,26 @@ async fn a_start_that_was_stopped_while_it_waited_vouches_for_nothing() {
     assert_eq!(
         submit(&rig.handle, "early").await.unwrap_err(),
         Unavailable::NotLeading,
-        "it waits as the one before would have"
+        "it waits as the previous start did"
     );
     rig.led().await;
     rig.stop().await;
 }
 
 #[tokio::test]
-async fn a_snapshot_and_the_records_after_it_give_the_same_world() {
+async fn a_snapshot_and_later_records_give_the_same_world() {
     let rig = Rig::new().await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "runs").await.unwrap();
     worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
-    // Objects are in their records as a whole, so these make the journal long enough soon.
+    // records hold whole objects, so these make a snapshot due
     for round in 0..180 {
         let annotations = json!({"round": round.to_string(), "text": "x".repeat(200_000)});
-        let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "large", "annotations": annotations}, "value": 1});
+        let class = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass",
+            "metadata": {"name": "large", "annotations": annotations}, "value": 1,
+        });
         put(&rig.handle, vec![class]).await.unwrap();
     }
     submit(&rig.handle, "after").await.unwrap();
@@ -111,8 +115,8 @@ async fn a_snapshot_and_the_records_after_it_give_the_same_world() {
     let before = all(&rig);
     let (disk, clock, marks) = rig.stop().await;
     let journal = RedbJournal::open_on(disk.clone()).unwrap();
-    let snapshot = journal.snapshot().unwrap().expect("there was enough for one");
-    assert!(snapshot.through < journal.last(), "and records came after it");
+    let snapshot = journal.snapshot().unwrap().expect("a snapshot was due");
+    assert!(snapshot.through < journal.last(), "records follow the snapshot");
     drop(journal);
     let rig = Rig::open(disk.kill(), clock, marks);
     assert_eq!(before, all(&rig));
@@ -132,9 +136,9 @@ async fn confirm_rules(rig: &Rig) {
 }
 
 #[tokio::test]
-async fn a_copy_that_a_person_has_confirmed_is_the_journal_from_then_on() {
+async fn a_confirmed_copy_is_used_as_the_journal() {
     let rig = Rig::with_clock(FastClock::of(4)).await;
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "runs").await.unwrap();
     worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
@@ -150,7 +154,7 @@ async fn a_copy_that_a_person_has_confirmed_is_the_journal_from_then_on() {
         rig.handle.recovery().await["open"] == false
     })
     .await;
-    // Nobody has confirmed anything: the next start asks as this one did.
+    // without a confirmation the next start recovers again
     let (disk, clock, marks) = rig.stop().await;
     assert!(RedbJournal::open_on(disk.clone()).unwrap().identity_changed());
     let rig = Rig::open(disk.kill(), clock, marks);
@@ -163,9 +167,9 @@ async fn a_copy_that_a_person_has_confirmed_is_the_journal_from_then_on() {
     assert_eq!(rig.state_of("waits").as_deref(), Some("Pending"));
     confirm_rules(&rig).await;
     worker
-        .until(&rig.handle, "what waited runs", |_| rig.state_of("waits").as_deref() == Some("Running"))
+        .until(&rig.handle, "the waiting job runs", |_| rig.state_of("waits").as_deref() == Some("Running"))
         .await;
-    // From then on it is started as any other, with the short cut and without a question.
+    // after the confirmation it starts without recovery
     let (disk, clock, marks) = rig.stop().await;
     let rig = Rig::open(disk, clock, marks);
     rig.led().await;
@@ -176,10 +180,10 @@ async fn a_copy_that_a_person_has_confirmed_is_the_journal_from_then_on() {
 }
 
 #[tokio::test]
-async fn an_empty_journal_may_stand_in_place_of_a_lost_one() {
+async fn an_empty_journal_may_replace_a_lost_one() {
     let rig = Rig::with_clock(FastClock::of(4)).await;
     let (_, clock, marks) = rig.stop().await;
-    // Made by `init --recover`, which was killed while it waited for claims to expire.
+    // created by `init --recover`, which was killed during its wait for claims
     let disk = FaultyDisk::new(1, 9, Faults::default());
     drop(RedbJournal::init_on(disk.clone(), JournalId(43), Wall(0)).unwrap());
     let rig = Rig::open(disk.kill(), clock, marks);
@@ -190,7 +194,7 @@ async fn an_empty_journal_may_stand_in_place_of_a_lost_one() {
         (Some(true), Some(true)),
         "{recovery}"
     );
-    rig.lay_out(&["eu"]).await;
+    rig.create_queues(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "waits").await.unwrap();
     for _ in 0..20 {
@@ -199,7 +203,7 @@ async fn an_empty_journal_may_stand_in_place_of_a_lost_one() {
     assert_eq!(
         (worker.starts, rig.state_of("waits").as_deref()),
         (0, Some("Pending")),
-        "nobody has looked at the rules"
+        "the rules are not confirmed"
     );
     confirm_rules(&rig).await;
     worker.until(&rig.handle, "it runs", |_| rig.state_of("waits").as_deref() == Some("Running")).await;

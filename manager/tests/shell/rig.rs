@@ -1,7 +1,7 @@
-//! An engine over a disk that fails on purpose, and agents made of the real core, for the other files here.
+//! An engine on a faulty disk, and agents made of the real agent core.
 
 use meridian_agent_core::durable::Durable;
-use meridian_agent_core::ledger::NodeSpec;
+use meridian_agent_core::runtime::NodeSpec;
 use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
 use meridian_manager::engine::clock::{BootClock, Clock};
 use meridian_manager::engine::{self, Handle, Options, Running, StartMode, Unavailable, View};
@@ -29,11 +29,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) const GPU: &str = "nvidia.com/gpu";
-/// Long enough for anything here; reached only when a test fails.
+/// Long enough for anything here; reached only if a test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 const JOURNAL: JournalId = JournalId(42);
 
-/// Real time, several times as fast.
+/// A clock that runs several times as fast as real time.
 #[derive(Debug)]
 pub(crate) struct FastClock {
     from: Instant,
@@ -57,7 +57,7 @@ impl Clock for FastClock {
     }
 }
 
-/// An engine, its disk and the room of its mark.
+/// An engine, its disk and the directory of its mark.
 pub(crate) struct Rig {
     pub(crate) disk: FaultyDisk,
     pub(crate) handle: Handle,
@@ -80,7 +80,7 @@ impl Rig {
         rig
     }
 
-    /// An engine on what is on `disk`; it may not lead yet.
+    /// An engine on the journal on `disk`. It may not lead yet.
     pub(crate) fn open(disk: FaultyDisk, clock: Arc<dyn Clock>, marks: Arc<tempfile::TempDir>) -> Self {
         let journal = RedbJournal::open_on(disk.clone()).unwrap();
         Self::on(disk, Box::new(journal), StartMode::Open, clock, marks)
@@ -93,8 +93,8 @@ impl Rig {
         clock: Arc<dyn Clock>,
         marks: Arc<tempfile::TempDir>,
     ) -> Self {
-        // Past use is on, so that what is shown of it is; without a half-life nothing is remembered.
-        let past_use = AdmissionFairSharing {
+        // the usage history is on, so that it is displayed; without a half-life it stays empty
+        let fair_sharing = AdmissionFairSharing {
             half_life_ms: 0,
             sampling_ms: AdmissionFairSharing::SAMPLING_USUAL_MS,
             resource_weights: Vec::new(),
@@ -102,7 +102,7 @@ impl Rig {
         let options = Options {
             config: Config {
                 start_timeout: Millis::mins(5),
-                admission_fair_sharing: Some(past_use),
+                admission_fair_sharing: Some(fair_sharing),
                 ..Config::new(ReceiptKey([7; 32]))
             },
             start,
@@ -119,16 +119,29 @@ impl Rig {
         tokio::time::timeout(DEADLINE, self.handle.led()).await.expect("it leads");
     }
 
-    /// Queues, and clusters of these names.
-    pub(crate) async fn lay_out(&self, clusters: &[&str]) {
+    /// Creates queues, and clusters with these names.
+    pub(crate) async fn create_queues(&self, clusters: &[&str]) {
         let mut objects = vec![
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
-                {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 1_000}]}]}]}}),
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq"}}),
+            json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"},
+            }),
+            json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
+                "spec": {"namespaceSelector": {}, "resourceGroups": [{
+                    "coveredResources": [GPU],
+                    "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 1_000}]}],
+                }]},
+            }),
+            json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+                "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq"},
+            }),
         ];
         for name in clusters {
-            objects.push(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": {"region": "europe-west4", "jurisdiction": "EU"}}));
+            objects.push(json!({
+                "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+                "spec": {"region": "europe-west4", "jurisdiction": "EU"},
+            }));
         }
         put(&self.handle, objects).await.unwrap();
     }
@@ -141,10 +154,10 @@ impl Rig {
         Some(self.job(name)?.value["status"]["meridian"]["state"].as_str()?.to_owned())
     }
 
-    /// Ends the engine without a word, as far as its journal is concerned: whatever it does from now on fails.
+    /// Ends the engine without a last write: its old disk fails from now on.
     pub(crate) async fn die(self, disk: FaultyDisk) -> (FaultyDisk, Arc<dyn Clock>, Arc<tempfile::TempDir>) {
         let Self { running, clock, marks, .. } = self;
-        // The old disk is dead already, so that this writes nothing.
+        // the old disk fails already, so this writes nothing
         let _ = tokio::task::spawn_blocking(move || running.stop()).await.unwrap();
         (disk, clock, marks)
     }
@@ -165,7 +178,7 @@ pub(crate) fn write(changes: Vec<Change>) -> Input {
     Input::Write(Box::new(Write::new(Actor::user("test"), changes, false)))
 }
 
-/// Applies objects; all must be taken.
+/// Applies objects, all of which must be accepted.
 pub(crate) async fn put(handle: &Handle, objects: Vec<Value>) -> Result<Vec<Written>, Unavailable> {
     let change = |value| {
         let object = Box::new(Object::from_value(value).expect("the test's own objects are right").0);
@@ -173,7 +186,7 @@ pub(crate) async fn put(handle: &Handle, objects: Vec<Value>) -> Result<Vec<Writ
     };
     match handle.ask(write(objects.into_iter().map(change).collect())).await? {
         Reply::Written(written) => Ok(written),
-        other => panic!("not taken: {other:?}"),
+        other => panic!("rejected: {other:?}"),
     }
 }
 
@@ -181,8 +194,15 @@ pub(crate) fn job(name: &str, pods: u32) -> Value {
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
-        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
-            {"name": "c", "image": "i", "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
+        "spec": {
+            "parallelism": pods, "completions": pods,
+            "template": {"spec": {
+                "restartPolicy": "Never",
+                "containers": [
+                    {"name": "c", "image": "i", "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}},
+                ],
+            }},
+        },
     })
 }
 
@@ -196,21 +216,22 @@ pub(crate) async fn delete(handle: &Handle, name: &str) -> Result<Reply, Unavail
         .await
 }
 
-/// Tries until it is true. Each try does something, or waits for the engine, so this never spins idly.
+/// Repeats `holds` until it is true. Each try does something or waits for the engine, so this never spins
+/// idly.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !holds().await {
-        assert!(started.elapsed() < DEADLINE, "in vain: {what}");
+        assert!(started.elapsed() < DEADLINE, "timeout: {what}");
         tokio::task::yield_now().await;
     }
 }
 
-/// An agent made of the real core; its runner starts and stops at once.
+/// An agent made of the real core, with a runner that starts and stops gangs at once.
 pub(crate) struct Worker {
     name: ClusterName,
     agent: Agent,
     clock: Arc<dyn Clock>,
-    /// What runs.
+    /// Gangs that the runner runs now.
     pub(crate) runs: Vec<(Uid, Fence)>,
     pub(crate) starts: usize,
     pub(crate) refused: usize,
@@ -243,18 +264,18 @@ impl Worker {
         self.agent.compose(self.clock.now(), lane)
     }
 
-    /// One exchange. The manager may be away.
+    /// One sync. Fails if the manager is unavailable.
     pub(crate) async fn exchange(&mut self, handle: &Handle) -> Result<(), Unavailable> {
         let request = self.compose(Lane::News);
         let input = Input::Sync { cluster: self.name.clone(), request: Box::new(request), may_park: false };
         match handle.ask(input).await? {
-            Reply::Sync(answer) => self.land(answer),
+            Reply::Sync(answer) => self.receive(answer),
             other => panic!("not answered: {other:?}"),
         }
         Ok(())
     }
 
-    pub(crate) fn land(&mut self, answer: Box<SyncAnswer>) {
+    pub(crate) fn receive(&mut self, answer: Box<SyncAnswer>) {
         self.refused += usize::from(matches!(*answer, SyncAnswer::Refused(_)));
         let out = self.agent.apply(self.clock.now(), AgentInput::Answer(answer));
         self.perform(out.effects);
@@ -287,7 +308,7 @@ impl Worker {
         }
     }
 
-    /// Everything that runs succeeds.
+    /// Ends all running gangs with success.
     pub(crate) fn finish(&mut self) {
         for (uid, fence) in std::mem::take(&mut self.runs) {
             let ended = RunnerEvent::Ended {
@@ -302,12 +323,12 @@ impl Worker {
         }
     }
 
-    /// Exchanges until it is true.
+    /// Syncs until `holds` is true.
     pub(crate) async fn until(&mut self, handle: &Handle, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let started = Instant::now();
         while !holds(self) {
-            assert!(started.elapsed() < DEADLINE, "in vain: {what}");
-            // A manager that is away is asked again; it answers at once that it is.
+            assert!(started.elapsed() < DEADLINE, "timeout: {what}");
+            // an unavailable manager refuses at once, so the exchange is repeated
             if self.exchange(handle).await.is_err() {
                 tokio::task::yield_now().await;
             }

@@ -1,67 +1,64 @@
-//! The closed table of kinds: how each is called in files, in URLs and by people.
+//! The table of kinds: their names in files, in URLs and on the command line.
 //!
-//! API and command line are driven by this table and by nothing else. For every kind the first version is the storage
-//! version, which is also the one that is preferred in answers.
+//! API and command line are driven by this table alone. The first version of a kind is its storage version,
+//! which is also preferred in answers.
 
-use crate::suggest;
+use crate::fields::suggest;
 use std::fmt;
 
-/// Kueue's group.
 pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
-/// Our own group.
 pub const MERIDIAN_GROUP: &str = "meridian.dev";
 /// Kueue's deprecated version, a view of the stored object.
 pub const V1BETA1: &str = "v1beta1";
 /// Kueue's storage version.
 pub const V1BETA2: &str = "v1beta2";
 
-/// Every kind that Meridian reads or shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Kind {
-    /// What a kind of machine is called and how it is selected.
+    /// A kind of machine and how it is selected.
     ResourceFlavor,
-    /// Quotas, and who may use them.
+    /// Quotas, and the policies of their use.
     ClusterQueue,
-    /// Cluster queues that share.
+    /// Cluster queues that share quota.
     Cohort,
-    /// A namespace's door to a cluster queue.
+    /// A namespace's entry to a cluster queue.
     LocalQueue,
-    /// A priority by name.
+    /// A workload priority by name.
     WorkloadPriorityClass,
-    /// Something that must agree before a workload is admitted.
+    /// A condition for admission that a controller decides.
     AdmissionCheck,
-    /// Which worker clusters a queue may use.
     MultiKueueConfig,
     /// A worker cluster as MultiKueue names it.
     MultiKueueCluster,
     /// How a worker cluster asks its provider for machines.
     ProvisioningRequestConfig,
-    /// A gang and its state; made by Meridian, never by a file.
+    /// A gang and its state; made by Meridian, never from a file.
     Workload,
-    /// The user's object behind a workload.
+    /// A `batch/v1` Job, one of the kinds of jobs; see [`crate::job::JobKind`].
     Job,
-    /// A tenant's room.
     Namespace,
     /// A pod priority by name.
     PriorityClass,
-    /// A worker cluster: where it is and what it may be believed to have.
+    /// A worker cluster: its location and the most that it is believed to have.
     Cluster,
     /// Where workloads may and must not go.
     ResidencyPolicy,
     /// How workloads are dispatched.
     DispatchPolicy,
-    /// Levels of nearness that nodes have by their labels.
+    /// Levels of a node topology, by node labels.
     Topology,
     /// Bounds and defaults for the pods of a namespace.
     LimitRange,
-    /// How pods are run, and what that costs.
+    /// How pods run, and the overhead of that.
     RuntimeClass,
 }
 
 /// One line of the table.
 struct Row {
+    kind: Kind,
     name: &'static str,
     group: &'static str,
+    /// Served versions, the storage version first.
     versions: &'static [&'static str],
     plural: &'static str,
     singular: &'static str,
@@ -69,12 +66,91 @@ struct Row {
     namespaced: bool,
 }
 
-const KUEUE_VERSIONS: &[&str] = &[V1BETA2, V1BETA1];
-const V1: &[&str] = &["v1"];
-const V1ALPHA1: &[&str] = &["v1alpha1"];
+impl Row {
+    const fn v1(
+        group: &'static str,
+        kind: Kind,
+        name: &'static str,
+        plural: &'static str,
+        singular: &'static str,
+    ) -> Self {
+        Self { kind, name, group, versions: &["v1"], plural, singular, short: &[], namespaced: false }
+    }
+
+    const fn kueue(kind: Kind, name: &'static str, plural: &'static str, singular: &'static str) -> Self {
+        Self { versions: &[V1BETA2, V1BETA1], ..Self::v1(KUEUE_GROUP, kind, name, plural, singular) }
+    }
+
+    const fn meridian(kind: Kind, name: &'static str, plural: &'static str, singular: &'static str) -> Self {
+        Self { versions: &["v1alpha1"], ..Self::v1(MERIDIAN_GROUP, kind, name, plural, singular) }
+    }
+
+    const fn short(self, short: &'static [&'static str]) -> Self {
+        Self { short, ..self }
+    }
+
+    const fn namespaced(self) -> Self {
+        Self { namespaced: true, ..self }
+    }
+}
+
+/// The table, in the order of [`Kind`].
+const ROWS: [Row; 19] = [
+    Row::kueue(Kind::ResourceFlavor, "ResourceFlavor", "resourceflavors", "resourceflavor")
+        .short(&["rf", "flavor", "flavors"]),
+    Row::kueue(Kind::ClusterQueue, "ClusterQueue", "clusterqueues", "clusterqueue").short(&["cq"]),
+    Row::kueue(Kind::Cohort, "Cohort", "cohorts", "cohort").short(&["co"]),
+    Row::kueue(Kind::LocalQueue, "LocalQueue", "localqueues", "localqueue")
+        .short(&["lq", "queue", "queues"])
+        .namespaced(),
+    Row::kueue(
+        Kind::WorkloadPriorityClass,
+        "WorkloadPriorityClass",
+        "workloadpriorityclasses",
+        "workloadpriorityclass",
+    )
+    .short(&["wpc"]),
+    Row::kueue(Kind::AdmissionCheck, "AdmissionCheck", "admissionchecks", "admissioncheck").short(&["ac"]),
+    Row::kueue(Kind::MultiKueueConfig, "MultiKueueConfig", "multikueueconfigs", "multikueueconfig")
+        .short(&["mkconf"]),
+    Row::kueue(Kind::MultiKueueCluster, "MultiKueueCluster", "multikueueclusters", "multikueuecluster")
+        .short(&["mkc"]),
+    Row::kueue(
+        Kind::ProvisioningRequestConfig,
+        "ProvisioningRequestConfig",
+        "provisioningrequestconfigs",
+        "provisioningrequestconfig",
+    )
+    .short(&["prc"]),
+    Row::kueue(Kind::Workload, "Workload", "workloads", "workload")
+        .short(&["wl", "kwl", "kueueworkload", "kueueworkloads"])
+        .namespaced(),
+    Row::v1("batch", Kind::Job, "Job", "jobs", "job").namespaced(),
+    Row::v1("", Kind::Namespace, "Namespace", "namespaces", "namespace").short(&["ns"]),
+    Row::v1("scheduling.k8s.io", Kind::PriorityClass, "PriorityClass", "priorityclasses", "priorityclass")
+        .short(&["pc"]),
+    Row::meridian(Kind::Cluster, "Cluster", "clusters", "cluster").short(&["cl"]),
+    Row::meridian(Kind::ResidencyPolicy, "ResidencyPolicy", "residencypolicies", "residencypolicy")
+        .short(&["rp"]),
+    Row::meridian(Kind::DispatchPolicy, "DispatchPolicy", "dispatchpolicies", "dispatchpolicy")
+        .short(&["dp"]),
+    Row::kueue(Kind::Topology, "Topology", "topologies", "topology").short(&["topo"]),
+    Row::v1("", Kind::LimitRange, "LimitRange", "limitranges", "limitrange").short(&["limits"]).namespaced(),
+    Row::v1("node.k8s.io", Kind::RuntimeClass, "RuntimeClass", "runtimeclasses", "runtimeclass"),
+];
+
+// `Kind::row` relies on the order of the table.
+const _: () = {
+    let mut at = 0;
+    while at < ROWS.len() {
+        assert!(ROWS[at].kind as usize == at);
+        at += 1;
+    }
+};
 
 impl Kind {
-    /// Every kind, in the order in which a file set is best applied: what others refer to comes first.
+    /// Every kind, in the order in which a set of files is best applied: kinds that others refer to come
+    /// first.
     pub const ALL: [Self; 19] = [
         Self::Namespace,
         Self::PriorityClass,
@@ -97,155 +173,15 @@ impl Kind {
         Self::Workload,
     ];
 
-    const fn row(self) -> Row {
-        macro_rules! row {
-            ($name:literal, $group:expr, $versions:expr, $plural:literal, $singular:literal, $short:expr, $namespaced:literal) => {
-                Row {
-                    name: $name,
-                    group: $group,
-                    versions: $versions,
-                    plural: $plural,
-                    singular: $singular,
-                    short: $short,
-                    namespaced: $namespaced,
-                }
-            };
-        }
-        match self {
-            Self::ResourceFlavor => {
-                row!(
-                    "ResourceFlavor",
-                    KUEUE_GROUP,
-                    KUEUE_VERSIONS,
-                    "resourceflavors",
-                    "resourceflavor",
-                    &["rf", "flavor", "flavors"],
-                    false
-                )
-            }
-            Self::ClusterQueue => row!(
-                "ClusterQueue",
-                KUEUE_GROUP,
-                KUEUE_VERSIONS,
-                "clusterqueues",
-                "clusterqueue",
-                &["cq"],
-                false
-            ),
-            Self::Cohort => row!("Cohort", KUEUE_GROUP, KUEUE_VERSIONS, "cohorts", "cohort", &["co"], false),
-            Self::LocalQueue => row!(
-                "LocalQueue",
-                KUEUE_GROUP,
-                KUEUE_VERSIONS,
-                "localqueues",
-                "localqueue",
-                &["lq", "queue", "queues"],
-                true
-            ),
-            Self::WorkloadPriorityClass => {
-                row!(
-                    "WorkloadPriorityClass",
-                    KUEUE_GROUP,
-                    KUEUE_VERSIONS,
-                    "workloadpriorityclasses",
-                    "workloadpriorityclass",
-                    &["wpc"],
-                    false
-                )
-            }
-            Self::AdmissionCheck => row!(
-                "AdmissionCheck",
-                KUEUE_GROUP,
-                KUEUE_VERSIONS,
-                "admissionchecks",
-                "admissioncheck",
-                &["ac"],
-                false
-            ),
-            Self::MultiKueueConfig => row!(
-                "MultiKueueConfig",
-                KUEUE_GROUP,
-                KUEUE_VERSIONS,
-                "multikueueconfigs",
-                "multikueueconfig",
-                &["mkconf"],
-                false
-            ),
-            Self::MultiKueueCluster => row!(
-                "MultiKueueCluster",
-                KUEUE_GROUP,
-                KUEUE_VERSIONS,
-                "multikueueclusters",
-                "multikueuecluster",
-                &["mkc"],
-                false
-            ),
-            Self::ProvisioningRequestConfig => {
-                row!(
-                    "ProvisioningRequestConfig",
-                    KUEUE_GROUP,
-                    KUEUE_VERSIONS,
-                    "provisioningrequestconfigs",
-                    "provisioningrequestconfig",
-                    &["prc"],
-                    false
-                )
-            }
-            Self::Workload => row!(
-                "Workload",
-                KUEUE_GROUP,
-                KUEUE_VERSIONS,
-                "workloads",
-                "workload",
-                &["wl", "kwl", "kueueworkload", "kueueworkloads"],
-                true
-            ),
-            Self::Job => row!("Job", "batch", V1, "jobs", "job", &[], true),
-            Self::Namespace => row!("Namespace", "", V1, "namespaces", "namespace", &["ns"], false),
-            Self::PriorityClass => row!(
-                "PriorityClass",
-                "scheduling.k8s.io",
-                V1,
-                "priorityclasses",
-                "priorityclass",
-                &["pc"],
-                false
-            ),
-            Self::Cluster => row!("Cluster", MERIDIAN_GROUP, V1ALPHA1, "clusters", "cluster", &["cl"], false),
-            Self::ResidencyPolicy => row!(
-                "ResidencyPolicy",
-                MERIDIAN_GROUP,
-                V1ALPHA1,
-                "residencypolicies",
-                "residencypolicy",
-                &["rp"],
-                false
-            ),
-            Self::Topology => {
-                row!("Topology", KUEUE_GROUP, KUEUE_VERSIONS, "topologies", "topology", &["topo"], false)
-            }
-            Self::LimitRange => row!("LimitRange", "", V1, "limitranges", "limitrange", &["limits"], true),
-            Self::RuntimeClass => {
-                row!("RuntimeClass", "node.k8s.io", V1, "runtimeclasses", "runtimeclass", &[], false)
-            }
-            Self::DispatchPolicy => row!(
-                "DispatchPolicy",
-                MERIDIAN_GROUP,
-                V1ALPHA1,
-                "dispatchpolicies",
-                "dispatchpolicy",
-                &["dp"],
-                false
-            ),
-        }
+    const fn row(self) -> &'static Row {
+        &ROWS[self as usize]
     }
 
-    /// The kind's name, such as `ClusterQueue`.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Its API group; empty for the core group.
+    /// The API group; empty for the core group.
     pub const fn group(self) -> &'static str {
         self.row().group
     }
@@ -255,7 +191,6 @@ impl Kind {
         self.row().versions
     }
 
-    /// The version in which objects are stored.
     pub const fn storage_version(self) -> &'static str {
         self.row().versions[0]
     }
@@ -265,22 +200,20 @@ impl Kind {
         self.row().plural
     }
 
-    /// The lower-case name of one, such as `clusterqueue`.
     pub const fn singular(self) -> &'static str {
         self.row().singular
     }
 
-    /// What people type.
+    /// Short names for the command line.
     pub const fn short_names(self) -> &'static [&'static str] {
         self.row().short
     }
 
-    /// Whether objects of the kind live in a namespace.
     pub const fn namespaced(self) -> bool {
         self.row().namespaced
     }
 
-    /// Whether files and clients may make objects of the kind. Only workloads may not be made: they follow their jobs.
+    /// Whether files and clients may make objects of the kind. Workloads are made for their jobs only.
     pub const fn writable(self) -> bool {
         !matches!(self, Self::Workload)
     }
@@ -303,7 +236,7 @@ impl Kind {
         found.served(version).map(|version| (found, version))
     }
 
-    /// The kind that a person means by `cq`, `clusterqueues`, `ClusterQueue` or `clusterqueues.kueue.x-k8s.io`.
+    /// The kind that a user means by `cq`, `clusterqueues`, `ClusterQueue` or `clusterqueues.kueue.x-k8s.io`.
     pub fn from_word(word: &str) -> Option<Self> {
         let word = word.to_lowercase();
         let (name, group) =
@@ -324,12 +257,13 @@ impl Kind {
         suggest::nearest(word, Self::ALL.iter().flat_map(|kind| [kind.singular(), kind.plural()]))
     }
 
-    /// `version` as the table spells it, when it is served.
+    /// `version` from the table, when it is served.
     pub fn served(self, version: &str) -> Option<&'static str> {
         self.versions().iter().copied().find(|served| *served == version)
     }
 
-    /// What is wrong with an `apiVersion` and `kind` that [`Kind::from_gvk`] does not know: the message and the remedy.
+    /// What is wrong with an `apiVersion` and `kind` that [`Kind::from_gvk`] does not know: whether the
+    /// version is wrong, the message and the remedy.
     pub(crate) fn unknown(api_version: &str, kind: &str) -> (bool, String, String) {
         let (group, version) = split_api_version(api_version);
         if let ("v1", "Node" | "Pod") = (api_version, kind) {
@@ -418,7 +352,8 @@ mod tests {
         check(
             "kueue.x-k8s.io/v1",
             "ClusterQueue",
-            "`ClusterQueue` has no version `v1`; write apiVersion `kueue.x-k8s.io/v1beta2` or `kueue.x-k8s.io/v1beta1`",
+            "`ClusterQueue` has no version `v1`; write apiVersion `kueue.x-k8s.io/v1beta2` or \
+                `kueue.x-k8s.io/v1beta1`",
         );
         check("v1", "Job", "`v1` has no kind `Job`; write apiVersion `batch/v1`");
         check("batch/v1", "Jobb", "did you mean `Job`?");

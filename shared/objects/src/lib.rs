@@ -1,44 +1,59 @@
-//! The objects that people write, read and watch: Kubernetes-shaped manifests turned into typed specs, and back.
+//! The objects that users write, read and watch: Kubernetes-shaped manifests turned into typed specs, and
+//! back.
 //!
-//! This crate owns the table of kinds ([`Kind`]), the reading of untidy files ([`mod@parse`]), quantities, the two served
-//! versions of Kueue's objects, field validation, the derivation of a gang from a Job ([`job`]), what pods ask for
-//! ([`pod`], [`requests`]), and everything else that a decision on queues looks at ([`plan`]). It must not know a file
-//! system, a clock, a network, the engine, or which objects exist: text and values come in, objects and problems go
-//! out. Whether a named queue exists is the engine's question.
+//! Text and values come in; objects and problems go out. The crate must not know a file system, a clock, a
+//! network, or which objects exist: whether a named queue exists is for the engine to answer.
+//!
+//! Each module uses only modules above it:
+//!
+//! | module | holds |
+//! |---|---|
+//! | `units` | quantities, durations and ages as text |
+//! | `fields` | a reader of JSON fields that collects every problem; names and label keys; "did you mean" |
+//! | `text` | YAML and JSON with the line and column of every value |
+//! | [`kind`] | the table of kinds: group, versions, plural, short names |
+//! | [`selector`] | label and field selectors as text |
+//! | [`pod`] | pod templates and what one pod requests |
+//! | [`job`] | the table of job kinds; how a manifest becomes a gang |
+//! | [`spec`] | typed specs of all kinds |
+//! | [`requests`] | what limit ranges, runtime classes and resource rules make of requests |
+//! | [`object`] | one object; the two versions of Kueue's API; three-way apply |
+//! | `ignored` | fields that are accepted and have no effect |
+//! | `files` | files of objects, with problems at their place |
+//! | [`settings`] | files of settings |
+//! | [`plan`] | everything that a plan reads, with workloads, nodes and pods |
 //!
 //! Invariants:
-//! - [`Object::stored`](object::Object::stored) is the only truth about an object; its typed [`spec::Spec`] is always
-//!   exactly what reading `stored` again gives.
-//! - `stored` is in the storage version and keeps every field that we do not know.
-//! - All errors of an object are collected, and each names its field in the version that the user wrote.
+//! - [`Object::stored`](object::Object::stored) is the only truth about an object: reading `stored` again
+//!   gives exactly its typed [`spec::Spec`].
+//! - `stored` is in the storage version and keeps unknown fields.
+//! - All errors of an object are collected. Each names its field in the version that the user wrote.
 //! - Every collection iterates in a fixed order.
 
-#![warn(missing_docs)]
-
-pub mod applied;
-pub mod conversion;
-pub mod duration;
-pub mod field;
+mod fields;
+mod files;
+mod ignored;
 pub mod job;
 pub mod kind;
-mod names;
 pub mod object;
-pub mod parse;
 pub mod plan;
 pub mod pod;
-pub mod quantity;
 pub mod requests;
+pub mod selector;
 pub mod settings;
 pub mod spec;
-pub mod suggest;
 mod text;
-pub mod validate;
+mod units;
 
-pub use field::{FieldError, FieldPath, Warning};
-pub use job::{JobWorkload, job_to_workload};
+pub use fields::{FieldError, FieldPath, Segment, Warning, suggest};
+pub use files::{
+    FilePosition, Located, MAX_FILE_BYTES, MAX_PROBLEMS, MAX_SET_BYTES, Parsed, Problem, SourceText, parse,
+    parse_set,
+};
+pub use ignored::{applies_to_clusters, fields_ignored_by_cluster, ignored_fields};
+pub use job::JobWorkload;
 pub use kind::Kind;
-pub use object::Object;
-pub use parse::{Located, Parsed, Place, Problem, Source, parse, parse_set};
+pub use object::{Object, conversion, job_to_workload, last_applied};
 pub use plan::{ParsedForPlan, PlanObject, PlannedObject, plan_set};
 pub use pod::PodTemplate;
 pub use requests::{
@@ -46,4 +61,4 @@ pub use requests::{
     without_prefixes,
 };
 pub use spec::Spec;
-pub use validate::{is_for_clusters, not_honoured, not_honoured_by_cluster};
+pub use units::{age, duration, quantity};

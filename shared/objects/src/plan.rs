@@ -1,64 +1,58 @@
-//! Everything that a decision on queues depends on, read to be looked at and not to be stored: the ordinary objects, and
+//! Everything that a decision on queues depends on, read for plans and never stored: ordinary objects, and
 //! the workloads, nodes and pods that only a cluster makes.
 //!
-//! [`plan_set`] reads files as strictly as [`crate::parse_set`] does. [`PlanObject::lenient`] reads one value and lets
-//! schemas and rules be: it takes whatever can be understood, which is how recorded cases and half-edited dumps come.
+//! [`plan_set`] reads files as strictly as [`crate::parse_set`]. [`PlanObject::lenient`] reads one value
+//! without enforcing schemas and rules, for recorded cases and half-edited dumps.
 
-use crate::conversion;
-use crate::field::{FieldError, FieldPath, Fields, Findings, Warning};
+use crate::fields::{FieldError, FieldPath, Fields, Findings, Warning};
+use crate::files::{self, Parsed, ReadDocument};
 use crate::kind::{KUEUE_GROUP, Kind, V1BETA1, V1BETA2};
 use crate::object::Object;
-use crate::parse::{self, Document, Parsed};
+use crate::object::conversion;
 use crate::spec::meta::Meta;
 use crate::spec::node::{self, NodeObject, PodObject};
 use crate::spec::workload::{self, Condition, WorkloadObject};
 use serde_json::Value;
 
-/// Something that a plan looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PlanObject {
     /// An object of a kind that a manager stores.
     Object(Box<PlannedObject>),
-    /// A workload.
     Workload(Box<WorkloadObject>),
-    /// A node.
     Node(Box<NodeObject>),
-    /// A pod.
     Pod(Box<PodObject>),
 }
 
-/// An ordinary object, and what a server said about it.
+/// An ordinary object with the fields that a server added.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlannedObject {
-    /// The object, without its status.
+    /// Without its status.
     pub object: Object,
-    /// Its uid; empty when none is written.
+    /// Empty when none is written.
     pub uid: String,
-    /// When it was made, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub created: Option<i64>,
-    /// The conditions of its status.
     pub conditions: Vec<Condition>,
-    /// Its status as written; null when there is none.
+    /// As written; null when there is none.
     pub status: Value,
 }
 
-/// What a set of files holds for a plan.
 pub type ParsedForPlan = Parsed<PlanObject>;
 
-/// Reads several files that one plan looks at.
+/// Reads several files for one plan.
 pub fn plan_set(files: &[(&str, &str)]) -> ParsedForPlan {
-    parse::read_set(files)
+    files::read_set(files)
 }
 
 /// A kind that only plans read.
 #[derive(Clone, Copy)]
-enum Seen {
+enum PlanKind {
     Workload(&'static str),
     Node,
     Pod,
 }
 
-impl Seen {
+impl PlanKind {
     fn of(value: &Value) -> Option<Self> {
         let text = |name: &str| value.get(name).and_then(Value::as_str);
         match (text("apiVersion")?, text("kind")?) {
@@ -91,13 +85,13 @@ impl Seen {
 }
 
 impl PlanObject {
-    /// Reads an object by the rules of its schema.
+    /// Reads an object by the rules of its schema. Fails with all errors.
     pub fn from_value(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
         Self::read(written, Findings::default())
     }
 
-    /// Reads an object as well as it can be understood: names, bounds, and rules between fields are not looked at, and
-    /// an amount too large to count is as large as counting goes.
+    /// Reads an object as far as it can be understood: names, bounds and rules between fields are not
+    /// checked, and an amount that is too large becomes the largest one. Fails with all errors in one line.
     pub fn lenient(written: &Value) -> Result<Self, String> {
         Self::read(written.clone(), Findings::lenient()).map(|(object, _)| object).map_err(|errors| {
             let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -105,7 +99,7 @@ impl PlanObject {
         })
     }
 
-    /// `kind/namespace/name` or `kind/name`, for people.
+    /// `kind/namespace/name` or `kind/name`, for messages.
     pub fn title(&self) -> String {
         match self {
             Self::Object(planned) => planned.object.title(),
@@ -116,10 +110,10 @@ impl PlanObject {
     }
 
     fn read(written: Value, findings: Findings) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
-        let Some(seen) = Seen::of(&written) else { return read_object(written, findings) };
+        let Some(seen) = PlanKind::of(&written) else { return read_object(written, findings) };
         let read = seen.read(written, &findings);
         let (mut errors, mut warnings) = findings.into_parts();
-        if let Seen::Workload(version) = seen {
+        if let PlanKind::Workload(version) = seen {
             for path in errors
                 .iter_mut()
                 .map(|error| &mut error.field)
@@ -148,7 +142,7 @@ fn read_object(
     mut written: Value,
     findings: Findings,
 ) -> Result<(PlanObject, Vec<Warning>), Vec<FieldError>> {
-    // whether a manager would keep the status does not matter here
+    // Whether a manager would keep the status does not matter here.
     let status = written.as_object_mut().and_then(|map| map.remove("status")).unwrap_or_default();
     let seen = if findings.is_lenient() { Findings::lenient() } else { Findings::default() };
     let conditions = status
@@ -174,7 +168,7 @@ fn read_object(
     Ok((PlanObject::Object(Box::new(PlannedObject { object, uid, created, conditions, status })), warnings))
 }
 
-impl Document for PlanObject {
+impl ReadDocument for PlanObject {
     fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
         Self::from_value(written)
     }

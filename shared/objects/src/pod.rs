@@ -1,26 +1,23 @@
-//! Pod templates: what a Job, a Workload and a Pod say in the same words, and what one such pod asks for.
+//! Pod templates, as Jobs, Workloads and Pods have them, and the requests of one pod.
 //!
-//! A pod's effective requests follow the Kubernetes scheduler: the larger of what all its containers ask for together
-//! and what any init container asks for while it runs, where restartable init containers (sidecars) stay and count with
-//! everything after them; plus the pod's overhead. A limit is also the request where no request is written. Requests for
-//! the whole pod, where they are written, replace the sum for those resources. What a namespace and a runtime class add
-//! is in [`crate::requests`].
+//! Effective requests follow the Kubernetes scheduler: the larger of the sum over all containers and of what
+//! any init container needs while it runs. Restartable init containers (sidecars) stay and count with
+//! everything after them. The pod's overhead is added. A limit is also the request where no request is
+//! written. Requests of the whole pod, where written, replace the sum for those resources.
+//! [`crate::requests`] adds the defaults of namespace and runtime class.
 
-use crate::field::{Fields, Item};
-use crate::quantity;
-use crate::spec::scheduling::{MAX_RULES, amounts, labels, requirement, toleration};
+use crate::fields::scheduling::{MAX_RULES, amounts, labels, requirement, toleration};
+use crate::fields::{Fields, Item};
+use crate::units::quantity;
 use meridian_shared::gang::{Amounts, Requirement, Toleration, add_scaled};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most containers of a pod that are read.
 const MAX_CONTAINERS: usize = 100;
 
-/// Requests and limits as written, before either fills in for the other.
+/// Requests and limits as written, before one fills in for the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resources {
-    /// What is asked for.
     pub requests: Amounts,
-    /// The most that may be used.
     pub limits: Amounts,
 }
 
@@ -35,52 +32,43 @@ impl Resources {
     }
 }
 
-/// One container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Container {
-    /// Its name.
     pub name: String,
-    /// What it asks for.
     pub resources: Resources,
-    /// Whether it says what to run.
+    /// Whether it has a `command`.
     pub has_command: bool,
-    /// For an init container: whether it goes on running (`restartPolicy: Always`).
+    /// For an init container: whether it keeps running (`restartPolicy: Always`).
     pub sidecar: bool,
 }
 
-/// What counts about the pods of one template.
+/// What scheduling needs to know about the pods of one template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTemplate {
-    /// Labels of the pods.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the pods.
     pub annotations: BTreeMap<String, String>,
-    /// Containers, without init containers.
+    /// Without init containers.
     pub containers: Vec<Container>,
-    /// Init containers, in the order in which they run.
+    /// In the order in which they run.
     pub init_containers: Vec<Container>,
-    /// Requests and limits of the pod as a whole, where they are written.
+    /// Requests and limits of the pod as a whole, where written.
     pub whole_pod: Option<Resources>,
-    /// What the pod takes besides its containers.
+    /// What the pod takes in addition to its containers.
     pub overhead: Amounts,
-    /// The runtime class, where one is named.
     pub runtime_class: Option<String>,
-    /// The pods' priority class, where one is named.
     pub priority_class: Option<String>,
-    /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Required node affinity: terms are ORed, requirements within a term ANDed. Empty asks for nothing.
+    /// Required node affinity: terms are ORed, requirements within a term ANDed. Empty requires nothing.
     pub affinity: Vec<Vec<Requirement>>,
-    /// Tolerations.
     pub tolerations: Vec<Toleration>,
-    /// The node that is named outright.
+    /// The node that the pod names directly.
     pub node_name: Option<String>,
     /// Names of the gates that keep the pods from being scheduled.
     pub scheduling_gates: Vec<String>,
 }
 
 impl PodTemplate {
-    /// What one pod asks for. A resource that is written with zero is there with zero.
+    /// Effective requests of one pod. A resource that is written with zero is present with zero.
     pub fn requests(&self) -> Amounts {
         let mut sidecars = Amounts::new();
         let mut while_starting = Amounts::new();
@@ -111,7 +99,7 @@ impl PodTemplate {
     }
 }
 
-/// Reads a template: the pods' metadata and their spec.
+/// Reads the pods' metadata and spec.
 pub(crate) fn read_template(template: &Fields<'_>) -> PodTemplate {
     let mut read = PodTemplate::default();
     if let Some(pod) = template.require("spec").and_then(|item| item.fields()) {
@@ -126,7 +114,8 @@ pub(crate) fn read_template(template: &Fields<'_>) -> PodTemplate {
     read
 }
 
-/// Reads a pod's spec; `restartPolicy` and `terminationGracePeriodSeconds` are left to the caller, who also finishes.
+/// Reads a pod's spec. The caller reads `restartPolicy` and `terminationGracePeriodSeconds` and finishes the
+/// mapping.
 pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
     pod.known(KNOWN_POD_FIELDS);
     let containers = pod.list("containers", MAX_CONTAINERS, |item| read_container(&item));
@@ -140,7 +129,7 @@ pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
     {
         pod.error(
             "containers",
-            format!("the name `{}` is there twice", container.name),
+            format!("the name `{}` appears twice", container.name),
             "give every container a name of its own",
         );
     }
@@ -163,7 +152,7 @@ pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
     }
 }
 
-/// Pod fields that the cluster's runner gives meaning to, and that nothing here looks at.
+/// Pod fields that only the cluster's runner interprets.
 const KNOWN_POD_FIELDS: &[&str] = &[
     "activeDeadlineSeconds",
     "automountServiceAccountToken",
@@ -195,7 +184,7 @@ const KNOWN_POD_FIELDS: &[&str] = &[
     "volumes",
 ];
 
-/// Container fields of the same sort.
+/// Container fields that only the cluster's runner interprets.
 const KNOWN_CONTAINER_FIELDS: &[&str] = &[
     "envFrom",
     "lifecycle",
@@ -232,7 +221,6 @@ fn read_container(item: &Item<'_>) -> Option<Container> {
     Some(Container { name, resources, has_command: !command.is_empty(), sidecar })
 }
 
-/// Checks one variable of a container's environment.
 fn read_variable(item: &Item<'_>) -> Option<()> {
     let fields = item.fields()?;
     fields.known(&["valueFrom"]);
@@ -249,7 +237,6 @@ fn read_variable(item: &Item<'_>) -> Option<()> {
     Some(())
 }
 
-/// Checks one port that a container says it listens on.
 fn read_port(item: &Item<'_>) -> Option<()> {
     let fields = item.fields()?;
     fields.known(&["hostIP", "hostPort", "name", "protocol"]);
@@ -263,7 +250,7 @@ fn read_resources(resources: Fields<'_>) -> Resources {
     let read = Resources { limits: amounts(&resources, "limits"), requests: amounts(&resources, "requests") };
     for (resource, request) in &read.requests {
         let Some(limit) = read.limits.get(resource) else { continue };
-        // devices and huge pages cannot be overcommitted, so Kubernetes wants both alike
+        // Devices and huge pages can't be overcommitted, so Kubernetes requires equal requests and limits.
         let alike = resource.starts_with("hugepages-") || resource.contains('/');
         let at = || resources.path().key("requests").key(resource);
         if alike && request != limit {
@@ -296,7 +283,7 @@ fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
                 let term = item.fields()?;
                 let mut requirements =
                     term.list("matchExpressions", MAX_RULES, |item| requirement(&item, true));
-                // names of nodes are a label to whoever packs: every Kubernetes node carries its own
+                // A node's name is a label for packing: every Kubernetes node carries its own.
                 for mut field in term.list("matchFields", MAX_RULES, |item| requirement(&item, true)) {
                     if field.key != "metadata.name" {
                         item.error(
@@ -314,7 +301,7 @@ fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
                 required.error("nodeSelectorTerms", "is missing", "list at least one term");
             }
             required.finish();
-            // Kubernetes: a term without requirements matches nothing, so it adds nothing to the alternatives
+            // In Kubernetes a term without requirements matches nothing, so it adds no alternative.
             let written = terms.len();
             let terms: Vec<_> = terms.into_iter().filter(|term| !term.is_empty()).collect();
             if terms.is_empty() && written > 0 {

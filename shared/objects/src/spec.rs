@@ -1,7 +1,7 @@
-//! Typed specs: what schedulers, policies and runners read, fully parsed.
+//! Typed specs of all kinds, fully parsed.
 //!
-//! A spec is plain data with a fixed order, so that it can live in a world that is hashed and compared. Reading collects
-//! every problem in the findings and always returns a spec; the caller throws it away when there were errors.
+//! A spec is plain data in a fixed order, so it can be hashed and compared. Reading always returns a spec and
+//! collects every problem; the caller drops the spec when there were errors.
 
 pub mod core;
 pub mod kueue;
@@ -10,11 +10,11 @@ pub mod meta;
 pub mod multikueue;
 pub mod node;
 pub mod policy;
-pub(crate) mod scheduling;
+pub(crate) mod rules;
 pub mod workload;
 
-use crate::field::Fields;
-use crate::job::{self, JobWorkload};
+use crate::fields::Fields;
+use crate::job::JobWorkload;
 use crate::kind::Kind;
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ pub use self::multikueue::{
 };
 pub use self::node::{NodeObject, PodObject, PodPhase};
 pub use self::policy::{
-    Applies, CapacityClass, ClusterLossMode, ClusterSpec, DispatchMode, DispatchPolicySpec, OnChange,
-    OnClusterLoss, Places, Preference, Provider, ProviderKind, Provisionable, QuotaWhileWaiting, Refusal,
+    Applies, CapacityClass, ClusterLossMode, ClusterSpec, DispatchMode, DispatchPolicySpec, Locations,
+    OnChange, OnClusterLoss, Preference, Provider, ProviderKind, Provisionable, QuotaWhileWaiting, Refusal,
     ResidencyPolicySpec, Staged, Supervision,
 };
 
@@ -41,77 +41,34 @@ pub use self::meta::{Meta, Owner};
 pub use self::workload::{
     Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction,
     GateState, PodSetAssignment, PodSetRequest, PodSetUpdate, PriorityClassRef, ReclaimablePods,
-    RequeueState, SliceLayer, TopologyRequest, WorkloadObject, WorkloadPodSet, WorkloadSpec, WorkloadStatus,
+    RequeueState, WorkloadObject, WorkloadPodSet, WorkloadSliceLayer, WorkloadSpec, WorkloadStatus,
+    WorkloadTopologyRequest,
 };
 
 /// The typed content of an object, one variant per kind that a file may hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spec {
-    /// See [`ResourceFlavorSpec`].
     ResourceFlavor(ResourceFlavorSpec),
-    /// See [`ClusterQueueSpec`].
     ClusterQueue(Box<ClusterQueueSpec>),
-    /// See [`CohortSpec`].
     Cohort(CohortSpec),
-    /// See [`LocalQueueSpec`].
     LocalQueue(LocalQueueSpec),
-    /// See [`WorkloadPriorityClassSpec`].
     WorkloadPriorityClass(WorkloadPriorityClassSpec),
-    /// See [`AdmissionCheckSpec`].
     AdmissionCheck(AdmissionCheckSpec),
-    /// See [`MultiKueueConfigSpec`].
     MultiKueueConfig(MultiKueueConfigSpec),
-    /// See [`MultiKueueClusterSpec`].
     MultiKueueCluster(MultiKueueClusterSpec),
-    /// See [`ProvisioningRequestConfigSpec`].
     ProvisioningRequestConfig(Box<ProvisioningRequestConfigSpec>),
-    /// See [`JobWorkload`].
     Job(Box<JobWorkload>),
-    /// See [`NamespaceSpec`].
     Namespace(NamespaceSpec),
-    /// See [`PriorityClassSpec`].
     PriorityClass(PriorityClassSpec),
-    /// See [`ClusterSpec`].
     Cluster(Box<ClusterSpec>),
-    /// See [`ResidencyPolicySpec`].
     ResidencyPolicy(Box<ResidencyPolicySpec>),
-    /// See [`DispatchPolicySpec`].
     DispatchPolicy(Box<DispatchPolicySpec>),
-    /// See [`TopologySpec`].
     Topology(TopologySpec),
-    /// See [`LimitRangeSpec`].
     LimitRange(LimitRangeSpec),
-    /// See [`RuntimeClassSpec`].
     RuntimeClass(RuntimeClassSpec),
 }
 
-impl Spec {
-    /// The kind that this is the content of.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::ResourceFlavor(_) => Kind::ResourceFlavor,
-            Self::ClusterQueue(_) => Kind::ClusterQueue,
-            Self::Cohort(_) => Kind::Cohort,
-            Self::LocalQueue(_) => Kind::LocalQueue,
-            Self::WorkloadPriorityClass(_) => Kind::WorkloadPriorityClass,
-            Self::AdmissionCheck(_) => Kind::AdmissionCheck,
-            Self::MultiKueueConfig(_) => Kind::MultiKueueConfig,
-            Self::MultiKueueCluster(_) => Kind::MultiKueueCluster,
-            Self::ProvisioningRequestConfig(_) => Kind::ProvisioningRequestConfig,
-            Self::Job(_) => Kind::Job,
-            Self::Namespace(_) => Kind::Namespace,
-            Self::PriorityClass(_) => Kind::PriorityClass,
-            Self::Cluster(_) => Kind::Cluster,
-            Self::ResidencyPolicy(_) => Kind::ResidencyPolicy,
-            Self::DispatchPolicy(_) => Kind::DispatchPolicy,
-            Self::Topology(_) => Kind::Topology,
-            Self::LimitRange(_) => Kind::LimitRange,
-            Self::RuntimeClass(_) => Kind::RuntimeClass,
-        }
-    }
-}
-
-/// Reads the content of an object in storage version. `None` for a kind that no file may hold.
+/// Reads the content of an object in the storage version. `None` for a kind that no file may hold.
 pub(crate) fn read(
     kind: Kind,
     root: &Fields<'_>,
@@ -130,7 +87,7 @@ pub(crate) fn read(
         Kind::ProvisioningRequestConfig => {
             Spec::ProvisioningRequestConfig(Box::new(multikueue::read_provisioning(root)))
         }
-        Kind::Job => Spec::Job(Box::new(job::read(root, labels, annotations))),
+        Kind::Job => Spec::Job(Box::new(kind.job()?.read(root, labels, annotations))),
         Kind::Namespace => Spec::Namespace(core::read_namespace(root, labels)),
         Kind::PriorityClass => Spec::PriorityClass(core::read_priority_class(root)),
         Kind::Cluster => Spec::Cluster(Box::new(policy::read_cluster(root))),

@@ -1,8 +1,5 @@
-//! Text into trees that remember where everything stood.
-//!
-//! YAML and JSON become the same [`Node`](node::Node)s. Hostile input is bounded here: size, depth, documents, nodes
-//! and what aliases may repeat.
+//! Texts into trees of values with places: [`yaml`] and [`json`] read, [`syntax`] is what they give.
 
 pub(crate) mod json;
-pub(crate) mod node;
+pub(crate) mod syntax;
 pub(crate) mod yaml;

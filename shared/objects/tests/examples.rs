@@ -1,7 +1,7 @@
 //! The shipped examples: what a newcomer applies first must parse without an error.
 
 use meridian_objects::{
-    Kind, Located, Object, Parsed, Spec, job_to_workload, not_honoured, not_honoured_by_cluster, parse,
+    Kind, Located, Object, Parsed, Spec, fields_ignored_by_cluster, ignored_fields, job_to_workload, parse,
     parse_set,
 };
 use meridian_shared::gang::Amounts;
@@ -40,12 +40,13 @@ fn the_managers_file() {
         .map(|(at, _)| at - 2)
         .collect();
     let expect = format!(
-        "manager.yaml:{}:1: `multikueuecluster/multikueue-dws-worker-asia` is the same as at manager.yaml:{}:1, and read once; remove one of them",
+        "manager.yaml:{}:1: `multikueuecluster/multikueue-dws-worker-asia` is identical to the one at \
+            manager.yaml:{}:1 and is read once; remove one of them",
         twice[1], twice[0]
     );
     assert_eq!(warnings, [expect]);
     assert_eq!(
-        parsed.objects.iter().flat_map(|located| not_honoured(&located.value)).collect::<Vec<_>>(),
+        parsed.objects.iter().flat_map(|located| ignored_fields(&located.value)).collect::<Vec<_>>(),
         []
     );
 
@@ -96,9 +97,9 @@ fn the_workers_file() {
     let ignored = |ask: fn(&Object) -> Vec<meridian_objects::Warning>| {
         parsed.objects.iter().flat_map(|located| ask(&located.value)).count()
     };
-    assert_eq!(ignored(not_honoured_by_cluster), 0, "everything in it means something to a worker");
+    assert_eq!(ignored(fields_ignored_by_cluster), 0, "everything in it means something to a worker");
     assert_eq!(
-        ignored(not_honoured),
+        ignored(ignored_fields),
         2,
         "the provisioning check and its configuration mean nothing to a manager"
     );
@@ -114,7 +115,7 @@ fn the_jobs() {
             (value.name.as_str(), value.generate_name.as_deref(), value.namespace.as_deref()),
             ("", Some("dws-job-"), Some("default"))
         );
-        assert_eq!(not_honoured(value), []);
+        assert_eq!(ignored_fields(value), []);
         job_to_workload(value).unwrap()
     };
     let job = workload("job.yaml", JOB);
@@ -158,13 +159,13 @@ fn the_policies() {
     assert!(policy.permits(&ClusterName::new("b"), &Region::new("us-east4"), &us).is_err());
 
     let parsed = clean("dispatch-race.yaml", DISPATCH);
-    assert!(parsed.warnings.is_empty() && not_honoured(&parsed.objects[0].value).is_empty());
+    assert!(parsed.warnings.is_empty() && ignored_fields(&parsed.objects[0].value).is_empty());
     let Spec::DispatchPolicy(policy) = &parsed.objects[0].value.spec else { panic!("not a policy") };
     assert_eq!((policy.on_cluster_loss.term, policy.start_timeout), (Millis::mins(15), Millis::mins(10)));
 }
 
 #[test]
-fn all_but_the_workers_apply_together() {
+fn all_files_but_the_workers_apply_together() {
     let files = [("m", MANAGER), ("r", RESIDENCY), ("d", DISPATCH), ("j", JOB), ("c", CPU_JOB)];
     let parsed = parse_set(&files);
     assert!(parsed.errors.is_empty(), "{:#?}", parsed.errors);

@@ -1,10 +1,8 @@
 //! Small secret files that are whole or absent: keys, identities, kubeconfigs.
 //!
-//! Owns one way to write them: mode 0600, written beside the target, flushed, then put in place in one step, so that a
-//! crash at any moment leaves the old file or the new one and never half of either. It knows nothing of what is inside,
-//! and is not for logs, ledgers or anything that grows.
-
-#![warn(missing_docs)]
+//! There is one way to write them: with mode 0600, into a new file in the same folder, flushed, then renamed.
+//! After a crash at any moment there is the old file or the new one, never half of either. Not for logs,
+//! ledgers or anything that grows.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,34 +13,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Largest file that [`read`] takes, in bytes: a chain of certificates with its key is under 16 KiB.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What could not be done to which file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system said no.
     #[error("cannot {verb} `{}`", path.display())]
     Io {
         /// What was tried.
         verb: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// The system's answer.
         #[source]
         source: io::Error,
     },
-    /// The file can't be one of ours.
-    #[error("`{}` is larger than {FILE_BYTES_MAX} bytes and was not read; it is not a file that meridian wrote", path.display())]
-    TooLarge {
-        /// Which file.
-        path: PathBuf,
-    },
+    /// Meridian does not write files of this size.
+    #[error("`{}` is larger than {FILE_BYTES_MAX} bytes and was not read; it is not a file that meridian \
+        wrote", path.display())]
+    TooLarge { path: PathBuf },
 }
 
-/// Makes `dir` and its parents; what is made anew only its owner may enter.
+/// Makes `dir` and its parents. Only the owner may enter new folders. Fails as the system does.
 pub fn make_dir(dir: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("create directory", dir))
 }
 
-/// The text of `path`, or `None` where there is no such file.
+/// The text of `path`, or `None` where there is no such file. Fails for a file that can't be read or is too
+/// large.
 pub fn read(path: &Path) -> Result<Option<String>, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -57,22 +50,24 @@ pub fn read(path: &Path) -> Result<Option<String>, Error> {
     Ok(Some(text))
 }
 
-/// Puts `text` at `path`, in place of what may be there.
+/// Writes `text` to `path` in place of an existing file. Fails when the file can't be written; the old one
+/// then remains.
 pub fn replace(path: &Path, text: &str) -> Result<(), Error> {
-    let beside = written_beside(path, text)?;
-    let placed = fs::rename(&beside, path).map_err(failed("put in place", path));
+    let new_file = write_new_file(path, text)?;
+    let placed = fs::rename(&new_file, path).map_err(failed("put in place", path));
     if placed.is_err() {
-        remove_quietly(&beside);
+        remove_quietly(&new_file);
     }
     placed.and_then(|()| flush_dir(path))
 }
 
-/// Puts `text` at `path` unless something is there already; says whether it did. Of several callers one wins.
+/// Writes `text` to `path` unless the file exists, and returns whether it did. Of several callers one wins.
+/// Fails when the file can't be written.
 pub fn create(path: &Path, text: &str) -> Result<bool, Error> {
-    let beside = written_beside(path, text)?;
+    let new_file = write_new_file(path, text)?;
     // A hard link fails where the name is taken; a rename would overwrite the other's file.
-    let linked = fs::hard_link(&beside, path);
-    remove_quietly(&beside);
+    let linked = fs::hard_link(&new_file, path);
+    remove_quietly(&new_file);
     match linked {
         Ok(()) => flush_dir(path).map(|()| true),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -80,7 +75,7 @@ pub fn create(path: &Path, text: &str) -> Result<bool, Error> {
     }
 }
 
-/// Removes `path`; it is no error when it is gone already.
+/// Removes `path`; a missing file is no error. Fails as the system does.
 pub fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Ok(()) => flush_dir(path),
@@ -89,28 +84,28 @@ pub fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn written_beside(path: &Path, text: &str) -> Result<PathBuf, Error> {
+fn write_new_file(path: &Path, text: &str) -> Result<PathBuf, Error> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}-{}.new", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
-    let beside = PathBuf::from(name);
-    // A process that had our id and was killed here may have left one.
-    remove_quietly(&beside);
+    let new_file = PathBuf::from(name);
+    // A process with the same id may have been killed here and left its file.
+    remove_quietly(&new_file);
     let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new_file)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
     match write() {
-        Ok(()) => Ok(beside),
+        Ok(()) => Ok(new_file),
         Err(e) => {
-            remove_quietly(&beside);
+            remove_quietly(&new_file);
             Err(failed("write", path)(e))
         }
     }
 }
 
-/// Makes the new name durable: a flushed file whose directory entry was lost is a lost file.
+/// Makes the new name durable: a flushed file without its directory entry is lost.
 fn flush_dir(path: &Path) -> Result<(), Error> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -119,7 +114,7 @@ fn flush_dir(path: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(failed("flush the directory of", path))
 }
 
-/// For leftovers whose removal changes nothing that the caller could act on.
+/// For leftovers; the caller could do nothing about an error.
 fn remove_quietly(path: &Path) {
     let _ = fs::remove_file(path);
 }
@@ -134,7 +129,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn only_the_owner_may_read_and_nothing_is_left_beside() {
+    fn only_the_owner_may_read_and_no_other_file_remains() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("a/b");
         make_dir(&inner).unwrap();
@@ -152,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_creators_exactly_one_wins() {
+    fn exactly_one_of_many_creators_wins() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("once");
         let wins: Vec<String> = std::thread::scope(|s| {

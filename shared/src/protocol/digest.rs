@@ -1,20 +1,19 @@
-//! A sum over what is live, by which both sides find that they differ.
+//! A sum over live offers and grants, by which both sides find that they differ.
 
 use crate::ids::{Fence, OfferId, Uid};
 use serde::{Deserialize, Serialize};
 
-/// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.
+/// Sum over live offers (held or waiting) and live grants. It is commutative, so each side updates it
+/// incrementally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Digest(pub u64);
 
 impl Digest {
-    /// Adds one live offer.
     pub fn with_offer(self, offer: OfferId) -> Self {
         Self(self.0.wrapping_add(mix(1, offer.epoch, offer.leadership, offer.counter)))
     }
 
-    /// Adds one live grant.
     pub fn with_grant(self, uid: Uid, fence: Fence) -> Self {
         let low = u64::try_from(uid.0 & u128::from(u64::MAX)).unwrap_or(0);
         Self(self.0.wrapping_add(mix(2 ^ low, fence.epoch, fence.leadership, fence.counter)))

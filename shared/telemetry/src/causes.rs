@@ -1,9 +1,9 @@
-//! An error with its causes, in words.
+//! Errors with their causes, as text.
 
 use std::error::Error;
 
-/// What went wrong and why, down to the first cause. Many errors name their cause in their own words; one that was said already
-/// isn't said again.
+/// The message of an error followed by those of its causes. A cause that a message already contains is not
+/// repeated.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_said_once() {
+    fn every_cause_appears_once() {
         let said = Sample::Said { source: io::Error::other("no such file") };
         assert_eq!(with_causes(&said), "cannot read `a`: no such file; look there");
         assert_eq!(

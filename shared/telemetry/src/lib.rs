@@ -2,16 +2,14 @@
 //!
 //! ```text
 //! init   logs to stderr as text or JSON; traces over OTLP only where an endpoint is set
-//! trace  W3C trace context; ids of a workload's trace, derived from its uid; the spans of a submission and its legs
-//! otlp   the exporter, on a small runtime of its own
+//! trace  W3C trace context; ids derived from a workload's uid; spans of a submission and its legs
+//! otlp   the exporter, on its own small runtime
 //! causes errors with their causes, as both print them
 //! ```
 //!
-//! Logs follow the residency rules of the place where they are written. Exported traces leave that place, so they carry ids
-//! only. Invariant: nothing is exported but spans with the target [`trace::TARGET`], never events, so that no log message or
-//! name can slip out with them.
-
-#![warn(missing_docs)]
+//! Logs follow the residency rules of the place where they are written. Exported traces leave that place, so
+//! they carry ids only. Invariant: nothing is exported but spans with the target [`trace::TARGET`], and never
+//! events, so that no log message or name leaves with them.
 
 mod causes;
 mod otlp;
@@ -28,16 +26,15 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// What is logged where `RUST_LOG` says nothing.
+/// Log filter where `RUST_LOG` is not set.
 const DEFAULT_FILTER: &str = "info";
 
-/// How log lines look.
+/// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
     #[default]
     Text,
-    /// One JSON object a line, for machines.
+    /// One JSON object a line.
     Json,
 }
 
@@ -52,33 +49,29 @@ impl FromStr for Format {
     }
 }
 
-/// What can go wrong at the start.
+/// Why telemetry could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `RUST_LOG` can't be read.
     #[error("`RUST_LOG` can't be read: {0}; an example is `info,meridian_manager=debug`")]
     Filter(#[from] tracing_subscriber::filter::FromEnvError),
-    /// The exporter can't be made.
     #[error("cannot export traces to `{endpoint}`: {reason}")]
-    Exporter {
-        /// Where to.
-        endpoint: String,
-        /// Why not.
-        reason: String,
-    },
-    /// Something else set up logging first.
+    Exporter { endpoint: String, reason: String },
     #[error("logging was set up twice in one process")]
     Twice(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Keeps telemetry going; flushes traces when dropped.
+/// Keeps telemetry running; flushes traces when dropped.
 #[must_use = "traces stop when the guard is dropped"]
 #[derive(Debug)]
 pub struct Guard {
     _exporter: Option<otlp::Exporter>,
 }
 
-/// Sets up logs for the whole process, and traces where `otlp_endpoint` (such as `http://127.0.0.1:4318`) is given.
+/// Sets up logs for the whole process, and traces where `otlp_endpoint` (such as `http://127.0.0.1:4318`) is
+/// given.
+///
+/// # Errors
+/// `RUST_LOG` can't be read, the exporter can't be made, or logging was set up before.
 pub fn init(format: Format, service_name: &str, otlp_endpoint: Option<&str>) -> Result<Guard, Error> {
     let filter = match std::env::var_os("RUST_LOG") {
         Some(_) => EnvFilter::try_from_default_env()?,
@@ -95,7 +88,7 @@ pub fn init(format: Format, service_name: &str, otlp_endpoint: Option<&str>) -> 
     Ok(Guard { _exporter: exporter })
 }
 
-/// Hands live spans to `tracer`: those of our target, without events and without anything about the code.
+/// Exports live spans with [`trace::TARGET`], without events and without source locations.
 fn exported<S: Subscriber + for<'a> LookupSpan<'a>>(tracer: SdkTracer) -> impl Layer<S> {
     let only_ours: FilterFn =
         FilterFn::new(|metadata| metadata.is_span() && metadata.target() == trace::TARGET);
@@ -112,7 +105,7 @@ mod tests {
     use trace::{TraceParent, leg_span};
 
     #[test]
-    fn live_spans_join_the_leg_and_nothing_else_leaves() {
+    fn only_live_spans_of_legs_are_exported() {
         let kept = Kept::default();
         let provider =
             opentelemetry_sdk::trace::SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
@@ -133,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_takes_no_spans_is_refused_before_any_are_lost() {
+    fn endpoints_that_take_no_spans_are_refused() {
         for good in ["http://127.0.0.1:4318", "https://collector.example/otlp/"] {
             check_endpoint(good).unwrap();
         }
@@ -144,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_format_is_told_the_right_ones() {
+    fn an_unknown_log_format_is_refused_with_the_choices() {
         assert_eq!("json".parse(), Ok(Format::Json));
         assert!("xml".parse::<Format>().unwrap_err().contains("`text` or `json`"));
     }

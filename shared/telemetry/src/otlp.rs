@@ -1,8 +1,8 @@
 //! The exporter of spans: OTLP over HTTP, protobuf.
 //!
-//! The SDK's batch processor lives on a thread of its own and blocks there, while the HTTP client needs a tokio runtime. The
-//! exporter therefore brings a small one. It depends on nobody else's, so that a flush at the end works from any thread,
-//! inside a runtime or outside, however busy that is.
+//! The SDK's batch processor blocks on its own thread, while the HTTP client needs a tokio runtime. So the
+//! exporter has a small runtime. It does not depend on the caller's, so that the last flush works from any
+//! thread, inside a runtime or outside.
 
 use crate::Error;
 use crate::trace::ChosenIds;
@@ -30,8 +30,8 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Exports to `endpoint`, the collector's address without a path. Spans wait in the SDK's bounded queue (2,048) and are
-    /// dropped when it is full.
+    /// Exports to `endpoint`, the collector's address without a path. Spans wait in the SDK's bounded queue
+    /// (2,048) and are dropped when it is full. Fails when the endpoint or the client can't be used.
     pub(crate) fn start(endpoint: &str, service_name: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Exporter { endpoint: endpoint.to_owned(), reason };
         check_endpoint(endpoint).map_err(failed)?;
@@ -69,13 +69,14 @@ impl Drop for Exporter {
             tracing::warn!(%error, "some traces were not exported");
         }
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for it would panic where the guard is dropped inside another runtime.
+            // Waiting for the runtime would panic where the guard is dropped inside another runtime.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Whether spans can be sent to `endpoint` at all; if not, why, in words: it would only show when the first batch is dropped.
+/// Checks that spans can be sent to `endpoint`: otherwise the mistake would only show when the first batch is
+/// dropped. Fails with a message and a remedy.
 pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let remedy = "write the collector's address, such as `http://127.0.0.1:4318`";
     let url = reqwest::Url::parse(endpoint)
@@ -89,7 +90,8 @@ pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A collector without TLS needs no certificates, and a machine without a certificate store must be able to reach it.
+/// A client for the endpoint. Without TLS it needs no certificates, so that a machine without a certificate
+/// store can reach a collector.
 fn client(endpoint: &str) -> Result<reqwest::Client, String> {
     let builder = reqwest::Client::builder().timeout(EXPORT_TIMEOUT).no_proxy();
     let builder = if endpoint.starts_with("http://") {
@@ -101,14 +103,15 @@ fn client(endpoint: &str) -> Result<reqwest::Client, String> {
             config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
         )
     } else {
-        // The system's certificates; needs the process-wide provider. An error only means that it was installed already.
+        // The system's certificates need the process-wide provider. An error only means that it was installed
+        // already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         builder
     };
     builder.build().map_err(|e| e.to_string())
 }
 
-/// Runs each request on the exporter's runtime, whoever waits for it.
+/// Runs each request on the exporter's runtime.
 #[derive(Debug)]
 struct OnRuntime {
     client: reqwest::Client,
@@ -133,13 +136,13 @@ impl HttpClient for OnRuntime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Interval, Outcome, record_submission};
+    use crate::trace::{Interval, SpanOutcome, record_submission};
     use meridian_shared::ids::Uid;
     use meridian_shared::time::Wall;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
 
-    /// Takes one HTTP/1.1 request, answers 200, and gives back the request line and the body.
+    /// Takes one HTTP/1.1 request, answers 200, and returns the request line and the body.
     fn collect_one(listener: &TcpListener) -> (String, Vec<u8>) {
         let (mut socket, _) = listener.accept().unwrap();
         let mut reader = BufReader::new(socket.try_clone().unwrap());
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_flushes_even_inside_a_runtime() {
+    fn dropping_the_exporter_flushes_inside_a_runtime() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());
         let collector = std::thread::spawn(move || collect_one(&listener));
@@ -172,7 +175,7 @@ mod tests {
         let busy = tokio::runtime::Builder::new_current_thread().build().unwrap();
         busy.block_on(async {
             let exporter = Exporter::start(&endpoint, "meridian-test").unwrap();
-            record_submission(uid, Interval { from: Wall(1), to: Wall(2) }, Outcome::Good);
+            record_submission(uid, Interval { from: Wall(1), to: Wall(2) }, SpanOutcome::Good);
             drop(exporter);
         });
         let (first, body) = collector.join().unwrap();

@@ -1,8 +1,8 @@
-//! One trace per submission, whatever restarts on the way.
+//! One trace per submission, across all restarts.
 //!
-//! A workload's trace id is its uid, and the span ids of the submission and of its legs are derived from uid and offer. So
-//! any process, before or after a restart, can name a parent that another one will emit, and a span is emitted once, when it
-//! is over, from the times that the journal has. Context travels as W3C `traceparent`
+//! A workload's trace id is its uid. The span ids of the submission and of its legs are derived from uid and
+//! offer. So any process, before or after a restart, can name a parent that another one will emit. A span is
+//! emitted once, when it is over, from the times in the journal. Context travels as W3C `traceparent`
 //! (<https://www.w3.org/TR/trace-context/#traceparent-header>).
 
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
@@ -20,10 +20,10 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The target of spans that may leave this process. Their fields are ids, and nothing that a user wrote.
+/// Target of spans that may leave this process. Their fields are ids, never text of a user.
 pub const TARGET: &str = "meridian::trace";
 
-/// A place in a trace: which trace, and which span is the parent of what comes next.
+/// A position in a trace: the trace, and the parent of the next span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceParent {
     trace: u128,
@@ -74,7 +74,8 @@ impl FromStr for TraceParent {
     }
 }
 
-/// Later versions may append fields (the standard's section 3.2.4); all-zero ids and version `ff` are invalid.
+/// Later versions may append fields (the standard's section 3.2.4). All-zero ids and version `ff` are
+/// invalid.
 fn parsed(text: &str) -> Option<TraceParent> {
     let mut parts = text.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -92,39 +93,33 @@ fn parsed(text: &str) -> Option<TraceParent> {
     (parent.trace != 0 && parent.span != 0).then_some(parent)
 }
 
-/// How something that was traced ended.
+/// How a traced operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// As wished.
+pub enum SpanOutcome {
     Good,
-    /// Otherwise; the word is from a closed list, such as `lapsed` or `refused`.
+    /// Otherwise, with a word of a closed list, such as `lapsed` or `refused`.
     Bad(&'static str),
 }
 
-/// From when to when something went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Its first moment.
     pub from: Wall,
-    /// Its last moment.
     pub to: Wall,
 }
 
 /// A leg that is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Leg<'a> {
-    /// The workload.
     pub uid: Uid,
     /// The offer that opened it.
     pub offer: OfferId,
-    /// On which cluster.
     pub cluster: &'a ClusterName,
-    /// The grant, where it came to one.
+    /// The grant, if there was one.
     pub fence: Option<Fence>,
 }
 
 /// Emits the span of the whole submission of `uid`. Costs nothing where no endpoint is set.
-pub fn record_submission(uid: Uid, interval: Interval, outcome: Outcome) {
+pub fn record_submission(uid: Uid, interval: Interval, outcome: SpanOutcome) {
     let ids = TraceParent::of_submission(uid);
     emit(
         "submission",
@@ -137,7 +132,7 @@ pub fn record_submission(uid: Uid, interval: Interval, outcome: Outcome) {
 }
 
 /// Emits the span of a leg, under its submission's. Costs nothing where no endpoint is set.
-pub fn record_leg(leg: &Leg<'_>, interval: Interval, outcome: Outcome) {
+pub fn record_leg(leg: &Leg<'_>, interval: Interval, outcome: SpanOutcome) {
     let mut attributes = vec![
         KeyValue::new("meridian.uid", leg.uid.to_string()),
         KeyValue::new("meridian.offer", leg.offer.to_string()),
@@ -148,11 +143,14 @@ pub fn record_leg(leg: &Leg<'_>, interval: Interval, outcome: Outcome) {
     emit("leg", TraceParent::of_leg(leg.uid, leg.offer), &parent, interval, outcome, attributes);
 }
 
-/// A live span for work on a leg, such as an agent's start of its gang, under the leg's span. Enter it, or instrument a
-/// future with it.
+/// A live span for work on a leg, such as an agent's start of its gang. Enter it, or instrument a future with
+/// it.
 pub fn leg_span(uid: Uid, offer: OfferId, cluster: &ClusterName) -> tracing::Span {
-    let span = tracing::info_span!(target: TARGET, "work", meridian.uid = %uid, meridian.offer = %offer, meridian.cluster = %cluster);
-    // Refused only where no endpoint is set, and then there is no trace to be part of.
+    let span = tracing::info_span!(
+        target: TARGET, "work",
+        meridian.uid = %uid, meridian.offer = %offer, meridian.cluster = %cluster
+    );
+    // Refused only where no endpoint is set, and then there is no trace.
     let _ = span.set_parent(TraceParent::of_leg(uid, offer).context());
     span
 }
@@ -162,7 +160,7 @@ fn emit(
     ids: TraceParent,
     parent: &Context,
     interval: Interval,
-    outcome: Outcome,
+    outcome: SpanOutcome,
     attributes: Vec<KeyValue>,
 ) {
     emit_by(&global::tracer_provider().tracer("meridian"), name, ids, parent, interval, outcome, attributes);
@@ -174,7 +172,7 @@ fn emit_by<T: Tracer>(
     ids: TraceParent,
     parent: &Context,
     interval: Interval,
-    outcome: Outcome,
+    outcome: SpanOutcome,
     attributes: Vec<KeyValue>,
 ) {
     let builder = tracer
@@ -183,7 +181,7 @@ fn emit_by<T: Tracer>(
         .with_start_time(system_time(interval.from))
         .with_attributes(attributes);
     let mut span = ChosenIds::with(ids, || builder.start_with_context(tracer, parent));
-    if let Outcome::Bad(word) = outcome {
+    if let SpanOutcome::Bad(word) = outcome {
         span.set_status(Status::error(word));
     }
     span.end_with_timestamp(system_time(interval.to));
@@ -193,7 +191,7 @@ fn system_time(wall: Wall) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(wall.0.try_into().unwrap_or(0))
 }
 
-/// The standard's all-zero id is invalid; no uid of ours is zero, but one from outside might be.
+/// The all-zero id is invalid. No uid of Meridian's own is zero, but one from outside might be.
 fn trace_id(uid: Uid) -> u128 {
     uid.0.max(1)
 }
@@ -209,8 +207,8 @@ thread_local! {
     static CHOSEN: Cell<Option<TraceParent>> = const { Cell::new(None) };
 }
 
-/// Random ids, except within [`ChosenIds::with`]: spans are given their ids by the generator alone, and it is asked on the
-/// thread that starts the span.
+/// Random ids, except within [`ChosenIds::with`]. The SDK asks the generator for a span's ids, on the thread
+/// that starts the span.
 #[derive(Debug, Default)]
 pub(crate) struct ChosenIds(RandomIdGenerator);
 
@@ -244,7 +242,7 @@ pub(crate) mod tests {
     const OFFER: OfferId = OfferId { epoch: 1, leadership: 2, counter: 3 };
 
     #[test]
-    fn context_survives_its_text_and_refuses_others() {
+    fn trace_parents_parse_from_valid_text_only() {
         let place = TraceParent::of_leg(UID, OFFER);
         let text = place.to_string();
         assert!(text.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && text.ends_with("-01"), "{text}");
@@ -278,7 +276,7 @@ pub(crate) mod tests {
     #[test]
     fn two_processes_make_one_trace() {
         let kept = Kept::default();
-        // The leg is emitted by one process, the submission by the one that was started after it.
+        // One process emits the leg; the process that starts after it emits the submission.
         let process = || {
             SdkTracerProvider::builder()
                 .with_id_generator(ChosenIds::default())
@@ -293,7 +291,7 @@ pub(crate) mod tests {
             TraceParent::of_leg(UID, OFFER),
             &TraceParent::of_submission(UID).context(),
             interval,
-            Outcome::Bad("lapsed"),
+            SpanOutcome::Bad("lapsed"),
             vec![],
         );
         emit_by(
@@ -302,7 +300,7 @@ pub(crate) mod tests {
             TraceParent::of_submission(UID),
             &Context::new(),
             interval,
-            Outcome::Good,
+            SpanOutcome::Good,
             vec![],
         );
         let spans = kept.0.lock().unwrap().clone();

@@ -1,34 +1,32 @@
-//! Where the pods of a pod set go: domains and how many pods each holds.
+//! Topology assignments: domains and the number of pods in each.
 
+use crate::placement_error::PlacementError;
 use serde::{Deserialize, Serialize};
 
-/// Pods in one domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DomainCount {
-    /// The domain's values, one per level of the assignment.
+    /// Label values of the domain, one per level of the assignment.
     pub values: Vec<String>,
-    /// Pods that go there.
     pub count: u32,
 }
 
-/// Where the pods of one pod set go.
+/// The domains of the pods of one pod set.
 ///
-/// Where the lowest level is the host, `levels` is that level alone: the host's name says it all.
+/// If the lowest level is the host, `levels` is that level alone, because a host name is unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Assignment {
     /// Node labels, from the widest to the narrowest.
     pub levels: Vec<String>,
-    /// Domains that hold at least one pod, in the order of their place in the tree.
+    /// Domains with at least one pod, in tree order.
     pub domains: Vec<DomainCount>,
 }
 
 impl Assignment {
-    /// Pods in all domains.
     pub fn pods(&self) -> u32 {
         self.domains.iter().fold(0, |sum, domain| sum.saturating_add(domain.count))
     }
 
-    /// The same with no more than the first `pods` pods; the last domains lose theirs first.
+    /// The first `pods` pods of the assignment. The last domains lose theirs first.
     pub fn truncated(&self, pods: u32) -> Self {
         let mut left = pods;
         let mut domains = Vec::new();
@@ -43,13 +41,17 @@ impl Assignment {
         Self { levels: self.levels.clone(), domains }
     }
 
-    /// Whether some pod is in a domain whose lowest value is `node`.
+    /// Whether a domain with the lowest value `node` holds a pod.
     pub fn has_node(&self, node: &str) -> bool {
         self.domains
             .iter()
             .any(|domain| domain.count > 0 && domain.values.last().is_some_and(|value| value == node))
     }
 }
+
+/// Result for one pod set. `None` if the pod set wasn't reached because an earlier one doesn't fit, if
+/// nothing of it was lost, and for a third member of a group (a group is a leader and workers).
+pub type PodSetResult = Option<Result<Assignment, PlacementError>>;
 
 #[cfg(test)]
 mod tests {

@@ -1,78 +1,75 @@
-//! Assignments as Kueue's API writes them: slices of domains that share what their values have in common.
+//! The compressed form of topology assignments in Kueue's API: slices of domains with common values factored
+//! out.
 //!
 //! ```text
-//!   slices: [{ domainCount: 3, valuesPerLevel: [{ individual: { prefix: "node-", roots: ["1", "2", "7"] } }],
-//!              podCounts: { universal: 4 } }]
+//!   slices:
+//!   - domainCount: 3
+//!     valuesPerLevel: [{ individual: { prefix: "node-", roots: ["1", "2", "7"] } }]
+//!     podCounts: { universal: 4 }
 //! ```
 //!
-//! Any way of slicing means the same; ours is one slice per [`DOMAINS_MAX`] domains.
+//! All partitions into slices are equivalent. This module writes one slice per [`DOMAINS_MAX`] domains.
 
 use crate::assignment::{Assignment, DomainCount};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Most domains of one slice (the API's limit).
+/// Maximum number of domains in a slice (limit of the API).
 pub const DOMAINS_MAX: usize = 100_000;
 
-/// Something that is the same for all domains of a slice, or different for each.
+/// Pods per domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Counts {
-    /// This many pods in every domain.
+    /// The same number in every domain.
     Universal(u32),
-    /// Pods per domain.
+    /// One number per domain.
     Individual(Vec<u32>),
 }
 
-/// Values of one level.
+/// Label values of one level.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Values {
     /// The same value in every domain.
     Universal(String),
-    /// A value per domain.
+    /// One value per domain.
     Individual(Affixed),
 }
 
-/// Values with what all of them begin and end with taken off.
+/// Values without their common prefix and suffix.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Affixed {
-    /// What all begin with.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// What all end with.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub suffix: String,
-    /// What is between, per domain.
+    /// The remaining part of each value, per domain.
     #[serde(default)]
     pub roots: Vec<String>,
 }
 
-/// Some domains of an assignment.
+/// A run of domains of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Slice {
-    /// How many domains.
     pub domain_count: u32,
-    /// Their values, per level.
     pub values_per_level: Vec<Values>,
-    /// Their pods.
     pub pod_counts: Counts,
 }
 
-/// An assignment in the API's form.
+/// An assignment in the form of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compressed {
     /// Node labels of the levels.
     pub levels: Vec<String>,
-    /// The domains, slice after slice.
     #[serde(default)]
     pub slices: Vec<Slice>,
 }
 
-/// A slice says less than its number of domains or levels wants.
+/// A slice has fewer values, levels or counts than it declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incomplete {
     /// Index of the slice.
@@ -108,7 +105,7 @@ impl TryFrom<&Compressed> for Assignment {
             if slice.values_per_level.len() != compressed.levels.len() {
                 return Err(broken());
             }
-            // the number is checked before anything of its size is made
+            // Check the declared count before allocating for it.
             let lengths = slice.values_per_level.iter().filter_map(Values::len).chain(slice.pod_counts.len());
             let count = usize::try_from(slice.domain_count).unwrap_or(usize::MAX);
             if count > DOMAINS_MAX || lengths.into_iter().any(|length| length < count) {
@@ -187,7 +184,7 @@ fn values(all: Vec<String>) -> Values {
         .iter()
         .fold(first.as_str(), |common, value| &common[..shared(common.chars(), value.chars())])
         .to_owned();
-    // prefix and suffix mustn't overlap in the shortest value, so the suffix is sought behind the prefix
+    // Prefix and suffix must not overlap in the shortest value, so search the suffix behind the prefix.
     let behind = |value: &str| value[prefix.len()..].to_owned();
     let ending = behind(first);
     let suffix = rest.iter().fold(ending.as_str(), |common, value| {
@@ -202,7 +199,7 @@ fn values(all: Vec<String>) -> Values {
     })
 }
 
-/// Bytes of the characters that two texts have in common from where they are read.
+/// Length in bytes of the common prefix of two character sequences.
 fn shared(a: impl Iterator<Item = char>, b: impl Iterator<Item = char>) -> usize {
     a.zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
 }

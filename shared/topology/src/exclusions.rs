@@ -1,29 +1,30 @@
-//! How many nodes were left out of a search, and why.
+//! Number of nodes excluded from a search, by reason.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many nodes were left out of a search, and why. Each node counts once, for the first thing that was against it.
+/// Number of nodes excluded from a search, by reason. Each node counts once, for the first reason that
+/// applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Exclusions {
-    /// Nodes (or lowest domains) that were looked at.
+    /// Nodes (or lowest domains) considered.
     pub total: u32,
-    /// Not selected by the node selector.
+    /// Excluded by the node selector.
     pub node_selector: u32,
-    /// Not matched by the required affinity.
+    /// Excluded by the required node affinity.
     pub affinity: u32,
-    /// Outside the domain in which a replacement must be.
+    /// Outside the domain that a replacement must stay in.
     pub topology_domain: u32,
-    /// By the taint that isn't tolerated.
+    /// By untolerated taint.
     pub taints: BTreeMap<String, u32>,
-    /// By the resource of which there is too little for a single pod.
+    /// By the resource that is insufficient for one pod.
     pub resources: BTreeMap<String, u32>,
 }
 
 impl Exclusions {
-    /// Whether some node was left out.
+    /// Whether any node was excluded.
     pub fn any(&self) -> bool {
         self.node_selector > 0
             || self.affinity > 0

@@ -1,4 +1,4 @@
-//! What is asked: pod sets, the shape they want, and by which rules the answer is found.
+//! Requests: pod sets to place, and options of a call.
 
 use crate::assignment::Assignment;
 use meridian_shared::gang::{Amounts, PodSet, Requirement, Toleration};
@@ -6,50 +6,50 @@ use meridian_shared::topology::{Constraint, SliceLayer, TopologyRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A wish about nodes, and how much it weighs.
+/// A weighted preference for nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PreferredTerm {
-    /// Weight, 1 to 100; 0 counts for nothing.
+    /// 1 to 100; 0 has no effect.
     pub weight: i32,
-    /// What a node's labels must satisfy, all of it. Empty is satisfied by no node.
+    /// Conditions on the labels of a node, all of which must hold. An empty list matches no node.
     pub requirements: Vec<Requirement>,
 }
 
-/// Pods of one template that want a place.
+/// Pods of one template to place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetRequest {
-    /// Name, unique within the workload.
+    /// Unique within the workload.
     pub name: String,
-    /// Pods.
+    /// Number of pods.
     pub count: u32,
-    /// What one pod asks for, in base units; the resource `pods` is added by itself.
+    /// Request of one pod, in base units. The resource `pods` is added automatically.
     pub per_pod: Amounts,
-    /// Shape. `None` is the implied request: anywhere with room.
+    /// Shape. `None` is the implied request: anywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyRequest>,
-    /// Labels that a node must have; like all wishes about nodes it counts only where the lowest level is the host.
+    /// Required node labels. Like all node constraints, they apply only if the lowest level is the host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Required node affinity: terms are ORed, requirements within a term ANDed. No term asks for nothing.
+    /// Required node affinity: terms are ORed, requirements within a term ANDed. No terms match every node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub affinity: Vec<Vec<Requirement>>,
-    /// Preferred node affinity, heeded where [`Profile::preferred_affinity`] is on.
+    /// Preferred node affinity, used if [`Profile::preferred_affinity`](crate::Profile::preferred_affinity)
+    /// is on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferred: Vec<PreferredTerm>,
-    /// Tolerations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
-    /// Pod sets of the same group are placed together: the smaller one is the leader (one pod), the other the workers.
+    /// Pod sets of one group are placed together: the smaller one is the leader (one pod), the other the
+    /// workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Where the pods of the smaller or larger predecessor run, which [`Profile::elastic`] keeps.
+    /// Assignment before a change of the pod count. [`Profile::elastic`](crate::Profile::elastic) keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Assignment>,
 }
 
 impl PodSetRequest {
-    /// The request of `set`.
     pub fn of(set: &PodSet) -> Self {
         Self {
             name: set.name.clone(),
@@ -64,7 +64,7 @@ impl PodSetRequest {
         }
     }
 
-    /// Node label of the level that all pods should share, if the request says one; `levels` is what there is.
+    /// Node label of the level that all pods should share, if the request names one.
     pub(crate) fn level<'a>(&'a self, levels: &'a [String]) -> Option<&'a str> {
         let Some(topology) = &self.topology else {
             return levels.last().map(String::as_str);
@@ -77,9 +77,8 @@ impl PodSetRequest {
         }
     }
 
-    /// Layers of slices, the widest first.
-    /// Whether every level that is asked for is one of these.
-    pub fn asks_within(&self, levels: &[String]) -> bool {
+    /// Whether every requested level is one of `levels`.
+    pub fn uses_levels_of(&self, levels: &[String]) -> bool {
         let known = |level: &str| levels.iter().any(|other| other == level);
         self.level(levels).is_some_and(known) && self.slices().iter().all(|layer| known(&layer.level))
     }
@@ -100,50 +99,24 @@ impl PodSetRequest {
     }
 }
 
-/// By which rules places are chosen; the defaults are Kueue's. Each is named after the gate that switches it there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Profile {
-    /// `TASProfileMixed`: unconstrained pods fill the fullest domains first instead of the emptiest.
-    pub mixed: bool,
-    /// `TASBalancedPlacement`: preferred pod sets are spread evenly over the domains they need.
-    pub balanced: bool,
-    /// `TASRespectNodeAffinityPreferred`: domains of preferred nodes go before all others.
-    pub preferred_affinity: bool,
-    /// `TASHandleOverlappingFlavors`: what other flavors use on the same hosts counts.
-    pub overlapping_flavors: bool,
-    /// `ElasticJobsViaWorkloadSlicesWithTAS`: a changed pod count keeps the pods where they are.
-    pub elastic: bool,
-}
-
-impl Default for Profile {
-    fn default() -> Self {
-        Self {
-            mixed: true,
-            balanced: false,
-            preferred_affinity: false,
-            overlapping_flavors: true,
-            elastic: false,
-        }
-    }
-}
-
-/// An admitted workload that lost a node.
+/// Lost nodes of an admitted workload.
 #[derive(Clone, Copy, Debug)]
-pub struct Lost<'a> {
-    /// Where its pod sets are, by name.
+pub struct LostNodes<'a> {
+    /// Assignments of its pod sets, by name.
     pub admitted: &'a BTreeMap<String, Assignment>,
-    /// Names of the lost nodes. Only the first is replaced: who loses more starts anew.
+    /// Names of the lost nodes. Only the first is replaced; a workload with more lost nodes must be placed
+    /// from scratch.
     pub nodes: &'a [String],
-    /// The pods can't move (the workload is a single pod), so everything stays as it is.
+    /// The pods can't move (the workload is a single pod), so the assignment stays as it is.
     pub pinned: bool,
 }
 
-/// How to answer one call.
+/// Options of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Answer as if nothing that [`Topology::add_usage`](crate::Topology::add_usage) added were there: could it fit at all?
+    /// Ignore everything counted by [`Topology::add_usage`](crate::Topology::add_usage), to check whether it
+    /// could ever fit.
     pub simulate_empty: bool,
-    /// Only replace what was lost.
-    pub lost: Option<Lost<'a>>,
+    /// Only replace lost nodes.
+    pub lost: Option<LostNodes<'a>>,
 }

@@ -1,7 +1,8 @@
-//! The tree of domains, flat: domains are numbered level by level, and within a level in the order of their values.
+//! The tree of domains as flat tables: domains are numbered level by level, and within a level in the order
+//! of their values.
 //!
-//! So the children of a domain are a range, the leaves below a domain are a range, and comparing numbers of one level is
-//! comparing values.
+//! So the children of a domain are a range, the leaves below a domain are a range, and comparing two numbers
+//! of one level compares their values.
 
 use crate::assignment::{Assignment, DomainCount};
 use crate::node::Node;
@@ -15,13 +16,13 @@ use std::ops::Range;
 pub(crate) struct DomainId(u32);
 
 impl DomainId {
-    /// Its place in a table of all domains.
+    /// Index in a table of all domains.
     pub(crate) fn at(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A run of domains.
+/// A range of domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     start: u32,
@@ -49,27 +50,27 @@ struct Domain {
     children: Run,
 }
 
-/// What pods may object to at the node of a leaf.
+/// Labels and taints of the node of a leaf.
 #[derive(Debug)]
-pub(crate) struct Face {
+pub(crate) struct LeafNode {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) taints: Vec<Taint>,
 }
 
-/// The tree. It never changes.
+/// The tree. It never changes after construction.
 #[derive(Debug)]
 pub(crate) struct Tree {
     levels: Vec<String>,
     runs: Vec<Run>,
     domains: Vec<Domain>,
-    /// Per leaf, where the lowest level is the host.
-    faces: Vec<Face>,
-    /// Leaves by host, where the lowest level is the host.
+    /// Per leaf, if the lowest level is the host.
+    leaf_nodes: Vec<LeafNode>,
+    /// Leaves by host, if the lowest level is the host.
     hosts: BTreeMap<String, DomainId>,
     nodes: BTreeMap<String, DomainId>,
 }
 
-/// A leaf while the tree is built.
+/// A leaf during construction.
 struct Leaf<'a> {
     values: Vec<&'a str>,
     first: &'a Node,
@@ -78,7 +79,7 @@ struct Leaf<'a> {
 }
 
 impl Tree {
-    /// The tree over `nodes` that all have every level, and what each leaf can give, in the order of leaves.
+    /// The tree over `nodes`, all of which have every level, and the capacity of each leaf, in leaf order.
     pub(crate) fn new(levels: &[String], nodes: &[&Node]) -> (Self, Vec<Amounts>) {
         let by_host = levels.last().is_some_and(|level| level == HOSTNAME_LABEL);
         let mut sorted = nodes.to_vec();
@@ -87,7 +88,7 @@ impl Tree {
         for node in sorted {
             let values: Vec<&str> =
                 levels.iter().map(|level| node.labels.get(level).map_or("", String::as_str)).collect();
-            // a host is one domain, whatever its other labels say
+            // A host is one domain, whatever its other labels are.
             let key = if by_host { values.last().copied().into_iter().collect() } else { values.clone() };
             let leaf = leaves.entry(key).or_insert_with(|| Leaf {
                 values,
@@ -106,8 +107,8 @@ impl Tree {
             tree.nodes.extend(leaf.nodes.iter().map(|node| ((*node).to_owned(), id)));
             if by_host {
                 tree.hosts.insert(leaf.values.last().copied().unwrap_or_default().to_owned(), id);
-                tree.faces
-                    .push(Face { labels: leaf.first.labels.clone(), taints: leaf.first.taints.clone() });
+                tree.leaf_nodes
+                    .push(LeafNode { labels: leaf.first.labels.clone(), taints: leaf.first.taints.clone() });
             }
         }
         (tree, leaves.into_iter().map(|leaf| leaf.capacity).collect())
@@ -143,7 +144,7 @@ impl Tree {
             levels: levels.to_vec(),
             runs,
             domains,
-            faces: Vec::new(),
+            leaf_nodes: Vec::new(),
             hosts: BTreeMap::new(),
             nodes: BTreeMap::new(),
         }
@@ -184,22 +185,20 @@ impl Tree {
         self.level(self.lowest())
     }
 
-    /// Place of a leaf in a table of leaves.
+    /// Index of a leaf in a table of leaves.
     pub(crate) fn leaf_at(&self, leaf: DomainId) -> usize {
         leaf.at() - self.leaves().range().start
     }
 
-    /// What pods may object to at a leaf.
-    pub(crate) fn face(&self, leaf: DomainId) -> Option<&Face> {
-        self.faces.get(self.leaf_at(leaf))
+    pub(crate) fn leaf_node(&self, leaf: DomainId) -> Option<&LeafNode> {
+        self.leaf_nodes.get(self.leaf_at(leaf))
     }
 
-    /// The domains right below one.
     pub(crate) fn children(&self, domain: DomainId) -> Run {
         self.domains[domain.at()].children
     }
 
-    /// The domain of level `depth` that holds `leaf`.
+    /// The domain of level `depth` that contains `leaf`.
     pub(crate) fn ancestor(&self, leaf: DomainId, depth: usize) -> DomainId {
         let mut domain = leaf;
         for _ in depth..self.lowest() {
@@ -213,12 +212,12 @@ impl Tree {
         self.runs.partition_point(|run| run.end <= domain.0)
     }
 
-    /// The leaf on which the node of this name is.
+    /// The leaf of the node with this name.
     pub(crate) fn leaf_of_node(&self, node: &str) -> Option<DomainId> {
         self.nodes.get(node).copied()
     }
 
-    /// The leaf of these values, as an assignment says them.
+    /// The leaf with these values, in the form of an assignment.
     pub(crate) fn leaf(&self, values: &[String]) -> Option<DomainId> {
         if self.is_by_host() {
             let [host] = values else { return None };
@@ -239,7 +238,7 @@ impl Tree {
         found
     }
 
-    /// Names of nodes by the values of their leaf, as an assignment says them.
+    /// Names of nodes by the values of their leaf, in the form of an assignment.
     pub(crate) fn nodes_by_leaf(&self) -> BTreeMap<Vec<String>, Vec<&str>> {
         let mut all: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
         for (name, leaf) in &self.nodes {
@@ -253,7 +252,7 @@ impl Tree {
         if self.is_by_host() { &self.levels[self.lowest()..] } else { &self.levels[..] }
     }
 
-    /// The assignment of `counts` pods to leaves; leaves without pods are left out.
+    /// The assignment for pod counts per leaf. Leaves without pods are omitted.
     pub(crate) fn assignment(&self, mut counts: Vec<(DomainId, u32)>) -> Assignment {
         counts.retain(|(_, count)| *count > 0);
         counts.sort();
@@ -275,7 +274,7 @@ impl Tree {
     }
 }
 
-/// Domains are counted in 32 bits; more than four thousand million don't fit into memory.
+/// Domains are numbered in 32 bits: more than 4 billion don't fit into memory.
 fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -1,8 +1,8 @@
-//! Decisions that people rely on, one table row each. The rules are those of Kueue (v1beta2, August 2026).
+//! Placement decisions as tables. The rules are those of Kueue (v1beta2, August 2026).
 
 use meridian_shared::gang::{Amounts, Operator, Requirement, Taint, TaintEffect, Toleration};
 use meridian_topology::{
-    Assignment, Constraint, DomainCount, Flavor, Lost, Node, Options, Outcome, PODS, PodSetRequest,
+    Assignment, Constraint, DomainCount, Flavor, LostNodes, Node, Options, PODS, PodSetRequest, PodSetResult,
     PreferredTerm, Profile, Topology, TopologyRequest, Usage,
 };
 use std::collections::BTreeMap;
@@ -70,27 +70,27 @@ fn hosts(domains: &[(&str, u32)]) -> Assignment {
     Assignment { levels: vec![HOST.to_owned()], domains: domains.collect() }
 }
 
-/// The answers, each as `values=count …` or as the reason.
-fn answers(topology: &Topology, requests: &[PodSetRequest], options: Options<'_>) -> Vec<String> {
+/// The placements, each as `values=count …` or as the error.
+fn placements(topology: &Topology, requests: &[PodSetRequest], options: Options<'_>) -> Vec<String> {
     let domain = |domain: &DomainCount| format!("{}={}", domain.values.join("/"), domain.count);
-    let answer = |outcome: Outcome| match outcome {
+    let text = |result: PodSetResult| match result {
         None => "not reached".to_owned(),
         Some(Ok(Assignment { domains, .. })) => domains.iter().map(domain).collect::<Vec<_>>().join(" "),
-        Some(Err(misfit)) => misfit.to_string(),
+        Some(Err(error)) => error.to_string(),
     };
-    topology.assign(requests, options).into_iter().map(answer).collect()
+    topology.assign(requests, options).into_iter().map(text).collect()
 }
 
 fn check(topology: &Topology, request: PodSetRequest, expect: &str) {
     assert_eq!(
-        answers(topology, std::slice::from_ref(&request), Options::default()),
+        placements(topology, std::slice::from_ref(&request), Options::default()),
         [expect],
         "{request:?}"
     );
 }
 
 #[test]
-fn required_fits_tightly_or_not_at_all() {
+fn required_level_is_best_fit_or_refused() {
     let topology = by_host(Profile::default(), &PLAIN);
     check(&topology, pods(3, TopologyRequest::required("rack")), "x1=1 x2=2");
     check(&topology, pods(6, TopologyRequest::required("block")), "x5=4 x6=2");
@@ -105,7 +105,7 @@ fn required_fits_tightly_or_not_at_all() {
 }
 
 #[test]
-fn preferred_widens_level_by_level_and_spreads_at_last() {
+fn preferred_level_widens_before_it_spreads() {
     let topology = by_host(Profile::default(), &PLAIN);
     check(&topology, pods(4, TopologyRequest::preferred(HOST)), "x5=4");
     check(&topology, pods(5, TopologyRequest::preferred(HOST)), "x5=4 x6=1");
@@ -119,7 +119,7 @@ fn preferred_widens_level_by_level_and_spreads_at_last() {
 }
 
 #[test]
-fn unconstrained_fills_the_fullest_first_unless_the_profile_says_otherwise() {
+fn unconstrained_pods_fill_the_fullest_domains_first() {
     let topology = by_host(Profile::default(), &PLAIN);
     check(&topology, pods(5, unconstrained()), "x1=1 x2=2 x4=1 x6=1");
     check(&topology, PodSetRequest { topology: None, ..pods(5, unconstrained()) }, "x1=1 x2=2 x4=1 x6=1");
@@ -136,7 +136,8 @@ fn slices_stay_whole() {
     check(
         &topology,
         pods(8, TopologyRequest::preferred("block").sliced("rack", 4).sliced(HOST, 2)),
-        "topology \"default\" doesn't allow to fit; 1/2 slice(s) fit on level rack; 3/4 slice(s) fit on level kubernetes.io/hostname",
+        "topology \"default\" doesn't allow to fit; 1/2 slice(s) fit on level rack; \
+         3/4 slice(s) fit on level kubernetes.io/hostname",
     );
     check(
         &topology,
@@ -161,7 +162,7 @@ fn slices_stay_whole() {
 }
 
 #[test]
-fn without_hosts_domains_are_named_in_full_and_nodes_are_not_looked_at() {
+fn without_host_level_node_constraints_are_ignored() {
     let mut nodes = nodes(&PLAIN);
     nodes[4].taints = vec![Taint { key: "t".into(), value: String::new(), effect: TaintEffect::NoSchedule }];
     let topology = topology(&["block", "rack"], Profile::default(), &nodes);
@@ -170,7 +171,7 @@ fn without_hosts_domains_are_named_in_full_and_nodes_are_not_looked_at() {
 }
 
 #[test]
-fn a_leader_and_its_workers_go_together() {
+fn leader_and_workers_are_placed_together() {
     let group = |name: &str, count, each: i64, shape: TopologyRequest| PodSetRequest {
         name: name.into(),
         per_pod: cpu(each),
@@ -182,18 +183,18 @@ fn a_leader_and_its_workers_go_together() {
         group("leader", 1, 2, TopologyRequest::required("rack")),
         group("workers", 4, 1, TopologyRequest::required("rack")),
     ];
-    assert_eq!(answers(&topology, &requests, Options::default()), ["x5=1", "x5=2 x6=2"]);
+    assert_eq!(placements(&topology, &requests, Options::default()), ["x5=1", "x5=2 x6=2"]);
     let requests = [
         group("leader", 1, 5, TopologyRequest::preferred("rack")),
         group("workers", 2, 1, TopologyRequest::preferred("rack")),
         pods(1, unconstrained()),
     ];
     let reason = "topology \"default\" doesn't allow to fit any of 2 pod(s)";
-    assert_eq!(answers(&topology, &requests, Options::default()), [reason, reason, "not reached"]);
+    assert_eq!(placements(&topology, &requests, Options::default()), [reason, reason, "not reached"]);
 }
 
 #[test]
-fn balanced_placement_evens_out() {
+fn balanced_placement_is_even() {
     let lines = ["b1 r1 x1 6", "b1 r1 x2 6", "b1 r1 x3 1"];
     let filled = by_host(Profile::default(), &lines);
     check(&filled, pods(8, TopologyRequest::preferred(HOST)), "x1=6 x2=2");
@@ -202,8 +203,8 @@ fn balanced_placement_evens_out() {
 }
 
 #[test]
-fn balanced_placement_gives_way_where_narrow_slices_do_not_add_up() {
-    // eight pods fit beside each other, but only six in pairs: Kueue answers with no domain at all
+fn balanced_placement_yields_to_narrow_slices() {
+    // Eight pods fit one by one, but only six in pairs. Kueue returns no domain at all here.
     let balanced = by_host(
         Profile { balanced: true, ..Profile::default() },
         &["b1 r1 x1 3", "b1 r1 x2 3", "b1 r1 x3 2", "b1 r2 x4 2"],
@@ -216,7 +217,7 @@ fn balanced_placement_gives_way_where_narrow_slices_do_not_add_up() {
 }
 
 #[test]
-fn what_nodes_hold_against_pods_is_counted() {
+fn excluded_nodes_are_counted_by_reason() {
     let mut nodes = nodes(&PLAIN);
     nodes[0].ready = false;
     nodes[1].unschedulable = true;
@@ -227,14 +228,15 @@ fn what_nodes_hold_against_pods_is_counted() {
         nodes[number].labels.insert("gpu".into(), "a".into());
     }
     let topology = topology(&["block", "rack", HOST], Profile::default(), &nodes);
-    let wanting = PodSetRequest {
+    let with_selector = PodSetRequest {
         node_selector: BTreeMap::from([("gpu".to_owned(), "a".to_owned())]),
         ..pods(2, TopologyRequest::required(HOST))
     };
-    check(&topology, wanting.clone(), "x6=2");
+    check(&topology, with_selector.clone(), "x6=2");
     let requirement = Requirement { key: "block".into(), operator: Operator::In, values: vec!["b1".into()] };
-    let elsewhere = PodSetRequest { affinity: vec![vec![requirement.clone()]], ..wanting };
-    let reason = "topology \"default\" allows to fit only 1 out of 2 pod(s). Total nodes: 4; excluded: affinity: 1, nodeSelector: 1, taint \"t=v:NoExecute\": 1";
+    let elsewhere = PodSetRequest { affinity: vec![vec![requirement.clone()]], ..with_selector };
+    let reason = "topology \"default\" allows to fit only 1 out of 2 pod(s). Total nodes: 4; \
+                  excluded: affinity: 1, nodeSelector: 1, taint \"t=v:NoExecute\": 1";
     check(&topology, elsewhere.clone(), reason);
     let toleration =
         Toleration { key: Some("t".into()), exists: true, value: String::new(), effect: None, seconds: None };
@@ -250,12 +252,13 @@ fn what_nodes_hold_against_pods_is_counted() {
     check(
         &topology,
         too_large,
-        "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 4; excluded: resource \"cpu\": 3, taint \"t=v:NoExecute\": 1",
+        "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 4; \
+         excluded: resource \"cpu\": 3, taint \"t=v:NoExecute\": 1",
     );
 }
 
 #[test]
-fn preferred_nodes_go_first_where_the_profile_heeds_them() {
+fn preferred_nodes_come_first_if_the_profile_says_so() {
     let preferred = vec![PreferredTerm {
         weight: 10,
         requirements: vec![Requirement {
@@ -270,13 +273,13 @@ fn preferred_nodes_go_first_where_the_profile_heeds_them() {
 }
 
 #[test]
-fn usage_takes_room_until_it_is_gone_or_thought_away() {
+fn usage_counts_until_removed_or_ignored() {
     let mut topology = by_host(Profile::default(), &PLAIN);
     topology.occupy("node-x5", &cpu(1));
     let placed = hosts(&[("x5", 2), ("x6", 1)]);
     let usage = Usage { assignment: &placed, per_pod: &cpu(1) };
-    assert!(topology.has_fit(&[usage]));
-    assert!(!topology.has_fit(&[usage, usage]), "only one of x5 would be left");
+    assert!(topology.fit_together(&[usage]));
+    assert!(!topology.fit_together(&[usage, usage]), "only one of x5 would be left");
     topology.add_usage(usage);
     check(&topology, pods(3, TopologyRequest::required(HOST)), "x3=3");
     check(
@@ -287,19 +290,19 @@ fn usage_takes_room_until_it_is_gone_or_thought_away() {
     let empty = Options { simulate_empty: true, ..Options::default() };
     let four = [pods(4, TopologyRequest::required(HOST))];
     assert_eq!(
-        answers(&topology, &four, empty),
+        placements(&topology, &four, empty),
         ["topology \"default\" allows to fit only 3 out of 4 pod(s)"],
-        "what runs beside stays"
+        "pods outside topologies still count"
     );
     let five = [pods(5, TopologyRequest::required("rack"))];
-    assert_eq!(answers(&topology, &five, empty), ["x5=3 x6=2"]);
+    assert_eq!(placements(&topology, &five, empty), ["x5=3 x6=2"]);
     topology.remove_usage(usage);
-    assert_eq!(answers(&topology, &five, Options::default()), ["x5=3 x6=2"]);
-    assert!(!topology.has_fit(&[Usage { assignment: &hosts(&[("gone", 1)]), per_pod: &cpu(1) }]));
+    assert_eq!(placements(&topology, &five, Options::default()), ["x5=3 x6=2"]);
+    assert!(!topology.fit_together(&[Usage { assignment: &hosts(&[("gone", 1)]), per_pod: &cpu(1) }]));
 }
 
 #[test]
-fn siblings_count_only_on_shared_hosts() {
+fn usage_of_other_flavors_counts_on_shared_hosts() {
     let placed = hosts(&[("x5", 4)]);
     let usage = Usage { assignment: &placed, per_pod: &cpu(1) };
     for (overlapping_flavors, expect) in [(true, "x3=3"), (false, "x5=3")] {
@@ -311,15 +314,15 @@ fn siblings_count_only_on_shared_hosts() {
 }
 
 #[test]
-fn a_lost_node_is_replaced_where_its_slice_is() {
+fn lost_node_is_replaced_within_its_slice() {
     let lines = ["b1 r1 x1 2", "b1 r1 x2 2", "b1 r1 x3 2", "b1 r2 x4 2", "b1 r2 x5 8"];
     let before = hosts(&[("x1", 2), ("x2", 2), ("x4", 2), ("x5", 2)]);
     let mut whole = by_host(Profile::default(), &lines);
     whole.add_usage(Usage { assignment: &before, per_pod: &cpu(1) });
     let admitted = BTreeMap::from([("main".to_owned(), before)]);
     let repair = |topology: &Topology, shape: TopologyRequest, node: &str| {
-        let lost = Lost { admitted: &admitted, nodes: &[node.to_owned()], pinned: false };
-        answers(topology, &[pods(8, shape)], Options { lost: Some(lost), ..Options::default() })
+        let lost = LostNodes { admitted: &admitted, nodes: &[node.to_owned()], pinned: false };
+        placements(topology, &[pods(8, shape)], Options { lost: Some(lost), ..Options::default() })
     };
     let slices = || TopologyRequest::required("block").sliced("rack", 4);
     assert_eq!(repair(&whole, slices(), "x2"), ["x1=2 x3=2 x4=2 x5=2"]);
@@ -328,9 +331,11 @@ fn a_lost_node_is_replaced_where_its_slice_is() {
     assert_eq!(repair(&whole, slices(), "x3"), ["cannot find replacement assignment for unhealthy node: x3"]);
     let mut smaller = by_host(Profile::default(), &lines[..4]);
     smaller.add_usage(Usage { assignment: &admitted["main"], per_pod: &cpu(1) });
-    let stale = "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain x5";
+    let stale = "Cannot replace the node, because the existing topologyAssignment is invalid, \
+                 as it contains the stale domain x5";
     assert_eq!(repair(&smaller, slices(), "x2"), [stale]);
-    let reason = "topology \"default\" doesn't allow to fit any of 1 slice(s). Total nodes: 4; excluded: resource \"cpu\": 3";
+    let reason = "topology \"default\" doesn't allow to fit any of 1 slice(s). Total nodes: 4; \
+                  excluded: resource \"cpu\": 3";
     let shape = TopologyRequest::required("block").sliced(HOST, 2);
     let lone = hosts(&[("x4", 2)]);
     let mut full = by_host(Profile::default(), &lines[..4]);
@@ -339,29 +344,29 @@ fn a_lost_node_is_replaced_where_its_slice_is() {
         per_pod: &cpu(1),
     });
     let admitted = BTreeMap::from([("main".to_owned(), lone)]);
-    let lost = Lost { admitted: &admitted, nodes: &["x4".to_owned()], pinned: false };
+    let lost = LostNodes { admitted: &admitted, nodes: &["x4".to_owned()], pinned: false };
     assert_eq!(
-        answers(&full, &[pods(2, shape)], Options { lost: Some(lost), ..Options::default() }),
+        placements(&full, &[pods(2, shape)], Options { lost: Some(lost), ..Options::default() }),
         [reason]
     );
 }
 
 #[test]
-fn elastic_growth_places_only_what_is_new() {
+fn scale_up_places_only_new_pods() {
     let elastic = by_host(Profile { elastic: true, ..Profile::default() }, &PLAIN);
-    let grown = |count, previous: &[(&str, u32)]| PodSetRequest {
+    let resized = |count, previous: &[(&str, u32)]| PodSetRequest {
         previous: Some(hosts(previous)),
         ..pods(count, unconstrained())
     };
-    check(&elastic, grown(5, &[("x3", 1), ("x5", 2)]), "x2=2 x3=1 x5=2");
-    check(&elastic, grown(2, &[("x3", 1), ("x5", 2)]), "x3=1 x5=1");
-    check(&elastic, grown(3, &[("x3", 1), ("x5", 2)]), "x3=1 x5=2");
-    check(&elastic, grown(3, &[("gone", 2)]), "x3=3");
-    check(&by_host(Profile::default(), &PLAIN), grown(5, &[("x3", 1), ("x5", 2)]), "x1=1 x2=2 x4=1 x6=1");
+    check(&elastic, resized(5, &[("x3", 1), ("x5", 2)]), "x2=2 x3=1 x5=2");
+    check(&elastic, resized(2, &[("x3", 1), ("x5", 2)]), "x3=1 x5=1");
+    check(&elastic, resized(3, &[("x3", 1), ("x5", 2)]), "x3=1 x5=2");
+    check(&elastic, resized(3, &[("gone", 2)]), "x3=3");
+    check(&by_host(Profile::default(), &PLAIN), resized(5, &[("x3", 1), ("x5", 2)]), "x1=1 x2=2 x4=1 x6=1");
 }
 
 #[test]
-fn bad_input_is_answered() {
+fn invalid_requests_are_refused() {
     check(
         &by_host(Profile::default(), &[]),
         pods(1, TopologyRequest::required("rack")),
@@ -387,6 +392,7 @@ fn bad_input_is_answered() {
     check(&by_host(Profile::default(), &PLAIN), nothing, "x1=10 x2=10 x3=10 x4=10 x5=10 x6=10");
     let extreme =
         PodSetRequest { per_pod: Amounts::from([("cpu".to_owned(), i64::MIN)]), ..pods(1, unconstrained()) };
-    let reason = "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 6; excluded: resource \"cpu\": 6";
+    let reason = "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 6; \
+                  excluded: resource \"cpu\": 6";
     check(&by_host(Profile::default(), &PLAIN), extreme, reason);
 }

@@ -1,9 +1,9 @@
-//! What holds for every topology and every request, whatever the rules of choice.
+//! Properties of every placement, independent of the placement rules.
 
 use meridian_shared::gang::Amounts;
 use meridian_topology::{
-    Assignment, Assumed, Constraint, Flavor, Lost, Node, Options, Outcome, PODS, PodSetRequest, Profile,
-    Topology, TopologyRequest, Usage,
+    Assignment, Assumed, Constraint, DomainCount, Flavor, LostNodes, Node, Options, PODS, PodSetRequest,
+    PodSetResult, Profile, Topology, TopologyRequest, Usage,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const HOST: &str = "kubernetes.io/hostname";
 const LEVELS: [&str; 3] = ["block", "rack", HOST];
 
-/// A small cluster: what each host of each rack of each block has of `gpu`.
+/// A small cluster: number of GPUs per block, rack and host.
 type Cluster = Vec<Vec<Vec<i64>>>;
 
 fn cluster() -> impl Strategy<Value = Cluster> {
@@ -97,7 +97,7 @@ fn pods_at(assignment: &Assignment, level: &str) -> BTreeMap<String, u32> {
     pods
 }
 
-/// Whether nothing is over what the cluster has.
+/// Whether all placements together fit into the cluster.
 fn within_capacity(nodes: &[Node], placed: &[(&Assignment, &Amounts)]) -> bool {
     let mut left: BTreeMap<&str, (i64, i64)> = nodes
         .iter()
@@ -113,140 +113,207 @@ fn within_capacity(nodes: &[Node], placed: &[(&Assignment, &Amounts)]) -> bool {
     left.values().all(|(gpus, pods)| *gpus >= 0 && *pods >= 0)
 }
 
-fn placed<'a>(requests: &'a [PodSetRequest], outcomes: &'a [Outcome]) -> Vec<(&'a Assignment, &'a Amounts)> {
-    let pairs = requests.iter().zip(outcomes);
+fn placed<'a>(
+    requests: &'a [PodSetRequest],
+    results: &'a [PodSetResult],
+) -> Vec<(&'a Assignment, &'a Amounts)> {
+    let pairs = requests.iter().zip(results);
     pairs
-        .filter_map(|(request, outcome)| {
-            outcome.as_ref().and_then(|o| o.as_ref().ok()).map(|assignment| (assignment, &request.per_pod))
+        .filter_map(|(request, result)| {
+            result.as_ref().and_then(|o| o.as_ref().ok()).map(|assignment| (assignment, &request.per_pod))
         })
         .collect()
 }
 
-/// The one answer to the one request.
-fn only(outcomes: &[Outcome]) -> Option<&Assignment> {
-    outcomes.first()?.as_ref()?.as_ref().ok()
+/// The placement of the only request.
+fn only(results: &[PodSetResult]) -> Option<&Assignment> {
+    results.first()?.as_ref()?.as_ref().ok()
 }
 
 proptest! {
     #[test]
-    fn what_is_placed_is_whole_and_has_room(cluster in cluster(), profile in profile(), first in pod_set("a"), second in pod_set("b"), together: bool) {
+    fn placements_are_whole_and_within_capacity(
+        cluster in cluster(),
+        profile in profile(),
+        first in pod_set("a"),
+        second in pod_set("b"),
+        together: bool,
+    ) {
         let nodes = nodes(&cluster);
         let group = together.then(|| "g".to_owned());
-        let leader = PodSetRequest { count: if together { 1 } else { first.count }, group: group.clone(), ..first };
-        // of equals the first would be the workers
-        let workers = PodSetRequest { count: if together { 2 * second.count } else { second.count }, group, ..second };
+        let leader =
+            PodSetRequest { count: if together { 1 } else { first.count }, group: group.clone(), ..first };
+        // On a tie the first pod set would be the workers.
+        let workers =
+            PodSetRequest { count: if together { 2 * second.count } else { second.count }, group, ..second };
         let requests = [leader, workers];
         let topology = topology(profile, &nodes);
-        let outcomes = topology.assign(&requests, Options::default());
-        let placed = placed(&requests, &outcomes);
-        for (request, outcome) in requests.iter().zip(&outcomes) {
-            if let Some(Ok(assignment)) = outcome {
+        let results = topology.assign(&requests, Options::default());
+        let placed = placed(&requests, &results);
+        for (request, result) in requests.iter().zip(&results) {
+            if let Some(Ok(assignment)) = result {
                 prop_assert_eq!(assignment.pods(), request.count);
                 prop_assert!(assignment.domains.iter().all(|domain| domain.count > 0));
                 prop_assert!(assignment.domains.is_sorted_by(|a, b| a.values < b.values));
             }
         }
         prop_assert!(within_capacity(&nodes, &placed), "{placed:?}");
-        let usages: Vec<Usage<'_>> = placed.iter().map(|(assignment, per_pod)| Usage { assignment, per_pod }).collect();
-        prop_assert!(topology.has_fit(&usages));
+        let usages: Vec<Usage<'_>> =
+            placed.iter().map(|(assignment, per_pod)| Usage { assignment, per_pod }).collect();
+        prop_assert!(topology.fit_together(&usages));
     }
 
     #[test]
-    fn shapes_are_kept(cluster in cluster(), profile in profile(), request in pod_set("a")) {
-        let outcomes = topology(profile, &nodes(&cluster)).assign(std::slice::from_ref(&request), Options::default());
-        let (Some(assignment), Some(shape)) = (only(&outcomes), &request.topology) else { return Ok(()) };
+    fn shapes_are_respected(cluster in cluster(), profile in profile(), request in pod_set("a")) {
+        let results =
+            topology(profile, &nodes(&cluster)).assign(std::slice::from_ref(&request), Options::default());
+        let (Some(assignment), Some(shape)) = (only(&results), &request.topology) else { return Ok(()) };
         if let Some(Constraint::Required(level)) = &shape.constraint {
             prop_assert_eq!(pods_at(assignment, level).len(), 1);
         }
         for layer in &shape.slices {
-            prop_assert!(pods_at(assignment, &layer.level).values().all(|pods| pods % layer.size == 0), "{layer:?}: {assignment:?}");
+            prop_assert!(
+                pods_at(assignment, &layer.level).values().all(|pods| pods % layer.size == 0),
+                "{layer:?}: {assignment:?}"
+            );
         }
     }
 
     #[test]
-    fn the_order_of_nodes_does_not_matter(cluster in cluster(), profile in profile(), requests in prop::collection::vec(pod_set("a"), 1..3), turn: usize) {
+    fn order_of_nodes_does_not_matter(
+        cluster in cluster(),
+        profile in profile(),
+        requests in prop::collection::vec(pod_set("a"), 1..3),
+        turn: usize,
+    ) {
         let mut nodes = nodes(&cluster);
-        let outcomes = topology(profile, &nodes).assign(&requests, Options::default());
+        let results = topology(profile, &nodes).assign(&requests, Options::default());
         nodes.reverse();
         let turn = turn % nodes.len();
         nodes.rotate_left(turn);
-        prop_assert_eq!(topology(profile, &nodes).assign(&requests, Options::default()), outcomes);
+        prop_assert_eq!(topology(profile, &nodes).assign(&requests, Options::default()), results);
     }
 
     #[test]
-    fn required_is_refused_only_where_no_domain_has_room(cluster in cluster(), profile in profile(), count in 1_u32..9, level in prop::sample::select(LEVELS.to_vec())) {
-        let request = PodSetRequest { count, per_pod: gpu(1), topology: Some(TopologyRequest::required(level)), ..PodSetRequest::default() };
+    fn required_level_is_refused_only_without_capacity(
+        cluster in cluster(),
+        profile in profile(),
+        count in 1_u32..9,
+        level in prop::sample::select(LEVELS.to_vec()),
+    ) {
+        let request = PodSetRequest {
+            count,
+            per_pod: gpu(1),
+            topology: Some(TopologyRequest::required(level)),
+            ..PodSetRequest::default()
+        };
         let nodes = nodes(&cluster);
-        let outcomes = topology(profile, &nodes).assign(&[request], Options::default());
-        let room = nodes.iter().map(|node| meridian_topology::DomainCount { values: vec![node.name.clone()], count: u32::try_from(node.allocatable["gpu"].min(6)).unwrap_or(0) });
-        let most = pods_at(&Assignment { levels: vec![], domains: room.collect() }, level).into_values().max();
-        prop_assert_eq!(only(&outcomes).is_some(), most >= Some(count));
+        let results = topology(profile, &nodes).assign(&[request], Options::default());
+        let capacities = nodes.iter().map(|node| DomainCount {
+            values: vec![node.name.clone()],
+            count: u32::try_from(node.allocatable["gpu"].min(6)).unwrap_or(0),
+        });
+        let most =
+            pods_at(&Assignment { levels: vec![], domains: capacities.collect() }, level).into_values().max();
+        prop_assert_eq!(only(&results).is_some(), most >= Some(count));
     }
 
     #[test]
-    fn replacing_keeps_what_was_not_lost(cluster in cluster(), profile in profile(), request in pod_set("a"), which: usize) {
+    fn replacement_keeps_all_other_pods(
+        cluster in cluster(),
+        profile in profile(),
+        request in pod_set("a"),
+        which: usize,
+    ) {
         let nodes = nodes(&cluster);
         let mut topology = topology(profile, &nodes);
-        let outcomes = topology.assign(std::slice::from_ref(&request), Options::default());
-        let Some(before) = only(&outcomes) else { return Ok(()) };
+        let results = topology.assign(std::slice::from_ref(&request), Options::default());
+        let Some(before) = only(&results) else { return Ok(()) };
         topology.add_usage(Usage { assignment: before, per_pod: &request.per_pod });
         let gone = before.domains[which % before.domains.len()].values[0].clone();
         let survivors: Vec<Node> = nodes.iter().filter(|node| node.name != gone).cloned().collect();
         let mut shrunk = self::topology(profile, &survivors);
         shrunk.add_usage(Usage { assignment: before, per_pod: &request.per_pod });
         let admitted = BTreeMap::from([("a".to_owned(), before.clone())]);
-        let lost = Lost { admitted: &admitted, nodes: std::slice::from_ref(&gone), pinned: false };
-        let outcomes = shrunk.assign(std::slice::from_ref(&request), Options { lost: Some(lost), ..Options::default() });
-        if let Some(after) = only(&outcomes) {
+        let lost = LostNodes { admitted: &admitted, nodes: std::slice::from_ref(&gone), pinned: false };
+        let results =
+            shrunk.assign(std::slice::from_ref(&request), Options { lost: Some(lost), ..Options::default() });
+        if let Some(after) = only(&results) {
             prop_assert_eq!(after.pods(), before.pods());
             prop_assert!(!after.has_node(&gone));
             for kept in before.domains.iter().filter(|domain| domain.values[0] != gone) {
-                prop_assert!(after.domains.iter().any(|domain| domain.values == kept.values && domain.count >= kept.count));
+                prop_assert!(
+                    after
+                        .domains
+                        .iter()
+                        .any(|domain| domain.values == kept.values && domain.count >= kept.count)
+                );
             }
             prop_assert!(within_capacity(&survivors, &[(after, &request.per_pod)]));
         }
-        let pinned = shrunk.assign(std::slice::from_ref(&request), Options { lost: Some(Lost { pinned: true, ..lost }), ..Options::default() });
+        let pinned = shrunk.assign(
+            std::slice::from_ref(&request),
+            Options { lost: Some(LostNodes { pinned: true, ..lost }), ..Options::default() },
+        );
         prop_assert_eq!(only(&pinned), Some(before));
     }
 
     #[test]
-    fn elastic_pods_stay(cluster in cluster(), profile in profile(), before in 1_u32..9, after in 1_u32..9) {
+    fn elastic_pods_stay_in_their_domains(
+        cluster in cluster(),
+        profile in profile(),
+        before in 1_u32..9,
+        after in 1_u32..9,
+    ) {
         let nodes = nodes(&cluster);
         let topology = topology(profile, &nodes);
         let small = PodSetRequest { count: before, per_pod: gpu(1), ..PodSetRequest::default() };
-        let outcomes = topology.assign(std::slice::from_ref(&small), Options::default());
-        let Some(previous) = only(&outcomes) else { return Ok(()) };
+        let results = topology.assign(std::slice::from_ref(&small), Options::default());
+        let Some(previous) = only(&results) else { return Ok(()) };
         let large = PodSetRequest { count: after, previous: Some(previous.clone()), ..small };
-        let outcomes = topology.assign(std::slice::from_ref(&large), Options::default());
-        let Some(now) = only(&outcomes) else { return Ok(()) };
+        let results = topology.assign(std::slice::from_ref(&large), Options::default());
+        let Some(now) = only(&results) else { return Ok(()) };
         prop_assert_eq!(now.pods(), after);
         prop_assert!(within_capacity(&nodes, &[(now, &large.per_pod)]));
-        let kept = |values: &Vec<String>| now.domains.iter().find(|domain| domain.values == *values).map_or(0, |domain| domain.count);
+        let kept = |values: &Vec<String>| {
+            now.domains.iter().find(|domain| domain.values == *values).map_or(0, |domain| domain.count)
+        };
         if after >= before {
             prop_assert!(previous.domains.iter().all(|domain| kept(&domain.values) >= domain.count));
         } else {
-            prop_assert!(now.domains.iter().all(|domain| previous.domains.iter().any(|p| p.values == domain.values && p.count >= domain.count)));
+            let is_kept = |domain: &DomainCount| {
+                previous.domains.iter().any(|p| p.values == domain.values && p.count >= domain.count)
+            };
+            prop_assert!(now.domains.iter().all(is_kept));
         }
     }
 
     #[test]
-    fn usage_comes_and_goes(cluster in cluster(), profile in profile(), first in pod_set("a"), second in pod_set("b")) {
+    fn removed_usage_leaves_no_trace(
+        cluster in cluster(),
+        profile in profile(),
+        first in pod_set("a"),
+        second in pod_set("b"),
+    ) {
         let mut topology = topology(profile, &nodes(&cluster));
         let before = topology.assign(std::slice::from_ref(&second), Options::default());
-        let outcomes = topology.assign(std::slice::from_ref(&first), Options::default());
-        let Some(assignment) = only(&outcomes) else { return Ok(()) };
+        let results = topology.assign(std::slice::from_ref(&first), Options::default());
+        let Some(assignment) = only(&results) else { return Ok(()) };
         let usage = Usage { assignment, per_pod: &first.per_pod };
         let empty = Options { simulate_empty: true, ..Options::default() };
         topology.add_usage(usage);
         prop_assert_eq!(&topology.assign(std::slice::from_ref(&second), empty), &before);
-        // one call with both sees what two calls see
-        let one_after_the_other = topology.assign(std::slice::from_ref(&second), Options::default());
+        // One call with both pod sets gives the same result as two calls.
+        let second_after_first = topology.assign(std::slice::from_ref(&second), Options::default());
         topology.remove_usage(usage);
         let both = topology.assign(&[first.clone(), second.clone()], Options::default());
-        prop_assert_eq!(&both[1], &one_after_the_other[0]);
+        prop_assert_eq!(&both[1], &second_after_first[0]);
         let mut assumed = Assumed::default();
         assumed.add(usage);
-        prop_assert_eq!(&topology.assign_beside(std::slice::from_ref(&second), Options::default(), &mut assumed), &one_after_the_other);
+        prop_assert_eq!(
+            &topology.assign_with_assumed(std::slice::from_ref(&second), Options::default(), &mut assumed),
+            &second_after_first
+        );
         prop_assert_eq!(topology.assign(std::slice::from_ref(&second), Options::default()), before);
     }
 }

@@ -1,6 +1,7 @@
 //! Which faults are searched together, to which bound.
 
-use crate::model::{Action, Meridian, planted};
+use crate::action::Action;
+use crate::model::{ProtocolModel, planted};
 use crate::setup::CLUSTERS;
 use crate::state::Budget;
 use meridian_shared::planted::Bug;
@@ -9,34 +10,35 @@ use std::sync::Arc;
 /// How far a search goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Small enough to be done with every change: about a million states together.
+    /// Small enough for every change: about a million states in all configurations together.
     Short,
-    /// For an hour.
+    /// Up to the bounds of an hour's search.
     Long,
 }
 
-/// Names of all configurations.
+/// The names of all configurations.
 pub const NAMES: [&str; 7] = ["crash", "partition", "network", "restore", "ledger", "takeover", "twin"];
 
 const A: Action = Action::Exchange { host: 0, manager: 0 };
-const CALM: Action = Action::Step { silent: [false; CLUSTERS] };
+const CALM: Action = Action::Step { disconnected: [false; CLUSTERS] };
 const FIRST: [bool; CLUSTERS] = [true, false];
 const BOTH: [bool; CLUSTERS] = [true, true];
 
-/// The job runs at the first cluster, and its manager knows: offer, hold and grant, news of the start.
+/// Actions after which the job runs at the first cluster and its manager knows: offer, hold and grant, report
+/// of the start.
 pub(crate) fn running() -> Vec<Action> {
     vec![Action::Submit, A, A, A]
 }
 
 /// One configuration, with a bug planted in both cores or none.
-pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<Meridian> {
+pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<ProtocolModel> {
     let name = *NAMES.iter().find(|n| **n == name)?;
     let (before, free, budget) = long(name);
     let (least, free, budget) = match depth {
         Depth::Short => short(name),
         Depth::Long => (LONG_LEAST, free, budget),
     };
-    Some(Meridian {
+    Some(ProtocolModel {
         name,
         budget,
         least,
@@ -44,14 +46,14 @@ pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<Meridian> {
         free,
         before,
         planted: planted(bug),
-        seen: Arc::default(),
+        covered: Arc::default(),
     })
 }
 
-/// A long search has seen so many states within seconds.
+/// A long search finds this number of states within seconds.
 const LONG_LEAST: usize = 20_000;
 
-/// Bounds that are searched to their end, and nine tenths of the states that are within them.
+/// Bounds that are searched to their end, with nine tenths of the states within them.
 fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
     let none = Budget::default();
     match name {
@@ -60,7 +62,7 @@ fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
             FIRST,
             Budget {
                 steps: 2,
-                silences: 4,
+                disconnections: 4,
                 agent_crashes: 1,
                 manager_crashes: 1,
                 short_cuts: 1,
@@ -69,23 +71,28 @@ fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
             },
         ),
         // Long enough for a lapse and a grant elsewhere.
-        "partition" => (125_000, BOTH, Budget { steps: 5, silences: 5, ..none }),
-        "network" => (135_000, FIRST, Budget { steps: 1, silences: 1, lingering: 2, repeats: 1, ..none }),
+        "partition" => (125_000, BOTH, Budget { steps: 5, disconnections: 5, ..none }),
+        "network" => {
+            (135_000, FIRST, Budget { steps: 1, disconnections: 1, lingering: 2, repeats: 1, ..none })
+        }
         "restore" => (
             60_000,
             BOTH,
-            Budget { steps: 2, silences: 2, manager_crashes: 1, restores: 1, successes: 1, ..none },
+            Budget { steps: 2, disconnections: 2, manager_crashes: 1, restores: 1, successes: 1, ..none },
         ),
-        "ledger" => (95_000, FIRST, Budget { steps: 6, silences: 5, lost_ledgers: 1, ..none }),
-        "takeover" => (160_000, FIRST, Budget { steps: 5, silences: 5, takeovers: 1, short_cuts: 1, ..none }),
-        _ => (75_000, FIRST, Budget { steps: 2, silences: 2, ..none }),
+        "ledger" => (95_000, FIRST, Budget { steps: 6, disconnections: 5, lost_ledgers: 1, ..none }),
+        "takeover" => {
+            (160_000, FIRST, Budget { steps: 5, disconnections: 5, takeovers: 1, short_cuts: 1, ..none })
+        }
+        _ => (75_000, FIRST, Budget { steps: 2, disconnections: 2, ..none }),
     }
 }
 
+/// What happens before the search, clusters that act freely, and the bound.
 type Scene = (Vec<Action>, [bool; CLUSTERS], Budget);
 
 fn long(name: &str) -> Scene {
-    let none = Budget { steps: 7, silences: 8, ..Budget::default() };
+    let none = Budget { steps: 7, disconnections: 8, ..Budget::default() };
     match name {
         "crash" => {
             let budget = Budget {
@@ -118,7 +125,7 @@ fn long(name: &str) -> Scene {
         }
         "takeover" => (running(), BOTH, Budget { lingering: 1, takeovers: 1, short_cuts: 1, ..none }),
         _ => {
-            // A manager leads a copy of the journal, and its original leads on.
+            // A manager leads a copy of the journal while the original still leads.
             let mut before = running();
             before.extend([Action::Backup, Action::Twin, CALM, Action::Leads { manager: 1 }]);
             (before, BOTH, Budget { manager_crashes: 1, ..none })

@@ -1,7 +1,7 @@
-//! One cluster: its agent, the agent's store, and its runner. The shell that the real agent has, without processes.
+//! One cluster: its agent, the agent's store, and its runner, in the order that the real agent's shell has.
 
-use crate::canon::{Canon, transmission};
-use crate::runner::{Came, Runner};
+use crate::canonical_hash::{CanonicalHasher, transmission};
+use crate::runner::{Runner, RunnerOutcome};
 use crate::setup;
 use meridian_agent_core::durable::{Durable, StoreOp};
 use meridian_agent_core::{Agent, Input, Outcome, RunnerEvent};
@@ -16,15 +16,15 @@ use std::sync::Arc;
 /// How far an agent gets with an outcome before it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// Everything is done.
+    /// It does everything.
     All,
-    /// Killed between the store's commit and the effects.
+    /// It is killed between the store's commit and the effects.
     Stored,
-    /// Killed before the store's commit.
+    /// It is killed before the store's commit.
     Nothing,
 }
 
-/// One cluster.
+/// One cluster with its agent.
 #[derive(Clone, Debug)]
 pub struct Host {
     index: usize,
@@ -32,11 +32,11 @@ pub struct Host {
     agent: Arc<Agent>,
     store: Arc<BTreeMap<String, String>>,
     durable: Arc<Durable>,
-    /// What really runs.
+    /// What really runs here.
     pub runner: Runner,
     lives: u64,
     ledgers: u128,
-    /// Attempts that began since this was last emptied.
+    /// Attempts that were started since this was last emptied.
     pub started: Vec<(Uid, Fence)>,
 }
 
@@ -61,22 +61,21 @@ impl Host {
         host
     }
 
-    /// The agent.
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// What a restart would read.
+    /// What a restart would read from the store.
     pub fn durable(&self) -> &Durable {
         &self.durable
     }
 
-    /// Composes a transmission.
+    /// Composes a transmission for the manager.
     pub fn send(&mut self, now: Now) -> SyncRequest {
         Arc::make_mut(&mut self.agent).compose(now, Lane::News)
     }
 
-    /// Takes an answer.
+    /// Takes an answer of the manager.
     pub fn take(&mut self, now: Now, answer: &SyncAnswer, reach: Reach) {
         self.apply(now, Input::Answer(Box::new(answer.clone())), reach);
     }
@@ -84,7 +83,7 @@ impl Host {
     /// The guards' and the agent's clocks reached `now`.
     pub fn tick(&mut self, now: Now) {
         for (uid, fence) in self.runner.guard(now.mono) {
-            self.tell_end(now, uid, fence, EndResult::Stopped);
+            self.report_end(now, uid, fence, EndResult::Stopped);
         }
         self.apply(now, Input::Tick, Reach::All);
     }
@@ -95,10 +94,10 @@ impl Host {
         self.apply(now, Input::Runner(RunnerEvent::Running { uid, fence }), Reach::All);
     }
 
-    /// An attempt is over.
+    /// An attempt ends.
     pub fn ends(&mut self, now: Now, uid: Uid, fence: Fence, how: EndResult) {
         self.runner.end(uid, fence, how.clone());
-        self.tell_end(now, uid, fence, how);
+        self.report_end(now, uid, fence, how);
     }
 
     /// The agent is killed and started again.
@@ -113,7 +112,7 @@ impl Host {
         self.apply(now, Input::Nodes { nodes: setup::nodes(), pools: Vec::new() }, Reach::All);
     }
 
-    /// The agent is killed and its store deleted; the runner goes on.
+    /// The agent is killed and its store is deleted; the runner goes on.
     pub fn lose_ledger(&mut self, now: Now) {
         self.ledgers += 1;
         let durable = Durable::new(LedgerId(100 * (self.index as u128 + 1) + self.ledgers));
@@ -127,19 +126,19 @@ impl Host {
         self.ledgers > 1
     }
 
-    /// Feeds what matters to a hash; `flying` are transmissions whose answers may still arrive.
-    pub fn hash(&self, now: Now, flying: &BTreeSet<u64>, into: &mut Canon) {
-        self.agent.hash_essence(now.mono, flying, &|n| transmission(self.index, n), into);
+    /// Feeds what matters to a hash. `flying` are the transmissions with an answer that may still arrive.
+    pub fn hash(&self, now: Now, flying: &BTreeSet<u64>, into: &mut CanonicalHasher) {
+        self.agent.hash_fingerprint(now.mono, flying, &|n| transmission(self.index, n), into);
         let same = *self.durable == *self.agent.durable();
         same.hash(into);
         if !same {
-            self.durable.hash_essence(into);
+            self.durable.hash_fingerprint(into);
         }
         self.runner.hash(into);
         (self.lives, self.ledgers).hash(into);
     }
 
-    fn tell_end(&mut self, now: Now, uid: Uid, fence: Fence, result: EndResult) {
+    fn report_end(&mut self, now: Now, uid: Uid, fence: Fence, result: EndResult) {
         self.apply(
             now,
             Input::Runner(RunnerEvent::Ended { uid, fence, result, pod_failures: 0, ran: Millis(0) }),
@@ -163,8 +162,10 @@ impl Host {
         }
         for effect in &out.effects {
             match self.runner.perform(now.mono, effect) {
-                Some(Came::Started(uid, fence)) => self.started.push((uid, fence)),
-                Some(Came::NothingToStop(uid, fence)) => self.tell_end(now, uid, fence, EndResult::Stopped),
+                Some(RunnerOutcome::Started(uid, fence)) => self.started.push((uid, fence)),
+                Some(RunnerOutcome::NothingToStop(uid, fence)) => {
+                    self.report_end(now, uid, fence, EndResult::Stopped)
+                }
                 None => {}
             }
         }
@@ -183,6 +184,6 @@ impl Host {
         }
         let read = Durable::load(store.iter().map(|(k, v)| (k.as_str(), v.as_str())));
         self.durable =
-            Arc::new(read.expect("what the core stores it reads").expect("it begins with its birth"));
+            Arc::new(read.expect("the core reads what it stores").expect("a store begins with its birth"));
     }
 }

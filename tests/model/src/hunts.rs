@@ -1,20 +1,22 @@
-//! For each planted bug that this model can meet, the search that must find it.
+//! For each planted bug that this model can find, the search that must find it.
 //!
-//! A hunt begins where its rule begins to matter and allows few faults, so that a few thousand states are enough. The
-//! simulator hunts the others: behind `AgentTakesTwinLeadership` stands a second rule, by which a manager that is shown
-//! another one's records goes back to recovery, and the rest belong to promises that one workload can't show.
+//! A hunt begins where the broken rule begins to matter and allows few faults, so that a few thousand states
+//! are enough. The simulator hunts the other bugs: `AgentTakesTwinLeadership` is caught by a second rule, by
+//! which a manager that gets a report of another manager's records returns to recovery, and the rest break
+//! promises that one workload can't show.
 
+use crate::action::Action;
 use crate::configs::running;
-use crate::model::{Action, Meridian, planted};
+use crate::model::{ProtocolModel, planted};
 use crate::state::Budget;
 use meridian_shared::planted::Bug;
 use std::sync::Arc;
 
 const A: Action = Action::Exchange { host: 0, manager: 0 };
 const B: Action = Action::Exchange { host: 1, manager: 0 };
-const CALM: Action = Action::Step { silent: [false, false] };
-const WITHOUT_A: Action = Action::Step { silent: [true, false] };
-const WITHOUT_B: Action = Action::Step { silent: [false, true] };
+const CALM: Action = Action::Step { disconnected: [false, false] };
+const WITHOUT_A: Action = Action::Step { disconnected: [true, false] };
+const WITHOUT_B: Action = Action::Step { disconnected: [false, true] };
 const SEND_A: Action = Action::Send { host: 0 };
 const TAKE_A_AGAIN: Action = Action::Take { host: 0, answer: 0, again: true };
 const SEND_B: Action = Action::Send { host: 1 };
@@ -24,7 +26,7 @@ const B_TWIN: Action = Action::Exchange { host: 1, manager: 1 };
 const TWIN_LEADS: Action = Action::Leads { manager: 1 };
 const DELIVER_A: Action = Action::Deliver { host: 0, request: 0, manager: 0, again: false };
 
-/// Which bugs are hunted.
+/// The bugs that are hunted here.
 pub const HUNTED: [Bug; 19] = [
     Bug::RepeatedGrantRefused,
     Bug::MissingFrees,
@@ -47,15 +49,15 @@ pub const HUNTED: [Bug; 19] = [
     Bug::ReportedRunIgnored,
 ];
 
-/// A hunt that looks at fewer states proves nothing; the smallest has few more.
+/// A hunt of fewer states proves nothing; the smallest has few more.
 const LEAST: usize = 40;
 
-/// The search for a bug; with `plant` false the same search without it, which must find nothing.
-pub fn hunt(bug: Bug, plant: bool) -> Option<Meridian> {
+/// The search for a bug. With `plant` false it is the same search without the bug, which must find nothing.
+pub fn hunt(bug: Bug, plant: bool) -> Option<ProtocolModel> {
     let (before, budget, free) = scene(bug)?;
-    // One that finds its bug has looked far enough.
+    // A hunt that finds its bug has searched enough.
     let least = if plant { 0 } else { LEAST };
-    Some(Meridian {
+    Some(ProtocolModel {
         name: "hunt",
         budget,
         least,
@@ -63,44 +65,53 @@ pub fn hunt(bug: Bug, plant: bool) -> Option<Meridian> {
         free,
         before,
         planted: planted(plant.then_some(bug)),
-        seen: Arc::default(),
+        covered: Arc::default(),
     })
 }
 
-/// The first cluster holds, and the grant is on its way there.
+/// Actions after which the first cluster holds the offer and the grant is on its way there.
 fn granting() -> Vec<Action> {
     vec![Action::Submit, A, SEND_A, DELIVER_A]
 }
 
+/// Actions after which the second of two requests was answered with a renewal, and the answer is late.
+fn late_renewal() -> Vec<Action> {
+    let mut before = running();
+    let deliver_second = Action::Deliver { host: 0, request: 1, manager: 0, again: false };
+    before.extend([CALM, SEND_A, SEND_A, deliver_second, WITHOUT_A, SEND_A]);
+    before
+}
+
+/// Actions after which two managers lead, one of them on a copy. The other one has lost A, and its answer is
+/// late at B.
+fn two_leaders() -> Vec<Action> {
+    let mut before = running();
+    before.extend([SEND_B, DELIVER_B, Action::Backup, Action::Twin, CALM, TWIN_LEADS]);
+    before.extend([A_TWIN, B_TWIN, A_TWIN, B_TWIN]);
+    before.extend([WITHOUT_B; 3]);
+    before
+}
+
+/// What happens before the search for a bug, its bound, and the clusters that act freely.
 fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
     let none = Budget::default();
-    // A loses touch for long enough that its lease lapses.
-    let silence = Budget { steps: 6, silences: 6, ..none };
+    // A is cut off for so long that its lease lapses.
+    let disconnected = Budget { steps: 6, disconnections: 6, ..none };
     let (only_a, only_b, both) = ([true, false], [false, true], [true, true]);
     Some(match bug {
         Bug::NoDriftBound | Bug::ManagerCountsFromAcknowledgement | Bug::FenceReused => {
-            (running(), Budget { steps: 7, ..silence }, both)
+            (running(), Budget { steps: 7, ..disconnected }, both)
         }
-        Bug::AgentCountsFromArrival => (granting(), silence, only_a),
-        Bug::TransmissionReused => {
-            let mut before = running();
-            // The second of two requests is answered with a renewal; the answer is late.
-            before.extend([
-                CALM,
-                SEND_A,
-                SEND_A,
-                Action::Deliver { host: 0, request: 1, manager: 0, again: false },
-                WITHOUT_A,
-                SEND_A,
-            ]);
-            (before, Budget { steps: 5, silences: 5, ..none }, only_a)
-        }
+        Bug::AgentCountsFromArrival => (granting(), disconnected, only_a),
+        Bug::TransmissionReused => (late_renewal(), Budget { steps: 5, disconnections: 5, ..none }, only_a),
         Bug::NewLedgerFrees => (running(), Budget { lost_ledgers: 1, ..none }, both),
         Bug::StartBeforeDurable => (vec![Action::Submit, A], Budget { agent_crashes: 1, ..none }, both),
         Bug::EndForgotten => (running(), Budget { agent_crashes: 1, successes: 1, steps: 1, ..none }, both),
-        Bug::RestartForgetsLeases => {
-            (running(), Budget { manager_crashes: 1, short_cuts: 1, steps: 2, silences: 2, ..none }, both)
-        }
+        Bug::RestartForgetsLeases => (
+            running(),
+            Budget { manager_crashes: 1, short_cuts: 1, steps: 2, disconnections: 2, ..none },
+            both,
+        ),
         Bug::AnyFenceFrees => {
             // A's lease has lapsed, and B runs.
             let mut before = running();
@@ -111,12 +122,12 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
         Bug::AnswersWithoutClaim => {
             let mut before = running();
             before.push(Action::TakeOver);
-            (before, Budget { steps: 8, silences: 8, ..none }, only_a)
+            (before, Budget { steps: 8, disconnections: 8, ..none }, only_a)
         }
         Bug::RecoveryDispatches | Bug::ReportedRunIgnored => {
             // The copy is from before the grant.
             let before = vec![Action::Submit, Action::Backup, A, A, A];
-            (before, Budget { manager_crashes: 1, restores: 1, steps: 2, silences: 2, ..none }, both)
+            (before, Budget { manager_crashes: 1, restores: 1, steps: 2, disconnections: 2, ..none }, both)
         }
         Bug::RepeatedGrantRefused => {
             // The answer with the grant arrives twice.
@@ -127,26 +138,9 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
         Bug::DeadlineMovesBack => (running(), Budget { steps: 6, ..none }, only_a),
         // The grant is still under way when its manager dies.
         Bug::RecoveryResends | Bug::MissingFrees | Bug::UnknownStopForgotten => {
-            (granting(), Budget { manager_crashes: 1, steps: 2, silences: 2, ..none }, both)
+            (granting(), Budget { manager_crashes: 1, steps: 2, disconnections: 2, ..none }, both)
         }
-        Bug::AgentTakesOlderEpoch => {
-            // Two managers lead, one on a copy; the other has lost A, and its answer is late at B.
-            let mut before = running();
-            before.extend([
-                SEND_B,
-                DELIVER_B,
-                Action::Backup,
-                Action::Twin,
-                CALM,
-                TWIN_LEADS,
-                A_TWIN,
-                B_TWIN,
-                A_TWIN,
-                B_TWIN,
-            ]);
-            before.extend([WITHOUT_B; 3]);
-            (before, Budget { steps: 2, silences: 2, ..none }, only_b)
-        }
+        Bug::AgentTakesOlderEpoch => (two_leaders(), Budget { steps: 2, disconnections: 2, ..none }, only_b),
         Bug::AgentTakesTwinLeadership
         | Bug::StaleInventoryCounts
         | Bug::ReplyBeforeCommit

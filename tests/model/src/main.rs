@@ -8,22 +8,22 @@ use meridian_shared::planted::Bug;
 use std::io::Write;
 use std::time::Duration;
 
-/// A hunt is small; one that takes longer has missed its bug.
+/// A hunt is small: one that takes longer has missed its bug.
 const HUNT_MAX: Duration = Duration::from_secs(20);
 
 /// Searches the protocol's own code for a broken promise.
 #[derive(Debug, Parser)]
 struct Args {
-    /// A configuration, or `all`.
+    /// Name of a configuration, or `all`.
     #[arg(long, default_value = "all")]
     config: String,
-    /// Stop after so many minutes, shared by all configurations; without it every search goes to its bound.
+    /// Stop after this number of minutes, shared by all configurations. The default is no limit.
     #[arg(long)]
     minutes: Option<f64>,
-    /// Search to the bounds of the fast test only.
+    /// Search only to the bounds of the fast test.
     #[arg(long)]
     short: bool,
-    /// Plant a bug, by its name in `Bug`.
+    /// Plant a bug, named as in the enum `Bug`.
     #[arg(long)]
     bug: Option<String>,
     /// Hunt every planted bug, and show that its search finds nothing without it.
@@ -32,10 +32,10 @@ struct Args {
     /// Shortest counterexample first; needs much more memory.
     #[arg(long)]
     breadth_first: bool,
-    /// Another bound, such as `steps=5`; see `Budget` for the names.
+    /// Set a bound, such as `steps=5`; the names are the fields of `Budget`.
     #[arg(long = "bound", value_name = "NAME=NUMBER")]
     bounds: Vec<String>,
-    /// Threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
 }

@@ -1,4 +1,4 @@
-//! What really runs on a cluster: the truth that the promises are about. Survives its agent.
+//! What really runs on a cluster, which the promises are checked against. It outlives the agent.
 
 use meridian_agent_core::{Effect, Found, FoundState};
 use meridian_shared::ids::{Fence, Uid};
@@ -9,34 +9,34 @@ use std::collections::BTreeMap;
 /// One attempt as the runner and its guard know it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gang {
-    /// The guard kills at this moment of the host's clock.
+    /// When the guard kills the gang, by the cluster's clock.
     pub deadline: Option<Mono>,
     /// All pods have started.
     pub running: bool,
     /// A stop was ordered.
     pub stopping: bool,
-    /// Over, and how.
+    /// How the attempt ended.
     pub ended: Option<EndResult>,
 }
 
-/// A runner with its guards.
+/// The runner of a cluster, with its guards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Runner {
     gangs: BTreeMap<(Uid, Fence), Gang>,
 }
 
-/// What an effect came to.
+/// What an effect led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
-    /// A gang began to run.
+pub enum RunnerOutcome {
+    /// A gang was started.
     Started(Uid, Fence),
-    /// A stop found nothing alive: the name is occupied now.
+    /// A stop found nothing alive; the name of the attempt is used up.
     NothingToStop(Uid, Fence),
 }
 
 impl Runner {
-    /// Does what an agent orders.
-    pub fn perform(&mut self, now: Mono, effect: &Effect) -> Option<Came> {
+    /// Does an effect of the agent.
+    pub fn perform(&mut self, now: Mono, effect: &Effect) -> Option<RunnerOutcome> {
         match effect {
             Effect::Start(start) => {
                 let key = (start.uid, start.fence);
@@ -47,7 +47,7 @@ impl Runner {
                     key,
                     Gang { deadline: start.deadline, running: false, stopping: false, ended: None },
                 );
-                Some(Came::Started(start.uid, start.fence))
+                Some(RunnerOutcome::Started(start.uid, start.fence))
             }
             Effect::Renew { uid, fence, deadline } => {
                 if let Some(gang) = self.gangs.get_mut(&(*uid, *fence)) {
@@ -60,16 +60,16 @@ impl Runner {
                     Gang { deadline: None, running: false, stopping: true, ended: Some(EndResult::Stopped) };
                 let gang = self.gangs.entry((*uid, *fence)).or_insert(occupied);
                 gang.stopping = true;
-                gang.ended.is_some().then_some(Came::NothingToStop(*uid, *fence))
+                gang.ended.is_some().then_some(RunnerOutcome::NothingToStop(*uid, *fence))
             }
             Effect::Forget { uid, fence } => {
                 self.gangs.remove(&(*uid, *fence));
                 None
             }
-            // No node is ever lost here.
+            // No node is ever lost in this model.
             Effect::Move { .. }
-            | Effect::Grow { .. }
-            | Effect::Shrink { .. }
+            | Effect::ScaleUp { .. }
+            | Effect::ScaleDown { .. }
             | Effect::Provision { .. }
             | Effect::Deprovision { .. }
             | Effect::SendNews
@@ -77,7 +77,7 @@ impl Runner {
         }
     }
 
-    /// Attempts that run now.
+    /// Attempts that are alive.
     pub fn live(&self) -> impl Iterator<Item = (Uid, Fence, &Gang)> {
         self.gangs.iter().filter(|(_, g)| g.ended.is_none()).map(|((u, f), g)| (*u, *f, g))
     }
@@ -89,14 +89,14 @@ impl Runner {
         }
     }
 
-    /// An attempt is over.
+    /// An attempt ends.
     pub fn end(&mut self, uid: Uid, fence: Fence, how: EndResult) {
         if let Some(gang) = self.gangs.get_mut(&(uid, fence)) {
             gang.ended = Some(how);
         }
     }
 
-    /// The guards end what has reached its deadline.
+    /// The guards end attempts that have reached their deadline.
     pub fn guard(&mut self, now: Mono) -> Vec<(Uid, Fence)> {
         let over: Vec<(Uid, Fence)> = self
             .live()

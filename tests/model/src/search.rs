@@ -1,48 +1,51 @@
-//! Runs one configuration and says what came of it.
+//! Runs one configuration, and sums up its result.
 
-use crate::model::{Meridian, Seen};
+use crate::action::Covered;
+use crate::model::ProtocolModel;
 use crate::state::Budget;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::{Duration, Instant};
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Findings {
-    /// The configuration.
+    /// Name of the configuration.
     pub name: &'static str,
-    /// What was allowed to go wrong: the bound.
+    /// The bound: what was allowed to go wrong.
     pub bound: Budget,
-    /// A search that looks at fewer states proves nothing.
+    /// A search of fewer states proves nothing.
     pub least: usize,
-    /// Different states.
+    /// Number of different states.
     pub unique: usize,
-    /// Transitions.
+    /// Number of transitions.
     pub transitions: usize,
-    /// Longest path.
+    /// Length of the longest path.
     pub depth: usize,
-    /// How long it took.
+    /// Time that the search took.
     pub took: Duration,
-    /// Whether every state within the bound was looked at.
+    /// Whether every state within the bound was searched.
     pub exhausted: bool,
-    /// A broken promise: its name and how it came about, one line an action.
+    /// A broken promise: its name, and its path with one line per action.
     pub broken: Option<(&'static str, Vec<String>)>,
-    /// What was met, counted over transitions.
-    pub seen: Vec<(Seen, u64)>,
+    /// What was covered, counted over transitions.
+    pub covered: Vec<(Covered, u64)>,
 }
 
 impl Findings {
-    /// Whether all of these were met.
-    pub fn saw(&self, wanted: &[Seen]) -> bool {
-        wanted.iter().all(|w| self.seen.iter().any(|(s, n)| s == w && *n > 0))
+    /// Whether all of these were covered.
+    pub fn covers(&self, required: &[Covered]) -> bool {
+        required.iter().all(|w| self.covered.iter().any(|(s, n)| s == w && *n > 0))
     }
 
-    /// In one line.
+    /// The result in one line.
     pub fn line(&self) -> String {
-        let seen: Vec<String> =
-            self.seen.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{s:?} {n}")).collect();
+        let covered: Vec<String> =
+            self.covered.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{s:?} {n}")).collect();
         let verdict = match (&self.broken, self.exhausted) {
             (Some((name, trace)), _) => format!("BROKEN after {} actions: {name}", trace.len() - 1),
-            (None, _) if !self.enough() => format!("PROVES NOTHING: {} states are wanted", self.least),
+            (None, _) if !self.enough() => {
+                format!("PROVES NOTHING: at least {} states are needed", self.least)
+            }
             (None, true) => "holds".to_owned(),
             (None, false) => "holds so far (time ran out)".to_owned(),
         };
@@ -54,16 +57,16 @@ impl Findings {
             self.depth,
             self.took.as_secs_f64(),
             self.bound,
-            seen.join(", ")
+            covered.join(", ")
         )
     }
 
-    /// Whether it looked at as many states as it must.
+    /// Whether enough states were searched.
     pub fn enough(&self) -> bool {
         self.unique >= self.least
     }
 
-    /// Whether it looked far enough and found no promise broken.
+    /// Whether enough states were searched and no promise is broken.
     pub fn sound(&self) -> bool {
         self.enough() && self.broken.is_none()
     }
@@ -72,16 +75,16 @@ impl Findings {
 /// How to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Stop after this long.
+    /// Stop the search after this time.
     pub timeout: Option<Duration>,
     /// Shortest counterexample first; needs much more memory than going deep first.
     pub breadth_first: bool,
 }
 
-/// Looks at every state within the bound, or until a promise is broken.
-pub fn search(model: Meridian, how: Search) -> Findings {
+/// Searches every state within the bound, or until a promise is broken.
+pub fn search(model: ProtocolModel, how: Search) -> Findings {
     let begun = Instant::now();
     let counters = model.clone();
     let mut builder = model.checker().threads(how.threads).finish_when(HasDiscoveries::AnyFailures);
@@ -95,7 +98,12 @@ pub fn search(model: Meridian, how: Search) -> Findings {
     }
 }
 
-fn conclude(model: Meridian, begun: Instant, how: Search, checker: impl Checker<Meridian>) -> Findings {
+fn conclude(
+    model: ProtocolModel,
+    begun: Instant,
+    how: Search,
+    checker: impl Checker<ProtocolModel>,
+) -> Findings {
     let checker = checker.join();
     let took = begun.elapsed();
     let broken = checker.discoveries().into_iter().next().map(|(name, path)| {
@@ -114,6 +122,6 @@ fn conclude(model: Meridian, begun: Instant, how: Search, checker: impl Checker<
         took,
         exhausted: how.timeout.is_none_or(|t| took < t),
         broken,
-        seen: Seen::ALL.iter().map(|s| (*s, model.count(*s))).collect(),
+        covered: Covered::ALL.iter().map(|s| (*s, model.count(*s))).collect(),
     }
 }

@@ -1,13 +1,15 @@
-//! The one small world that every configuration starts from: a queue, two clusters of one node each, one job that fills one.
+//! The small world that every configuration starts from: a queue, two clusters of one node each, and one job,
+//! which fills a node.
 //!
-//! Numbers are chosen so that every threshold falls on a step of its own. With a term of 16 s and steps of 4 s the claim (2 s),
-//! the resend and the back-off pass within one step, silence after two, the agent begins to stop after three, its lease
-//! lapses after four, and the manager's presumption (17.016 s) after five. The first cluster's clock runs slow by the whole
-//! bound of 0.1 %, the worst case for both sides' arithmetic.
+//! The numbers are chosen so that every threshold is reached at another step. With a term of 16 s and steps
+//! of 4 s, the claim (2 s), the resend and the back-off pass within one step, and the time without an answer
+//! after two; the agent begins to stop after three, its lease lapses after four, and the manager may call it
+//! lapsed (17.016 s) after five. The first cluster's clock runs slow by the whole bound of 0.1 %, the worst
+//! case for both sides' arithmetic.
 
-use crate::canon::RECORDS;
+use crate::canonical_hash::RECORDS;
 use meridian_agent_core::Config as AgentConfig;
-use meridian_agent_core::ledger::NodeSpec;
+use meridian_agent_core::runtime::NodeSpec;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
@@ -24,25 +26,25 @@ use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// One step of time.
+/// Length of one step of time.
 pub const STEP: Millis = Millis::secs(4);
-/// The lease term.
+/// Term of every lease.
 pub const TERM: Millis = Millis::secs(16);
-/// The workload.
+/// Uid of the only workload.
 pub const UID: Uid = Uid(7);
-/// Clusters.
+/// Number of clusters.
 pub const CLUSTERS: usize = 2;
 
-/// Boot time of every machine when the model starts: nobody may rely on zero.
+/// Boot time of every machine when the model starts; it isn't zero, so that nothing can rely on zero.
 const BOOTED: u64 = 1_000_000;
 const NAMES: [&str; CLUSTERS] = ["a", "b"];
 
-/// Name of a cluster.
+/// The name of a cluster.
 pub fn cluster(index: usize) -> ClusterName {
     ClusterName::new(NAMES[index])
 }
 
-/// Number of a cluster.
+/// The index of a cluster.
 pub fn index(name: &ClusterName) -> usize {
     NAMES.iter().position(|n| *n == name.as_str()).expect("the model knows its clusters")
 }
@@ -63,18 +65,20 @@ fn reading(elapsed: u64) -> Now {
     Now { mono: Mono(mono), wall: Wall(i64::try_from(mono).expect("small")) }
 }
 
-/// Whether a manager that has been down for `steps` may lead without the short cut: claim plus drift have passed.
+/// Whether a manager that has been down for `steps` may lead without the short cut: claim plus drift have
+/// passed.
 pub fn waited(steps: u64) -> bool {
     let claim = lease::claim(TERM);
     steps * STEP.0 >= (claim + lease::drift(claim)).0
 }
 
-/// Whether a lease that was last spoken for so many `steps` ago may be called lapsed: a term and the drift bound have passed.
+/// Whether a lease may be called lapsed `steps` after the last answer that carried it: a term and the drift
+/// bound have passed.
 pub fn lapsed(steps: u64) -> bool {
     steps * STEP.0 >= TERM.0 + TERM.0.div_ceil(1_000) + 1_000
 }
 
-/// How agents are started.
+/// The configuration of a cluster's agent.
 pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
     AgentConfig {
         cluster: cluster(index),
@@ -87,13 +91,13 @@ pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
     }
 }
 
-/// One node of four accelerators.
+/// The nodes of a cluster: one with four accelerators.
 pub fn nodes() -> Vec<NodeSpec> {
     let capacity = Amounts::from([("cpu".into(), 64_000), ("nvidia.com/gpu".into(), 4)]);
     vec![NodeSpec { name: "n".into(), capacity, ..NodeSpec::default() }]
 }
 
-/// The job's body, whatever hash is asked for: there is one.
+/// The body of the only job, for every hash.
 #[derive(Debug)]
 pub struct OneBody;
 
@@ -103,7 +107,7 @@ impl Bodies for OneBody {
     }
 }
 
-/// A manager that leads a fresh journal with its objects applied.
+/// The world of a manager that leads a fresh journal, with its objects applied.
 pub fn world(race: bool, planted: Planted) -> World {
     let config = ManagerConfig {
         term_min: TERM,
@@ -113,8 +117,7 @@ pub fn world(race: bool, planted: Planted) -> World {
         planted,
         ..ManagerConfig::new(ReceiptKey([7; 32]))
     };
-    let mut world = World::empty(JournalId(1), config);
-    world.state.last = RecordNumber(RECORDS);
+    let mut world = World::after(JournalId(1), RecordNumber(RECORDS), config);
     let now = manager_now(0);
     world.lead(Start { id: 1_000, recovery: None, fresh: true, now }, &OneBody);
     let outcome = world.apply(now, write(objects(race).into_iter().map(put).collect()), &OneBody);
@@ -124,12 +127,12 @@ pub fn world(race: bool, planted: Planted) -> World {
     world
 }
 
-/// The job is submitted.
+/// The input that submits the job.
 pub fn submit() -> Input {
     write(vec![put(job())])
 }
 
-/// The job is deleted.
+/// The input that deletes the job.
 pub fn delete() -> Input {
     write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "j"), uid: None }])
 }
@@ -147,12 +150,14 @@ fn objects(race: bool) -> Vec<Value> {
     let quota = json!([{"name": "nvidia.com/gpu", "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 128}]);
     let mut objects = vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "f"}}),
-        json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {
-            "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "f", "resources": quota}]}]}}),
-        json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": {"name": "l", "namespace": "default"}, "spec": {"clusterQueue": "q"}}),
-        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "p"}, "spec": {
-            "applies": {"queues": ["*"]}, "mode": if race { "Race" } else { "Direct" },
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "q"},
+            "spec": {"namespaceSelector": {},
+            "resourceGroups": [{"coveredResources": ["nvidia.com/gpu", "cpu"],
+                "flavors": [{"name": "f", "resources": quota}]}]}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue",
+            "metadata": {"name": "l", "namespace": "default"}, "spec": {"clusterQueue": "q"}}),
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "p"},
+            "spec": {"applies": {"queues": ["*"]}, "mode": if race { "Race" } else { "Direct" },
             "onClusterLoss": {"mode": "Fence", "term": "16s", "requires": "Supervised"}}}),
     ];
     for name in NAMES {
@@ -167,6 +172,8 @@ fn objects(race: bool) -> Vec<Value> {
 fn job() -> Value {
     json!({"apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "j", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "l"}},
-        "spec": {"parallelism": 1, "completions": 1, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
-            {"name": "c", "image": "i", "resources": {"requests": {"nvidia.com/gpu": 3, "cpu": "1"}, "limits": {"nvidia.com/gpu": 3}}}]}}}})
+        "spec": {"parallelism": 1, "completions": 1, "suspend": true,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i",
+                "resources": {"requests": {"nvidia.com/gpu": 3, "cpu": "1"},
+                    "limits": {"nvidia.com/gpu": 3}}}]}}}})
 }

@@ -1,6 +1,6 @@
-//! One moment of the whole system: managers, clusters, what is in flight, and what the promises remember.
+//! One state of the whole system: managers, clusters, messages in flight, and what the checks remember.
 
-use crate::canon::{Canon, transmission};
+use crate::canonical_hash::{CanonicalHasher, transmission};
 use crate::host::Host;
 use crate::setup;
 use meridian_agent_core::VERSIONS;
@@ -13,33 +13,32 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What may still go wrong; a search is exhaustive up to these numbers.
+/// What may still go wrong. A search is exhaustive up to these numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
-    /// Steps of time.
+    /// Steps of time that may pass.
     pub steps: u8,
-    /// Steps at which a cluster hears nothing, counted per cluster.
-    pub silences: u8,
-    /// Transmissions that are sent on their own, so that they may be late, overtaken or lost. All others are exchanges
-    /// that happen at one moment.
+    /// Steps at which a cluster gets no answer, counted per cluster.
+    pub disconnections: u8,
+    /// Transmissions that may be late, overtaken or lost. All others are exchanges that happen at one moment.
     pub lingering: u8,
     /// Messages that arrive twice.
     pub repeats: u8,
     /// Kills of an agent, at rest or in the middle of an outcome.
     pub agent_crashes: u8,
-    /// Agents' stores deleted.
+    /// Stores of agents that are deleted.
     pub lost_ledgers: u8,
     /// Kills of a manager.
     pub manager_crashes: u8,
     /// Restarts that may take the short cut.
     pub short_cuts: u8,
-    /// Copies made of the journal.
+    /// Copies of the journal.
     pub backups: u8,
-    /// Managers started on the copy, in place of the journal.
+    /// Managers that are started on the copy instead of the journal.
     pub restores: u8,
-    /// Managers started on the copy, beside the journal.
+    /// Managers that are started on the copy while the original runs.
     pub twins: u8,
-    /// Leaders cut off from their disk, with a standby that takes over.
+    /// Leaders that are cut off from their disk, with a standby that takes over.
     pub takeovers: u8,
     /// Jobs that succeed.
     pub successes: u8,
@@ -52,7 +51,7 @@ impl Budget {
     fn numbers(&mut self) -> [(&'static str, &mut u8); 14] {
         let Self {
             steps,
-            silences,
+            disconnections,
             lingering,
             repeats,
             agent_crashes,
@@ -68,7 +67,7 @@ impl Budget {
         } = self;
         [
             ("steps", steps),
-            ("silences", silences),
+            ("disconnections", disconnections),
             ("lingering", lingering),
             ("repeats", repeats),
             ("agent_crashes", agent_crashes),
@@ -84,7 +83,7 @@ impl Budget {
         ]
     }
 
-    /// Changes one number by its name; false when there is none of this name.
+    /// Changes one number by its name; false if there is none of this name.
     pub fn set(&mut self, name: &str, to: u8) -> bool {
         let mut numbers = self.numbers();
         let number = numbers.iter_mut().find(|(n, _)| *n == name);
@@ -101,7 +100,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// What one manager is doing.
+/// The condition of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It leads and can write.
@@ -110,27 +109,27 @@ pub enum Role {
     Down(u64),
     /// It leads, and its disk is gone: it can't write.
     CutOff,
-    /// It needed to write and could not: it is silent for ever.
+    /// A write failed: it never answers again.
     Gone,
 }
 
-/// One manager. Its world is what is committed: every input is committed before anything else happens.
+/// One manager. Every input is committed before anything else happens, so its world is what is committed.
 #[derive(Clone, Debug)]
 pub struct Manager {
-    /// The world; while it is down, what the journal says.
+    /// The world, or what the journal says while the manager is down.
     pub world: Arc<World>,
-    /// What it is doing.
     pub role: Role,
-    /// The journal is a copy.
+    /// Its journal is a copy.
     pub restored: bool,
-    /// When it began to lead.
+    /// The step at which it began to lead.
     pub led: u64,
-    /// When it last composed an answer with a lease that isn't over, in this leadership.
+    /// The step of the last answer with each lease that isn't over, in this leadership.
     pub composed: BTreeMap<Fence, u64>,
 }
 
 impl Manager {
-    /// Whether a term and its drift bound have passed since this manager began to lead and since it last spoke for a lease.
+    /// Whether a term and its drift bound have passed since this manager began to lead, and since its last
+    /// answer with this lease.
     pub fn lapsed(&self, fence: Fence, now: u64) -> bool {
         setup::lapsed(now - self.composed.get(&fence).map_or(self.led, |at| self.led.max(*at)))
     }
@@ -139,7 +138,6 @@ impl Manager {
 /// A request in flight.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What it says.
     pub body: Arc<SyncRequest>,
 }
 
@@ -148,20 +146,19 @@ pub struct Request {
 pub struct Answer {
     /// The transmission that it answers.
     pub transmission: u64,
-    /// What it says.
     pub body: Arc<SyncAnswer>,
 }
 
-/// What the promises remember.
+/// What the checks remember.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Ghost {
+pub struct Observed {
     /// Attempts that a manager recorded as over.
     pub freed: BTreeSet<Fence>,
     /// The largest fence that ever began to run.
     pub newest: Option<Fence>,
-    /// The attempt in which the job succeeded; until a manager that couldn't know calls it lapsed.
+    /// The attempt in which the job succeeded, until a manager that can't know that calls it lapsed.
     pub done: Option<Fence>,
-    /// A promise that a transition broke.
+    /// The promise that a transition broke.
     pub broken: Option<&'static str>,
 }
 
@@ -170,9 +167,8 @@ pub struct Ghost {
 pub struct State {
     /// Steps of time so far.
     pub now: u64,
-    /// The manager, and the one that took over or was started beside it.
+    /// The manager, and the one that took over or was started as its twin.
     pub managers: Vec<Manager>,
-    /// Clusters.
     pub hosts: Vec<Arc<Host>>,
     /// Requests in flight, per cluster.
     pub requests: Vec<Vec<Request>>,
@@ -180,14 +176,14 @@ pub struct State {
     pub answers: Vec<Vec<Answer>>,
     /// The copy of the journal.
     pub backup: Option<Arc<World>>,
-    /// Leaderships so far: makes their ids differ.
+    /// Number of leaderships so far, from which their ids are made.
     pub leaderships: u64,
-    /// Submitted already.
+    /// The job was submitted.
     pub submitted: bool,
     /// What may still go wrong.
     pub budget: Budget,
-    /// What the promises remember.
-    pub ghost: Ghost,
+    /// What the checks remember.
+    pub observed: Observed,
     hash: u64,
 }
 
@@ -195,17 +191,18 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {}", self.now)?;
         for manager in &self.managers {
-            let phases: Vec<_> = manager.world.state.workloads.values().map(|w| (w.phase, w.fence)).collect();
+            let phases: Vec<_> =
+                manager.world.state.workloads().values().map(|w| (w.phase(), w.fence())).collect();
             let (leadership, recovery) =
-                (manager.world.state.leadership, manager.world.state.recovery.is_some());
+                (manager.world.state.leadership(), manager.world.state.recovery().is_some());
             write!(f, " | {:?} {leadership} recovering {recovery} {phases:?}", manager.role)?;
         }
         for host in &self.hosts {
             let live: Vec<_> =
                 host.runner.live().map(|(_, fence, gang)| (fence, gang.stopping, gang.deadline)).collect();
-            write!(f, " | follows {:?} runs {live:?}", host.durable().follows)?;
+            write!(f, " | follows {:?} runs {live:?}", host.durable().follows())?;
         }
-        write!(f, " | {:?}", self.ghost)
+        write!(f, " | {:?}", self.observed)
     }
 }
 
@@ -222,7 +219,7 @@ impl PartialEq for State {
 }
 
 impl State {
-    /// The beginning: a manager with its objects, two agents that have just started.
+    /// The first state: a manager with its objects, and agents that have just started.
     pub fn new(world: World, hosts: Vec<Host>) -> Self {
         let flying = vec![Vec::new(); hosts.len()];
         let mut state = Self {
@@ -241,7 +238,7 @@ impl State {
             leaderships: 0,
             submitted: false,
             budget: Budget::default(),
-            ghost: Ghost::default(),
+            observed: Observed::default(),
             hash: 0,
         };
         state.seal();
@@ -250,11 +247,11 @@ impl State {
 
     /// Computes the canonical hash; the last thing that a transition does.
     pub fn seal(&mut self) {
-        self.hash = Canon::of(|into| self.feed(into));
+        self.hash = CanonicalHasher::of(|into| self.feed(into));
     }
 
-    fn feed(&self, into: &mut Canon) {
-        (self.now, self.leaderships, self.submitted, self.budget, &self.ghost).hash(into);
+    fn feed(&self, into: &mut CanonicalHasher) {
+        (self.now, self.leaderships, self.submitted, self.budget, &self.observed).hash(into);
         let number = |name: &ClusterName, n: u64| transmission(setup::index(name), n);
         let now = setup::manager_now(self.now).mono;
         for manager in &self.managers {
@@ -262,11 +259,11 @@ impl State {
             for (fence, at) in &manager.composed {
                 (fence, self.now - at).hash(into);
             }
-            manager.world.hash_essence(now, &number, into);
+            manager.world.hash_fingerprint(now, &number, into);
         }
         self.backup.is_some().hash(into);
         if let Some(world) = &self.backup {
-            world.hash_essence(now, &number, into);
+            world.hash_fingerprint(now, &number, into);
         }
         for (index, host) in self.hosts.iter().enumerate() {
             let session = host.agent().session();
@@ -283,14 +280,14 @@ impl State {
     }
 }
 
-/// A world without what a restart forgets.
+/// A world without the part that a restart forgets.
 pub fn durable_part(world: &World) -> Arc<World> {
     let mut world = world.clone();
     world.live = Live::default();
     Arc::new(world)
 }
 
-fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
+fn feed_request(request: &SyncRequest, host: usize, into: &mut CanonicalHasher) {
     let SyncRequest {
         version: _,
         ledger,
@@ -324,7 +321,7 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
     }
 }
 
-fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut Canon) {
+fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut CanonicalHasher) {
     capacity.is_some().hash(into);
     if let Some(Capacity {
         version,
@@ -347,12 +344,12 @@ fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut Canon) {
     }
 }
 
-fn feed_receipt(receipt: &Receipt, members: &[ClusterName], into: &mut Canon) {
+fn feed_receipt(receipt: &Receipt, members: &[ClusterName], into: &mut CanonicalHasher) {
     let Receipt { journal, leadership, record, rules, audit_head: _, mac: _ } = receipt;
     (journal, leadership, record, rules, members).hash(into);
 }
 
-fn feed_answer(answer: &Answer, host: usize, into: &mut Canon) {
+fn feed_answer(answer: &Answer, host: usize, into: &mut CanonicalHasher) {
     transmission(host, answer.transmission).hash(into);
     match &*answer.body {
         SyncAnswer::Refused(refusal) => refusal.hash(into),

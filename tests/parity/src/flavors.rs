@@ -1,69 +1,77 @@
 //! Group 3: which flavors a workload gets.
 
-use crate::case::{
-    Case, FlavorUsage, amounts, flavor_usage, free_all, items, named_usage, object, queue, text, use_quota,
-};
-use crate::quota::mode;
+use crate::case::Case;
+use crate::json::{amounts, fields, flavor_usage, items, mode, number, object, text};
+use crate::state::{add_usage, clear_usage, named_usage, queue};
 use crate::verdict::{Differences, Verdict};
 use anyhow::bail;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::WorkloadObject;
 use meridian_planning::load::Loaded;
-use meridian_queueing::flavors::{Assignment, Attempt, Mode, Oracle, Possibility, Prospect};
-use meridian_queueing::model::{Fungibility, QueueId, WorkloadId};
+use meridian_queueing::flavors::{
+    Assignment, FlavorAttempt, GranularMode, Mode, PodSetAssignment, PreemptionOracle, PreemptionPossibility,
+};
+use meridian_queueing::model::{FlavorFungibility, QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::{Amount, Brain};
+use meridian_queueing::{Amount, QueueState};
 use meridian_shared::gang::Amounts;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Answers what a case says, and that others may be displaced where it says nothing.
-struct Told(BTreeMap<(String, String), (Possibility, u32)>);
+/// A preemption oracle with the answers of the case. By default, preemption is possible without borrowing.
+struct CaseOracle(BTreeMap<(String, String), (PreemptionPossibility, u32)>);
 
-impl Oracle for Told {
-    fn simulate(
-        &mut self,
-        brain: &mut Brain,
-        _: WorkloadId,
-        (flavor, resource): (FlavorId, ResourceId),
-        _: Amount,
-    ) -> (Possibility, u32) {
-        let key = (brain.flavor_name(flavor).to_string(), brain.resource_name(resource).to_string());
-        self.0.get(&key).copied().unwrap_or((Possibility::Preempt, 0))
+impl CaseOracle {
+    fn read(answers: &[Value]) -> anyhow::Result<Self> {
+        let mut oracle = BTreeMap::new();
+        for answer in answers {
+            let key = (text(&answer["flavor"]).to_owned(), text(&answer["resource"]).to_owned());
+            oracle.insert(key, (possibility(&answer["possibility"])?, number(&answer["borrowingAfter"])?));
+        }
+        Ok(Self(oracle))
     }
 }
 
-fn possibility(word: &Value) -> anyhow::Result<Possibility> {
-    Ok(match text(word) {
-        "NoFit" | "noFit" => Possibility::NoFit,
-        "NoCandidates" | "noPreemptionCandidates" => Possibility::NoCandidates,
-        "Preempt" | "preempt" => Possibility::Preempt,
-        "Reclaim" | "reclaim" => Possibility::Reclaim,
-        "Fit" | "fit" => Possibility::Fit,
-        other => bail!("`{other}` is no possibility"),
-    })
+impl PreemptionOracle for CaseOracle {
+    fn simulate(
+        &mut self,
+        state: &mut QueueState,
+        _: WorkloadId,
+        key: (FlavorId, ResourceId),
+        _: Amount,
+    ) -> (PreemptionPossibility, u32) {
+        let key = (state.flavor_name(key.0).to_string(), state.resource_name(key.1).to_string());
+        self.0.get(&key).copied().unwrap_or((PreemptionPossibility::Preempt, 0))
+    }
 }
 
-fn small(value: &Value) -> anyhow::Result<u32> {
-    Ok(u32::try_from(value.as_u64().unwrap_or(0))?)
+fn possibility(name: &Value) -> anyhow::Result<PreemptionPossibility> {
+    Ok(match text(name) {
+        "NoFit" | "noFit" => PreemptionPossibility::NoFit,
+        "NoCandidates" | "noPreemptionCandidates" => PreemptionPossibility::NoCandidates,
+        "Preempt" | "preempt" => PreemptionPossibility::Preempt,
+        "Reclaim" | "reclaim" => PreemptionPossibility::Reclaim,
+        "Fit" | "fit" => PreemptionPossibility::Fit,
+        other => bail!("`{other}` is not a possibility"),
+    })
 }
 
 pub(crate) fn preference(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let act = case.act();
-    let prospect = |of: &Value| {
-        anyhow::Ok(Prospect {
-            possibility: possibility(&of["mode"])?,
-            borrowing: small(&of["borrowingLevel"])?,
+    let prospect = |option: &Value| {
+        anyhow::Ok(GranularMode {
+            possibility: possibility(&option["mode"])?,
+            borrowing: number(&option["borrowingLevel"])?,
         })
     };
-    let written = &act["flavorFungibility"];
-    let fungibility = Fungibility {
-        next_rather_than_borrow: text(&written["whenCanBorrow"]) == "TryNextFlavor",
-        preempt_rather_than_next: text(&written["whenCanPreempt"]) == "MayStopSearch",
-        prefers_preemption: text(&written["preference"]) == "PreemptionOverBorrowing",
+    let policy = &act["flavorFungibility"];
+    let fungibility = FlavorFungibility {
+        next_rather_than_borrow: text(&policy["whenCanBorrow"]) == "TryNextFlavor",
+        preempt_rather_than_next: text(&policy["whenCanPreempt"]) == "MayStopSearch",
+        prefers_preemption: text(&policy["preference"]) == "PreemptionOverBorrowing",
     };
     let mut differences = Differences::default();
-    let preferred = prospect(&act["a"])?.beats(prospect(&act["b"])?, &fungibility);
+    let preferred = prospect(&act["a"])?.is_better_than(prospect(&act["b"])?, &fungibility);
     differences.decision("preferred", &preferred, &(case.expect()["aPreferred"] == true));
     Ok(differences.verdict())
 }
@@ -71,102 +79,49 @@ pub(crate) fn preference(case: &Case<'_>) -> anyhow::Result<Verdict> {
 pub(crate) fn assign(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let act = case.act();
     let workload = case.workload(&act["workload"])?;
-    let mut oracle = Told(BTreeMap::new());
-    for told in items(&act["preemptionOracle"]) {
-        let key = (text(&told["flavor"]).to_owned(), text(&told["resource"]).to_owned());
-        oracle.0.insert(key, (possibility(&told["possibility"])?, small(&told["borrowingAfter"])?));
-    }
+    let mut oracle = CaseOracle::read(items(&act["preemptionOracle"]))?;
     let mut loaded = case.load();
-    let id = queue(&loaded.brain, text(&act["clusterQueue"]))?;
-    // Who has an admission comes with the flavors that it has.
-    let asks = holder(&mut loaded, workload, id).unwrap_or_else(|| loaded.await_in(workload, id));
-    // The slice is one of the case's workloads, or the act's own.
-    let replaces = match &act["replacesSlice"] {
+    let queue = queue(&loaded.state, text(&act["clusterQueue"]))?;
+    let id = holder(&mut loaded, workload, queue).unwrap_or_else(|| loaded.add_pending(workload, queue));
+    // The replaced slice is a workload of the case, or is given with the act.
+    let replaced = match &act["replacesSlice"] {
         Value::Null => None,
-        own @ Value::Object(_) => match object(own)? {
-            PlanObject::Workload(slice) => holder(&mut loaded, &slice, id),
-            other => bail!("{} is no slice", other.title()),
+        given @ Value::Object(_) => match object(given)? {
+            PlanObject::Workload(slice) => holder(&mut loaded, &slice, queue),
+            other => bail!("{} is not a workload", other.title()),
         },
-        key => holder(&mut loaded, case.workload(key)?, id),
+        key => holder(&mut loaded, case.workload(key)?, queue),
     };
-    free_all(&mut loaded.brain);
-    use_quota(&mut loaded.brain, &act["usage"])?;
-    let assignment = loaded.brain.assign_flavors(asks, id, &mut oracle, replaces);
-    compare(case, &loaded.brain, &assignment)
+    clear_usage(&mut loaded.state);
+    add_usage(&mut loaded.state, &act["usage"])?;
+    let assignment = loaded.state.assign_flavors(id, queue, &mut oracle, replaced);
+    compare(case, &loaded.state, &assignment)
 }
 
-/// A workload that holds what its status says.
+/// A workload that holds the quota of its status, if it has any.
 fn holder(loaded: &mut Loaded, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
-    let known = loaded.brain.find(&workload.meta.key());
-    let holds = |id: &WorkloadId| loaded.brain.workload(*id).is_some_and(|w| w.holding.is_some());
-    known
-        .filter(holds)
-        .or_else(|| workload.status.admission.is_some().then(|| loaded.hold_in(workload, queue)))
+    let state = &loaded.state;
+    let holds = |id: &WorkloadId| state.workload(*id).is_some_and(|w| w.holding.is_some());
+    let known = state.find(&workload.meta.key()).filter(holds);
+    known.or_else(|| workload.status.admission.is_some().then(|| loaded.add_holder(workload, queue)))
 }
 
-/// What one resource was given: flavor, mode, and the place of the last flavor that was looked at, where they are asserted.
-type Chosen = (String, Option<Mode>, Option<i64>);
-
-fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::Result<Verdict> {
+fn compare(case: &Case<'_>, state: &QueueState, assignment: &Assignment) -> anyhow::Result<Verdict> {
     let (expect, mut differences) = (case.expect(), Differences::default());
     differences.decision("mode", &assignment.mode(), &mode(&expect["representativeMode"])?);
     if let Some(borrowing) = expect["borrowing"].as_u64() {
         differences.decision("borrowing", &u64::from(assignment.borrowing), &borrowing);
     }
-    // Kueue lists pod sets by group, we as the workload does.
+    // Kueue lists pod sets by group, Meridian in the order of the workload.
     let mut sets: Vec<&Value> = items(&expect["podSets"]).iter().collect();
-    let own = &case.workload(&case.act()["workload"])?.spec.pod_sets;
-    sets.sort_by_key(|set| own.iter().position(|own| own.name == text(&set["name"])));
+    let declared = &case.workload(&case.act()["workload"])?.spec.pod_sets;
+    sets.sort_by_key(|set| declared.iter().position(|declared| declared.name == text(&set["name"])));
     differences.decision("pod sets", &assignment.pod_sets.len(), &sets.len());
     for (is, expected) in assignment.pod_sets.iter().zip(sets) {
-        let name = text(&expected["name"]);
-        let mut wanted: BTreeMap<String, Chosen> = BTreeMap::new();
-        for (resource, choice) in expected["flavors"].as_object().into_iter().flatten() {
-            let asserted = if choice["mode"].is_string() { Some(mode(&choice["mode"])?) } else { None };
-            wanted.insert(
-                resource.clone(),
-                (text(&choice["flavor"]).to_owned(), asserted, choice["triedFlavorIdx"].as_i64()),
-            );
-        }
-        let chosen = is.flavors.iter().map(|(resource, choice)| {
-            let resource = brain.resource_name(*resource).to_string();
-            let (mode, tried) = wanted
-                .get(&resource)
-                .map_or((Some(choice.mode), None), |(_, mode, tried)| (mode.map(|_| choice.mode), *tried));
-            (
-                resource,
-                (brain.flavor_name(choice.flavor).to_string(), mode, tried.map(|_| i64::from(choice.tried))),
-            )
-        });
-        differences.decision(&format!("flavors of `{name}`"), &chosen.collect(), &wanted);
-        if let Some(count) = expected["count"].as_u64() {
-            differences.decision(&format!("pods of `{name}`"), &u64::from(is.count), &count);
-        }
-        if expected["requests"].is_object() {
-            let requests: Amounts = is
-                .requests
-                .iter()
-                .map(|(resource, amount)| (brain.resource_name(*resource).to_string(), *amount))
-                .collect();
-            differences.decision(
-                &format!("requests of `{name}`"),
-                &requests,
-                &amounts(&expected["requests"])?,
-            );
-        }
-        if expected["attempts"].is_array() {
-            compare_attempts(brain, name, &is.attempts, items(&expected["attempts"]), &mut differences)?;
-        }
-        if expected["requests"].is_object() {
-            differences.words(
-                &format!("reasons of `{name}`"),
-                &is.reasons.len(),
-                &items(&expected["reasons"]).len(),
-            );
-        }
+        compare_pod_set(state, is, expected, &mut differences)?;
     }
     if expect["usage"].is_object() {
-        let usage: FlavorUsage = named_usage(brain, assignment.usage.iter().copied());
+        let usage = named_usage(state, assignment.usage.iter().copied());
         differences.decision("usage", &usage, &flavor_usage(&expect["usage"])?);
     }
     if let Some(reason) = expect["noFitReason"].as_str() {
@@ -175,44 +130,125 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
     Ok(differences.verdict())
 }
 
-/// Where one of them fits, every flavor that was looked at is as expected, and one that only lacks another group's resource may
-/// fit by itself; otherwise all that are expected were looked at.
+fn compare_pod_set(
+    state: &QueueState,
+    is: &PodSetAssignment,
+    expected: &Value,
+    differences: &mut Differences,
+) -> anyhow::Result<()> {
+    let name = text(&expected["name"]);
+    compare_choices(state, is, expected, differences)?;
+    if let Some(count) = expected["count"].as_u64() {
+        differences.decision(&format!("pods of `{name}`"), &u64::from(is.count), &count);
+    }
+    if expected["requests"].is_object() {
+        let requests: Amounts = is
+            .requests
+            .iter()
+            .map(|(resource, amount)| (state.resource_name(*resource).to_string(), *amount))
+            .collect();
+        differences.decision(&format!("requests of `{name}`"), &requests, &amounts(&expected["requests"])?);
+    }
+    if expected["attempts"].is_array() {
+        compare_attempts(state, name, &is.attempts, items(&expected["attempts"]), differences)?;
+    }
+    if expected["requests"].is_object() {
+        let reasons = items(&expected["reasons"]).len();
+        differences.wording(&format!("reasons of `{name}`"), &is.reasons.len(), &reasons);
+    }
+    Ok(())
+}
+
+/// The flavor of one resource. Mode and flavor index are `None` if the case doesn't say them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FlavorChoice {
+    flavor: String,
+    mode: Option<Mode>,
+    /// Index of the last flavor that was tried; -1 if all were.
+    tried: Option<i64>,
+}
+
+fn compare_choices(
+    state: &QueueState,
+    is: &PodSetAssignment,
+    expected: &Value,
+    differences: &mut Differences,
+) -> anyhow::Result<()> {
+    let mut wanted: BTreeMap<String, FlavorChoice> = BTreeMap::new();
+    for (resource, choice) in fields(&expected["flavors"]) {
+        let choice = FlavorChoice {
+            flavor: text(&choice["flavor"]).to_owned(),
+            mode: if choice["mode"].is_string() { Some(mode(&choice["mode"])?) } else { None },
+            tried: choice["triedFlavorIdx"].as_i64(),
+        };
+        wanted.insert(resource.clone(), choice);
+    }
+    let mut chosen: BTreeMap<String, FlavorChoice> = BTreeMap::new();
+    for (resource, choice) in &is.flavors {
+        let resource = state.resource_name(*resource).to_string();
+        let known = wanted.get(&resource);
+        let choice = FlavorChoice {
+            flavor: state.flavor_name(choice.flavor).to_string(),
+            mode: known.is_none_or(|known| known.mode.is_some()).then_some(choice.mode),
+            tried: known.and_then(|known| known.tried).map(|_| i64::from(choice.tried)),
+        };
+        chosen.insert(resource, choice);
+    }
+    let name = text(&expected["name"]);
+    differences.decision(&format!("flavors of `{name}`"), &chosen, &wanted);
+    Ok(())
+}
+
+/// One flavor that was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Trial {
+    mode: Mode,
+    borrowing: u32,
+    possibility: Option<PreemptionPossibility>,
+    /// Only if the flavor doesn't fit.
+    obstacle: Option<String>,
+}
+
+/// If a flavor fits, every trial must be as expected, and a flavor that only lacks the resource of another
+/// group may fit by itself. Otherwise all expected trials must occur.
 fn compare_attempts(
-    brain: &Brain,
+    state: &QueueState,
     name: &str,
-    made: &[Attempt],
+    made: &[FlavorAttempt],
     expected: &[Value],
     differences: &mut Differences,
 ) -> anyhow::Result<()> {
-    type Tried = (Mode, u32, Option<Possibility>, Option<String>);
-    let mut wanted: BTreeMap<String, Tried> = BTreeMap::new();
+    let mut wanted: BTreeMap<String, Trial> = BTreeMap::new();
     for attempt in expected {
-        let asked = &attempt["preemptionPossibility"];
-        let asked = if asked.is_string() { Some(possibility(asked)?) } else { None };
-        let tried = (
-            mode(&attempt["mode"])?,
-            small(&attempt["borrow"])?,
-            asked,
-            attempt["noFitReason"].as_str().map(str::to_owned),
-        );
-        wanted.insert(text(&attempt["flavor"]).to_owned(), tried);
+        let name = &attempt["preemptionPossibility"];
+        let trial = Trial {
+            mode: mode(&attempt["mode"])?,
+            borrowing: number(&attempt["borrow"])?,
+            possibility: if name.is_string() { Some(possibility(name)?) } else { None },
+            obstacle: attempt["noFitReason"].as_str().map(str::to_owned),
+        };
+        wanted.insert(text(&attempt["flavor"]).to_owned(), trial);
     }
-    let made: BTreeMap<String, Tried> = made
-        .iter()
-        .map(|a| {
-            let obstacle = a.obstacle.filter(|_| a.mode == Mode::NoFit).map(|o| o.word().to_owned());
-            (brain.flavor_name(a.flavor).to_string(), (a.mode, a.borrowing, a.possibility, obstacle))
-        })
-        .collect();
-    if made.values().any(|(mode, ..)| *mode == Mode::Fit) {
-        wanted.retain(|flavor, _| made.contains_key(flavor));
-        let lacking = |tried: &Tried| tried.0 == Mode::NoFit && tried.3.is_none();
-        for (flavor, tried) in wanted.iter_mut().filter(|(_, tried)| lacking(tried)) {
-            if let Some(fits) = made.get(flavor).filter(|made| made.0 == Mode::Fit) {
-                tried.clone_from(fits);
+    let mut trials: BTreeMap<String, Trial> = BTreeMap::new();
+    for attempt in made {
+        let obstacle = attempt.obstacle.filter(|_| attempt.mode == Mode::NoFit);
+        let trial = Trial {
+            mode: attempt.mode,
+            borrowing: attempt.borrowing,
+            possibility: attempt.possibility,
+            obstacle: obstacle.map(|obstacle| obstacle.word().to_owned()),
+        };
+        trials.insert(state.flavor_name(attempt.flavor).to_string(), trial);
+    }
+    if trials.values().any(|trial| trial.mode == Mode::Fit) {
+        wanted.retain(|flavor, _| trials.contains_key(flavor));
+        for (flavor, trial) in &mut wanted {
+            let lacks_resource = trial.mode == Mode::NoFit && trial.obstacle.is_none();
+            if let Some(fits) = trials.get(flavor).filter(|made| lacks_resource && made.mode == Mode::Fit) {
+                trial.clone_from(fits);
             }
         }
     }
-    differences.record(&format!("attempts of `{name}`"), &made, &wanted);
+    differences.record(&format!("attempts of `{name}`"), &trials, &wanted);
     Ok(())
 }

@@ -1,38 +1,45 @@
-//! Replays public decision cases through the functions that `plan` and the engine decide by, and prints agreement per table.
+//! Replays Kueue's own decision cases through the functions that `meridian plan` and the manager decide by,
+//! and prints the agreement per table.
 //!
-//! `cargo run -p meridian-parity -- DIRECTORY` reads every `*.json` file of the directory: an array of cases, one a line.
-//! A case agrees when the decision is the expected one and everything that is recorded about it (conditions, events) gives
-//! the expected reason; where only records differ, the table's line counts decisions besides. Wording never counts.
+//! `cargo run --release -p meridian-parity -- DIRECTORY` reads every `*.json` file of the directory: one
+//! array of cases per table. A case agrees if the decision is the same, and the reasons of all recorded
+//! conditions and events too. Cases with the same decision and other records are listed. The wording of
+//! messages never counts.
 
+mod assignments;
 mod case;
+mod evictions;
 mod flavors;
 mod functions;
+mod json;
 mod orders;
+mod preempt;
 mod quota;
 mod schedule;
+mod state;
 mod topology;
 mod verdict;
-mod victims;
 
 use anyhow::{Context, bail};
 use case::Case;
 use clap::Parser;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use verdict::{Tally, Verdict};
+use verdict::{TableSummary, Verdict};
 
 /// Replays decision cases.
 #[derive(Parser, Debug)]
 struct Args {
     /// Directory with the tables.
     directory: PathBuf,
-    /// Only tables whose name contains this.
+    /// Only tables with this text in their name.
     #[arg(long)]
     table: Option<String>,
-    /// Only cases whose id contains this.
+    /// Only cases with this text in their id.
     #[arg(long)]
     case: Option<String>,
-    /// Say how each differing case differs.
+    /// Print the differences of each case.
     #[arg(long)]
     verbose: bool,
 }
@@ -40,51 +47,60 @@ struct Args {
 #[expect(clippy::print_stdout, reason = "it is a command")]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    let mut total = TableSummary::default();
+    for path in tables(&args)? {
+        let name = table_name(&path);
+        let (mut summary, mut not_compared) = (TableSummary::default(), BTreeSet::new());
+        for case in read(&path)? {
+            let id = case["id"].as_str().unwrap_or_default();
+            if args.case.as_ref().is_some_and(|part| !id.contains(part.as_str())) {
+                continue;
+            }
+            let verdict = replay(&case);
+            summary.count(&verdict);
+            let (title, details, always) = match verdict {
+                Verdict::Same => continue,
+                Verdict::OtherWording(details) => ("other wording", details, false),
+                Verdict::OtherRecord(details) => ("other record", details, true),
+                Verdict::Differs(details) => ("differs", details, true),
+                Verdict::NotCompared(why) => {
+                    not_compared.insert(why.clone());
+                    ("not compared", why, false)
+                }
+            };
+            if args.verbose {
+                println!("{title}: {id}\n    {}", details.replace('\n', "\n    "));
+            } else if always {
+                println!("{title}: {id}");
+            }
+        }
+        println!("{}", summary.line(&name));
+        for why in not_compared {
+            println!("    not compared: {why}");
+        }
+        total.add(summary);
+    }
+    println!("{}", total.line("all tables"));
+    Ok(())
+}
+
+/// The tables to read, by name. Fails if the directory has no table.
+fn tables(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
     let mut tables: Vec<PathBuf> = std::fs::read_dir(&args.directory)
         .with_context(|| format!("{}", args.directory.display()))?
         .map(|entry| entry.map(|e| e.path()))
         .collect::<Result<_, _>>()?;
     tables.retain(|path| path.extension().is_some_and(|e| e == "json"));
-    tables.sort();
     if tables.is_empty() {
-        bail!("{}: no table (*.json) here", args.directory.display());
+        bail!("{}: no table (*.json) found", args.directory.display());
     }
-    for path in &tables {
-        let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        if args.table.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
-            continue;
-        }
-        let mut tally = Tally::default();
-        let mut reasons = std::collections::BTreeSet::new();
-        for case in read(path)? {
-            let id = case["id"].as_str().unwrap_or_default();
-            if args.case.as_ref().is_some_and(|wanted| !id.contains(wanted.as_str())) {
-                continue;
-            }
-            let verdict = replay(&case);
-            tally.count(&verdict);
-            let (title, how, always) = match verdict {
-                Verdict::Same => continue,
-                Verdict::SaysOtherwise(how) => ("in other words", how, false),
-                Verdict::RecordsOtherwise(how) => ("records otherwise", how, true),
-                Verdict::Differs(how) => ("differs", how, true),
-                Verdict::Skipped(why) => {
-                    reasons.insert(why.clone());
-                    ("not judged", why, false)
-                }
-            };
-            if args.verbose {
-                println!("{title}: {id}\n    {}", how.replace('\n', "\n    "));
-            } else if always {
-                println!("{title}: {id}");
-            }
-        }
-        println!("{}", tally.line(&name));
-        for why in reasons {
-            println!("    not judged: {why}");
-        }
-    }
-    Ok(())
+    tables.retain(|path| args.table.as_ref().is_none_or(|part| table_name(path).contains(part.as_str())));
+    tables.sort();
+    Ok(tables)
+}
+
+fn table_name(path: &Path) -> String {
+    path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
@@ -92,33 +108,31 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     serde_json::from_str(&text).with_context(|| format!("{}", path.display()))
 }
 
-/// Why tables about worker clusters aren't judged: what stands in the place of what they are about.
-fn replaced(kind: &str) -> Option<&'static str> {
+/// Why acts on worker clusters aren't compared: Meridian does something else in their place.
+fn not_compared(kind: &str) -> Option<&'static str> {
     match kind {
         "dispatcher-reconcile" | "dispatcher-nominate" => Some(
-            "no workload is copied to nominated clusters round by round: clusters offer room, and one offer is taken",
+            "workloads aren't copied to nominated clusters: clusters hold capacity, and one gets the grant",
         ),
-        "multikueue-reconcile" => Some(
-            "no objects are mirrored between API servers: a lease and a fence per workload say which cluster runs it",
-        ),
+        "multikueue-reconcile" => {
+            Some("no objects are mirrored between API servers: lease and fence say where a workload runs")
+        }
         "multikueue-nominate" => {
-            Some("no copies are made on several clusters at once, so none are nominated and none withdrawn")
+            Some("no copies are made in several clusters, so none are nominated and none are withdrawn")
         }
         _ => None,
     }
 }
 
-fn replay(value: &Value) -> Verdict {
-    let kind = value["act"]["kind"].as_str().unwrap_or_default();
-    if kind == "topology" {
-        return topology::replay(value);
+fn replay(case: &Value) -> Verdict {
+    let kind = case["act"]["kind"].as_str().unwrap_or_default();
+    if let Some(why) = not_compared(kind) {
+        return Verdict::NotCompared(why.to_owned());
     }
-    if let Some(why) = replaced(kind) {
-        return Verdict::Skipped(why.to_owned());
-    }
-    let judge: fn(&Case<'_>) -> anyhow::Result<Verdict> = match kind {
+    let compare: fn(&Case<'_>) -> anyhow::Result<Verdict> = match kind {
+        "topology" => return topology::replay(case).unwrap_or_else(unreadable),
         "schedule-cycle" => schedule::replay,
-        "preempt" => victims::preempt,
+        "preempt" => preempt::replay,
         "assign-flavors" => flavors::assign,
         "flavor-preference" => flavors::preference,
         "order-entries" => orders::entries,
@@ -133,13 +147,15 @@ fn replay(value: &Value) -> Verdict {
         "available" => quota::available,
         "drs" => quota::shares,
         "borrowing-on" => quota::borrowing,
-        "snapshot" => quota::snapshot,
-        "snapshot-update" => quota::snapshot_update,
-        "hierarchy-ops" => quota::hierarchy,
-        other => return Verdict::Skipped(format!("acts of kind `{other}` aren't known")),
+        "snapshot" => quota::snapshot::load,
+        "snapshot-update" => quota::snapshot::update,
+        "hierarchy-ops" => quota::hierarchy::replay,
+        other => return Verdict::NotCompared(format!("unknown act `{other}`")),
     };
-    // What can't be read is no agreement.
-    Case::read(value)
-        .and_then(|case| judge(&case))
-        .unwrap_or_else(|error| Verdict::Differs(format!("{error:#}")))
+    Case::read(case).and_then(|case| compare(&case)).unwrap_or_else(unreadable)
+}
+
+/// A case that can't be read doesn't agree.
+fn unreadable(error: anyhow::Error) -> Verdict {
+    Verdict::Differs(format!("{error:#}"))
 }

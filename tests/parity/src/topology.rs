@@ -1,28 +1,21 @@
 //! Group 5: placing pod sets in a topology.
 
-use crate::case::{amounts, items, text};
+use crate::json::{amounts, fields, items, number, text, text_map, texts};
 use crate::verdict::Verdict;
 use anyhow::{Context, bail};
 use meridian_shared::gang::{Amounts, Operator, Requirement, Taint, TaintEffect, Toleration};
 use meridian_topology::compressed::Compressed;
 use meridian_topology::{
-    Assignment, Assumed, Constraint, Flavor, Lost, Node, Options, Outcome, PodSetRequest, PreferredTerm,
-    Profile, SliceLayer, Topology, TopologyRequest, Usage,
+    Assignment, Assumed, Constraint, Flavor, LostNodes, Node, Options, PodSetRequest, PodSetResult,
+    PreferredTerm, Profile, SliceLayer, Topology, TopologyRequest, Usage,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Node affinity may name a node by this field; nodes carry it as if it were a label.
+/// Node affinity may match the name of a node by this field. Nodes have it as a label here.
 const NAME_FIELD: &str = "metadata.name";
 
-pub(crate) fn replay(case: &Value) -> Verdict {
-    match judged(case) {
-        Ok(verdict) => verdict,
-        Err(error) => Verdict::Differs(format!("{error:#}")),
-    }
-}
-
-fn judged(case: &Value) -> anyhow::Result<Verdict> {
+pub(crate) fn replay(case: &Value) -> anyhow::Result<Verdict> {
     let act = &case["act"];
     let mut topology = topology(case)?;
     for usage in items(&act["ownFlavorUsage"]) {
@@ -39,21 +32,21 @@ fn judged(case: &Value) -> anyhow::Result<Verdict> {
         objects(case, "Workload").find(|workload| act["workload"].as_str() == Some(key(workload).as_str()));
     let (admitted, nodes) = workload.map_or_else(|| Ok(Default::default()), admitted)?;
     let pinned =
-        gate(case, "SkipReassignmentForPodOwnedWorkloads", true) && workload.is_some_and(is_of_one_pod);
-    let lost = (!nodes.is_empty()).then_some(Lost { admitted: &admitted, nodes: &nodes, pinned });
+        gate(case, "SkipReassignmentForPodOwnedWorkloads", true) && workload.is_some_and(is_single_pod);
+    let lost = (!nodes.is_empty()).then_some(LostNodes { admitted: &admitted, nodes: &nodes, pinned });
     let simulate_empty = act["simulateEmpty"].as_bool().unwrap_or(false);
-    let outcomes = topology.assign_beside(&requests, Options { simulate_empty, lost }, &mut assumed);
+    let outcomes = topology.assign_with_assumed(&requests, Options { simulate_empty, lost }, &mut assumed);
     compare(case, &requests, &outcomes)
 }
 
-fn compare(case: &Value, requests: &[PodSetRequest], outcomes: &[Outcome]) -> anyhow::Result<Verdict> {
-    let (mut decisions, mut words) = (Vec::new(), Vec::new());
+fn compare(case: &Value, requests: &[PodSetRequest], outcomes: &[PodSetResult]) -> anyhow::Result<Verdict> {
+    let (mut decisions, mut wordings) = (Vec::new(), Vec::new());
     let expected: BTreeMap<&str, &Value> =
         items(&case["expect"]["podSets"]).iter().map(|set| (text(&set["name"]), set)).collect();
     for (request, outcome) in requests.iter().zip(outcomes) {
         let Some(expect) = expected.get(request.name.as_str()) else {
             if outcome.is_some() {
-                decisions.push(format!("`{}`: {}, expected no answer", request.name, shown(outcome)));
+                decisions.push(format!("`{}`: {}, expected no result", request.name, outcome_text(outcome)));
             }
             continue;
         };
@@ -66,25 +59,25 @@ fn compare(case: &Value, requests: &[PodSetRequest], outcomes: &[Outcome]) -> an
         let difference = format!(
             "`{}`: {}\nexpected: {}",
             request.name,
-            shown(outcome),
+            outcome_text(outcome),
             reason.map_or_else(|| wanted.to_string(), str::to_owned)
         );
         match outcome {
             _ if !same => decisions.push(difference),
-            Some(Err(misfit)) if reason != Some(misfit.to_string().as_str()) => words.push(difference),
+            Some(Err(misfit)) if reason != Some(misfit.to_string().as_str()) => wordings.push(difference),
             _ => {}
         }
     }
-    Ok(match (decisions.is_empty(), words.is_empty()) {
+    Ok(match (decisions.is_empty(), wordings.is_empty()) {
         (true, true) => Verdict::Same,
-        (true, false) => Verdict::SaysOtherwise(words.join("\n")),
+        (true, false) => Verdict::OtherWording(wordings.join("\n")),
         (false, _) => Verdict::Differs(decisions.join("\n")),
     })
 }
 
-fn shown(outcome: &Outcome) -> String {
+fn outcome_text(outcome: &PodSetResult) -> String {
     match outcome {
-        None => "no answer".into(),
+        None => "no result".into(),
         Some(Ok(assignment)) => serde_json::to_string(assignment).unwrap_or_default(),
         Some(Err(misfit)) => misfit.to_string(),
     }
@@ -94,8 +87,8 @@ fn topology(case: &Value) -> anyhow::Result<Topology> {
     let act = &case["act"];
     let flavor = Flavor {
         topology: text(&act["topologyName"]).to_owned(),
-        levels: items(&act["levels"]).iter().map(|level| text(level).to_owned()).collect(),
-        node_labels: texts(&act["flavorNodeLabels"]),
+        levels: texts(&act["levels"]),
+        node_labels: text_map(&act["flavorNodeLabels"]),
         tolerations: items(&act["flavorTolerations"])
             .iter()
             .map(toleration)
@@ -123,7 +116,7 @@ fn gate(case: &Value, name: &str, default: bool) -> bool {
 
 fn node(node: &Value) -> anyhow::Result<Node> {
     let name = text(&node["metadata"]["name"]).to_owned();
-    let mut labels = texts(&node["metadata"]["labels"]);
+    let mut labels = text_map(&node["metadata"]["labels"]);
     labels.insert(NAME_FIELD.into(), name.clone());
     let ready = items(&node["status"]["conditions"])
         .iter()
@@ -138,7 +131,7 @@ fn node(node: &Value) -> anyhow::Result<Node> {
     })
 }
 
-/// The sum of a pod's containers, or its largest init container if that asks for more, and its overhead.
+/// The sum of the containers, or the largest init container if that requests more; plus the overhead.
 fn pod_requests(spec: &Value) -> anyhow::Result<Amounts> {
     let mut total = Amounts::new();
     for container in items(&spec["containers"]) {
@@ -157,17 +150,18 @@ fn pod_requests(spec: &Value) -> anyhow::Result<Amounts> {
 fn request(set: &Value) -> anyhow::Result<PodSetRequest> {
     let affinity = &set["nodeAffinity"];
     let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-    let preferred = items(&affinity["preferredDuringSchedulingIgnoredDuringExecution"]).iter().map(|wish| {
-        let weight = i32::try_from(wish["weight"].as_i64().unwrap_or(0))?;
-        Ok(PreferredTerm { weight, requirements: term(&wish["preference"])? })
-    });
+    let preferred =
+        items(&affinity["preferredDuringSchedulingIgnoredDuringExecution"]).iter().map(|preferred| {
+            let weight = i32::try_from(preferred["weight"].as_i64().unwrap_or(0))?;
+            Ok(PreferredTerm { weight, requirements: term(&preferred["preference"])? })
+        });
     let previous = &set["previousAssignment"];
     Ok(PodSetRequest {
         name: text(&set["name"]).to_owned(),
         count: number(&set["count"])?,
         per_pod: amounts(&set["singlePodRequests"])?,
         topology: topology_request(&set["topologyRequest"])?,
-        node_selector: texts(&set["nodeSelector"]),
+        node_selector: text_map(&set["nodeSelector"]),
         affinity: items(terms).iter().map(term).collect::<anyhow::Result<_>>()?,
         preferred: preferred.collect::<anyhow::Result<_>>()?,
         tolerations: items(&set["tolerations"]).iter().map(toleration).collect::<anyhow::Result<_>>()?,
@@ -181,11 +175,12 @@ fn topology_request(request: &Value) -> anyhow::Result<Option<TopologyRequest>> 
         return Ok(None);
     }
     let level = |field: &str| request[field].as_str().map(str::to_owned);
-    let free = request["unconstrained"].as_bool().unwrap_or(false).then_some(Constraint::Unconstrained);
+    let unconstrained =
+        request["unconstrained"].as_bool().unwrap_or(false).then_some(Constraint::Unconstrained);
     let constraint = level("required")
         .map(Constraint::Required)
         .or_else(|| level("preferred").map(Constraint::Preferred))
-        .or(free);
+        .or(unconstrained);
     let layer = |layer: &Value| {
         anyhow::Ok(SliceLayer { level: text(&layer["topology"]).to_owned(), size: number(&layer["size"])? })
     };
@@ -211,9 +206,9 @@ fn requirement(requirement: &Value) -> anyhow::Result<Requirement> {
         "DoesNotExist" => Operator::DoesNotExist,
         "Gt" => Operator::Gt,
         "Lt" => Operator::Lt,
-        other => bail!("`{other}` is no operator"),
+        other => bail!("`{other}` is not an operator"),
     };
-    let values = items(&requirement["values"]).iter().map(|value| text(value).to_owned()).collect();
+    let values = texts(&requirement["values"]);
     Ok(Requirement { key: text(&requirement["key"]).to_owned(), operator, values })
 }
 
@@ -222,7 +217,7 @@ fn effect(effect: &Value) -> anyhow::Result<TaintEffect> {
         "NoSchedule" => TaintEffect::NoSchedule,
         "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
         "NoExecute" => TaintEffect::NoExecute,
-        other => bail!("`{other}` is no effect of a taint"),
+        other => bail!("`{other}` is not a taint effect"),
     })
 }
 
@@ -248,7 +243,7 @@ fn toleration(toleration: &Value) -> anyhow::Result<Toleration> {
     })
 }
 
-/// Where a workload is admitted, and the nodes that it lost.
+/// The placement of an admitted workload by pod set, and the nodes that it lost.
 fn admitted(workload: &Value) -> anyhow::Result<(BTreeMap<String, Assignment>, Vec<String>)> {
     let status = &workload["status"];
     let mut admitted = BTreeMap::new();
@@ -265,8 +260,8 @@ fn admitted(workload: &Value) -> anyhow::Result<(BTreeMap<String, Assignment>, V
     ))
 }
 
-/// Whether a workload stands for one pod, which can't move, and not for a group of pods.
-fn is_of_one_pod(workload: &Value) -> bool {
+/// Whether a workload stands for one pod, and not for a group of pods.
+fn is_single_pod(workload: &Value) -> bool {
     let metadata = &workload["metadata"];
     let owners = items(&metadata["ownerReferences"]);
     let pods =
@@ -279,22 +274,23 @@ fn is_of_one_pod(workload: &Value) -> bool {
 fn used(usage: &Value) -> anyhow::Result<(Assignment, Amounts)> {
     let mut usage = usage.clone();
     let per_pod = amounts(&usage["singlePodRequests"].take())?;
-    let values = items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect();
+    let values = texts(&usage["values"]);
     let domain = meridian_topology::DomainCount { values, count: number(&usage["count"])? };
     Ok((Assignment { levels: Vec::new(), domains: vec![domain] }, per_pod))
 }
 
-/// What other flavors took for the same workload: amounts per domain, the domain written as its values with commas.
+/// Amounts per domain that other flavors of the same workload use. A domain is written as its values with
+/// commas.
 fn assumed(usages: &Value) -> anyhow::Result<Assumed> {
     let mut assumed = Assumed::default();
-    for (domain, usage) in usages.as_object().into_iter().flatten() {
+    for (domain, usage) in fields(usages) {
         let values: Vec<String> = domain.split(',').map(str::to_owned).collect();
         assumed.add_amounts(&values, &amounts(usage)?);
     }
     for usage in items(usages) {
         let values: Vec<String> = match usage["domain"].as_str() {
             Some(domain) => domain.split(',').map(str::to_owned).collect(),
-            None => items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect(),
+            None => texts(&usage["values"]),
         };
         let amounts_of = ["usage", "requests", "resources"]
             .iter()
@@ -319,7 +315,7 @@ fn assignment(assignment: &Value) -> anyhow::Result<Assignment> {
     if assignment["domains"].is_null() {
         assignment["domains"] = Value::Array(Vec::new());
     }
-    serde_json::from_value(assignment).context("an assignment")
+    serde_json::from_value(assignment).context("topology assignment")
 }
 
 fn objects<'a>(case: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -328,17 +324,4 @@ fn objects<'a>(case: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value
 
 fn key(object: &Value) -> String {
     format!("{}/{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
-}
-
-fn texts(value: &Value) -> BTreeMap<String, String> {
-    value
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.clone(), text(value).to_owned()))
-        .collect()
-}
-
-fn number(value: &Value) -> anyhow::Result<u32> {
-    Ok(u32::try_from(value.as_i64().unwrap_or(0))?)
 }

@@ -1,107 +1,111 @@
-//! What a case came to, and how tables count it.
+//! The result of a case, and the summary of a table.
 
 use std::fmt::Debug;
 
-/// What a case came to.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    /// As expected.
     Same,
-    /// Decided as expected and for the same reason, said in other words.
-    SaysOtherwise(String),
-    /// Decided as expected, but another reason is recorded, or another event.
-    RecordsOtherwise(String),
-    /// Otherwise, and how.
+    /// The same decision for the same reason, with a message of other wording.
+    OtherWording(String),
+    /// The same decision, but another condition, event or status field.
+    OtherRecord(String),
     Differs(String),
-    /// Not judged, and why.
-    Skipped(String),
+    NotCompared(String),
 }
 
-/// How an answer differs from what is expected.
+/// Differences between the result and the expected one.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     decisions: Vec<String>,
     records: Vec<String>,
-    words: Vec<String>,
+    wordings: Vec<String>,
 }
 
 impl Differences {
-    /// Notes a decision that differs.
     pub(crate) fn decision<T: PartialEq + Debug>(&mut self, what: &str, is: &T, expected: &T) {
-        if is != expected {
-            self.decisions.push(format!("{what}: {is:?}\nexpected: {expected:?}"));
-        }
+        self.decisions.extend(difference(what, is, expected));
     }
 
-    /// Notes a record (a condition, an event) that differs.
+    /// Compares conditions, events or status fields.
     pub(crate) fn record<T: PartialEq + Debug>(&mut self, what: &str, is: &T, expected: &T) {
-        if is != expected {
-            self.records.push(format!("{what}: {is:?}\nexpected: {expected:?}"));
-        }
+        self.records.extend(difference(what, is, expected));
     }
 
-    /// Notes other words for the same.
-    pub(crate) fn words<T: PartialEq + Debug>(&mut self, what: &str, is: &T, expected: &T) {
-        if is != expected {
-            self.words.push(format!("{what}: {is:?}\nexpected: {expected:?}"));
-        }
+    pub(crate) fn wording<T: PartialEq + Debug>(&mut self, what: &str, is: &T, expected: &T) {
+        self.wordings.extend(difference(what, is, expected));
     }
 
     pub(crate) fn verdict(self) -> Verdict {
-        let Self { decisions, records, words } = self;
+        let Self { decisions, records, wordings } = self;
         if !decisions.is_empty() {
             Verdict::Differs(decisions.into_iter().chain(records).collect::<Vec<_>>().join("\n"))
         } else if !records.is_empty() {
-            Verdict::RecordsOtherwise(records.join("\n"))
-        } else if !words.is_empty() {
-            Verdict::SaysOtherwise(words.join("\n"))
+            Verdict::OtherRecord(records.join("\n"))
+        } else if !wordings.is_empty() {
+            Verdict::OtherWording(wordings.join("\n"))
         } else {
             Verdict::Same
         }
     }
 }
 
-/// What the cases of one table came to.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    /// As expected.
-    pub(crate) same: usize,
-    /// Looked at.
-    pub(crate) judged: usize,
-    /// Decided as expected.
-    pub(crate) decided: usize,
-    /// As expected in other words.
-    pub(crate) otherwise: usize,
-    /// Not judged.
-    pub(crate) skipped: usize,
+fn difference<T: PartialEq + Debug>(what: &str, is: &T, expected: &T) -> Option<String> {
+    (is != expected).then(|| format!("{what}: {is:?}\nexpected: {expected:?}"))
 }
 
-impl Tally {
+/// Numbers of cases.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TableSummary {
+    compared: usize,
+    /// Same decisions and same records.
+    same: usize,
+    /// Same decisions, whatever the records.
+    decided: usize,
+    other_wording: usize,
+    not_compared: usize,
+}
+
+impl TableSummary {
     pub(crate) fn count(&mut self, verdict: &Verdict) {
-        self.judged += usize::from(!matches!(verdict, Verdict::Skipped(_)));
-        self.same += usize::from(matches!(verdict, Verdict::Same | Verdict::SaysOtherwise(_)));
-        self.decided += usize::from(matches!(
-            verdict,
-            Verdict::Same | Verdict::SaysOtherwise(_) | Verdict::RecordsOtherwise(_)
-        ));
-        self.otherwise += usize::from(matches!(verdict, Verdict::SaysOtherwise(_)));
-        self.skipped += usize::from(matches!(verdict, Verdict::Skipped(_)));
+        match verdict {
+            Verdict::NotCompared(_) => {
+                self.not_compared += 1;
+                return;
+            }
+            Verdict::Same => self.same += 1,
+            Verdict::OtherWording(_) => {
+                self.same += 1;
+                self.other_wording += 1;
+            }
+            Verdict::OtherRecord(_) | Verdict::Differs(_) => {}
+        }
+        self.compared += 1;
+        self.decided += usize::from(!matches!(verdict, Verdict::Differs(_)));
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.compared += other.compared;
+        self.same += other.same;
+        self.decided += other.decided;
+        self.other_wording += other.other_wording;
+        self.not_compared += other.not_compared;
     }
 
     /// One line for a table.
     pub(crate) fn line(&self, name: &str) -> String {
-        let Self { same, judged, decided, otherwise, skipped } = *self;
-        if judged == 0 {
-            return format!("{name:<50} not judged ({skipped} cases)");
+        let Self { compared, same, decided, other_wording, not_compared } = *self;
+        if compared == 0 {
+            return format!("{name:<50} not compared ({not_compared} cases)");
         }
-        let decided =
-            if decided == same { String::new() } else { format!(", decisions {decided} of {judged}") };
-        let besides = [(otherwise, "in other words"), (skipped, "not judged")];
-        let besides: String = besides
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!(", {count} {what}"))
-            .collect();
-        format!("{name:<50} {same:>4} of {judged:>4}{decided}{besides}")
+        let mut line = format!("{name:<50} {same:>4} of {compared:>4}");
+        if decided != same {
+            line += &format!(", decisions {decided} of {compared}");
+        }
+        for (count, what) in [(other_wording, "in other wording"), (not_compared, "not compared")] {
+            if count > 0 {
+                line += &format!(", {count} {what}");
+            }
+        }
+        line
     }
 }

@@ -1,22 +1,23 @@
-//! Runs the simulation by hand: any seeds, one seed with its trace, fresh random ones, or the planted bugs.
+//! Runs the simulator by hand: a range of seeds, one seed with its trace, fresh random seeds, or hunts for
+//! planted bugs.
 //!
 //! `cargo run -p meridian-tests --release --bin sim -- --seeds 0..10000`
 
 use anyhow::{Context, bail};
 use meridian_shared::planted::Bug;
-use meridian_tests::sim::counters::Counters;
-use meridian_tests::sim::plan::Plan;
 use meridian_tests::sim::planted::{SEEDS_MAX, hunt};
-use meridian_tests::sim::trace::Keep;
-use meridian_tests::sim::{Report, run};
+use meridian_tests::sim::scenario::Scenario;
+use meridian_tests::sim::{Counters, Keep, Report, run};
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// Lines of a failing seed's trace that are printed.
 const TAIL_LINES: usize = 150;
-const USAGE: &str = "sim (--seeds A..B | --seed N [--trace] [--bug NAME | --towards NAME] | --random N | --minutes M | --planted all|NAME) [--calm] [--keep-going]";
+const USAGE: &str = "usage: sim (--seeds A..B | --seed N [--trace] [--bug NAME | --towards NAME] | \
+                     --random N | --minutes M | --planted all|NAME) [--calm] [--keep-going]";
 
 #[derive(Default)]
 struct Args {
@@ -44,7 +45,7 @@ fn parse() -> anyhow::Result<Args> {
     let mut args = Args::default();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("`{word}` wants a value; {USAGE}"));
+        let mut value = || words.next().with_context(|| format!("`{word}` needs a value; {USAGE}"));
         match word.as_str() {
             "--seeds" => {
                 let text = value()?;
@@ -60,78 +61,79 @@ fn parse() -> anyhow::Result<Args> {
             "--bug" => args.bug = Some(bug(&value()?)?),
             "--calm" => args.calm = true,
             "--keep-going" => args.keep_going = true,
-            _ => bail!("`{word}` is not known; {USAGE}"),
+            _ => bail!("unknown option `{word}`; {USAGE}"),
         }
     }
     Ok(args)
 }
 
-fn plan(args: &Args, seed: u64) -> Plan {
+fn scenario(args: &Args, seed: u64) -> Scenario {
     match (args.bug, args.towards) {
-        (Some(bug), _) => Plan::hunting(seed, bug),
-        (None, Some(bug)) => Plan::towards(seed, bug),
-        (None, None) if args.calm => Plan::calm(seed),
-        (None, None) => Plan::of(seed),
+        (Some(bug), _) => Scenario::hunting(seed, bug),
+        (None, Some(bug)) => Scenario::towards(seed, bug),
+        (None, None) if args.calm => Scenario::calm(seed),
+        (None, None) => Scenario::of(seed),
     }
 }
 
-fn fresh() -> u64 {
+/// A first seed that no earlier run had: microseconds of calendar time.
+fn fresh_seed() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_micros() as u64)
 }
 
 fn main() -> ExitCode {
-    // A wrong option is no fault of the program: no backtrace.
-    work().unwrap_or_else(|error| {
+    // A wrong option isn't a fault of the program: no backtrace.
+    run_command().unwrap_or_else(|error| {
         eprintln!("sim: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn work() -> anyhow::Result<ExitCode> {
+fn run_command() -> anyhow::Result<ExitCode> {
     let args = parse()?;
     let mut out = std::io::stdout().lock();
-    if let Some(which) = &args.planted {
-        let mut missed = false;
-        let bugs: Vec<Bug> = if which == "all" { Bug::ALL.to_vec() } else { vec![bug(which)?] };
-        for bug in bugs {
-            let begun = Instant::now();
-            match hunt(bug, 1, SEEDS_MAX) {
-                Some((seeds, report)) => {
-                    let (_, broken) = report.broken.expect("a hunt ends with something broken");
-                    writeln!(
-                        out,
-                        "{bug:?}: {} after {seeds} seeds, {:.1} s: {}",
-                        broken.invariant,
-                        begun.elapsed().as_secs_f32(),
-                        broken.words
-                    )?;
-                }
-                None => {
-                    missed = true;
-                    writeln!(
-                        out,
-                        "{bug:?}: NOT FOUND in {SEEDS_MAX} seeds, {:.1} s",
-                        begun.elapsed().as_secs_f32()
-                    )?;
-                }
-            }
-            out.flush()?;
-        }
-        return Ok(ends_well(!missed));
+    match (&args.planted, args.seed) {
+        (Some(which), _) => hunt_bugs(which, &mut out),
+        (None, Some(seed)) => run_one(&args, seed, &mut out),
+        (None, None) => run_many(&args, &mut out),
     }
-    if let Some(seed) = args.seed {
-        let report = run(plan(&args, seed), if args.trace { Keep::All } else { Keep::Tail(TAIL_LINES) });
-        if args.trace || report.broken.is_some() {
-            write!(out, "{}", report.trace)?;
-        }
-        write!(out, "{}", report.counters)?;
-        writeln!(out, "{} virtual ms; {:?}", report.virtual_ms, report.broken)?;
-        return Ok(ends_well(report.broken.is_none()));
-    }
-    many(&args, &mut out)
 }
 
-/// What many runs came to.
+/// Hunts one planted bug, or all.
+fn hunt_bugs(which: &str, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let mut missed = false;
+    let bugs: Vec<Bug> = if which == "all" { Bug::ALL.to_vec() } else { vec![bug(which)?] };
+    for bug in bugs {
+        let begun = Instant::now();
+        let found = hunt(bug, 1, SEEDS_MAX);
+        let seconds = begun.elapsed().as_secs_f32();
+        match found {
+            Some((seeds, report)) => {
+                writeln!(out, "{bug:?}: found after {seeds} seeds, {seconds:.1} s: {report}")?;
+            }
+            None => {
+                missed = true;
+                writeln!(out, "{bug:?}: NOT FOUND in {SEEDS_MAX} seeds, {seconds:.1} s")?;
+            }
+        }
+        out.flush()?;
+    }
+    Ok(exit_code(!missed))
+}
+
+/// Runs one seed, and prints its trace if it is asked for or if the seed fails.
+fn run_one(args: &Args, seed: u64, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let keep = if args.trace { Keep::All } else { Keep::Tail(TAIL_LINES) };
+    let report = run(scenario(args, seed), keep);
+    if args.trace || report.failure.is_some() {
+        write!(out, "{}", report.trace)?;
+    }
+    write!(out, "{}", report.counters)?;
+    writeln!(out, "{report}; {} ms of virtual time", report.virtual_ms)?;
+    Ok(exit_code(report.failure.is_none()))
+}
+
+/// The sum of many runs.
 #[derive(Default)]
 struct Sum {
     counters: Counters,
@@ -141,27 +143,27 @@ struct Sum {
 }
 
 impl Sum {
-    /// Whether the run broke something.
+    /// Adds one run; returns whether it failed.
     fn add(&mut self, report: Report) -> bool {
         self.ran += 1;
         self.virtual_ms += report.virtual_ms;
         self.counters.merge(&report.counters);
-        let broken = report.broken.is_some();
-        self.failed.extend(Some(report).filter(|_| broken));
-        broken
+        let failed = report.failure.is_some();
+        self.failed.extend(Some(report).filter(|_| failed));
+        failed
     }
 }
 
-fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+fn run_many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let end = args.minutes.map(|m| begun + Duration::from_secs(60 * m));
     let (from, to) = match (args.seeds, args.random) {
         (Some(range), _) => range,
         (None, Some(n)) => {
-            let from = fresh();
+            let from = fresh_seed();
             (from, from + n)
         }
-        (None, None) if end.is_some() => (fresh(), u64::MAX),
+        (None, None) if end.is_some() => (fresh_seed(), u64::MAX),
         (None, None) => bail!("{USAGE}"),
     };
     let (next, sum) = (AtomicU64::new(from), Mutex::new(Sum::default()));
@@ -174,7 +176,7 @@ fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
                     if seed >= to || end.is_some_and(|end| Instant::now() > end) {
                         break;
                     }
-                    let report = run(plan(args, seed), Keep::Nothing);
+                    let report = run(scenario(args, seed), Keep::Nothing);
                     if sum.lock().expect("no thread panics while it adds").add(report) && !args.keep_going {
                         next.store(to, Ordering::Relaxed);
                     }
@@ -183,34 +185,26 @@ fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         }
     });
     let Sum { counters, ran, virtual_ms, failed } = sum.into_inner().expect("no thread panics while it adds");
-    for report in &failed {
-        tell(args, out, report)?;
+    if !args.keep_going {
+        for report in &failed {
+            write!(out, "{}", run(scenario(args, report.seed), Keep::Tail(TAIL_LINES)).trace)?;
+        }
     }
     write!(out, "{counters}")?;
-    let count = failed.len();
     writeln!(
         out,
-        "{ran} seeds from {from}, {count} failed, {} s of virtual time in {:.1} s",
+        "{ran} seeds from {from}, {} failed, {} s of virtual time in {:.1} s",
+        failed.len(),
         virtual_ms / 1_000,
         begun.elapsed().as_secs_f32()
     )?;
-    // What failed is said once more as the last thing, so that a log of which only the end is kept says it too.
+    // Failures come last, so that they are in a log of which only the end is kept.
     for report in &failed {
-        let (at, broken) = report.broken.as_ref().expect("only failures are told");
-        writeln!(out, "FAILED seed {}: {} at {at} ms: {}", report.seed, broken.invariant, broken.words)?;
+        writeln!(out, "FAILED {report}")?;
     }
-    Ok(ends_well(failed.is_empty()))
+    Ok(exit_code(failed.is_empty()))
 }
 
-fn ends_well(well: bool) -> ExitCode {
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn tell(args: &Args, out: &mut impl Write, report: &Report) -> anyhow::Result<()> {
-    let (at, broken) = report.broken.as_ref().expect("only failures are told");
-    writeln!(out, "seed {}: {} at {} ms: {}", report.seed, broken.invariant, at, broken.words)?;
-    if !args.keep_going {
-        write!(out, "{}", run(plan(args, report.seed), Keep::Tail(TAIL_LINES)).trace)?;
-    }
-    Ok(())
+fn exit_code(success: bool) -> ExitCode {
+    if success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,11 +1,12 @@
-//! The clocks of one machine, as they relate to the observer's true time.
+//! The clocks of one machine, in relation to the true time of the simulation.
 
 use meridian_shared::time::{Mono, Now, Wall};
 
-/// When the simulation begins, in calendar time.
+/// Calendar time at which a simulation begins, in milliseconds.
 const EPOCH: i64 = 1_800_000_000_000;
 
-/// Boot time that runs a little fast or slow and stands still while its machine is frozen; wall time that jumps.
+/// A machine's clocks: boot time, which drifts and stops while the machine is frozen, and wall time, which
+/// may jump.
 #[derive(Clone, Debug)]
 pub(super) struct HostClock {
     true_at: u64,
@@ -30,7 +31,7 @@ impl HostClock {
         Mono(self.mono_at + u64::try_from(passed).expect("time goes forward"))
     }
 
-    /// Both clocks.
+    /// Both clocks at the true time `at`.
     pub(super) fn now(&self, at: u64) -> Now {
         Now {
             mono: self.mono(at),
@@ -38,7 +39,8 @@ impl HostClock {
         }
     }
 
-    /// The first true time at which boot time is at least `mono`, if the machine isn't frozen meanwhile.
+    /// The first true time at which boot time is at least `mono`, provided that the machine isn't frozen
+    /// before.
     pub(super) fn when(&self, mono: Mono) -> u64 {
         if mono.0 <= self.mono_at {
             return self.true_at;
@@ -65,7 +67,7 @@ impl HostClock {
         self.frozen.is_some()
     }
 
-    /// The machine started anew.
+    /// The machine restarts; boot time begins at `mono`.
     pub(super) fn reboot(&mut self, at: u64, mono: u64) {
         self.frozen = None;
         (self.true_at, self.mono_at) = (at, mono);
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_clock_stands_still_and_wall_time_does_not() {
+    fn boot_time_stops_in_a_freeze_and_wall_time_does_not() {
         let mut clock = HostClock::new(0, 1_000, 0, 0);
         clock.freeze(500);
         assert_eq!(clock.mono(9_000), Mono(1_500));

@@ -1,20 +1,22 @@
-//! Planted bugs: each is switched on alone, and seeds that are weighted towards its rule must find it.
+//! Hunts for planted bugs: each bug is switched on alone, and seeds that are weighted towards its rule must
+//! find it.
 
-use super::plan::Plan;
-use super::trace::Keep;
-use super::{Report, run};
+use crate::sim::context::Report;
+use crate::sim::context::trace::Keep;
+use crate::sim::run;
+use crate::sim::scenario::Scenario;
 use meridian_shared::planted::Bug;
 
-/// Seeds that are tried for one bug at most.
+/// Most seeds that are tried for one bug.
 pub const SEEDS_MAX: u64 = 400;
 
-/// Looks for one bug; the report of the first seed that breaks something with it and nothing without it, and how many seeds
-/// it took.
+/// Hunts one bug. Returns the number of seeds that it took, and the report of the first seed that breaks a
+/// promise with the bug and none without it.
 pub fn hunt(bug: Bug, first: u64, most: u64) -> Option<(u64, Report)> {
     let found = |report: &Report| {
-        report.broken.is_some() && run(Plan::towards(report.seed, bug), Keep::Nothing).broken.is_none()
+        report.failure.is_some() && run(Scenario::towards(report.seed, bug), Keep::Nothing).failure.is_none()
     };
     (first..first + most)
-        .map(|seed| (seed + 1 - first, run(Plan::hunting(seed, bug), Keep::Nothing)))
+        .map(|seed| (seed + 1 - first, run(Scenario::hunting(seed, bug), Keep::Nothing)))
         .find(|(_, report)| found(report))
 }

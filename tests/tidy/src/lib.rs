@@ -1,20 +1,32 @@
-//! Rules of the tree that no compiler checks, as tests: what pure cores may depend on, where names may stand, what the
-//! documentation must mention.
+//! Rules of the tree that no compiler checks, run as tests: what pure cores may depend on, which way modules
+//! depend on each other, which words are used, what the documentation must mention.
 //!
-//! It reads text and nothing else: no crate of the workspace is a dependency, so a broken crate can't hide a broken rule.
-//! A rule is a function from a [`Tree`] to the list of places where it is broken, in words that say what to do; it is run
-//! on the real tree and on a small made-up one in which it must find something.
+//! This crate reads text only. No crate of the workspace is a dependency, so a crate that doesn't compile
+//! can't hide a broken rule. A rule is a function from a [`Tree`] to its [`Violations`]. `tests/tidy.rs` runs
+//! each rule on the real tree; a unit test next to each rule runs it on a small made-up tree in which it must
+//! find something.
 
 #![warn(missing_docs)]
 
+pub mod circles;
+pub mod comments;
 pub mod documents;
+pub mod layout;
+pub mod lints;
 pub mod manifest;
-pub mod names;
 pub mod purity;
 pub mod rust;
+pub mod source;
 pub mod tree;
+pub mod types;
+pub mod vocabulary;
+
+mod modules;
 
 pub use tree::{File, Tree};
 
-/// Places where a rule is broken. Empty is good.
-pub type Broken = Vec<String>;
+/// Places where a rule is broken, each with a message that says what to do. Empty means that the rule holds.
+pub type Violations = Vec<String>;
+
+/// Folders and files that the rules of style apply to, as prefixes of paths; `""` is the whole tree.
+pub const STYLED: &[&str] = &[""];

@@ -1,9 +1,9 @@
-//! As much of TOML as the workspace's own manifests use: tables, keys, and lists of strings.
+//! Reads the part of TOML that the workspace's own manifests use: tables, keys, and lists of strings.
 
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 
-/// Keys of one table, such as `dependencies`; of `[dependencies.NAME]` it is NAME.
+/// Keys of one table, such as `dependencies`. A table `[dependencies.NAME]` counts as the key NAME.
 pub fn keys(text: &str, table: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut inside = false;

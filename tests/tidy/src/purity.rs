@@ -1,25 +1,28 @@
-//! Pure cores: same input, same bytes out. Purity is a crate boundary, so it is checked where the boundary is: in the
-//! manifest, in the crate's own clippy.toml, and once more in the source.
+//! Pure cores: the same input gives the same bytes out. Purity is a crate boundary, so it is checked in the
+//! manifest and in the clippy.toml of each core, and once more in its source.
 
-use crate::Broken;
+use crate::Violations;
 use crate::manifest;
 use crate::rust::Source;
 use crate::tree::{File, Tree};
 
-/// A crate without I/O, and everything that it may depend on. A new line here is a decision: the crate must neither read a
-/// clock, a file, the environment or a socket by itself, nor iterate in random order.
+/// A crate without I/O, and everything that it may depend on.
+///
+/// A new line here is a decision: no crate on the list may read a clock, a file, the environment or a socket,
+/// or iterate in random order.
 #[derive(Clone, Copy, Debug)]
 pub struct Core {
-    /// Its directory.
+    /// Path of the crate from the root of the tree.
     pub directory: &'static str,
-    /// What its code may use.
+    /// Packages that its code may use.
     pub dependencies: &'static [&'static str],
 }
 
-/// Every pure core.
-pub const CORES: [Core; 7] = [
-    // uuid only parses and prints here: its random and timed constructors are banned by clippy.toml and below.
-    Core { directory: "shared", dependencies: &["serde", "serde_json", "uuid", "thiserror", "sha2"] },
+/// All pure cores of the workspace.
+pub const CORES: [Core; 9] = [
+    // uuid only parses and prints here: its random and timed constructors are banned by clippy.toml and
+    // below.
+    Core { directory: "shared", dependencies: &["serde", "serde_json", "uuid", "thiserror", "sha2", "hmac"] },
     // jiff only parses durations and moments here; serde-saphyr reads YAML from text.
     Core {
         directory: "shared/objects",
@@ -29,6 +32,7 @@ pub const CORES: [Core; 7] = [
             "serde",
             "serde_json",
             "serde-saphyr",
+            "strsim",
             "jiff",
             "thiserror",
         ],
@@ -56,11 +60,26 @@ pub const CORES: [Core; 7] = [
             "meridian-objects",
             "meridian-queueing",
             "meridian-topology",
+            "meridian-placement",
             "serde",
             "serde_json",
             "thiserror",
             "indexmap",
             "sha2",
+        ],
+    },
+    Core { directory: "manager/placement", dependencies: &["meridian-shared", "meridian-queueing", "serde"] },
+    Core {
+        directory: "manager/views",
+        dependencies: &[
+            "meridian-shared",
+            "meridian-objects",
+            "meridian-queueing",
+            "meridian-topology",
+            "meridian-placement",
+            "meridian-manager-core",
+            "serde",
+            "serde_json",
         ],
     },
     Core {
@@ -69,11 +88,11 @@ pub const CORES: [Core; 7] = [
     },
 ];
 
-/// What tests of a core may use besides: generators of cases, the other core to talk to, and what measures a bench.
-const TEST_DEPENDENCIES: [&str; 5] =
-    ["proptest", "insta", "criterion", "meridian-objects", "meridian-agent-core"];
+/// Packages that tests of a core may use as well: generators of cases, the other core, and the bench harness.
+const TEST_DEPENDENCIES: [&str; 6] =
+    ["proptest", "insta", "criterion", "meridian-objects", "meridian-agent-core", "meridian-views"];
 
-/// What no core's code may name, with the reason.
+/// Names that no core's code may use, each with the reason.
 const BANNED_CODE: [(&str, &str); 20] = [
     ("std::fs", "files belong to the shells"),
     ("std::net", "sockets belong to the shells"),
@@ -113,13 +132,13 @@ const BANNED_PATHS: [&str; 12] = [
     "std::net::TcpStream",
 ];
 
-/// Manifests of cores hold what is allowed and nothing else.
-pub fn manifests(tree: &Tree) -> Broken {
-    let mut broken = Vec::new();
+/// Manifests of cores list only dependencies that are allowed.
+pub fn manifests(tree: &Tree) -> Violations {
+    let mut violations = Vec::new();
     for core in CORES {
         let path = format!("{}/Cargo.toml", core.directory);
         let Some(file) = tree.get(&path) else {
-            broken.push(format!(
+            violations.push(format!(
                 "{path} is missing: is the core listed in tests/tidy/src/purity.rs still there?"
             ));
             continue;
@@ -133,28 +152,28 @@ pub fn manifests(tree: &Tree) -> Broken {
                 })
                 .collect::<Vec<_>>()
         };
-        broken.extend(extra("dependencies", &|key| core.dependencies.contains(&key)));
-        broken.extend(extra("dev-dependencies", &|key| {
+        violations.extend(extra("dependencies", &|key| core.dependencies.contains(&key)));
+        violations.extend(extra("dev-dependencies", &|key| {
             core.dependencies.contains(&key) || TEST_DEPENDENCIES.contains(&key)
         }));
-        broken.extend(extra("build-dependencies", &|_| false));
+        violations.extend(extra("build-dependencies", &|_| false));
         if file.text.contains("[target.") {
-            broken.push(format!(
+            violations.push(format!(
                 "{path}: a core is the same on every machine, so it has no table for a target"
             ));
         }
     }
-    broken
+    violations
 }
 
-/// Every core bans clocks, environment, files, threads and hash order in a clippy.toml of its own; and a crate below a
-/// core that isn't pure has one too, because clippy takes the nearest one upwards.
-pub fn lints(tree: &Tree) -> Broken {
-    let mut broken = Vec::new();
+/// Every core bans clocks, environment, files, threads and hash order in a clippy.toml of its own. A crate in
+/// a folder below a core has one too, because clippy reads the nearest one upwards.
+pub fn lints(tree: &Tree) -> Violations {
+    let mut violations = Vec::new();
     for core in CORES {
         let path = format!("{}/clippy.toml", core.directory);
         let text = tree.get(&path).map_or("", |file| &file.text);
-        broken.extend(
+        violations.extend(
             BANNED_PATHS
                 .iter()
                 .filter(|banned| !text.contains(&format!("\"{banned}\"")))
@@ -165,15 +184,16 @@ pub fn lints(tree: &Tree) -> Broken {
         let below = CORES.iter().any(|core| member.starts_with(&format!("{}/", core.directory)));
         let own = format!("{member}/clippy.toml");
         if below && tree.get(&own).is_none() {
-            broken.push(format!("{own} is missing: without it clippy applies the bans of the core above"));
+            violations
+                .push(format!("{own} is missing: without it clippy applies the bans of the core above"));
         }
     }
-    broken
+    violations
 }
 
 /// The source of a core names no clock, file, thread, socket, environment, runtime or hash order.
-pub fn source(tree: &Tree) -> Broken {
-    let mut broken = Vec::new();
+pub fn source(tree: &Tree) -> Violations {
+    let mut violations = Vec::new();
     for file in tree.rust().filter(|file| in_core(file)) {
         let source = Source::of(&file.text);
         for (number, line) in source.lines() {
@@ -185,12 +205,12 @@ pub fn source(tree: &Tree) -> Broken {
                     grouped.as_ref().is_some_and(|line| has_word(line, name.trim_end_matches(':')))
                 });
                 if has_word(line, banned) || hidden {
-                    broken.push(format!("{}:{number}: `{banned}` in a pure core: {why}", file.path));
+                    violations.push(format!("{}:{number}: `{banned}` in a pure core: {why}", file.path));
                 }
             }
         }
     }
-    broken
+    violations
 }
 
 fn in_core(file: &File) -> bool {
@@ -199,7 +219,7 @@ fn in_core(file: &File) -> bool {
         .any(|core| file.path.strip_prefix(core.directory).is_some_and(|rest| rest.starts_with("/src/")))
 }
 
-/// Whether `word` stands in `line` and is not part of a longer name.
+/// Whether `word` occurs in `line` other than as a part of a longer name.
 fn has_word(line: &str, word: &str) -> bool {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
@@ -217,7 +237,8 @@ mod tests {
         let tree = Tree::of(&[
             (
                 "shared/Cargo.toml",
-                "[dependencies]\nserde.workspace = true\ntokio = { workspace = true }\n[dev-dependencies]\nproptest.workspace = true\n",
+                "[dependencies]\nserde.workspace = true\ntokio = { workspace = true }\n\
+                 [dev-dependencies]\nproptest.workspace = true\n",
             ),
             ("shared/objects/Cargo.toml", "[dev-dependencies]\ntempfile.workspace = true\n"),
             ("shared/topology/Cargo.toml", "[dependencies]\n"),
@@ -226,11 +247,14 @@ mod tests {
             ("manager/core/Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n"),
             ("worker-agent/core/Cargo.toml", "[build-dependencies]\ncc = \"1\"\n"),
         ]);
-        let broken = manifests(&tree);
+        let violations = manifests(&tree);
         for crate_name in ["tokio", "tempfile", "cc", "target"] {
-            assert!(broken.iter().any(|words| words.contains(crate_name)), "{crate_name}: {broken:?}");
+            assert!(
+                violations.iter().any(|message| message.contains(crate_name)),
+                "{crate_name}: {violations:?}"
+            );
         }
-        assert_eq!(broken.len(), 4, "{broken:?}");
+        assert_eq!(violations.len(), 4, "{violations:?}");
     }
 
     #[test]
@@ -250,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn impure_code_is_found_and_words_are_not() {
+    fn impure_code_is_found_and_comments_are_not() {
         let check = |text: &str, finds: usize| {
-            let broken = source(&Tree::of(&[("manager/core/src/x.rs", text)]));
-            assert_eq!(broken.len(), finds, "{text}: {broken:?}");
+            let violations = source(&Tree::of(&[("manager/core/src/x.rs", text)]));
+            assert_eq!(violations.len(), finds, "{text}: {violations:?}");
         };
         check("use std::collections::BTreeMap; // not a HashMap\nlet a = \"std::fs\";", 0);
         check("struct Instantly; fn instants() {}", 0);

@@ -1,28 +1,89 @@
-//! Rust source with its comments and the insides of its literals told apart, so that a word in a sentence isn't taken for code.
+//! Splits Rust source into code, comments and string literals, so that a rule about code ignores text, and a
+//! rule about text ignores code.
 //!
-//! A small lexer, not a parser: it knows comments (nested), strings, raw strings, bytes, characters and lifetimes.
+//! This is a small lexer, not a parser. It knows nested comments, strings, raw strings, bytes, characters and
+//! lifetimes.
 
-/// One source file taken apart.
+/// How a comment is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommentKind {
+    /// `///` or `/** */`.
+    Doc,
+    /// `//!` or `/*! */`.
+    ModuleDoc,
+    /// `//` or `/* */`.
+    Plain,
+}
+
+/// One line of a comment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comment {
+    /// Line, from 1.
+    pub line: usize,
+    /// How the comment is written.
+    pub kind: CommentKind,
+    /// Text without the comment marks.
+    pub text: String,
+}
+
+/// One source file, split into code, strings and comments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// The code, with comments and the insides of literals replaced by spaces. Line breaks stay.
+    /// The code; comments and the contents of literals are replaced by spaces. Line breaks stay.
     pub code: String,
-    /// String literals: line (from 1) and content as written.
+    /// String literals: line, from 1, and content as written.
     pub strings: Vec<(usize, String)>,
+    /// Comments, one entry per line.
+    pub comments: Vec<Comment>,
 }
 
 impl Source {
-    /// Takes `text` apart.
+    /// Splits `text` into code, strings and comments.
     pub fn of(text: &str) -> Self {
         let mut lexer = Lexer { rest: text, line: 1, out: Self::default() };
         while lexer.step() {}
         lexer.out
     }
 
-    /// Lines (from 1) with code.
+    /// Lines of code with their numbers, from 1.
     pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.code.lines())
     }
+
+    /// The code with every item behind `#[cfg(test)]` replaced by spaces.
+    pub fn without_tests(&self) -> String {
+        const MARK: &str = "#[cfg(test)]";
+        let mut code = self.code.clone();
+        let mut from = 0;
+        while let Some(at) = code[from..].find(MARK).map(|at| from + at) {
+            let end = item_end(&code, at + MARK.len());
+            let blank: String = code[at..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
+            from = at + blank.len();
+            code.replace_range(at..end, &blank);
+        }
+        code
+    }
+}
+
+/// The end of the item that begins at `from`: its first `;` outside of brackets, or the end of its first
+/// block.
+fn item_end(code: &str, from: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, c) in code[from..].char_indices() {
+        match c {
+            ';' if depth == 0 => return from + at + 1,
+            '{' | '(' | '[' => depth += 1,
+            '}' | ')' | ']' => {
+                depth = depth.saturating_sub(1);
+                if c == '}' && depth == 0 {
+                    let after = &code[from + at + 1..];
+                    return from + at + 1 + usize::from(after.starts_with(';'));
+                }
+            }
+            _ => {}
+        }
+    }
+    code.len()
 }
 
 struct Lexer<'t> {
@@ -37,9 +98,9 @@ impl Lexer<'_> {
         let Some(first) = rest.chars().next() else { return false };
         let after_word = self.out.code.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
         if rest.starts_with("//") {
-            self.blank(rest.find('\n').unwrap_or(rest.len()));
+            self.comment(rest.find('\n').unwrap_or(rest.len()));
         } else if rest.starts_with("/*") {
-            self.blank(block_comment(rest));
+            self.comment(block_comment(rest));
         } else if let Some((open, hashes)) = (!after_word).then(|| raw_string(rest)).flatten() {
             let close = format!("\"{}", "#".repeat(hashes));
             let inside = rest[open..].find(&close).unwrap_or(rest.len() - open);
@@ -71,6 +132,22 @@ impl Lexer<'_> {
         self.rest = rest;
     }
 
+    fn comment(&mut self, bytes: usize) {
+        let taken = &self.rest[..bytes];
+        let kind = match taken.as_bytes() {
+            [b'/', b'/', b'/', b'/', ..] | [b'/', b'*', b'*', b'*', ..] => CommentKind::Plain,
+            [b'/', b'/', b'/', ..] => CommentKind::Doc,
+            [b'/', b'*', b'*', after, ..] if *after != b'/' => CommentKind::Doc,
+            [b'/', b'/' | b'*', b'!', ..] => CommentKind::ModuleDoc,
+            _ => CommentKind::Plain,
+        };
+        for (at, line) in taken.lines().enumerate() {
+            let text = line.trim().trim_start_matches(['/', '*', '!']).trim_end_matches("*/").trim();
+            self.out.comments.push(Comment { line: self.line + at, kind, text: text.to_owned() });
+        }
+        self.blank(bytes);
+    }
+
     fn string(&mut self, open: usize, inside: usize, close: usize) {
         self.out.strings.push((self.line, self.rest[open..open + inside].to_owned()));
         self.keep(open);
@@ -99,7 +176,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// Length of `r#"` or `br#"`, and its hashes.
+/// Length of an opening such as `r#"` or `br#"`, and its number of hashes.
 fn raw_string(text: &str) -> Option<(usize, usize)> {
     let after =
         text.strip_prefix("br").or_else(|| text.strip_prefix("cr")).or_else(|| text.strip_prefix('r'))?;
@@ -136,29 +213,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_and_words_are_told_apart() {
-        let text = "let a = \"x // \\\" y\"; // std::fs\n/* a /* b */ std::env */ let b: &'static str = r#\"raw \"std::net\" \"#; let c = '\"'; let d = '\\''; std::thread";
+    fn code_strings_and_comments_are_separated() {
+        let text = "let a = \"x // \\\" y\"; // std::fs\n\
+                    /* a /* b */ std::env */ let b: &'static str = r#\"raw \"std::net\" \"#; \
+                    let c = '\"'; let d = '\\''; std::thread";
         let source = Source::of(text);
-        assert!(
-            !source.code.contains("std::fs")
-                && !source.code.contains("std::env")
-                && !source.code.contains("std::net"),
-            "{}",
-            source.code
-        );
-        assert!(
-            source.code.ends_with("std::thread") && source.code.contains("&'static str"),
-            "{}",
-            source.code
-        );
+        for hidden in ["std::fs", "std::env", "std::net"] {
+            assert!(!source.code.contains(hidden), "{}", source.code);
+        }
+        assert!(source.code.ends_with("std::thread"), "{}", source.code);
+        assert!(source.code.contains("&'static str"), "{}", source.code);
         assert_eq!(source.strings, [(1, "x // \\\" y".to_owned()), (2, "raw \"std::net\" ".to_owned())]);
         assert_eq!(source.lines().count(), 2);
+        let comments: Vec<&str> = source.comments.iter().map(|comment| &*comment.text).collect();
+        assert_eq!(comments, ["std::fs", "a /* b */ std::env"]);
     }
 
     #[test]
-    fn what_is_cut_short_does_not_loop() {
-        for text in ["\"abc", "r#\"abc\"", "/* abc", "'", "b'\\", "'\\", "//"] {
-            let _ = Source::of(text);
+    fn comment_kinds_follow_from_their_marks() {
+        let source = Source::of("//! m\n/// d\n// p\n/** d */\n/* p */\n//// p\n/// two\n");
+        let kinds: String = source
+            .comments
+            .iter()
+            .map(|comment| match comment.kind {
+                CommentKind::Doc => 'd',
+                CommentKind::ModuleDoc => 'm',
+                CommentKind::Plain => 'p',
+            })
+            .collect();
+        assert_eq!(kinds, "mdpdppd");
+        assert_eq!(source.comments[6].line, 7);
+    }
+
+    #[test]
+    fn test_modules_are_blanked() {
+        let source = Source::of("a();\n#[cfg(test)]\nmod tests {\n  fn b() { c([1; 2]); }\n}\nd();\n");
+        assert_eq!(source.without_tests().split_whitespace().collect::<String>(), "a();d();");
+        let one_line = Source::of("#[cfg(test)]\nuse x::{y, z};\nmod a;\n");
+        assert_eq!(one_line.without_tests().trim(), "mod a;");
+    }
+
+    #[test]
+    fn text_that_is_cut_short_ends_the_lexer() {
+        for text in ["\"abc", "r#\"abc\"", "/* abc", "'", "b'\\", "'\\", "//", "#[cfg(test)]"] {
+            let _ = Source::of(text).without_tests();
         }
     }
 }

@@ -1,19 +1,19 @@
-//! The files that rules are about: everything that git tracks or would offer to track, as text.
+//! The files that the rules check: everything that git tracks or would offer to track, as text.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Directories that are never looked into where git can't say what is tracked.
+/// Directories to skip where git can't say what is tracked.
 const UNTRACKED: [&str; 2] = ["target", ".git"];
 
-/// One file.
+/// One text file of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// From the root, with `/`.
+    /// Path from the root of the tree, with `/`.
     pub path: String,
-    /// What is in it; bytes that are no UTF-8 are replaced.
+    /// Content; bytes that aren't UTF-8 are replaced.
     pub text: String,
 }
 
@@ -23,22 +23,22 @@ impl File {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// What follows the name's last dot.
+    /// The part of the name after its last dot; empty without a dot.
     pub fn extension(&self) -> &str {
         self.name().rsplit_once('.').map_or("", |(_, extension)| extension)
     }
 
-    /// The directory that it is in, without the last `/`.
+    /// The directory of the file, without a trailing `/`.
     pub fn directory(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(directory, _)| directory)
     }
 
-    /// Whether it is Rust.
+    /// Whether this is Rust source.
     pub fn is_rust(&self) -> bool {
         self.extension() == "rs"
     }
 
-    /// Whether it is a test and nothing else.
+    /// Whether the whole file is test code.
     pub fn is_test(&self) -> bool {
         self.path.split('/').any(|part| part == "tests" || part == "tests.rs")
     }
@@ -54,19 +54,25 @@ impl Tree {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let paths = tracked(&root).unwrap_or_else(|| walk(&root));
         let files = paths.into_iter().filter_map(|path| {
-            // What was deleted and not yet committed is tracked and isn't there.
+            // A file that was deleted but not committed yet is tracked and can't be read.
             let bytes = fs::read(root.join(&path)).ok()?;
             Some(File { path, text: String::from_utf8_lossy(&bytes).into_owned() })
         });
         Self(files.map(|file| (file.path.clone(), file)).collect())
     }
 
-    /// A made-up tree.
+    /// A made-up tree of paths and texts.
     pub fn of(files: &[(&str, &str)]) -> Self {
         let file = |(path, text): &(&str, &str)| {
             ((*path).to_owned(), File { path: (*path).to_owned(), text: (*text).to_owned() })
         };
         Self(files.iter().map(file).collect())
+    }
+
+    /// The files with a path that starts with one of `prefixes`.
+    pub fn within(self, prefixes: &[&str]) -> Self {
+        let inside = |path: &str| prefixes.iter().any(|prefix| path.starts_with(prefix));
+        Self(self.0.into_iter().filter(|(path, _)| inside(path)).collect())
     }
 
     /// Every file, ordered by path.
@@ -89,7 +95,7 @@ impl Tree {
         self.0.get(path)
     }
 
-    /// Whether `path` is a file or a directory with files.
+    /// Whether `path` is a file, or a directory with files.
     pub fn has(&self, path: &str) -> bool {
         let inside = format!("{path}/");
         path.is_empty()
@@ -98,6 +104,7 @@ impl Tree {
     }
 }
 
+/// What git tracks or would offer to track; `None` where there is no git repository.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .arg("-C")
@@ -111,7 +118,7 @@ fn tracked(root: &Path) -> Option<Vec<String>> {
         .filter(|paths: &Vec<String>| !paths.is_empty())
 }
 
-/// Everything below `root`, where there is no git.
+/// Everything below `root`, for a tree without git.
 fn walk(root: &Path) -> Vec<String> {
     let mut open = vec![PathBuf::new()];
     let mut found = Vec::new();
@@ -144,7 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn without_git_the_same_files_are_walked() {
+    fn a_part_of_the_tree_is_taken_by_prefixes() {
+        let tree = Tree::of(&[("a/x.rs", ""), ("b/y.rs", ""), ("README.md", "")]);
+        let paths = |prefixes: &[&str]| tree.clone().within(prefixes).files().count();
+        assert_eq!((paths(&["a/"]), paths(&["a/", "README.md"]), paths(&[""]), paths(&[])), (1, 2, 3, 0));
+    }
+
+    #[test]
+    fn a_tree_without_git_is_walked() {
         let walked = walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
         assert!(walked.iter().any(|path| path == "tree.rs"), "{walked:?}");
     }

@@ -1,14 +1,23 @@
 //! Every rule, on the real tree.
 
-use meridian_tidy::{Broken, Tree, documents, names, purity};
+use meridian_tidy::{STYLED, Tree, Violations};
+use meridian_tidy::{circles, comments, documents, layout, lints, purity, source, types, vocabulary};
 
-fn check(rule: fn(&Tree) -> Broken) {
-    let broken = rule(&Tree::real());
-    assert!(broken.is_empty(), "{} places:\n  {}", broken.len(), broken.join("\n  "));
+fn check(rule: fn(&Tree) -> Violations) {
+    expect_none(&rule(&Tree::real()));
+}
+
+/// Checks a rule of style, which applies to a part of the tree.
+fn check_style(rule: fn(&Tree) -> Violations) {
+    expect_none(&rule(&Tree::real().within(STYLED)));
+}
+
+fn expect_none(violations: &[String]) {
+    assert!(violations.is_empty(), "{} violations:\n  {}", violations.len(), violations.join("\n  "));
 }
 
 #[test]
-fn manifests_of_pure_cores_hold_no_io_crate() {
+fn manifests_of_pure_cores_list_no_io_crate() {
     check(purity::manifests);
 }
 
@@ -23,42 +32,37 @@ fn source_of_pure_cores_is_pure() {
 }
 
 #[test]
-fn rooms_say_their_duty() {
-    check(names::rooms);
-}
-
-#[test]
-fn files_stay_readable() {
-    check(names::sizes);
-}
-
-#[test]
-fn nothing_is_left_for_later() {
-    check(names::promises);
-}
-
-#[test]
-fn crates_begin_with_a_module_doc() {
-    check(names::module_docs);
-}
-
-#[test]
-fn metrics_are_named_in_one_file() {
-    check(names::metrics);
-}
-
-#[test]
-fn ignored_tests_have_a_reason() {
-    check(names::ignored_tests);
+fn folders_and_files_are_named_by_what_they_own() {
+    check(layout::folder_names);
 }
 
 #[test]
 fn no_path_of_a_machine_is_tracked() {
-    check(names::machine_paths);
+    check(layout::machine_paths);
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn nothing_is_left_for_later() {
+    check(source::left_for_later);
+}
+
+#[test]
+fn crates_begin_with_a_module_doc() {
+    check(source::module_docs);
+}
+
+#[test]
+fn metrics_are_named_in_one_file() {
+    check(source::metrics);
+}
+
+#[test]
+fn ignored_tests_have_a_reason() {
+    check(source::ignored_tests);
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
     check(documents::links);
 }
 
@@ -83,6 +87,51 @@ fn every_example_is_documented() {
 }
 
 #[test]
-fn ci_runs_what_the_readme_promises() {
+fn ci_runs_the_commands_of_the_readme() {
     check(documents::promised_commands);
+}
+
+#[test]
+fn modules_depend_on_each_other_in_one_direction() {
+    check_style(circles::circles);
+}
+
+#[test]
+fn retired_words_are_not_used() {
+    check_style(vocabulary::retired_words);
+}
+
+#[test]
+fn doc_comments_say_more_than_a_name() {
+    check_style(comments::short_docs);
+}
+
+#[test]
+fn comments_name_things_by_their_nouns() {
+    check_style(comments::pronouns);
+}
+
+#[test]
+fn lines_are_short_enough() {
+    check_style(layout::columns);
+}
+
+#[test]
+fn files_are_short_enough() {
+    check_style(layout::file_lengths);
+}
+
+#[test]
+fn size_lints_are_on() {
+    check_style(lints::size_lints);
+}
+
+#[test]
+fn one_noun_is_one_type() {
+    check_style(types::repeated_types);
+}
+
+#[test]
+fn the_glossary_matches_the_tree() {
+    check_style(documents::glossary);
 }

@@ -1,91 +1,91 @@
-//! The agent's machine for one attempt: which message or event moves it where.
+//! The agent's state machine of one attempt.
 //!
 //! | phase \ event | Grant | Started | Over | Stop | Lapse | Stranded |
 //! |---|---|---|---|---|---|---|
-//! | Absent   | start   | ignore  | ignore | bury    | ignore  | ignore |
-//! | Starting | repeat  | Running | bury   | Stopping | Stopping | Stopping |
-//! | Running  | repeat  | repeat  | bury   | Stopping | Stopping | Stopping |
-//! | Stopping | repeat  | ignore  | bury   | ignore  | ignore  | ignore |
-//! | Buried   | repeat  | ignore  | ignore | repeat  | ignore  | ignore |
+//! | Absent   | start   | ignore  | ignore | end     | ignore  | ignore |
+//! | Starting | repeat  | Running | end     | Stopping | Stopping | Stopping |
+//! | Running  | repeat  | repeat  | end     | Stopping | Stopping | Stopping |
+//! | Stopping | repeat  | ignore  | end     | ignore  | ignore  | ignore |
+//! | Ended    | repeat  | ignore  | ignore | repeat  | ignore  | ignore |
 //!
-//! *Bury* writes the tombstone; *repeat* answers with the attempt's own state, so that a message that arrives twice is
-//! answered and never refused. An attempt is named by (uid, fence); the checks that make a grant valid come before.
+//! *End* writes the tombstone. *Repeat* answers with the state of the attempt, so that a repeated message is
+//! answered and never refused. An attempt is named by (uid, fence). Whether a new grant is valid is checked
+//! after this machine.
 
 use serde::{Deserialize, Serialize};
 
-/// Where one attempt stands at the agent.
+/// State of one attempt at the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Not known here.
     Absent,
-    /// Durable, its start was ordered.
+    /// Durable, and the runner was asked to start it.
     Starting,
     /// All pods have started.
     Running,
-    /// Its stop was ordered; it keeps its room until everything is seen ended.
+    /// The runner was asked to stop it; it keeps its allocation until everything of it was seen ended.
     Stopping,
-    /// Over, and remembered.
-    Buried,
+    /// Over; a tombstone remembers it.
+    Ended,
 }
 
-/// What happens to one attempt.
+/// An event of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Happening {
-    /// A valid grant arrived (for a known attempt: the same one again).
+pub enum LegEvent {
+    /// A valid grant arrived; for a known attempt, the same grant again.
     Grant,
-    /// The runner says that all pods have started.
+    /// The runner reports that all pods have started.
     Started,
-    /// The runner says that everything of it was seen ended.
+    /// The runner reports that everything of the attempt was seen ended.
     Over,
-    /// The manager wants it stopped.
+    /// The manager requests a stop.
     Stop,
-    /// Its lease reached the moment where the stop must begin.
+    /// The lease reached the moment at which the stop must begin.
     Lapse,
-    /// A node on which its pods are is lost, and there is no other place for them.
+    /// A node of the attempt is lost, and no other node has capacity for its pods.
     Stranded,
 }
 
-/// What the agent does about it.
+/// The action that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// Make it durable, then order the start.
+    /// Make the attempt durable, then start it.
     Start,
-    /// It is running now: say so.
+    /// Report that it runs.
     Run,
-    /// Order the stop.
     Stop,
-    /// Write its tombstone and say how it ended.
-    Bury,
-    /// Say again what it is.
+    /// Write the tombstone and report the end.
+    End,
+    /// Report its state again.
     Repeat,
-    /// Nothing: normal for something late.
+    /// Late, and therefore normal: do nothing.
     Ignore,
 }
 
-/// The whole machine.
-pub fn step(phase: Phase, happening: Happening) -> Step {
-    use Happening::{Grant, Lapse, Over, Started, Stop, Stranded};
-    use Phase::{Absent, Buried, Running, Starting, Stopping};
-    match (phase, happening) {
+/// The action for an event in a phase.
+pub fn step(phase: Phase, event: LegEvent) -> Step {
+    use LegEvent::{Grant, Lapse, Over, Started, Stop, Stranded};
+    use Phase::{Absent, Ended, Running, Starting, Stopping};
+    match (phase, event) {
         (Absent, Grant) => Step::Start,
-        (Absent, Stop) => Step::Bury,
+        (Absent, Stop) => Step::End,
         (Absent, Started | Over | Lapse | Stranded) => Step::Ignore,
 
         (Starting, Started) => Step::Run,
         (Starting, Grant) => Step::Repeat,
-        (Starting, Over) => Step::Bury,
+        (Starting, Over) => Step::End,
         (Starting, Stop | Lapse | Stranded) => Step::Stop,
 
         (Running, Grant | Started) => Step::Repeat,
-        (Running, Over) => Step::Bury,
+        (Running, Over) => Step::End,
         (Running, Stop | Lapse | Stranded) => Step::Stop,
 
         (Stopping, Grant) => Step::Repeat,
-        (Stopping, Over) => Step::Bury,
+        (Stopping, Over) => Step::End,
         (Stopping, Started | Stop | Lapse | Stranded) => Step::Ignore,
 
-        (Buried, Grant | Stop) => Step::Repeat,
-        (Buried, Started | Over | Lapse | Stranded) => Step::Ignore,
+        (Ended, Grant | Stop) => Step::Repeat,
+        (Ended, Started | Over | Lapse | Stranded) => Step::Ignore,
     }
 }
 
@@ -94,19 +94,18 @@ mod tests {
     use super::*;
 
     const PHASES: [Phase; 5] =
-        [Phase::Absent, Phase::Starting, Phase::Running, Phase::Stopping, Phase::Buried];
-    const HAPPENINGS: [Happening; 6] = [
-        Happening::Grant,
-        Happening::Started,
-        Happening::Over,
-        Happening::Stop,
-        Happening::Lapse,
-        Happening::Stranded,
+        [Phase::Absent, Phase::Starting, Phase::Running, Phase::Stopping, Phase::Ended];
+    const EVENTS: [LegEvent; 6] = [
+        LegEvent::Grant,
+        LegEvent::Started,
+        LegEvent::Over,
+        LegEvent::Stop,
+        LegEvent::Lapse,
+        LegEvent::Stranded,
     ];
 
-    /// The table of the module's documentation is the machine, cell by cell.
     #[test]
-    fn the_table_is_the_machine() {
+    fn table_matches_the_machine() {
         let source = include_str!("leg.rs");
         let rows: Vec<Vec<&str>> = source
             .lines()
@@ -117,26 +116,26 @@ mod tests {
         assert_eq!(rows.len(), PHASES.len());
         for (row, phase) in rows.iter().zip(PHASES) {
             assert_eq!(row[0], format!("{phase:?}"));
-            for (cell, happening) in row[1..].iter().zip(HAPPENINGS) {
-                let word = match step(phase, happening) {
+            for (cell, event) in row[1..].iter().zip(EVENTS) {
+                let expected = match step(phase, event) {
                     Step::Start => "start",
                     Step::Run => "Running",
                     Step::Stop => "Stopping",
-                    Step::Bury => "bury",
+                    Step::End => "end",
                     Step::Repeat => "repeat",
                     Step::Ignore => "ignore",
                 };
-                assert_eq!(*cell, word, "{phase:?} × {happening:?}");
+                assert_eq!(*cell, expected, "{phase:?} × {event:?}");
             }
         }
     }
 
     #[test]
-    fn nothing_leaves_the_grave_and_nothing_is_started_twice() {
-        for happening in HAPPENINGS {
-            assert!(matches!(step(Phase::Buried, happening), Step::Repeat | Step::Ignore));
+    fn an_ended_attempt_stays_ended_and_none_starts_twice() {
+        for event in EVENTS {
+            assert!(matches!(step(Phase::Ended, event), Step::Repeat | Step::Ignore));
             for phase in PHASES.into_iter().filter(|p| *p != Phase::Absent) {
-                assert_ne!(step(phase, happening), Step::Start);
+                assert_ne!(step(phase, event), Step::Start);
             }
         }
     }

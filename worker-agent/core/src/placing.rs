@@ -1,52 +1,49 @@
-//! Where the pods of a gang go: on which nodes, how many each.
+//! Chooses a node for every pod of a gang.
 //!
-//! A gang that asks for nothing is packed. One that asks for nearness is placed by the topology crate, the same pure function
-//! that `plan` foretells by, over the nodes as they are free now. What it answers are domains; where a domain has more than
-//! one node, its pods are packed into it.
+//! A gang without a topology request is packed. A gang with one is placed by the topology crate, the same
+//! function that `plan` uses, over the nodes as they are free now. Its answer names domains; the pods of a
+//! domain are packed into the nodes of that domain.
 //!
 //! ```text
-//!   nodes, gang ──► no wish ────────────────────────────────────► pack
-//!               └─► Topology::assign per flavor ──► domains ──► pack each domain ──► pack who has no topology
+//!   nodes, gang ──► no topology request ──────────────────────────► pack
+//!               └─► Topology::assign per flavor ──► pack each domain ──► pack the pod sets without a request
 //! ```
 //!
-//! Invariants: every pod of the gang has a node, or the answer is a misfit; no node gets more than it has free; same input,
-//! same answer.
+//! Invariants: every pod of the gang gets a node, or the result is a misfit; no node gets more than it has
+//! free; the same input gives the same result.
 
 use meridian_shared::gang::{Amounts, Gang, PodSet, Taint, add_scaled};
-use meridian_shared::packing::{self, HOSTNAME_LABEL, Nodes, Part};
+use meridian_shared::packing::{self, BlockView, HOSTNAME_LABEL, PackedPods};
 use meridian_shared::topology::FlavorTopology;
 use meridian_topology::{
-    Assumed, DomainCount, Flavor, Node, Options, PODS, PodSetRequest, Profile, Topology,
+    Assignment, Assumed, DomainCount, Flavor, Node, Options, PODS, PodSetRequest, PodSetResult, Profile,
+    Topology,
 };
 use std::collections::BTreeMap;
 use std::fmt;
 
-mod replacing;
+mod replacement;
 
-pub use replacing::{Standing, replace};
+pub use replacement::{RemainingPods, replace};
 
-/// Pods that a node takes which doesn't say how many.
+/// Pod capacity of a node that does not report one.
 pub(crate) const PODS_UNSTATED: i64 = i32::MAX as i64;
 
 /// A node with what is free on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Site<'a> {
-    /// Its name.
+pub struct NodeView<'a> {
     pub name: &'a str,
-    /// Its labels.
     pub labels: &'a BTreeMap<String, String>,
-    /// Its taints.
     pub taints: &'a [Taint],
-    /// What it has in all.
     pub capacity: &'a Amounts,
-    /// What it has free; below zero where it lost capacity under running pods.
+    /// Negative where the node lost capacity under running pods.
     pub free: &'a Amounts,
-    /// Pods that it still takes, whatever they ask for.
+    /// Number of further pods that the node takes, whatever they request.
     pub pods_free: i64,
 }
 
-impl Site<'_> {
-    /// The same with nothing on it.
+impl NodeView<'_> {
+    /// The node with nothing on it.
     fn emptied(self) -> Self {
         Self {
             free: self.capacity,
@@ -55,14 +52,14 @@ impl Site<'_> {
         }
     }
 
-    /// What is free, the pods that it still takes included.
+    /// Free amounts, with the number of further pods as a resource.
     fn left(&self) -> Amounts {
         let mut left = self.free.clone();
         left.insert(PODS.to_owned(), self.pods_free);
         left
     }
 
-    /// As the topology crate looks at it.
+    /// The node as the topology crate expects it.
     fn node(&self, by_host: bool) -> Node {
         let mut labels = self.labels.clone();
         if by_host {
@@ -79,74 +76,64 @@ impl Site<'_> {
     }
 }
 
-/// Pods of one set on one node.
+/// A number of pods of one set on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct NodePods {
     /// Index into the gang's pod sets.
     pub pod_set: usize,
     /// Index into the nodes.
     pub node: usize,
-    /// How many.
     pub pods: u32,
 }
 
-/// Why a gang has no place.
+/// Obstacle a gang does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// The first obstacle.
-    pub why: Why,
-    /// Whether the whole gang would have a place if nothing else ran here.
+    pub obstacle: Obstacle,
+    /// Whether the whole gang would fit if nothing else ran here.
     pub fits_empty: bool,
 }
 
-/// The first obstacle.
+/// What keeps a gang from being placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The nodes have no room for it, wherever its pods would be.
+pub enum Obstacle {
+    /// The nodes have too little capacity, whatever the topology.
     Packing(packing::Misfit),
-    /// It asks for a place in a topology, and its flavors don't say which.
-    NoTopology {
-        /// The pod set.
-        pod_set: String,
-    },
-    /// The topology has no such place.
-    Topology {
-        /// The pod set.
-        pod_set: String,
-        /// Why not.
-        misfit: Box<meridian_topology::Misfit>,
-    },
-    /// Its group has more members than a leader and workers.
+    /// The pod set requests a topology, and its flavors don't name exactly one.
+    NoTopology { pod_set: String },
+    /// The topology has no fitting domain.
+    Topology { pod_set: String, misfit: Box<meridian_topology::PlacementError> },
+    /// The group of the pod set has more members than a leader and workers.
     GroupTooLarge {
-        /// The pod set that is left over.
+        /// The third member.
         pod_set: String,
     },
-    /// The answer left pods out: a leader is one pod, and slices must divide the pods.
+    /// The topology left pods out: a leader is one pod, and slices must divide the pods.
     Incomplete {
-        /// The pod set.
         pod_set: String,
-        /// Pods that have a place.
+        /// Pods that were placed.
         placed: u32,
         /// Pods of the set.
         count: u32,
     },
-    /// A domain has room for the pods in sum, and its nodes don't have it one by one.
+    /// A domain has enough capacity in total, but not node by node.
     Undivided {
-        /// The domain's values.
+        /// Values of the domain's levels.
         domain: String,
-        /// The first obstacle there.
         misfit: packing::Misfit,
     },
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Packing(misfit) => misfit.fmt(f),
             Self::NoTopology { pod_set } => {
                 write!(
                     f,
-                    "pod set `{pod_set}` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists"
+                    "pod set `{pod_set}` requests a topology, but not exactly one of its flavors names a \
+                     Topology that exists"
                 )
             }
             Self::GroupTooLarge { pod_set } => {
@@ -155,12 +142,13 @@ impl fmt::Display for Why {
             Self::Incomplete { pod_set, placed, count } => {
                 write!(
                     f,
-                    "only {placed} of {count} pods of `{pod_set}` would have a place; a leader is one pod, and slices must divide the pods"
+                    "only {placed} of {count} pods of `{pod_set}` can be placed; a leader is one pod, and \
+                     slices must divide the pods"
                 )
             }
             Self::Topology { pod_set, misfit } => write!(f, "pod set `{pod_set}`: {misfit}"),
             Self::Undivided { domain, misfit } => {
-                write!(f, "domain `{domain}` has room in sum, and not on its nodes: {misfit}")
+                write!(f, "domain `{domain}` has enough in total, but not on single nodes: {misfit}")
             }
         }
     }
@@ -168,78 +156,92 @@ impl fmt::Display for Why {
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.why.fmt(f)?;
-        let says_nothing =
-            !self.fits_empty && matches!(self.why, Why::Topology { .. } | Why::Undivided { .. });
-        if says_nothing { f.write_str(", even with nothing else running") } else { Ok(()) }
+        self.obstacle.fmt(f)?;
+        let needs_remark = !self.fits_empty
+            && matches!(self.obstacle, Obstacle::Topology { .. } | Obstacle::Undivided { .. });
+        if needs_remark { f.write_str(", even with nothing else running") } else { Ok(()) }
     }
 }
 
-/// Places the whole gang on `nodes`, or says why not.
-pub fn place(nodes: &[Site<'_>], gang: &Gang) -> Result<Vec<Share>, Misfit> {
-    if !gang.wants_topology() {
+/// Places the whole gang on `nodes`. Fails if it does not fit.
+pub fn place(nodes: &[NodeView<'_>], gang: &Gang) -> Result<Vec<NodePods>, Misfit> {
+    if !gang.requests_topology() {
         return pack(nodes, gang).map_err(|misfit| {
-            let fits_empty = matches!(misfit, packing::Misfit::NotEnoughRoom { fits_empty: true, .. });
-            Misfit { why: Why::Packing(misfit), fits_empty }
+            let fits_empty = matches!(misfit, packing::Misfit::NotEnoughCapacity { fits_empty: true, .. });
+            Misfit { obstacle: Obstacle::Packing(misfit), fits_empty }
         });
     }
-    place_near(nodes, gang).map_err(|why| {
-        let empty: Vec<Site<'_>> = nodes.iter().map(|site| site.emptied()).collect();
-        Misfit { why, fits_empty: place_near(&empty, gang).is_ok() }
+    place_near(nodes, gang).map_err(|obstacle| {
+        let empty: Vec<NodeView<'_>> = nodes.iter().map(|node| node.emptied()).collect();
+        Misfit { obstacle, fits_empty: place_near(&empty, gang).is_ok() }
     })
 }
 
-fn pack(nodes: &[Site<'_>], gang: &Gang) -> Result<Vec<Share>, packing::Misfit> {
-    let views: Vec<Nodes<'_>> = nodes
+fn pack(nodes: &[NodeView<'_>], gang: &Gang) -> Result<Vec<NodePods>, packing::Misfit> {
+    let views: Vec<BlockView<'_>> = nodes
         .iter()
-        .map(|n| Nodes { nodes: 1, free: n.free, capacity: n.capacity, labels: n.labels, taints: n.taints })
+        .map(|n| BlockView {
+            nodes: 1,
+            free: n.free,
+            capacity: n.capacity,
+            labels: n.labels,
+            taints: n.taints,
+        })
         .collect();
-    let share = |(node, part): (usize, Part)| Share {
+    let node_pods = |(node, part): (usize, PackedPods)| NodePods {
         pod_set: part.pod_set,
         node,
         pods: part.pods_per_node * part.nodes,
     };
-    Ok(packing::plan(&views, gang)?.into_iter().map(share).collect())
+    Ok(packing::plan(&views, gang)?.into_iter().map(node_pods).collect())
 }
 
-fn place_near(nodes: &[Site<'_>], gang: &Gang) -> Result<Vec<Share>, Why> {
-    match Attempt::new(nodes, gang, false).run() {
-        // Host by host every answer can be divided.
-        Err(Why::Undivided { .. }) => Attempt::new(nodes, gang, true).run(),
-        answer => answer,
+fn place_near(nodes: &[NodeView<'_>], gang: &Gang) -> Result<Vec<NodePods>, Obstacle> {
+    match GangPlacer::new(nodes, gang, false).run() {
+        // Host by host, every domain is one node.
+        Err(Obstacle::Undivided { .. }) => GangPlacer::new(nodes, gang, true).run(),
+        result => result,
     }
 }
 
 /// Pods that go to one domain.
 struct Domain {
     values: Vec<String>,
-    /// By the number of their pod set.
+    /// Each with the index of its pod set.
     parts: Vec<(usize, PodSet)>,
 }
 
-/// One way through all pod sets of a gang, and what it has taken so far.
-struct Attempt<'a> {
-    nodes: &'a [Site<'a>],
+/// Places one pod set after another, and counts what is left on the nodes.
+struct GangPlacer<'a> {
+    nodes: &'a [NodeView<'a>],
     gang: &'a Gang,
-    /// Every host is looked at by itself, whatever the topology's narrowest level is.
+    /// Use single hosts as the narrowest level, whatever the topology's levels are.
     by_host: bool,
-    /// Per node what is left, with the pods that it still takes.
+    /// What is left of each node, with the number of further pods as a resource.
     left: Vec<Amounts>,
-    shares: Vec<Share>,
+    pods_by_node: Vec<NodePods>,
 }
 
-impl<'a> Attempt<'a> {
-    fn new(nodes: &'a [Site<'a>], gang: &'a Gang, by_host: bool) -> Self {
-        Self { nodes, gang, by_host, left: nodes.iter().map(Site::left).collect(), shares: Vec::new() }
+impl<'a> GangPlacer<'a> {
+    fn new(nodes: &'a [NodeView<'a>], gang: &'a Gang, by_host: bool) -> Self {
+        Self {
+            nodes,
+            gang,
+            by_host,
+            left: nodes.iter().map(NodeView::left).collect(),
+            pods_by_node: Vec::new(),
+        }
     }
 
-    fn run(mut self) -> Result<Vec<Share>, Why> {
+    fn run(mut self) -> Result<Vec<NodePods>, Obstacle> {
         let mut flavors: BTreeMap<&FlavorTopology, Vec<usize>> = BTreeMap::new();
         let mut anywhere = Vec::new();
         for (at, set) in self.gang.pod_sets.iter().enumerate() {
             match &set.within {
                 Some(within) => flavors.entry(within).or_default().push(at),
-                None if set.topology.is_some() => return Err(Why::NoTopology { pod_set: set.name.clone() }),
+                None if set.topology.is_some() => {
+                    return Err(Obstacle::NoTopology { pod_set: set.name.clone() });
+                }
                 None => anywhere.push((at, set.clone())),
             }
         }
@@ -248,43 +250,34 @@ impl<'a> Attempt<'a> {
             self.place_flavor(within, &sets, &mut assumed)?;
         }
         let all: Vec<usize> = (0..self.nodes.len()).collect();
-        self.fill(&all, anywhere).map_err(Why::Packing)?;
-        Ok(self.shares)
+        self.fill(&all, anywhere).map_err(Obstacle::Packing)?;
+        Ok(self.pods_by_node)
     }
 
-    /// Places the pod sets whose nodes are of one flavor.
+    /// Places the pod sets of one flavor.
     fn place_flavor(
         &mut self,
         within: &FlavorTopology,
         sets: &[usize],
         assumed: &mut Assumed,
-    ) -> Result<(), Why> {
+    ) -> Result<(), Obstacle> {
         let topology = self.topology(within);
         let requests: Vec<PodSetRequest> =
             sets.iter().map(|at| request(&self.gang.pod_sets[*at], within)).collect();
-        let outcomes = topology.assign_beside(&requests, Options::default(), assumed);
-        let mut domains: Vec<Domain> = Vec::new();
-        let mut numbers: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-        // An outcome is missing behind one that has no place, and where a group has a third member.
-        for outcome in outcomes.iter().zip(sets) {
-            if let (Some(Err(misfit)), at) = outcome {
-                return Err(Why::Topology {
+        let outcomes = topology.assign_with_assumed(&requests, Options::default(), assumed);
+        // An outcome is missing after one that failed, and for the third member of a group.
+        for (at, outcome) in sets.iter().zip(&outcomes) {
+            if let Some(Err(misfit)) = outcome {
+                return Err(Obstacle::Topology {
                     pod_set: self.gang.pod_sets[*at].name.clone(),
                     misfit: Box::new(misfit.clone()),
                 });
             }
         }
+        let mut domains: Vec<Domain> = Vec::new();
+        let mut numbers: BTreeMap<Vec<String>, usize> = BTreeMap::new();
         for ((at, request), outcome) in sets.iter().zip(&requests).zip(outcomes) {
-            let pod_set = || request.name.clone();
-            let Some(Ok(assignment)) = outcome else { return Err(Why::GroupTooLarge { pod_set: pod_set() }) };
-            if assignment.pods() != request.count {
-                return Err(Why::Incomplete {
-                    pod_set: pod_set(),
-                    placed: assignment.pods(),
-                    count: request.count,
-                });
-            }
-            for DomainCount { values, count } in assignment.domains {
+            for DomainCount { values, count } in complete(request, outcome)?.domains {
                 let number = *numbers.entry(values.clone()).or_insert_with(|| {
                     domains.push(Domain { values, parts: Vec::new() });
                     domains.len() - 1
@@ -293,19 +286,20 @@ impl<'a> Attempt<'a> {
             }
         }
         let numbers: BTreeMap<&str, usize> =
-            self.nodes.iter().enumerate().map(|(number, site)| (site.name, number)).collect();
+            self.nodes.iter().enumerate().map(|(number, node)| (node.name, number)).collect();
         let members = topology.nodes_by_domain();
-        for Domain { values, parts } in domains {
-            let inside: Vec<usize> = members
-                .get(&values)
-                .into_iter()
-                .flatten()
-                .filter_map(|name| numbers.get(name).copied())
-                .collect();
-            self.fill(&inside, parts)
-                .map_err(|misfit| Why::Undivided { domain: values.join("/"), misfit })?;
+        for domain in domains {
+            let names = members.get(&domain.values).into_iter().flatten();
+            let inside: Vec<usize> = names.filter_map(|name| numbers.get(name).copied()).collect();
+            self.fill_domain(&inside, domain)?;
         }
         Ok(())
+    }
+
+    /// Packs the pods of a domain into its nodes.
+    fn fill_domain(&mut self, inside: &[usize], domain: Domain) -> Result<(), Obstacle> {
+        let Domain { values, parts } = domain;
+        self.fill(inside, parts).map_err(|misfit| Obstacle::Undivided { domain: values.join("/"), misfit })
     }
 
     fn topology(&self, within: &FlavorTopology) -> Topology {
@@ -314,8 +308,8 @@ impl<'a> Attempt<'a> {
         if self.by_host && levels.last().is_none_or(|level| level != HOSTNAME_LABEL) {
             levels.push(HOSTNAME_LABEL.to_owned());
         }
-        let nodes: Vec<Node> = self.nodes.iter().map(|site| site.node(self.by_host)).collect();
-        // The flavor's own tolerations are among those of the pods already.
+        let nodes: Vec<Node> = self.nodes.iter().map(|node| node.node(self.by_host)).collect();
+        // The pods' tolerations contain those of the flavor already.
         let flavor = Flavor {
             topology: name.clone(),
             levels,
@@ -326,29 +320,43 @@ impl<'a> Attempt<'a> {
         Topology::new(flavor, &nodes)
     }
 
-    /// Packs pods into the nodes `inside`.
+    /// Packs pods into the nodes with the indexes `inside`.
     fn fill(&mut self, inside: &[usize], parts: Vec<(usize, PodSet)>) -> Result<(), packing::Misfit> {
         let (numbers, pod_sets): (Vec<usize>, Vec<PodSet>) = parts.into_iter().unzip();
         let gang = Gang { pod_sets, max_run: None };
-        let sites: Vec<Site<'_>> =
-            inside.iter().map(|at| Site { free: &self.left[*at], ..self.nodes[*at] }).collect();
-        for share in pack(&sites, &gang)? {
-            let node = inside[share.node];
-            add_scaled(&mut self.left[node], &gang.pod_sets[share.pod_set].per_pod, -i64::from(share.pods));
-            self.shares.push(Share { pod_set: numbers[share.pod_set], node, pods: share.pods });
+        let views: Vec<NodeView<'_>> =
+            inside.iter().map(|at| NodeView { free: &self.left[*at], ..self.nodes[*at] }).collect();
+        for placed in pack(&views, &gang)? {
+            let node = inside[placed.node];
+            add_scaled(&mut self.left[node], &gang.pod_sets[placed.pod_set].per_pod, -i64::from(placed.pods));
+            self.pods_by_node.push(NodePods { pod_set: numbers[placed.pod_set], node, pods: placed.pods });
         }
         Ok(())
     }
 }
 
-/// What a pod set asks of a topology. The labels of its flavor's nodes were added to its own wishes, and are none of them.
+/// The assignment of a pod set. Fails if the topology placed it not at all, or not completely.
+fn complete(request: &PodSetRequest, outcome: PodSetResult) -> Result<Assignment, Obstacle> {
+    let pod_set = || request.name.clone();
+    match outcome {
+        Some(Ok(whole)) if whole.pods() == request.count => Ok(whole),
+        Some(Ok(part)) => {
+            Err(Obstacle::Incomplete { pod_set: pod_set(), placed: part.pods(), count: request.count })
+        }
+        Some(Err(misfit)) => Err(Obstacle::Topology { pod_set: pod_set(), misfit: Box::new(misfit) }),
+        None => Err(Obstacle::GroupTooLarge { pod_set: pod_set() }),
+    }
+}
+
+/// The topology request of a pod set. Its node selector contains the labels of the flavor's nodes; they are
+/// removed, because they are no request of its own.
 fn request(set: &PodSet, within: &FlavorTopology) -> PodSetRequest {
     let mut request = PodSetRequest::of(set);
     request.node_selector.retain(|key, value| within.node_labels.get(key) != Some(value));
     request
 }
 
-/// The pods of a set that go to one domain. Each is one of the pods that a node takes.
+/// The pods of a set that go to one domain. Each also takes one of the node's pods.
 fn part(set: &PodSet, request: &PodSetRequest, count: u32) -> PodSet {
     let mut per_pod = set.per_pod.clone();
     add_scaled(&mut per_pod, &Amounts::from([(PODS.to_owned(), 1)]), 1);

@@ -1,7 +1,7 @@
-//! Clocks that people set and machines that stand still: what a lease makes of them, in one session and over a restart.
+//! Leases while wall clocks are set and machines are paused, in one session and over a restart.
 
 use meridian_agent_core::durable::Durable;
-use meridian_agent_core::ledger::NodeSpec;
+use meridian_agent_core::runtime::NodeSpec;
 use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, Input, Outcome};
 use meridian_shared::gang::{Amounts, Gang, PodSet};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const GPU: &str = "nvidia.com/gpu";
-const US: Leadership = Leadership { epoch: 1, id: 7 };
+const LEADERSHIP: Leadership = Leadership { epoch: 1, id: 7 };
 const UID: Uid = Uid(1);
 const OFFER: OfferId = OfferId { epoch: 1, leadership: 7, counter: 1 };
 const FENCE: Fence = Fence { epoch: 1, leadership: 7, counter: 1 };
@@ -28,7 +28,7 @@ struct Bench {
     agent: Agent,
     store: BTreeMap<String, String>,
     now: Now,
-    said: u64,
+    commands: u64,
     effects: Vec<Effect>,
 }
 
@@ -42,7 +42,7 @@ impl Bench {
             agent,
             store: BTreeMap::from([(birth.key, birth.value.unwrap())]),
             now,
-            said: 0,
+            commands: 0,
             effects: Vec::new(),
         };
         this.take(out);
@@ -68,17 +68,17 @@ impl Bench {
         self.take(out);
     }
 
-    /// Somebody sets the wall clock.
+    /// Sets the wall clock.
     fn set(&mut self, by: i64) {
         self.now.wall = Wall(self.now.wall.0 + by);
     }
 
-    /// The machine stands still: only wall time goes on.
+    /// Pauses the machine: only wall time advances.
     fn pause(&mut self, span: u64) {
         self.now.wall = self.now.wall + Millis(span);
     }
 
-    /// Both clocks go on, and the loop looks.
+    /// Both clocks advance, and the agent gets a tick.
     fn pass(&mut self, span: u64) {
         self.now = Now { mono: self.now.mono + Millis(span), wall: self.now.wall + Millis(span) };
         self.apply(Input::Tick);
@@ -91,17 +91,17 @@ impl Bench {
     fn answer(&mut self, request: &SyncRequest, commands: Vec<Command>) {
         let receipt = Receipt {
             journal: JournalId(1),
-            leadership: US,
+            leadership: LEADERSHIP,
             record: RecordNumber(1),
             rules: RecordNumber(1),
             audit_head: None,
             mac: None,
         };
-        let commands_from = self.said + 1;
-        self.said += commands.len() as u64;
+        let commands_from = self.commands + 1;
+        self.commands += commands.len() as u64;
         let answer = SyncResponse {
             version: VERSION,
-            leadership: US,
+            leadership: LEADERSHIP,
             session: request.session,
             transmission: request.transmission,
             receipt,
@@ -166,13 +166,13 @@ impl Bench {
             nodes: Vec::new(),
             state: FoundState::Live { running: true },
         }];
-        self.said = 0;
+        self.commands = 0;
         let (agent, out) = Agent::start(config(), durable, found, 2, self.now);
         self.agent = agent;
         self.take(out);
     }
 
-    /// After how much boot time from now its stop is ordered, by whole minutes.
+    /// Minutes of boot time until the stop is ordered.
     fn minutes_left(mut self) -> u64 {
         (0..60)
             .find(|_| {
@@ -215,7 +215,7 @@ fn grant() -> Command {
 }
 
 #[test]
-fn a_grant_that_waited_out_a_pause_is_refused_though_the_clock_was_set_back_before() {
+fn a_grant_is_refused_after_a_pause() {
     let mut bench = Bench::new();
     bench.offer();
     bench.set(-HOUR);
@@ -231,105 +231,58 @@ fn a_grant_that_waited_out_a_pause_is_refused_though_the_clock_was_set_back_befo
     );
 }
 
-#[test]
-fn every_pause_takes_its_time_from_a_lease_whatever_was_done_to_the_clock() {
-    let untouched = Bench::new;
+/// Minutes of a lease that `change` takes.
+fn minutes_taken(change: &dyn Fn(&mut Bench)) -> u64 {
     let running = || {
-        let mut bench = untouched();
+        let mut bench = Bench::new();
         bench.run();
         bench
     };
-    let whole = running().minutes_left();
-    let left = |what: &dyn Fn(&mut Bench)| {
-        let mut bench = running();
-        what(&mut bench);
-        whole - bench.minutes_left()
-    };
-    let pause = |bench: &mut Bench| {
-        bench.pause(5 * MINUTE);
-        bench.apply(Input::Tick);
-    };
-    let set = |bench: &mut Bench, by| {
-        bench.set(by);
-        bench.apply(Input::Tick);
-    };
-    assert_eq!(left(&|bench| set(bench, -HOUR)), 0, "a clock that is set back proves nothing");
-    assert_eq!(
-        left(&|bench| {
-            set(bench, -HOUR);
-            pause(bench)
-        }),
-        5
-    );
-    assert_eq!(
-        left(&|bench| {
-            pause(bench);
-            set(bench, -HOUR)
-        }),
-        5
-    );
-    assert_eq!(
-        left(&|bench| {
-            pause(bench);
-            set(bench, -HOUR);
-            pause(bench)
-        }),
-        10
-    );
-    let restart = Bench::restart;
-    assert_eq!(
-        left(&|bench| {
-            pause(bench);
-            restart(bench)
-        }),
-        5
-    );
-    assert_eq!(
-        left(&|bench| {
-            set(bench, -HOUR);
-            bench.pause(5 * MINUTE);
-            restart(bench)
-        }),
-        5,
-        "nobody looked during the pause"
-    );
-    assert_eq!(
-        left(&|bench| {
-            pause(bench);
-            set(bench, -HOUR);
-            restart(bench)
-        }),
-        5
-    );
-    assert_eq!(
-        left(&|bench| {
-            pause(bench);
-            set(bench, -HOUR);
-            restart(bench);
-            pause(bench)
-        }),
-        10
-    );
-    assert_eq!(
-        left(&|bench| {
-            bench.set(-HOUR);
-            restart(bench);
-            pause(bench);
-            restart(bench)
-        }),
-        5,
-        "it was set back while nobody looked"
-    );
+    let mut bench = running();
+    change(&mut bench);
+    running().minutes_left() - bench.minutes_left()
+}
+
+fn observed_pause(bench: &mut Bench) {
+    bench.pause(5 * MINUTE);
+    bench.apply(Input::Tick);
+}
+
+fn observed_set_back(bench: &mut Bench) {
+    bench.set(-HOUR);
+    bench.apply(Input::Tick);
 }
 
 #[test]
-fn what_an_earlier_version_stored_of_a_lease_is_read_as_it_was_meant() {
-    let mut bench = Bench::new();
-    bench.run();
-    let whole = r#""lease":{"term":900000,"lapses":901000},"lead":35999000,"boot":1"#;
-    let run = &bench.store[&format!("run/{UID}")];
-    assert!(run.contains(whole), "{run}");
-    bench.pause(5 * MINUTE);
-    bench.restart();
-    assert_eq!(bench.minutes_left(), 9);
+fn every_pause_shortens_a_lease() {
+    type Change = fn(&mut Bench);
+    let (pause, set_back): (Change, Change) = (observed_pause, observed_set_back);
+    for (changes, minutes) in [
+        (&[set_back][..], 0),
+        (&[set_back, pause], 5),
+        (&[pause, set_back], 5),
+        (&[pause, set_back, pause], 10),
+    ] {
+        let taken = minutes_taken(&|bench| changes.iter().for_each(|change| change(bench)));
+        assert_eq!(taken, minutes, "{} changes", changes.len());
+    }
+}
+
+#[test]
+fn every_pause_shortens_a_lease_over_restarts() {
+    type Change = fn(&mut Bench);
+    let (pause, set_back, restart): (Change, Change, Change) =
+        (observed_pause, observed_set_back, Bench::restart);
+    let unobserved_pause: Change = |bench| bench.pause(5 * MINUTE);
+    let unobserved_set_back: Change = |bench| bench.set(-HOUR);
+    for (changes, minutes) in [
+        (&[pause, restart][..], 5),
+        (&[set_back, unobserved_pause, restart], 5),
+        (&[pause, set_back, restart], 5),
+        (&[pause, set_back, restart, pause], 10),
+        (&[unobserved_set_back, restart, pause, restart], 5),
+    ] {
+        let taken = minutes_taken(&|bench| changes.iter().for_each(|change| change(bench)));
+        assert_eq!(taken, minutes, "{} changes", changes.len());
+    }
 }

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     match execute(command) {
         Ok(code) => code,
         Err(error) => {
-            // Nobody is left to tell when the error output is closed.
+            // The error can't be reported if the error output is closed.
             let _ = writeln!(std::io::stderr(), "error: {}", meridian_agent::with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
@@ -36,7 +36,7 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
             AgentCommand::Join(args) => meridian_agent::join(args).await.map(|()| ExitCode::SUCCESS),
         }
     });
-    // A stop must not wait for what only watches.
+    // A stop must not wait for blocked reads.
     runtime.shutdown_background();
     code
 }

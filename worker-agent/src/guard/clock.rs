@@ -1,9 +1,9 @@
-//! The one place of this crate that reads clocks and the boot id.
+//! Reads the clocks and the boot id; nothing else in this crate does.
 
 use meridian_shared::time::{Mono, Now, Wall};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Both clocks, read one right after the other.
+/// Both clocks, read one after the other.
 pub fn now() -> Now {
     Now {
         mono: Mono(to_millis(clock_gettime(ClockId::Boottime)).unsigned_abs()),
@@ -15,7 +15,7 @@ fn to_millis(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1_000).saturating_add(time.tv_nsec / 1_000_000)
 }
 
-/// Which boot of the machine this is: [`Mono`] values of another boot mean nothing.
+/// Identity of this boot: [`Mono`] values of another boot mean nothing. Fails if `/proc` can't be read.
 pub fn boot_id() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }

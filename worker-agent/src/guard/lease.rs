@@ -1,62 +1,63 @@
-//! A guard's deadline: when its gang must be gone (pure).
+//! The deadline of a guard: when its gang must have ended (pure).
 //!
-//! A deadline is boot time, given together with a reading of both clocks. Wall time that has advanced more than boot time
-//! since then (a virtual machine that was paused) counts as elapsed; the reverse never counts, and hides nothing from whoever
-//! [looks](Deadline::look) now and then. Nothing is revived: once the stop has begun, renewals are refused.
+//! A deadline is boot time, given together with a reading of both clocks. Wall time that has advanced more
+//! than boot time since then (a virtual machine that was paused) counts as elapsed; the reverse never counts.
+//! [`Deadline::look`] must be called now and then, or a wall clock that is set back hides a pause. Once the
+//! stop has begun, renewals are refused.
 
-use meridian_shared::jumps::Jumps;
+use meridian_shared::jumps::ClockJumps;
 use meridian_shared::time::{Millis, Mono, Now};
 
-/// At most this much of a stop budget is kept for seeing that nothing is left after the kill.
+/// Most of a stop budget that is kept for the time between the kill and the confirmed end.
 const KILL_MARGIN_MAX: Millis = Millis::secs(2);
 
-/// How long before the deadline the last process is killed outright: a quarter of the budget, at most two seconds.
+/// How long before the deadline everything is killed: a quarter of the budget, at most two seconds.
 pub fn kill_margin(stop_budget: Millis) -> Millis {
     Millis((stop_budget.0 / 4).min(KILL_MARGIN_MAX.0))
 }
 
-/// The deadline of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     lapses: Mono,
     stop_budget: Millis,
-    jumps: Jumps,
-    /// What pauses took since it was given.
+    jumps: ClockJumps,
+    /// Sum of all pauses since it was given.
     missed: Millis,
 }
 
 impl Deadline {
-    /// Nothing runs at or after `lapses`; `given` is when this was said.
+    /// Nothing runs at or after `lapses`; `given` is what the clocks read when that was computed.
     pub fn new(lapses: Mono, stop_budget: Millis, given: Now) -> Self {
-        Self { lapses, stop_budget, jumps: Jumps::since(given), missed: Millis(0) }
+        Self { lapses, stop_budget, jumps: ClockJumps::since(given), missed: Millis(0) }
     }
 
-    /// The moment itself, as it was given.
+    /// The deadline as it was given.
     pub fn lapses(&self) -> Mono {
         self.lapses
     }
 
-    /// Looks at the clocks, to see each pause by itself.
+    /// Compares the clocks, so that each pause is noticed by itself.
     pub fn look(&mut self, now: Now) {
-        self.missed = self.missed + self.jumps.look(now);
+        self.missed = self.missed + self.jumps.observe(now);
     }
 
-    /// The moment as it has to be given when the clocks read `now`: for whoever saw nothing of what came before.
+    /// The deadline as it would be given at `now`, for a reader that did not see the pauses before.
     pub fn lapses_from(&self, now: Now) -> Mono {
         self.lapses - self.surplus(now)
     }
 
-    /// When the stop begins, by the boot clock, as the clocks read now.
+    /// When the stop begins, in boot time, if the clocks read `now`.
     pub fn stop_at(&self, now: Now) -> Mono {
         self.lapses - self.stop_budget - self.surplus(now)
     }
 
-    /// When everything is killed outright, by the boot clock, as the clocks read now.
+    /// When everything is killed, in boot time, if the clocks read `now`.
     pub fn kill_at(&self, now: Now) -> Mono {
         self.lapses - kill_margin(self.stop_budget) - self.surplus(now)
     }
 
-    /// Takes a renewal that was said at `given`. False when it came too late or is no later than what is known.
+    /// Takes a renewal that was computed at `given`. Returns false if the stop has begun, or if it is no
+    /// later than the known deadline.
     pub fn renew(&mut self, lapses: Mono, given: Now, now: Now) -> bool {
         let renewed = Self::new(lapses, self.stop_budget, given);
         if now.mono >= self.stop_at(now) || renewed.stop_at(now) <= self.stop_at(now) {
@@ -66,7 +67,7 @@ impl Deadline {
         true
     }
 
-    /// How much less boot time than time has passed since the deadline was given.
+    /// How much more time than boot time has passed since the deadline was given.
     fn surplus(&self, now: Now) -> Millis {
         self.missed + self.jumps.ahead(now)
     }
@@ -86,21 +87,21 @@ mod tests {
     }
 
     #[test]
-    fn the_stop_begins_a_budget_before_and_the_kill_a_margin_before() {
+    fn stop_and_kill_begin_before_the_deadline() {
         let now = at(2_000, 51_000);
         assert_eq!((deadline().stop_at(now), deadline().kill_at(now)), (Mono(8_000), Mono(9_500)));
         assert_eq!(kill_margin(Millis::secs(30)), Millis::secs(2));
     }
 
     #[test]
-    fn a_pause_counts_as_elapsed_and_a_wall_clock_set_back_does_not() {
+    fn a_pause_counts_as_elapsed() {
         assert_eq!(deadline().stop_at(at(2_000, 54_000)), Mono(5_000), "three seconds of pause");
         assert_eq!(deadline().stop_at(at(2_000, 0)), Mono(8_000));
         assert_eq!(deadline().stop_at(at(2_000, 50_500)), Mono(8_000), "a slow wall clock");
     }
 
     #[test]
-    fn a_wall_clock_set_back_hides_no_pause_from_who_looks() {
+    fn a_wall_clock_set_back_hides_no_noticed_pause() {
         let mut lease = deadline();
         lease.look(at(2_000, 20_000));
         assert_eq!(lease.stop_at(at(2_500, 23_500)), Mono(5_000), "three seconds of pause");
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(lease.lapses_from(at(3_500, 10_500)), Mono(7_000));
         assert!(
             !lease.renew(lease.lapses_from(at(3_500, 10_500)), at(3_500, 10_500), at(3_500, 10_500)),
-            "the same deadline in other words"
+            "the same deadline"
         );
     }
 

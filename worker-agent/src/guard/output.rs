@@ -1,14 +1,14 @@
-//! What a pod prints: taken from its pipe into a file of bounded size, without ever stopping the pod.
+//! The output of a pod: copied from its pipe into a file of bounded size, without ever blocking the pod.
 //!
-//! Standard output and error share one pipe, so their order is kept. Beyond the bound, and when the disk is full, output
-//! is read and dropped; a notice in the file says so.
+//! Standard output and error share one pipe, so their order is kept. Beyond the bound, and on a full disk,
+//! output is read and dropped, and a notice in the file says so.
 
 use std::fs::File;
 use std::io::{self, PipeReader, Read as _, Write as _};
 
-/// Output kept of one try of one pod.
+/// Bytes kept per try of a pod.
 pub(super) const OUTPUT_BYTES_MAX: u64 = 16 << 20;
-/// Output taken of one pod before the others have their turn.
+/// Bytes read from one pod before the next one.
 const TURN_BYTES_MAX: usize = 256 << 10;
 const CHUNK_BYTES: usize = 16 << 10;
 
@@ -17,14 +17,14 @@ const CHUNK_BYTES: usize = 16 << 10;
 pub(super) struct Output {
     pipe: Option<PipeReader>,
     file: File,
-    room: u64,
+    bytes_left: u64,
 }
 
 impl Output {
-    /// Captures `pipe` into `file`.
+    /// Copies `pipe` into `file`. Fails if the pipe can't be made non-blocking.
     pub(super) fn new(pipe: PipeReader, file: File) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        Ok(Self { pipe: Some(pipe), file, room: OUTPUT_BYTES_MAX })
+        Ok(Self { pipe: Some(pipe), file, bytes_left: OUTPUT_BYTES_MAX })
     }
 
     /// The pipe, for polling, while it is open.
@@ -32,7 +32,7 @@ impl Output {
         self.pipe.as_ref()
     }
 
-    /// Takes a turn's worth of what is there.
+    /// Copies what is there, up to a bound per turn.
     pub(super) fn take(&mut self) {
         let mut chunk = [0; CHUNK_BYTES];
         let mut taken = 0;
@@ -52,23 +52,23 @@ impl Output {
         }
     }
 
-    /// Takes all that is left in the pipe of a pod that has ended. The pipe's own size bounds it.
+    /// Copies the rest of the pipe after the pod ended, which is at most the size of a pipe.
     pub(super) fn finish(mut self) {
         self.take();
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        if self.room == 0 {
+        if self.bytes_left == 0 {
             return;
         }
-        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
-        self.room -= fits as u64;
+        let fits = bytes.len().min(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
+        self.bytes_left -= fits as u64;
         let kept = self.file.write_all(&bytes[..fits]);
-        if kept.is_err() || self.room == 0 {
-            self.room = 0;
+        if kept.is_err() || self.bytes_left == 0 {
+            self.bytes_left = 0;
             let why =
                 kept.err().map_or_else(|| format!("more than {OUTPUT_BYTES_MAX} bytes"), |e| e.to_string());
-            // Where even this can't be written there is nobody left to tell.
+            // If the notice can't be written either, it can't be reported anywhere.
             let _ = writeln!(self.file, "\n[meridian: output is cut here: {why}]");
         }
     }
@@ -79,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_beyond_the_bound_is_dropped_with_one_notice_and_the_writer_never_blocks() {
+    fn output_beyond_the_bound_is_dropped_with_one_notice() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("output.log");
         let (reader, mut writer) = io::pipe().unwrap();
         let mut output = Output::new(reader, File::create(&path).unwrap()).unwrap();
-        output.room = 10;
+        output.bytes_left = 10;
         for _ in 0..3 {
             writer.write_all(b"12345678").unwrap();
             output.take();

@@ -1,15 +1,16 @@
-//! One pod as a process: its environment, its directory, its start.
+//! Starts one pod as a process, in its own directory.
 //!
-//! A pod gets a clean environment: a short list of the machine's own variables, the job's, and ours, which win. It never
-//! gets the agent's: that could hold secrets.
+//! A pod gets a clean environment: a few variables of the machine, those of the job, and ours, which take
+//! precedence. It never gets the agent's environment, which may contain secrets.
 
 use super::output::Output;
 use super::processes::{MARK_FENCE, MARK_UID};
 use super::rundir::{Plan, RunDir, create_directories};
 use super::{OWN_BINARY, exit_code};
+use crate::runner::JobSpec;
 use crate::runner::expand::expand;
 use crate::runner::pods::Try;
-use crate::runner::{JobSpec, PodPlacement};
+use meridian_agent_core::runtime::PodPlacement;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::BTreeMap;
@@ -19,29 +20,30 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a pod takes over from the machine: where programs and libraries are, language, time zone, home.
+/// Variables of the machine that a pod gets: search paths, language, time zone, home.
 pub const PASSED_ON: [&str; 10] =
     ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME"];
-/// Tries of one pod whose directories are kept; older ones go, so that a long series of retries doesn't fill the disk.
+/// Directories kept per pod; those of older tries are removed, so that many retries don't fill the disk.
 const TRIES_KEPT: u32 = 4;
 
-/// A pod that was started.
+/// A started pod.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) pid: i32,
-    /// Readable when it has ended; without it (old kernels) the guard looks on a timer.
+    /// Readable when the pod has ended. `None` on old kernels: then the guard polls.
     pub(super) ended: Option<OwnedFd>,
     pub(super) output: Output,
 }
 
-/// A pod that could not be started, as an exit code and in words.
+/// A pod that could not be started.
 #[derive(Debug)]
 pub(super) struct NotStarted {
     pub(super) exit_code: i32,
     pub(super) message: String,
 }
 
-/// Starts one try of one pod. `direct`: the guard is init of a namespace, so nothing more is needed to tie the pod to it.
+/// Starts one try of a pod. `direct`: the guard is init of a namespace, so the pod dies with it anyway. Fails
+/// if the pod can't be started; that counts as a failure of the pod.
 pub(super) fn start(
     dir: &RunDir,
     plan: &Plan,
@@ -57,15 +59,15 @@ pub(super) fn start(
     let work = directory.join("work");
     create_directories(&work).map_err(|e| failed("create the pod's directory", &e))?;
     if let Some(old) = this.attempt.checked_sub(TRIES_KEPT) {
-        // It may be gone already; what can't be removed only takes space.
+        // It may be gone already; what can't be removed only uses space.
         let _ = std::fs::remove_dir_all(dir.pod(this.index, old));
     }
     let log = File::create(directory.join("output.log")).map_err(|e| failed("create the output file", &e))?;
-    let told = log.try_clone();
-    // Whoever reads the pod's output is to see why there is none.
+    let notes = log.try_clone();
+    // The reason is also written to the pod's output.
     let failed = |what: &str, e: &io::Error| {
         let not = failed(what, e);
-        told.as_ref().into_iter().for_each(|mut log| drop(writeln!(log, "meridian: {}", not.message)));
+        notes.as_ref().into_iter().for_each(|mut log| drop(writeln!(log, "meridian: {}", not.message)));
         not
     };
     let (reader, writer) = io::pipe().map_err(|e| failed("make a pipe", &e))?;
@@ -94,13 +96,13 @@ pub(super) fn start(
     command.args(&words[1..]).env_clear().envs(&env).current_dir(cwd).process_group(0);
     command.stdin(Stdio::null()).stdout(writer).stderr(second);
     let child = command.spawn().map_err(|e| failed(&format!("run `{}`", words[0]), &e))?;
-    // The handle is dropped: the guard reaps all its children, its own and adopted, in one place.
+    // The handle is dropped, because the guard collects all its children, its own and adopted, in one place.
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let ended = Pid::from_raw(pid).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
     Ok(Live { pid, ended, output })
 }
 
-/// What marks the processes of one try, in its environment.
+/// The marks of the processes of one try, as `NAME=value`.
 pub(super) fn marks(plan: &Plan, this: Try) -> Vec<String> {
     let mut marks = super::processes::marks(plan.start.uid, plan.start.fence);
     marks.extend([
@@ -110,7 +112,7 @@ pub(super) fn marks(plan: &Plan, this: Try) -> Vec<String> {
     marks
 }
 
-/// A pod's whole environment. `machine` looks up the machine's own variables.
+/// The environment of a pod. `machine` looks up variables of the machine.
 fn environment(
     plan: &Plan,
     job: &JobSpec,
@@ -119,15 +121,15 @@ fn environment(
 ) -> BTreeMap<String, String> {
     let start = &plan.start;
     let none =
-        PodPlacement { pod_set: String::new(), index: 0, node: String::new(), accelerators: Vec::new() };
+        PodPlacement { pod_set: String::new(), index: 0, node: String::new(), accelerators: BTreeMap::new() };
     let place = start.placement.get(this.slot).unwrap_or(&none);
     let mut ours: Vec<(&str, String)> = vec![
         (MARK_UID, start.uid.to_string()),
         (MARK_FENCE, start.fence.to_string()),
         ("MERIDIAN_CLUSTER", plan.cluster.to_string()),
         ("MERIDIAN_REGION", plan.region.to_string()),
-        ("MERIDIAN_NAMESPACE", start.namespace.clone()),
-        ("MERIDIAN_JOB", start.name.clone()),
+        ("MERIDIAN_NAMESPACE", start.namespace.to_string()),
+        ("MERIDIAN_JOB", start.name.to_string()),
         ("MERIDIAN_POD_SET", place.pod_set.clone()),
         ("MERIDIAN_POD_SLOT", this.slot.to_string()),
         ("MERIDIAN_POD_INDEX", this.index.to_string()),
@@ -135,7 +137,9 @@ fn environment(
         ("MERIDIAN_NODE", place.node.clone()),
         ("HOSTNAME", format!("{}-{}", start.name, this.index)),
     ];
-    ours.extend(visible_devices(&place.accelerators));
+    // A pod normally has accelerators of one resource; of several, all indexes are listed.
+    let accelerators: Vec<u32> = place.accelerators.values().flatten().copied().collect();
+    ours.extend(visible_devices(&accelerators));
     if job.indexed {
         ours.push(("JOB_COMPLETION_INDEX", this.index.to_string()));
     }
@@ -143,7 +147,7 @@ fn environment(
         PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), machine(name)?))).collect();
     env.extend(ours.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     for var in &job.env {
-        // As in Kubernetes, a value sees what stands before it.
+        // As in Kubernetes, a value may use the variables before it.
         let value = expand(&var.value, |name| env.get(name).map(String::as_str));
         env.insert(var.name.clone(), value);
     }
@@ -151,13 +155,13 @@ fn environment(
     env
 }
 
-/// The variables by which vendors' run times are told which devices there are. A pod without accelerators sees none.
+/// The variables that tell the vendors' run times which devices to use. A pod without accelerators gets none.
 fn visible_devices(indices: &[u32]) -> [(&'static str, String); 4] {
     let list =
         |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
     let given = list(&mut indices.iter().copied());
     let none = indices.is_empty();
-    // HIP counts among what ROCR leaves visible, so its indices start again from 0.
+    // HIP counts among the devices that ROCR leaves visible, so its indexes start from 0.
     let renumbered = list(&mut (0..).take(indices.len()));
     [
         ("CUDA_VISIBLE_DEVICES", given.clone()),
@@ -170,8 +174,8 @@ fn visible_devices(indices: &[u32]) -> [(&'static str, String); 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::Start;
     use crate::runner::pods::RETRY_DELAY_FIRST_DEFAULT;
+    use meridian_agent_core::runtime::Start;
     use meridian_shared::ids::{Fence, Uid};
     use meridian_shared::time::{Millis, Mono, Now};
 
@@ -179,6 +183,7 @@ mod tests {
         let start = Start {
             uid: Uid(7),
             fence: Fence { epoch: 1, leadership: 2, counter: 3 },
+            attempt: 1,
             namespace: "research".into(),
             name: "train".into(),
             spec: job.into(),
@@ -186,12 +191,12 @@ mod tests {
                 pod_set: "main".into(),
                 index: 0,
                 node: "n1".into(),
-                accelerators: vec![2, 5],
+                accelerators: BTreeMap::from([("nvidia.com/gpu".into(), vec![2, 5])]),
             }],
-            deadline: Mono(1),
+            deadline: Some(Mono(1)),
             stop_budget: Millis(1),
             run_left: None,
-            failures: 0,
+            pod_failures: 0,
         };
         let plan = Plan {
             version: 1,
@@ -209,11 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_sees_its_place_and_nothing_of_the_agent_and_cannot_change_its_marks() {
+    fn a_pod_gets_a_clean_environment_with_fixed_marks() {
         let env = env_of(
             r#"{"spec":{"completionMode":"Indexed","template":{"spec":{"containers":[{"command":["x"],"env":[
-                {"name":"A","value":"$(MERIDIAN_REGION)/$(JOB_COMPLETION_INDEX)"},{"name":"B","value":"$(A)!$(LATER)"},{"name":"LATER","value":"1"},
-                {"name":"MERIDIAN_FENCE","value":"forged"},{"name":"CUDA_VISIBLE_DEVICES","value":"all"}]}]}}}}"#,
+                {"name":"A","value":"$(MERIDIAN_REGION)/$(JOB_COMPLETION_INDEX)"},
+                {"name":"B","value":"$(A)!$(LATER)"},
+                {"name":"LATER","value":"1"},
+                {"name":"MERIDIAN_FENCE","value":"forged"},
+                {"name":"CUDA_VISIBLE_DEVICES","value":"all"}]}]}}}}"#,
         );
         for (name, value) in [
             ("A", "europe-west4/4"),

@@ -1,8 +1,9 @@
-//! Finding and ending processes through `/proc`.
+//! Finds and ends processes through `/proc`.
 //!
-//! Three ways to know a gang's processes: they descend from its guard (which adopts orphans), they are in the guard's
-//! session, or they carry the run's mark (uid and fence) in the environment they were started with. A process must leave
-//! all three to hide; in a PID namespace it can't even then, because the namespace dies with its init.
+//! A process belongs to a gang if it descends from the gang's guard (which adopts orphans), if it is in the
+//! guard's session, or if the environment it was started with has the run's marks (uid and fence). A process
+//! that leaves all three is not found; in a PID namespace it still ends, because the namespace ends with its
+//! init.
 
 use meridian_shared::ids::{Fence, Uid};
 use nix::errno::Errno;
@@ -14,36 +15,33 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The environment variable that carries a run's uid.
+/// Environment variable with the uid of a run.
 pub const MARK_UID: &str = "MERIDIAN_WORKLOAD_UID";
-/// The environment variable that carries a run's fence.
+/// Environment variable with the fence of a run.
 pub const MARK_FENCE: &str = "MERIDIAN_FENCE";
-/// No environment is read beyond this; ours are in the first bytes.
+/// Bytes of an environment that are read; the marks are among the first.
 const ENVIRON_BYTES_MAX: u64 = 256 << 10;
 
-/// What `/proc/<pid>/stat` says, as far as it matters here.
+/// The used part of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The process.
     pub pid: i32,
-    /// One letter.
+    /// One letter, as in proc(5).
     pub state: char,
-    /// Its parent.
     pub parent: i32,
-    /// Its session.
     pub session: i32,
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub started_ticks: u64,
 }
 
 impl Stat {
-    /// Reads that of `pid`, which may be `self`. `None` when there is no such process.
+    /// Reads the stat of `pid`, which may be `self`. `None` if there is no such process.
     pub fn of(pid: impl std::fmt::Display) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name stands in parentheses and may itself hold some, so the last one ends it.
+        // The name is in parentheses and may contain some, so the last one ends it.
         let (pid, rest) = (text.split_once(' ')?.0, text.rsplit_once(')')?.1);
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
@@ -55,7 +53,7 @@ impl Stat {
         })
     }
 
-    /// Whether it can still run.
+    /// Whether it can still run: it is neither a zombie nor dead.
     pub fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
     }
@@ -86,7 +84,7 @@ fn carries(pid: i32, marks: &[String]) -> bool {
     read.is_ok() && marks.iter().all(|mark| environ.split(|b| *b == 0).any(|entry| entry == mark.as_bytes()))
 }
 
-/// The marks of a run.
+/// The marks of a run, as `NAME=value`.
 pub fn marks(uid: Uid, fence: Fence) -> Vec<String> {
     vec![format!("{MARK_UID}={uid}"), format!("{MARK_FENCE}={fence}")]
 }
@@ -96,7 +94,8 @@ pub fn marked(marks: &[String]) -> Vec<i32> {
     all().filter(|s| s.lives() && carries(s.pid, marks)).map(|s| s.pid).collect()
 }
 
-/// Living processes of the session that `leader`, started at `started_ticks`, made. Empty when the number has a new owner.
+/// Living processes of the session of `leader`, which was started at `started_ticks`. Empty if its process id
+/// has a new owner.
 pub fn of_session(leader: i32, started_ticks: u64) -> Vec<i32> {
     if Stat::of(leader).is_some_and(|s| s.started_ticks != started_ticks) {
         return Vec::new();
@@ -107,7 +106,7 @@ pub fn of_session(leader: i32, started_ticks: u64) -> Vec<i32> {
         .collect()
 }
 
-/// Living descendants of `ancestor`, itself not included.
+/// Living descendants of `ancestor`, without itself.
 fn descendants(ancestor: i32) -> Vec<i32> {
     let mut children: BTreeMap<i32, Vec<Stat>> = BTreeMap::new();
     for stat in all() {
@@ -125,42 +124,44 @@ fn descendants(ancestor: i32) -> Vec<i32> {
     found
 }
 
-/// Kills `pids` outright; those that are gone already are fine.
+/// Kills `pids`; those that are gone are skipped.
 pub fn kill_all(pids: &[i32]) {
     for pid in pids.iter().filter(|p| **p > 1) {
-        // A process that ended in between, or isn't ours, is nothing to act on here; the caller looks again.
+        // Fails for a process that has ended, or belongs to another user. The caller lists the processes
+        // again.
         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
     }
 }
 
-/// Kills everything beneath this process: the whole PID namespace when it is its init, else all its descendants.
+/// Kills everything below this process: its whole PID namespace if it is init of one, else all its
+/// descendants.
 pub fn kill_everything_below(namespace: bool) {
     if namespace {
-        // As init, -1 means every other process of the namespace, at once: nothing can fork away from it.
+        // For init, -1 is every other process of the namespace at once, so that none can escape by forking.
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     } else {
         kill_all(&descendants(i32::try_from(std::process::id()).unwrap_or(i32::MAX)));
     }
 }
 
-/// Signals a process group.
+/// Signals the process group of `leader`.
 pub fn signal_group(leader: i32, signal: Signal) {
-    // A group that is gone already is what the signal is for.
+    // Fails if the group is gone, which is the purpose of the signal.
     let _ = kill(Pid::from_raw(-leader), signal);
 }
 
-/// What a look at this process's children, its own and adopted, found.
+/// The children of this process, its own and adopted ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
-    /// This one has ended and waits to be collected; until then its number can't be used again.
+    /// This child has ended and was not collected; until then its process id is not reused.
     Ended(i32),
-    /// Some live, none has ended.
+    /// There are children, and none has ended.
     Living,
-    /// There is none left.
+    /// There are no children.
     None,
 }
 
-/// Looks for an ended child without collecting it.
+/// Finds an ended child without collecting it.
 pub fn ended_child() -> Children {
     loop {
         match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
@@ -175,7 +176,8 @@ pub fn ended_child() -> Children {
     }
 }
 
-/// Collects an ended child: its exit code, or 128 plus the signal that ended it. `None` when it isn't a child that has ended.
+/// Collects an ended child. Returns its exit code, or 128 plus the signal that ended it; `None` if `pid` is
+/// not an ended child.
 pub fn collect(pid: i32) -> Option<i32> {
     loop {
         match waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)) {
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_with_parentheses_is_read_right() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let text = "42 (a) R (b) S 7 42 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2";
         assert_eq!(
             Stat::parse(text),
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_lives_and_another_start_of_its_number_does_not() {
+    fn another_start_of_a_process_id_does_not_live() {
         let own = Stat::of("self").unwrap();
         assert!(lives(own.pid, own.started_ticks));
         assert!(!lives(own.pid, own.started_ticks + 1));

@@ -1,21 +1,23 @@
-//! The directory of one run, and everything that agent and guard tell each other through files.
+//! The directory of one run: everything that agent and guard exchange through files.
 //!
 //! ```text
 //! runs/<uid>/<fence>/start.json   what to run (agent, before the guard starts)
-//!                   /move.json    the latest places of its pods (agent); the guard writes them into start.json once they count
-//!                   /size.json    how many pods it goes on with, where it has shrunk (agent)
+//!                   /move.json    latest placement (agent); the guard copies it into start.json later
+//!                   /size.json    size after a scale-down (agent)
 //!                   /stop         tombstone: nothing may start here any more (agent)
-//!                   /guard.lock   held by whoever may write the end: the living guard, or an agent that clears up
-//!                   /guard.json   who the guard is (guard, before the first pod)
-//!                   /state.json   where the run is; once it says ended it never changes
+//!                   /guard.lock   held by the process that may write the end: guard, or agent that cleans up
+//!                   /guard.json   identity of the guard (guard, before the first pod)
+//!                   /state.json   state of the run; it never changes after the end
 //!                   /guard.sock   renewals and stops, agent to guard
-//!                   /guard.log    what the guard had to say
+//!                   /guard.log    log of the guard
 //!                   /pod-<index>-<attempt>/{work/, output.log}
 //! ```
-//! Invariants: the directory is created exclusively, and that occupies the run's name; files appear whole or not at all
-//! (written aside, synced, renamed, directory synced); `state.json` is written only under `guard.lock`.
+//! Invariants: the directory is created exclusively, which occupies the name of the run; files appear whole
+//! or not at all (written under another name, synced, renamed, directory synced); `state.json` is written
+//! only under `guard.lock`.
 
-use crate::runner::{End, Error, PodPlacement, Start};
+use crate::runner::{Error, RunEnd};
+use meridian_agent_core::runtime::{PodPlacement, Start};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
 use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Now, Wall};
@@ -28,86 +30,77 @@ use std::path::{Path, PathBuf};
 
 /// Version of every file of a run directory.
 pub const VERSION: u32 = 1;
-/// No file of a run is read beyond this; a job's spec is far smaller.
+/// Bytes of a file that are read; the spec of a job is far smaller.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Only the agent's own user may look into a run: output and environment can hold secrets.
+/// Only the agent's user may read a run: output and environment can contain secrets.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// What the agent hands to a guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// [`VERSION`].
     pub version: u32,
-    /// The boot that the deadline belongs to.
+    /// The boot of the deadline.
     pub boot_id: String,
-    /// Both clocks when the deadline was given.
+    /// The clocks when the deadline was computed.
     pub given: Now,
-    /// The cluster that runs it.
     pub cluster: ClusterName,
-    /// Its region.
     pub region: Region,
-    /// The wait before the first retry of a pod.
+    /// Delay before the first retry of a pod.
     pub retry_delay_first: Millis,
-    /// The grant.
     pub start: Start,
 }
 
-/// Other places for pods of a run.
+/// A new placement of the pods of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Movement {
-    /// [`VERSION`].
     pub version: u32,
-    /// Counts the moves of this run, from 1.
+    /// Number of the move within this run, from 1.
     pub number: u32,
-    /// All places, in the order of the start.
+    /// All pods, in the order of the start; added ones last.
     pub placement: Vec<PodPlacement>,
-    /// How many pods it goes on with, where places were added behind the others.
+    /// The new size, if pods were added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grows_to: Option<Size>,
 }
 
-/// What a run has shrunk to.
+/// The size of a run after a scale-down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resize {
-    /// [`VERSION`].
     pub version: u32,
-    /// How many pods it goes on with.
     pub size: Size,
 }
 
-/// Who a guard is, for finding out whether it still lives.
+/// Identity of a guard, to find out whether it still lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// [`VERSION`].
     pub version: u32,
-    /// Its process id, as the agent sees it; also the id of its session.
+    /// Process id as the agent sees it; also the id of its session.
     pub pid: i32,
-    /// When it started, in clock ticks since boot: tells it from a later process of the same id.
+    /// Start time in clock ticks since boot, which tells it apart from a later process of the same id.
     pub started_ticks: u64,
     /// Whether it is init of a PID namespace, so that its death ends the gang.
     pub namespace: bool,
 }
 
-/// Where a run is.
+/// GuardState of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
-    /// [`VERSION`].
+pub struct GuardState {
     pub version: u32,
-    /// Pods that failed, those of earlier attempts included.
-    pub failures: u32,
-    /// When the gang was started.
+    /// Number of failed pods so far, over all attempts.
+    pub pod_failures: u32,
+    /// When the gang started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Wall>,
-    /// Places of the placement in which nothing is and nothing more will start.
+    /// Indexes into the placement where nothing runs and nothing will start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spare: Vec<u32>,
-    /// When it was seen ended.
+    pub reclaimable: Vec<u32>,
+    /// When the run was seen ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Wall>,
-    /// How it ended; absent while it runs.
+    /// Absent while the run lives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<End>,
+    pub end: Option<RunEnd>,
 }
 
 /// One run's directory.
@@ -117,17 +110,18 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// The directory at `path`, there or not.
+    /// The directory at `path`, whether or not it exists.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where the run of `uid` under `fence` is kept below `runs`.
+    /// The directory of the run of `uid` under `fence`, below `runs`.
     pub fn of(runs: &Path, uid: Uid, fence: Fence) -> Self {
         Self { path: runs.join(uid.to_string()).join(fence.to_string()) }
     }
 
-    /// Occupies the name durably. `None` when it is occupied already.
+    /// Occupies the name durably. Returns `None` if it is occupied already. Fails if the disk does not take
+    /// it.
     pub fn occupy(runs: &Path, uid: Uid, fence: Fence) -> Result<Option<Self>, Error> {
         let dir = Self::of(runs, uid, fence);
         let parent = runs.join(uid.to_string());
@@ -142,7 +136,8 @@ impl RunDir {
         Ok(Some(dir))
     }
 
-    /// Every run below `runs`, with its name. What isn't named like a run is skipped.
+    /// Every run below `runs`. Other directories are skipped. Fails if a directory can't be listed
+    /// completely.
     pub fn list(runs: &Path) -> Result<Vec<(Uid, Fence, Self)>, Error> {
         let mut found = Vec::new();
         for (uid, path) in named::<Uid>(runs)? {
@@ -152,17 +147,16 @@ impl RunDir {
         Ok(found)
     }
 
-    /// The directory itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory of one try of one pod.
+    /// The directory of one try of a pod.
     pub fn pod(&self, index: u32, attempt: u32) -> PathBuf {
         self.path.join(format!("pod-{index}-{attempt}"))
     }
 
-    /// The tries of pods that have a directory, in order.
+    /// Tries with a directory, as (index, attempt), sorted.
     pub fn pods(&self) -> Vec<(u32, u32)> {
         let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
         let mut pods: Vec<(u32, u32)> = entries
@@ -176,7 +170,8 @@ impl RunDir {
         pods
     }
 
-    /// Who may write the end. `None` when somebody else holds it.
+    /// Takes the lock that allows writing the end. Returns `None` if another process holds it. Fails if the
+    /// lock file can't be used.
     pub fn lock(&self) -> Result<Option<File>, Error> {
         let path = self.path.join("guard.lock");
         let file = OpenOptions::new()
@@ -193,87 +188,80 @@ impl RunDir {
         }
     }
 
-    /// What to run.
+    /// Reads `start.json`. Fails if it exists and can't be read; so do the readers below.
     pub fn plan(&self) -> Result<Option<Plan>, Error> {
         self.read("start.json")
     }
 
-    /// Writes what to run.
+    /// Writes `start.json`. Fails if the disk does not take it; so do the writers below.
     pub fn write_plan(&self, plan: &Plan) -> Result<(), Error> {
         self.write("start.json", plan)
     }
 
-    /// Where its pods belong, where that changed since the start.
     pub fn movement(&self) -> Result<Option<Movement>, Error> {
         self.read("move.json")
     }
 
-    /// Writes where its pods belong.
     pub fn write_movement(&self, movement: &Movement) -> Result<(), Error> {
         self.write("move.json", movement)
     }
 
-    /// What it has shrunk to, if it has.
     pub fn resize(&self) -> Result<Option<Resize>, Error> {
         self.read("size.json")
     }
 
-    /// Writes what it shrinks to.
     pub fn write_resize(&self, resize: &Resize) -> Result<(), Error> {
         self.write("size.json", resize)
     }
 
-    /// Removes what it shrunk to: it has grown since.
+    /// Removes `size.json`, because the run was scaled up since.
     pub fn forget_resize(&self) -> Result<(), Error> {
         self.drop_file("size.json")
     }
 
-    /// Who the guard is.
     pub fn identity(&self) -> Result<Option<Identity>, Error> {
         self.read("guard.json")
     }
 
-    /// Writes who the guard is.
     pub fn write_identity(&self, identity: &Identity) -> Result<(), Error> {
         self.write("guard.json", identity)
     }
 
-    /// Where the run is.
-    pub fn state(&self) -> Result<Option<State>, Error> {
+    pub fn state(&self) -> Result<Option<GuardState>, Error> {
         self.read("state.json")
     }
 
-    /// How the run ended, if it has.
-    pub fn end(&self) -> Result<Option<End>, Error> {
+    /// The end of the run, if it has ended.
+    pub fn end(&self) -> Result<Option<RunEnd>, Error> {
         Ok(self.state()?.and_then(|s| s.end))
     }
 
-    /// Writes where the run is. The caller holds the lock, and the run has not ended.
-    pub fn write_state(&self, state: &State) -> Result<(), Error> {
+    /// Writes `state.json`. The caller holds the lock, and the run has not ended.
+    pub fn write_state(&self, state: &GuardState) -> Result<(), Error> {
         self.write("state.json", state)
     }
 
-    /// Leaves the tombstone: whoever comes to start this run finds it and doesn't.
+    /// Writes the tombstone, so that this run is never started.
     pub fn forbid_start(&self) -> Result<(), Error> {
         self.write("stop", &VERSION)
     }
 
-    /// Whether the tombstone is there.
+    /// Whether the tombstone exists.
     pub fn start_forbidden(&self) -> bool {
         self.path.join("stop").exists()
     }
 
-    /// Removes the directory with everything in it.
+    /// Removes the directory with everything in it. Fails if some of it can't be removed.
     pub fn remove(&self) -> Result<(), Error> {
         fs::remove_dir_all(&self.path).map_err(|e| file_error("remove", &self.path, e))?;
         if let Some(parent) = self.path.parent() {
-            // Fails as long as another fence of this workload is kept, which is right.
+            // Fails while another fence of this workload is kept, as it should.
             let _ = fs::remove_dir(parent);
         }
         Ok(())
     }
 
-    /// A file for the guard's own remarks.
+    /// The log of the guard. Fails if it can't be opened.
     pub fn remarks(&self) -> Result<File, Error> {
         let path = self.path.join("guard.log");
         OpenOptions::new()
@@ -338,7 +326,7 @@ fn named<T: std::str::FromStr>(directory: &Path) -> Result<Vec<(T, PathBuf)>, Er
     Ok(found)
 }
 
-/// Creates `path` and what is missing above it, for this user only.
+/// Creates `path` and its missing parents, for this user only. Fails if one can't be created.
 pub fn create_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
@@ -354,7 +342,7 @@ fn file_error(doing: &'static str, path: &Path, source: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::RunResult;
+    use meridian_shared::protocol::EndResult;
 
     const UID: Uid = Uid(7);
     const FENCE: Fence = Fence { epoch: 3, leadership: u64::MAX, counter: 9 };
@@ -371,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_has_one_holder_and_files_of_version_1_are_read() {
+    fn the_lock_has_one_holder_and_version_1_files_are_read() {
         let root = tempfile::tempdir().unwrap();
         let dir = RunDir::occupy(root.path(), UID, FENCE).unwrap().unwrap();
         let held = dir.lock().unwrap();
@@ -379,10 +367,13 @@ mod tests {
         drop(held);
         assert!(dir.lock().unwrap().is_some());
 
-        let golden = r#"{"version":1,"failures":2,"started":5,"ended":9,"end":{"result":{"kind":"Failed","reason":"R","message":"m"},"pods":[{"index":0,"attempt":1,"exit_code":3}],"failures":2,"ran":4}}"#;
+        let golden = concat!(
+            r#"{"version":1,"pod_failures":2,"started":5,"ended":9,"end":{"result":{"Failed":{"reason":"R","#,
+            r#""message":"m"}},"pods":[{"index":0,"attempt":1,"exit_code":3}],"pod_failures":2,"ran":4}}"#
+        );
         std::fs::write(dir.path().join("state.json"), golden).unwrap();
         let state = dir.state().unwrap().unwrap();
-        assert!(matches!(state.end.as_ref().unwrap().result, RunResult::Failed { .. }));
+        assert!(matches!(state.end.as_ref().unwrap().result, EndResult::Failed { .. }));
         assert_eq!(serde_json::to_string(&state).unwrap(), golden);
 
         std::fs::write(dir.path().join("state.json"), "{").unwrap();

@@ -1,6 +1,7 @@
 //! Timers that also fire when a suspended machine wakes up or its wall clock is set.
 //!
-//! A plain poll timeout stands still during suspend and would let a gang run on after its deadline for as long again.
+//! A plain poll timeout stops during suspend, so a gang would run beyond its deadline for the time of the
+//! suspend.
 
 use meridian_shared::time::Mono;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +10,6 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-/// The two timers.
 #[derive(Debug)]
 pub(super) struct Wake {
     boot: OwnedFd,
@@ -23,13 +23,13 @@ impl Wake {
             boot: timerfd_create(TimerfdClockId::Boottime, flags)?,
             wall: timerfd_create(TimerfdClockId::Realtime, flags)?,
         };
-        // Never meant to expire: it is cancelled, and so readable, whenever the wall clock is set.
+        // It never expires. It is cancelled, and thereby readable, whenever the wall clock is set.
         let never = Timespec { tv_sec: i64::from(u32::MAX), tv_nsec: 0 };
         settime(&wake.wall, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, never)?;
         Ok(wake)
     }
 
-    /// Fires at `moment`, at once if that is past.
+    /// Sets the timer to `moment`; it fires at once if that is past. Fails if the kernel refuses it.
     pub(super) fn arm(&self, moment: Mono) -> io::Result<()> {
         // Zero would disarm it.
         let millis = moment.0.clamp(1, u64::from(u32::MAX) * 1_000);
@@ -40,16 +40,16 @@ impl Wake {
         settime(&self.boot, TimerfdTimerFlags::ABSTIME, spec)
     }
 
-    /// What to poll.
+    /// Both timers, for polling.
     pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.boot.as_fd(), self.wall.as_fd()]
     }
 
-    /// Makes fired timers quiet again.
+    /// Makes fired timers unreadable again.
     pub(super) fn clear(&self) {
         let mut count = [0_u8; 8];
         for fd in self.fds() {
-            // Not fired, expired, cancelled: all are fine, the caller looks at the clocks anyway.
+            // Whether it expired, was cancelled or did not fire: the caller reads the clocks anyway.
             let _ = io::read(fd, &mut count);
         }
     }

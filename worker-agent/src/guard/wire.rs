@@ -1,7 +1,8 @@
-//! What agent and guard say to each other: one JSON value per line, over a Unix socket in the run's directory.
+//! Messages between agent and guard: one JSON value per line, over a Unix socket in the run's directory.
 //!
-//! The agent gives orders, the guard says where it is whenever that changes. Both are idempotent; nothing is answered. The
-//! socket's path is reached through `/proc/self/fd`, because a path in a socket address has room for 107 bytes only.
+//! The agent sends orders, the guard sends its status whenever it changes. Both are idempotent and not
+//! answered. The socket is reached through `/proc/self/fd`, because a path in a socket address is limited to
+//! 107 bytes.
 
 use meridian_shared::time::{Mono, Now};
 use serde::de::DeserializeOwned;
@@ -12,7 +13,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// A line longer than this is no message of ours.
+/// Longest message with its line feed.
 const LINE_BYTES_MAX: usize = 4 << 10;
 const SOCKET: &str = "guard.sock";
 
@@ -20,57 +21,48 @@ const SOCKET: &str = "guard.sock";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {
-    /// Nothing runs at or after `deadline`, said when the clocks read `given`.
-    Renew {
-        /// The new deadline.
-        deadline: Mono,
-        /// Both clocks when it was said.
-        given: Now,
-    },
-    /// Pods belong elsewhere: `move.json` says where. Only for guards that say how often they moved pods.
-    Move {
-        /// Which move.
-        number: u32,
-    },
-    /// The job goes on with fewer pods: `size.json` says with how many. Only for guards that say that they understand it.
-    Shrink,
+    /// Nothing runs at or after `deadline`, computed when the clocks read `given`.
+    Renew { deadline: Mono, given: Now },
+    /// Move pods as in `move.json`. Only for guards that report moves.
+    Move { number: u32 },
+    /// Continue with fewer pods, as in `size.json`. Only for guards that report [`Status::scales_down`].
+    ScaleDown,
     /// End the gang.
     Stop,
 }
 
-/// Where a guarded run is.
+/// State of a guarded run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Phase {
-    /// Not every pod was started yet.
+pub enum GuardPhase {
+    /// Not all pods were started yet.
     Starting,
-    /// Every pod that starts at first was started.
+    /// All pods of the gang were started.
     Running,
-    /// Nothing is left, and `state.json` says how it ended.
+    /// Nothing is left, and `state.json` has the end.
     Ended,
 }
 
 /// Guard to agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Where the run is.
-    pub phase: Phase,
-    /// Pods that failed, those of earlier attempts included.
-    pub failures: u32,
-    /// The deadline that the guard goes by.
+    pub phase: GuardPhase,
+    /// Number of failed pods so far, over all attempts.
+    pub pod_failures: u32,
+    /// The guard's deadline.
     pub lapses: Mono,
-    /// The latest move that is done. `None` from a guard of an older binary, which can't move pods.
+    /// The last finished move. `None` from a guard of an older binary, which can't move pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<u32>,
-    /// Places that are free for good; `state.json` names them.
+    /// Number of reclaimable positions; `state.json` lists them.
     #[serde(default)]
-    pub spare: u32,
-    /// This guard understands [`Order::Shrink`].
+    pub reclaimable: u32,
+    /// Whether this guard understands [`Order::ScaleDown`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub shrinks: bool,
+    pub scales_down: bool,
 }
 
-/// One end of a conversation. Never blocks.
+/// One end of a connection. Never blocks.
 #[derive(Debug)]
 pub struct Line {
     stream: UnixStream,
@@ -78,13 +70,13 @@ pub struct Line {
 }
 
 impl Line {
-    /// Takes over a connected socket.
+    /// Takes over a connected socket. Fails if it can't be made non-blocking.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { stream, partial: Vec::new() })
     }
 
-    /// Connects to the guard of the run in `directory`.
+    /// Connects to the guard of the run in `directory`. Fails if no guard listens.
     pub fn connect(directory: &Path) -> io::Result<Self> {
         Self::new(with_short_path(directory, |path| UnixStream::connect(path))?)
     }
@@ -94,18 +86,18 @@ impl Line {
         &self.stream
     }
 
-    /// Sends one message. An error means that the conversation is over.
+    /// Sends one message. An error means that the connection is over.
     pub fn send<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        // Messages are tiny beside a socket's buffer: if one doesn't fit whole, the peer has stopped reading.
+        // A message is far smaller than a socket's buffer: if it does not fit, the peer has stopped reading.
         match self.stream.write(&line)? {
             written if written == line.len() => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         }
     }
 
-    /// What has arrived. An error means that the conversation is over; what arrived before it is in `into`.
+    /// Appends to `into` what has arrived. An error means that the connection is over.
     pub fn receive<T: DeserializeOwned>(&mut self, into: &mut Vec<T>) -> io::Result<()> {
         let mut chunk = [0; LINE_BYTES_MAX];
         loop {
@@ -127,7 +119,7 @@ impl Line {
     }
 }
 
-/// Binds the socket that the guard of the run in `directory` will listen at.
+/// Binds the socket of the guard of the run in `directory`. Fails if it exists or can't be made.
 pub fn bind(directory: &Path) -> io::Result<UnixListener> {
     with_short_path(directory, |path| UnixListener::bind(path))
 }
@@ -142,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_survive_being_cut_and_a_long_directory_name_is_no_obstacle() {
+    fn cut_lines_and_long_directory_names_work() {
         let root = tempfile::tempdir().unwrap();
         let deep = root.path().join("d".repeat(120));
         std::fs::create_dir(&deep).unwrap();

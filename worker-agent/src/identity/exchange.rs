@@ -1,6 +1,6 @@
-//! Join and renew: the two requests that give an agent its certificate.
+//! Join and renew: the requests by which an agent gets its certificate.
 
-use super::pin::{PinVerifier, Shown};
+use super::pin::{PinVerifier, ShownAuthority};
 use super::{Error, FILE, FILE_VERSION, Identity, http};
 use base64::Engine as _;
 use meridian_private_files as files;
@@ -17,19 +17,20 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest wait for the answer to one request; the manager commits a record before it answers.
+/// Timeout of one request; the manager commits a record before it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Largest answer in bytes: a certificate and a few names.
+/// Largest answer in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Longest text of the manager's that is shown, in characters.
+/// Characters of the manager's text that are shown.
 const MESSAGE_CHARS_MAX: usize = 400;
-/// The key of a join that has no answer yet.
+/// The key of a join without an answer.
 const JOINING_FILE: &str = "joining.key";
 
-/// Joins the manager at `manager` (`https://HOST:PORT`) and keeps the identity in `dir`.
+/// Joins the manager at `manager` (`https://HOST:PORT`) and stores the identity in `dir`. Fails if an
+/// identity exists, or the manager shows another authority than `pin`, can't be reached, or refuses.
 ///
-/// The key is kept before the token is sent: where the answer is lost, the same command repeated asks with the same key,
-/// which lets the manager answer a used token again.
+/// The key is stored before the token is sent. If the answer is lost, the repeated command uses the same key,
+/// so that the manager can answer the used token again.
 pub async fn join(
     manager: &str,
     token: &JoinToken,
@@ -48,10 +49,10 @@ pub async fn join(
     let request = JoinRequest { token: token.clone(), csr_pem: signing_request(&key)?, ledger };
     let answered = post(&client, &manager, JOIN_PATH, "let this agent join", &request).await;
     let ca = match (verifier.shown(), &answered) {
-        (Some(Shown::Other(found)), _) => {
-            return Err(Error::Pin { manager, expected: pin, found: in_words(found) });
+        (Some(ShownAuthority::Other(found)), _) => {
+            return Err(Error::Pin { manager, expected: pin, found: describe(found) });
         }
-        (Some(Shown::Pinned(ca)), Ok(_)) => ca,
+        (Some(ShownAuthority::Pinned(ca)), Ok(_)) => ca,
         (_, Err(_)) => return Err(answered.expect_err("this arm matched an error")),
         (None, Ok(_)) => return Err(Error::Answer("it came without a TLS handshake".to_owned())),
     };
@@ -61,7 +62,8 @@ pub async fn join(
     Ok(identity)
 }
 
-/// Asks for the certificate after `present`, over `client` (which shows it), and keeps the new identity in `dir`.
+/// Requests the certificate after `present`, over `client` (which presents it), and stores the new identity
+/// in `dir`. Fails if the manager can't be reached or refuses, or the answer does not fit.
 pub async fn renew(present: &Identity, client: &reqwest::Client, dir: &Path) -> Result<Identity, Error> {
     let key = new_key()?;
     let request = RenewRequest { csr_pem: signing_request(&key)? };
@@ -129,7 +131,7 @@ async fn post<Q: Serialize, A: DeserializeOwned>(
     serde_json::from_slice(&body).map_err(|e| Error::Answer(e.to_string()))
 }
 
-/// The words in a Kubernetes `Status`, or the text itself, with nothing in it that a terminal would act on.
+/// The message of a Kubernetes `Status`, or the text itself, without control characters.
 fn message_of(body: &[u8]) -> String {
     let status: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let message = status.as_ref().and_then(|s| s.get("message")).and_then(|m| m.as_str());
@@ -138,7 +140,7 @@ fn message_of(body: &[u8]) -> String {
     if shown.is_empty() { "it gave no reason".to_owned() } else { shown }
 }
 
-/// `https://HOST:PORT` without anything after it.
+/// Fails unless `url` is `https://HOST:PORT`.
 pub(super) fn checked_address(url: &str) -> Result<String, Error> {
     let bad = |reason: &str| Error::Address { url: url.to_owned(), reason: reason.to_owned() };
     let parsed = reqwest::Url::parse(url).map_err(|e| bad(&e.to_string()))?;
@@ -167,7 +169,7 @@ fn new_key() -> Result<KeyPair, Error> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
 }
 
-/// Proves that we hold `key`; asks for no name, since the manager knows who the token is for.
+/// Proves possession of `key`. Requests no name, because the manager knows the cluster of the token.
 fn signing_request(key: &KeyPair) -> Result<String, Error> {
     Ok(CertificateParams::default().serialize_request(key)?.pem()?)
 }
@@ -181,7 +183,7 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-fn in_words(found: Option<CaPin>) -> String {
+fn describe(found: Option<CaPin>) -> String {
     found.map_or_else(
         || "no certificate authority".to_owned(),
         |pin| format!("the certificate authority `{pin}`"),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_shown_without_what_a_terminal_acts_on() {
+    fn a_refusal_is_shown_without_control_characters() {
         assert_eq!(
             message_of(br#"{"kind":"Status","message":"the token \u001b[31mwas used"}"#),
             "the token [31mwas used"
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_join_without_an_answer_is_repeated_with_the_same_key() {
+    fn a_repeated_join_uses_the_same_key() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(JOINING_FILE);
         let first = joining_key(&path).unwrap();

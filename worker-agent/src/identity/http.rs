@@ -6,14 +6,15 @@ use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest wait for a connection, handshake included.
+/// Timeout of a connection with its handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the manager is pinged, also between requests; with [`PING_TIMEOUT`] this bounds how long a dead path goes unnoticed.
+/// Interval of pings, also between requests. With [`PING_TIMEOUT`] it bounds how long a dead path goes
+/// unnoticed.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a ping may stay unanswered.
+/// Timeout of a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Trusts `ca` alone, and shows `identity` where one is given.
+/// Trusts only `ca`, and presents `identity` if there is one.
 pub(super) fn client_config(
     ca: CertificateDer<'static>,
     identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
@@ -28,7 +29,7 @@ pub(super) fn client_config(
     Ok(with_http2(config))
 }
 
-/// TLS 1.3 only: both ends are ours, and client certificates are encrypted there.
+/// TLS 1.3 only, because both ends are ours and it encrypts client certificates.
 pub(super) fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     Ok(ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?)
@@ -39,8 +40,8 @@ pub(super) fn with_http2(mut config: ClientConfig) -> ClientConfig {
     config
 }
 
-/// A client with `config` for the manager at `manager`. Retries are off: every transmission has its own number, and one that
-/// the library repeated would carry an old one.
+/// A client with `config` for the manager at `manager`. Retries are off, because every transmission has its
+/// own number, and the library would repeat an old one.
 pub(super) fn client(config: ClientConfig, manager: &str) -> Result<reqwest::Client, Error> {
     reqwest::Client::builder()
         .tls_backend_preconfigured(config)

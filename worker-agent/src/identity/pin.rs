@@ -1,7 +1,8 @@
-//! The verifier of the first connection, when nothing is known of the manager but the hash of its authority's key.
+//! The verifier of the first connection, when only the hash of the key of the manager's authority is known.
 //!
-//! The server sends its authority along. One whose key has the pinned hash becomes the only trust anchor, and the server's own
-//! certificate is then checked against it in full: signature, name, dates, use.
+//! The server sends its authority with its certificate. If the key of the authority has the pinned hash, it
+//! becomes the only trust anchor, and the certificate of the server is fully checked against it: signature,
+//! name, dates, use.
 
 use super::http;
 use meridian_shared::identity::CaPin;
@@ -12,12 +13,12 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::{Arc, OnceLock};
 
-/// What the handshake showed.
+/// The authorities that the handshake showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum ShownAuthority {
     /// The pinned authority.
     Pinned(CertificateDer<'static>),
-    /// Others; the last one's pin, if any was shown beside the server's own certificate.
+    /// Other ones; with the pin of the last one, if there was any.
     Other(Option<CaPin>),
 }
 
@@ -25,7 +26,7 @@ pub(super) enum Shown {
 pub(super) struct PinVerifier {
     pin: CaPin,
     provider: Arc<CryptoProvider>,
-    shown: OnceLock<Shown>,
+    shown: OnceLock<ShownAuthority>,
 }
 
 impl PinVerifier {
@@ -37,12 +38,12 @@ impl PinVerifier {
         })
     }
 
-    /// What the first handshake that came so far showed.
-    pub(super) fn shown(&self) -> Option<Shown> {
+    /// The result of the first handshake that came so far.
+    pub(super) fn shown(&self) -> Option<ShownAuthority> {
         self.shown.get().cloned()
     }
 
-    /// Settings that use this verifier and show no certificate.
+    /// Settings with this verifier and without a client certificate.
     pub(super) fn config(self: &Arc<Self>) -> Result<ClientConfig, super::Error> {
         let config =
             http::builder()?.dangerous().with_custom_certificate_verifier(self.clone()).with_no_client_auth();
@@ -67,7 +68,7 @@ impl ServerCertVerifier for PinVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let Some(ca) = chain.iter().find(|c| pin_of(c) == Some(self.pin)) else {
-            let _ = self.shown.set(Shown::Other(chain.last().and_then(pin_of)));
+            let _ = self.shown.set(ShownAuthority::Other(chain.last().and_then(pin_of)));
             return Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
         };
         let mut roots = RootCertStore::empty();
@@ -75,9 +76,9 @@ impl ServerCertVerifier for PinVerifier {
         let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
             .build()
             .map_err(|e| Error::General(e.to_string()))?;
-        // Without the other certificates: the authority signs the server's own directly.
+        // Without intermediate certificates: the authority signs that of the server directly.
         let verified = inner.verify_server_cert(leaf, &[], name, ocsp, now)?;
-        let _ = self.shown.set(Shown::Pinned(ca.clone().into_owned()));
+        let _ = self.shown.set(ShownAuthority::Pinned(ca.clone().into_owned()));
         Ok(verified)
     }
 

@@ -1,22 +1,22 @@
-//! Turns what pods printed into what is shown: whole lines with the pod's number before them, and only the last ones.
+//! Turns output of pods into lines with the pod's index as prefix, and reduces them to the last ones.
 //!
-//! Pure, and bounded: a line that is longer than [`LINE_BYTES_MAX`] is cut into several, a tail keeps at most
-//! [`TAIL_BYTES_MAX`] bytes. What is shown of a pod doesn't depend on how its output came in pieces: whoever reads it again
-//! counts on the same lines.
+//! Pure and bounded: a line longer than [`LINE_BYTES_MAX`] is cut into several, and a tail keeps at most
+//! [`TAIL_BYTES_MAX`] bytes. The result does not depend on the pieces in which the output arrives, so that a
+//! log can be read again from a line number.
 
-use crate::runner::LogChunk;
 use bytes::Bytes;
+use meridian_agent_core::runtime::LogChunk;
 use meridian_shared::logs::CHUNK_BYTES_MAX;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Longest begin of a line that waits for its end.
+/// Longest line; a longer one is cut.
 const LINE_BYTES_MAX: usize = CHUNK_BYTES_MAX / 2;
-/// Longest character of UTF-8.
+/// Longest character in UTF-8.
 const CHARACTER_BYTES_MAX: usize = 4;
-/// Most bytes of a tail: what a person reads, not what a machine copies.
+/// Most bytes of a tail, which is for people.
 const TAIL_BYTES_MAX: usize = 4 << 20;
 
-/// The last lines of what is there when somebody begins to look.
+/// The last lines of the output at the time of the request.
 #[derive(Debug)]
 struct Tail {
     lines_max: u64,
@@ -24,74 +24,74 @@ struct Tail {
     bytes: usize,
 }
 
-/// What is done to one stream.
+/// The line processing of one stream.
 #[derive(Debug)]
 pub(super) struct Lines {
     prefixed: bool,
-    begun: BTreeMap<(u32, u32), Vec<u8>>,
+    incomplete: BTreeMap<(u32, u32), Vec<u8>>,
     tail: Option<Tail>,
 }
 
 impl Lines {
-    /// Lines with or without the pod's number, and only the last `tail_lines` of what is there at first.
+    /// Lines with or without the index of the pod, and only the last `tail_lines` of the present output.
     pub(super) fn new(prefixed: bool, tail_lines: Option<u64>) -> Self {
         Self {
             prefixed,
-            begun: BTreeMap::new(),
+            incomplete: BTreeMap::new(),
             tail: tail_lines.map(|lines_max| Tail { lines_max, kept: VecDeque::new(), bytes: 0 }),
         }
     }
 
-    /// Takes what was printed; gives what can be shown now.
+    /// Takes output and returns what can be sent now.
     pub(super) fn take(&mut self, chunk: LogChunk) -> Vec<Bytes> {
         if !self.prefixed && self.tail.is_none() {
             return vec![chunk.bytes.into()];
         }
         let key = (chunk.pod, chunk.attempt);
-        let mut rest = self.begun.remove(&key).unwrap_or_default();
+        let mut rest = self.incomplete.remove(&key).unwrap_or_default();
         rest.extend(chunk.bytes);
-        let mut shown = Vec::new();
+        let mut ready = Vec::new();
         let mut from = 0;
         while let Some(length) = line_length(&rest[from..]) {
-            self.line(key.0, &rest[from..from + length], &mut shown);
+            self.line(key.0, &rest[from..from + length], &mut ready);
             from += length;
         }
         rest.drain(..from);
         if !rest.is_empty() {
-            self.begun.insert(key, rest);
+            self.incomplete.insert(key, rest);
         }
-        cut(shown)
+        cut(ready)
     }
 
-    /// All that was there is read: the tail is over, and what follows is shown as it comes.
+    /// The present output was read: ends the tail. Later output is sent as it arrives.
     pub(super) fn caught_up(&mut self) -> Vec<Bytes> {
         let Some(mut tail) = self.tail.take() else { return Vec::new() };
         if !self.prefixed {
-            // From here on bytes are passed on as they come, so a begun line must not wait for its end.
-            std::mem::take(&mut self.begun).into_values().for_each(|begun| tail.push(begun));
+            // Later output is passed on unchanged, so an incomplete line must not wait for its end.
+            std::mem::take(&mut self.incomplete).into_values().for_each(|incomplete| tail.push(incomplete));
         }
         cut(tail.kept.into_iter().flatten().collect())
     }
 
-    /// Nothing more comes.
+    /// The log has ended: returns the rest.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
-        let mut shown = Vec::new();
-        for ((pod, _), rest) in std::mem::take(&mut self.begun) {
-            self.line(pod, &rest, &mut shown);
+        let mut ready = Vec::new();
+        for ((pod, _), rest) in std::mem::take(&mut self.incomplete) {
+            self.line(pod, &rest, &mut ready);
         }
         let mut all = self.caught_up();
-        all.extend(cut(shown));
+        all.extend(cut(ready));
         all
     }
 
-    fn line(&mut self, pod: u32, line: &[u8], shown: &mut Vec<u8>) {
+    fn line(&mut self, pod: u32, line: &[u8], ready: &mut Vec<u8>) {
         let mut text = if self.prefixed { format!("[{pod}] ").into_bytes() } else { Vec::new() };
         text.extend(line);
         if self.prefixed && line.last() != Some(&b'\n') {
             text.push(b'\n');
         }
         match &mut self.tail {
-            None => shown.extend(text),
+            None => ready.extend(text),
             Some(tail) => tail.push(text),
         }
     }
@@ -108,20 +108,20 @@ impl Tail {
     }
 }
 
-/// How long the first line is, with its end; `None` while it is not whole and not too long. A longer one is cut between two
-/// characters, where it has such a place.
+/// Length of the first line with its line feed; `None` if it is incomplete and not too long. A longer line is
+/// cut between two characters if possible.
 fn line_length(text: &[u8]) -> Option<usize> {
     let whole = text.iter().take(LINE_BYTES_MAX).position(|b| *b == b'\n').map(|at| at + 1);
     whole.or_else(|| {
         let next = text.get(LINE_BYTES_MAX - CHARACTER_BYTES_MAX..LINE_BYTES_MAX)?;
         let begins = |byte: &u8| *byte & 0b1100_0000 != 0b1000_0000;
-        // The last character that begins there may go on after it.
+        // The last character that begins there may continue beyond.
         let last = next.iter().rposition(begins).unwrap_or(0);
         Some(LINE_BYTES_MAX - CHARACTER_BYTES_MAX + last)
     })
 }
 
-/// In pieces that fit the stream.
+/// Cuts bytes into pieces that fit a frame.
 fn cut(bytes: Vec<u8>) -> Vec<Bytes> {
     let mut rest = Bytes::from(bytes);
     let mut pieces = Vec::new();
@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn one_pod_is_passed_on_as_it_is() {
+    fn output_of_one_pod_is_unchanged() {
         let mut lines = Lines::new(false, None);
         assert_eq!(text(lines.take(chunk(0, "half a li"))), "half a li");
         assert_eq!(text(lines.finish()), "");
     }
 
     #[test]
-    fn lines_of_several_pods_stay_whole_and_are_numbered() {
+    fn lines_of_several_pods_are_whole_and_prefixed() {
         let mut lines = Lines::new(true, None);
         assert_eq!(text(lines.take(chunk(0, "a\nb"))), "[0] a\n");
         assert_eq!(text(lines.take(chunk(1, "x\n"))), "[1] x\n");
@@ -159,38 +159,40 @@ mod tests {
         assert_eq!(text(lines.take(chunk(1, "end"))), "");
         assert_eq!(text(lines.finish()), "[1] end\n");
         let long = "y".repeat(3 * LINE_BYTES_MAX);
-        let shown = text(lines.take(chunk(2, &long)));
-        assert!(lines.begun.values().all(|b| b.len() < LINE_BYTES_MAX) && shown.len() >= 2 * LINE_BYTES_MAX);
+        let ready = text(lines.take(chunk(2, &long)));
+        assert!(
+            lines.incomplete.values().all(|b| b.len() < LINE_BYTES_MAX) && ready.len() >= 2 * LINE_BYTES_MAX
+        );
     }
 
     #[test]
-    fn lines_do_not_depend_on_the_pieces_that_they_came_in() {
+    fn lines_do_not_depend_on_pieces() {
         let printed = format!("a\n{}\nend", "y".repeat(2 * LINE_BYTES_MAX + 7));
-        let shown = |piece: usize| {
+        let ready = |piece: usize| {
             let mut lines = Lines::new(true, None);
             let pieces = printed.as_bytes().chunks(piece).map(|bytes| LogChunk {
                 pod: 0,
                 attempt: 0,
                 bytes: bytes.to_vec(),
             });
-            let shown: Vec<Bytes> = pieces.flat_map(|chunk| lines.take(chunk)).collect();
-            text(shown) + &text(lines.finish())
+            let ready: Vec<Bytes> = pieces.flat_map(|chunk| lines.take(chunk)).collect();
+            text(ready) + &text(lines.finish())
         };
-        let whole = shown(printed.len());
+        let whole = ready(printed.len());
         assert!(
             whole.lines().count() == 5 && whole.lines().all(|line| line.starts_with("[0] ")),
             "{} lines",
             whole.lines().count()
         );
-        assert!([1_000, LINE_BYTES_MAX, LINE_BYTES_MAX + 1].into_iter().all(|piece| shown(piece) == whole));
+        assert!([1_000, LINE_BYTES_MAX, LINE_BYTES_MAX + 1].into_iter().all(|piece| ready(piece) == whole));
     }
 
     #[test]
-    fn a_tail_shows_the_last_lines_and_then_everything() {
+    fn a_tail_has_the_last_lines_and_then_everything() {
         let mut lines = Lines::new(false, Some(2));
         assert_eq!(text(lines.take(chunk(0, "1\n2\n3\n4\n5"))), "");
         assert_eq!(text(lines.caught_up()), "4\n5");
-        assert_eq!(text(lines.take(chunk(0, "!\n"))), "!\n", "a tail is followed as raw text");
+        assert_eq!(text(lines.take(chunk(0, "!\n"))), "!\n", "output after a tail is raw");
         let mut ended = Lines::new(true, Some(1));
         ended.take(chunk(0, "a\nb"));
         assert_eq!(text(ended.finish()), "[0] b\n");

@@ -1,11 +1,11 @@
-//! Pools that grow from zero after a while, with nodes that are nowhere. It says that it simulates wherever it shows.
+//! Pools that grow from zero after a delay, with nodes that don't exist. Every message says that it is
+//! simulated.
 //!
-//! The delay is drawn from a seed and the offer, so that the same run waits equally long every time, and is divided by the
-//! speed. A restart forgets what was made: gangs that were on it keep their rooms in the core, and the pools are full again.
+//! The delay is drawn from a seed and the offer, so that the same run always waits equally long, and is
+//! divided by the speed. A restart forgets what was made: gangs on those nodes keep their allocations in the
+//! core, and the pools are full again.
 
-use super::{Provider, node, say};
-use meridian_agent_core::ProviderEvent;
-use meridian_agent_core::ledger::NodeSpec;
+use meridian_agent_core::runtime::{NodePool, NodeSpec, Provider, ProviderEvent};
 use meridian_shared::backoff::splitmix;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::OfferId;
@@ -18,36 +18,25 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-/// The shortest time that simulated nodes take.
+/// Shortest delay until nodes are ready.
 const DELAY_LEAST: Millis = Millis::secs(30);
-/// The longest; real clouds make accelerator nodes within minutes, or queue for hours.
+/// Longest delay: real clouds make accelerator nodes within minutes, or queue for hours.
 const DELAY_MOST: Millis = Millis::mins(3);
-/// Tells the nodes of different pools apart while a gang is tried on them. No label of a real node begins so.
+/// Label that tells the nodes of the pools apart while a gang is tried on them.
 const POOL_LABEL: &str = "simulated.meridian.dev/pool-number";
 
-/// Nodes that can be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool {
-    /// Its name; nodes are named after it.
-    pub name: String,
-    /// What one node is like; its name counts for nothing.
-    pub shape: NodeSpec,
-    /// How many there may be.
-    pub nodes_max: u32,
-}
-
-/// What one offer has of the pools.
+/// Nodes of one offer.
 #[derive(Debug)]
 struct Request {
-    /// Nodes by the pool's number.
+    /// Number of nodes by the index of their pool.
     nodes: BTreeMap<usize, u32>,
-    growing: AbortHandle,
+    timer: AbortHandle,
 }
 
 /// Pretends to make nodes.
 #[derive(Debug)]
 pub struct SimulatedProvider {
-    pools: Vec<Pool>,
+    pools: Vec<NodePool>,
     free: Vec<u32>,
     requests: BTreeMap<OfferId, Request>,
     speed: f64,
@@ -57,19 +46,19 @@ pub struct SimulatedProvider {
 }
 
 impl SimulatedProvider {
-    /// A provider of `pools`, whose delays are divided by `speed` (above 0). Timers run on `runtime`.
+    /// A provider of `pools`. Delays are divided by `speed`, which is above 0. Timers run on `runtime`.
     pub fn new(
-        pools: Vec<Pool>,
+        pools: Vec<NodePool>,
         speed: f64,
         seed: u64,
         runtime: Handle,
         events: mpsc::UnboundedSender<ProviderEvent>,
     ) -> Self {
-        let free = pools.iter().map(|p| p.nodes_max).collect();
+        let free = pools.iter().map(|p| p.max_nodes).collect();
         Self { pools, free, requests: BTreeMap::new(), speed, seed, runtime, events }
     }
 
-    /// How many nodes of which pool the gang takes, or why they don't do.
+    /// Number of nodes of each pool that the gang needs. Fails if too few are left.
     fn plan(&self, gang: &Gang) -> Result<BTreeMap<usize, u32>, String> {
         let mut blocks: Vec<Block> = self
             .blocks()
@@ -94,10 +83,10 @@ impl SimulatedProvider {
     fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
         self.pools.iter().zip(&self.free).map(|(pool, free)| Block {
             nodes: *free,
-            free: pool.shape.capacity.clone(),
-            capacity: pool.shape.capacity.clone(),
-            labels: pool.shape.labels.clone(),
-            taints: pool.shape.taints.clone(),
+            free: pool.per_node.clone(),
+            capacity: pool.per_node.clone(),
+            labels: pool.labels.clone(),
+            taints: pool.taints.clone(),
         })
     }
 
@@ -124,7 +113,7 @@ impl Provider for SimulatedProvider {
         }
         let nodes = match self.plan(&gang) {
             Ok(nodes) => nodes,
-            Err(reason) => return say(&self.events, ProviderEvent::Failed { offer, reason }),
+            Err(reason) => return report(&self.events, ProviderEvent::Failed { offer, reason }),
         };
         let mut made = Vec::new();
         let mut grows = Vec::new();
@@ -132,10 +121,10 @@ impl Provider for SimulatedProvider {
             let pool = &self.pools[*number];
             self.free[*number] -= count;
             grows.push(format!("pool `{}` by {count}", pool.name));
-            made.extend((0..*count).map(|i| node(format!("{}-{offer}-{i}", pool.name), &pool.shape)));
+            made.extend((0..*count).map(|i| node(format!("{}-{offer}-{i}", pool.name), pool)));
         }
         let delay = self.delay(offer);
-        say(
+        report(
             &self.events,
             ProviderEvent::Waiting {
                 offer,
@@ -144,19 +133,34 @@ impl Provider for SimulatedProvider {
             },
         );
         let events = self.events.clone();
-        let growing = self.runtime.spawn(async move {
+        let timer = self.runtime.spawn(async move {
             tokio::time::sleep(Duration::from_millis(delay.0)).await;
-            say(&events, ProviderEvent::Ready { offer, nodes: made });
+            report(&events, ProviderEvent::Ready { offer, nodes: made });
         });
-        self.requests.insert(offer, Request { nodes, growing: growing.abort_handle() });
+        self.requests.insert(offer, Request { nodes, timer: timer.abort_handle() });
     }
 
     fn cancel(&mut self, offer: OfferId) {
         let Some(request) = self.requests.remove(&offer) else { return };
-        request.growing.abort();
+        request.timer.abort();
         for (number, count) in request.nodes {
             self.free[number] += count;
         }
+    }
+}
+
+/// A send fails only when the agent ends; its successor requests anew.
+fn report(events: &mpsc::UnboundedSender<ProviderEvent>, event: ProviderEvent) {
+    let _ = events.send(event);
+}
+
+fn node(name: String, pool: &NodePool) -> NodeSpec {
+    NodeSpec {
+        name,
+        labels: pool.labels.clone(),
+        taints: pool.taints.clone(),
+        capacity: pool.per_node.clone(),
+        ..NodeSpec::default()
     }
 }
 
@@ -167,12 +171,9 @@ mod tests {
 
     const GPU: &str = "nvidia.com/gpu";
 
-    fn pool(name: &str, gpus: i64, nodes_max: u32) -> Pool {
-        Pool {
-            name: name.into(),
-            shape: NodeSpec { capacity: Amounts::from([(GPU.into(), gpus)]), ..NodeSpec::default() },
-            nodes_max,
-        }
+    fn pool(name: &str, gpus: i64, max_nodes: u32) -> NodePool {
+        let per_node = Amounts::from([(GPU.into(), gpus)]);
+        NodePool { name: name.into(), per_node, max_nodes, ..NodePool::default() }
     }
 
     fn gang(count: u32, gpus: i64) -> Arc<Gang> {
@@ -194,8 +195,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pools_grow_for_one_offer_and_take_their_nodes_back() {
-        let (events, mut heard) = mpsc::unbounded_channel();
+    async fn pools_grow_for_one_offer_and_take_nodes_back() {
+        let (events, mut reported) = mpsc::unbounded_channel();
         let mut provider = SimulatedProvider::new(
             vec![pool("small", 1, 3), pool("large", 8, 2)],
             10.0,
@@ -206,16 +207,19 @@ mod tests {
         provider.request(offer(1), gang(2, 4));
         provider.request(offer(1), gang(2, 4));
         assert_eq!(free(&provider), [3, 1], "two pods of 4 go to one node of 8");
-        let Some(ProviderEvent::Waiting { reason, estimate: Some(estimate), .. }) = heard.recv().await else {
+        let Some(ProviderEvent::Waiting { reason, estimate: Some(estimate), .. }) = reported.recv().await
+        else {
             panic!("it waits first")
         };
         assert!(reason.contains("simulated") && reason.contains("`large` by 1"), "{reason}");
         assert!((Millis(DELAY_LEAST.0 / 10)..=Millis(DELAY_MOST.0 / 10)).contains(&estimate), "{estimate}");
-        let Some(ProviderEvent::Ready { nodes, .. }) = heard.recv().await else { panic!("then it is ready") };
+        let Some(ProviderEvent::Ready { nodes, .. }) = reported.recv().await else {
+            panic!("then it is ready")
+        };
         assert_eq!((nodes.len(), nodes[0].capacity[GPU]), (1, 8));
 
         provider.request(offer(2), gang(2, 8));
-        let Some(ProviderEvent::Failed { reason, .. }) = heard.recv().await else {
+        let Some(ProviderEvent::Failed { reason, .. }) = reported.recv().await else {
             panic!("one node of 8 is left")
         };
         assert!(reason.contains("too little left"), "{reason}");
@@ -226,14 +230,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_cancelled_while_it_grows_never_comes() {
-        let (events, mut heard) = mpsc::unbounded_channel();
+    async fn a_cancelled_request_never_becomes_ready() {
+        let (events, mut reported) = mpsc::unbounded_channel();
         let mut provider = SimulatedProvider::new(vec![pool("a", 1, 2)], 1.0, 7, Handle::current(), events);
         provider.request(offer(1), gang(2, 1));
-        assert!(matches!(heard.recv().await, Some(ProviderEvent::Waiting { .. })));
+        assert!(matches!(reported.recv().await, Some(ProviderEvent::Waiting { .. })));
         provider.cancel(offer(1));
         tokio::time::sleep(Duration::from_millis(2 * DELAY_MOST.0)).await;
-        assert!(heard.try_recv().is_err());
+        assert!(reported.try_recv().is_err());
         assert_eq!(free(&provider), [2]);
     }
 }

@@ -1,8 +1,8 @@
-//! `$(NAME)` in commands, arguments and environment, as Kubernetes expands it (`pod.spec.containers[].env[].value`).
+//! Expands `$(NAME)` in commands, arguments and environment as Kubernetes does
+//! (`pod.spec.containers[].env[].value`).
 //!
-//! `$$` is an escaped `$`, so `$$(NAME)` stays `$(NAME)`. A name that isn't defined stays as it was written.
+//! `$$` is an escaped `$`, so `$$(NAME)` becomes `$(NAME)`. An undefined name stays as it is written.
 
-/// Expands `text` with `lookup`.
 pub(crate) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

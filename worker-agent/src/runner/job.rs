@@ -1,7 +1,7 @@
-//! What a runner reads from a `batch/v1` Job, and nothing else of it.
+//! The part of a `batch/v1` Job that the runners of this crate use.
 //!
-//! The job was validated where it was submitted; here it is parsed once into what pods need. Presence of a field that
-//! changes what a job means and that a runner can't honour is kept, so that [`JobSpec::unrunnable`] can refuse it in words.
+//! The job was validated at submission; here it is parsed once into what pods need. A field that changes the
+//! meaning of a job and that a process can't honour is noted, so that [`JobSpec::unrunnable`] can name it.
 
 use super::Error;
 use meridian_shared::time::Millis;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 /// Kubernetes' default for `backoffLimit`.
 const BACKOFF_LIMIT_DEFAULT: u32 = 6;
-/// The annotation by which completions follow the pods at a time, as Kueue has it.
+/// Kueue's annotation that keeps completions equal to parallelism.
 const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
 
-/// How a container of a failed pod is tried again.
+/// What happens after the failure of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPolicy {
     /// A failed pod is replaced.
@@ -23,51 +23,44 @@ pub enum RestartPolicy {
     OnFailure,
 }
 
-/// One variable of a container's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvVar {
-    /// Its name.
     pub name: String,
-    /// Its literal value, before `$(NAME)` is expanded.
+    /// Before `$(NAME)` is expanded.
     pub value: String,
 }
 
-/// A job as a runner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
-    /// Annotations of the job, over those of its pod template.
+    /// Annotations of the job, which override those of its pod template.
     pub annotations: BTreeMap<String, String>,
-    /// How many pods run at the same time.
+    /// Most pods at the same time.
     pub parallelism: u32,
-    /// How many must succeed; `None` means that one success ends it (a work queue).
+    /// Number of successes that complete the job; `None` for a work queue, which one success ends.
     pub completions: Option<u32>,
-    /// Whether each completion has an index of its own.
+    /// Whether pods get their completion index.
     pub indexed: bool,
-    /// Failures that are forgiven.
+    /// Number of pod failures that the job survives.
     pub backoff_limit: u32,
-    /// How long the job may be active.
+    /// Longest run time of the job.
     pub active_deadline: Option<Millis>,
-    /// How long one pod may be active.
+    /// Longest run time of one pod.
     pub pod_active_deadline: Option<Millis>,
-    /// What a failure means.
     pub restart_policy: RestartPolicy,
-    /// How long a pod may take to stop; unset means the whole stop budget.
+    /// How long a pod may take to stop; `None` for the whole stop budget.
     pub grace: Option<Millis>,
-    /// `command` of the container.
     pub command: Vec<String>,
-    /// `args` of the container.
     pub args: Vec<String>,
-    /// Its literal environment.
+    /// Literal variables only.
     pub env: Vec<EnvVar>,
-    /// Its working directory.
     pub working_dir: Option<String>,
-    /// Fewer places than it would like are fewer completions too.
+    /// Whether a grant with fewer pods also reduces the completions.
     pub completions_follow: bool,
     refusal: Option<String>,
 }
 
 impl JobSpec {
-    /// Reads a job from its JSON.
+    /// Parses a job from JSON. Fails if it is not a Job.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let job: RawJob = serde_json::from_str(text).map_err(Error::NotAJob)?;
         let refusal = job.spec.refusal();
@@ -107,12 +100,12 @@ impl JobSpec {
         })
     }
 
-    /// How many pods run at the same time when all is well.
+    /// Number of pods that run at the same time without failures.
     pub fn width(&self) -> u32 {
         self.completions.map_or(self.parallelism, |c| c.min(self.parallelism))
     }
 
-    /// Why no process can honour this job, where that is so.
+    /// Why a process can't run this job, if so.
     pub fn unrunnable(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
@@ -184,7 +177,7 @@ struct RawContainer {
     security_context: Option<RawSecurity>,
 }
 
-/// Whose rights a pod wants.
+/// The requested user of a pod.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawSecurity {
@@ -194,7 +187,7 @@ struct RawSecurity {
 }
 
 impl RawSecurity {
-    /// What of it this process doesn't have to give.
+    /// The first field that differs from the agent's user.
     fn refusal(&self) -> Option<&'static str> {
         let (user, group) =
             (u64::from(rustix::process::geteuid().as_raw()), u64::from(rustix::process::getegid().as_raw()));
@@ -207,7 +200,7 @@ impl RawSecurity {
     }
 }
 
-/// A number without a fraction, however it was written: `1e3` is a whole number in YAML too.
+/// A whole number in any notation: YAML also allows `1e3`.
 fn whole<'de, D: serde::Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<Option<N>, D::Error> {
     let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
     let exact = |float: &f64| float.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(float);
@@ -215,9 +208,8 @@ fn whole<'de, D: serde::Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<O
         .as_u64()
         .or_else(|| number.as_f64().filter(exact).map(|float| float as u64))
         .and_then(|whole| N::try_from(whole).ok());
-    read.map(Some).ok_or_else(|| {
-        serde::de::Error::custom(format_args!("`{number}` is not a whole number that could be counted with"))
-    })
+    read.map(Some)
+        .ok_or_else(|| serde::de::Error::custom(format_args!("`{number}` is not a whole number in range")))
 }
 
 #[derive(Deserialize)]
@@ -235,8 +227,59 @@ struct RawMount {
     mount_path: String,
 }
 
+impl RawContainer {
+    /// The first part of this container that a process can't honour.
+    fn refusal(&self) -> Option<String> {
+        if !self.env_from.is_empty() {
+            return Some(
+                "the process runner has no config maps or secrets, so it can't honour `envFrom`: write the \
+                 values into `env`"
+                    .into(),
+            );
+        }
+        if let Some(env) = self.env.iter().find(|e| e.value_from.is_some()) {
+            return Some(format!(
+                "the process runner takes only literal environment values, and `{}` has a `valueFrom`: write \
+                 a `value`",
+                env.name
+            ));
+        }
+        if let Some(bad) = self.env.iter().find(|e| {
+            e.name.is_empty()
+                || e.name.contains(['=', '\0'])
+                || e.value.as_ref().is_some_and(|v| v.contains('\0'))
+        }) {
+            return Some(format!(
+                "`{}` can't be an environment variable of a process: a name has no `=`, and neither part a \
+                 NUL byte",
+                bad.name.escape_default()
+            ));
+        }
+        if let Some(mount) = self.volume_mounts.first() {
+            return Some(format!(
+                "the process runner mounts no volumes, and this job has one at `{}`: use paths of the \
+                 machine",
+                mount.mount_path
+            ));
+        }
+        if self.command.is_empty() {
+            return Some(
+                "the process runner runs a job's `command`, and this job has none: the entry point of an \
+                 image needs a container"
+                    .into(),
+            );
+        }
+        if self.command.iter().chain(&self.args).any(|word| word.contains('\0')) {
+            return Some(
+                "an entry of `command` or `args` contains a NUL byte, which no process can take".into(),
+            );
+        }
+        None
+    }
+}
+
 impl RawSpec {
-    /// The first thing in this job that a plain process can't honour.
+    /// The first part of this job that a process can't honour.
     fn refusal(&self) -> Option<String> {
         let pod = &self.template.spec;
         let unsupported = [
@@ -247,7 +290,8 @@ impl RawSpec {
         ];
         if let Some((_, field)) = unsupported.iter().find(|(there, _)| *there) {
             return Some(format!(
-                "the process runner can't honour `{field}`: leave it out, or send the job to a Kubernetes cluster"
+                "the process runner can't honour `{field}`: leave it out, or send the job to a Kubernetes \
+                 cluster"
             ));
         }
         let security = pod
@@ -256,7 +300,8 @@ impl RawSpec {
             .chain(pod.containers.iter().filter_map(|container| container.security_context.as_ref()));
         if let Some(field) = security.into_iter().find_map(RawSecurity::refusal) {
             return Some(format!(
-                "the process runner runs pods with the rights of the agent's user, so it can't honour `securityContext.{field}`: leave it out, or run the agent as that user"
+                "the process runner runs pods as the agent's user, so it can't honour \
+                 `securityContext.{field}`: leave it out, or run the agent as that user"
             ));
         }
         let [container] = pod.containers.as_slice() else {
@@ -265,42 +310,12 @@ impl RawSpec {
                 pod.containers.len()
             ));
         };
-        if !container.env_from.is_empty() {
-            return Some("the process runner has no config maps or secrets, so it can't honour `envFrom`: write the values into `env`".into());
-        }
-        if let Some(env) = container.env.iter().find(|e| e.value_from.is_some()) {
-            return Some(format!(
-                "the process runner takes literal environment values only, and `{}` has a `valueFrom`: write a `value`",
-                env.name
-            ));
-        }
-        if let Some(bad) = container.env.iter().find(|e| {
-            e.name.is_empty()
-                || e.name.contains(['=', '\0'])
-                || e.value.as_ref().is_some_and(|v| v.contains('\0'))
-        }) {
-            return Some(format!(
-                "`{}` can't be an environment variable of a process: a name has no `=`, and neither part a NUL byte",
-                bad.name.escape_default()
-            ));
-        }
-        if let Some(mount) = container.volume_mounts.first() {
-            return Some(format!(
-                "the process runner mounts no volumes, and this job wants one at `{}`: use paths of the machine",
-                mount.mount_path
-            ));
-        }
-        if container.command.is_empty() {
-            return Some(
-                "the process runner runs a job's `command`, and this job has none: an image's own entry point can't be run without a container".into(),
-            );
-        }
-        if container.command.iter().chain(&container.args).any(|word| word.contains('\0')) {
-            return Some("a `command` or `args` entry holds a NUL byte, which no process can take".into());
+        if let Some(why) = container.refusal() {
+            return Some(why);
         }
         if self.parallelism == Some(0) || self.completions == Some(0) {
             return Some(
-                "the job asks for no pods: set `parallelism` and `completions` to at least 1".into(),
+                "the job requests no pods: set `parallelism` and `completions` to at least 1".into(),
             );
         }
         None
@@ -350,7 +365,10 @@ mod tests {
         for (container, names) in [
             (json!({"image": "x", "args": ["120s"]}), "`command`"),
             (
-                json!({"command": ["true"], "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}),
+                json!({
+                    "command": ["true"],
+                    "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+                }),
                 "`IP` has a `valueFrom`",
             ),
             (json!({"command": ["true"], "envFrom": [{"secretRef": {"name": "s"}}]}), "`envFrom`"),

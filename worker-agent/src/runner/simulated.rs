@@ -1,19 +1,23 @@
-//! The simulated runner: gangs that take time and nothing else. It says that it simulates wherever it shows.
+//! The simulated runner: gangs only take time. Every message says that it is simulated.
 //!
-//! How long a pod takes comes from the annotation `simulated.meridian.dev/duration`, else from `sleep N` or a length of
-//! time such as `120s` in the container's command and arguments, else [`plan::DURATION_DEFAULT`]; divided by the speed.
-//! Leases apply as to any runner: a run whose lease isn't renewed ends when its stop would begin.
+//! The duration of a pod is the annotation `simulated.meridian.dev/duration`, else `sleep N` or a length of
+//! time such as `120s` in the container's command and arguments, else [`plan::DURATION_DEFAULT`]; divided by
+//! the speed. Leases apply as to any runner: a run without renewals ends when its stop would begin.
 //!
-//! [`book`] decides (pure), one thread keeps time, [`notebook`] keeps the book's inputs in a file, so that a restarted
-//! agent finds its runs again; after a reboot they are lost like real ones.
+//! [`runs`] decides (pure), one thread keeps time, and [`input_log`] keeps the commands in a file, so that a
+//! restarted agent finds its runs again; after a reboot they are lost like real ones.
 
-use super::{Enforcement, Error, Found, JobSpec, LogReader, PodPlacement, Runner, RunnerEvent, Start};
+use super::Error;
 use crate::guard::clock;
 use crate::guard::lease::Deadline;
 use crate::guard::rundir::create_directories;
+use meridian_agent_core::runtime::{
+    self, Answer, Enforcement, Found, LogSource, PodPlacement, Runner, RunnerEvent, Start,
+};
 use meridian_shared::ids::{Fence, Uid};
-use meridian_shared::protocol::Size;
+use meridian_shared::protocol::{RunnerKind, Size};
 use meridian_shared::time::{Millis, Mono, Now};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -21,25 +25,27 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-pub mod book;
-mod notebook;
+mod command;
+mod input_log;
+mod live;
 pub mod plan;
+mod runs;
 
-use book::{Book, Input};
-use notebook::Notebook;
+use command::Command;
+use input_log::InputLog;
 use plan::Speed;
+use runs::SimulatedRuns;
 
-/// The longest sleep: the clocks are compared this often.
+/// Longest sleep: the clocks are compared this often.
 const TICK: Duration = Duration::from_secs(1);
-/// How soon events that the agent had no room for are offered again.
-const OFFER_AGAIN: Duration = Duration::from_millis(10);
+/// Pause before events that did not fit the channel are sent again.
+const SEND_AGAIN: Duration = Duration::from_millis(10);
 
-/// How a simulated runner is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the notebook is kept.
+    /// Directory of the input log.
     pub data: PathBuf,
-    /// How much faster than real time jobs go; leases go in real time.
+    /// Speed of jobs; leases run in real time.
     pub speed: Speed,
 }
 
@@ -51,14 +57,13 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    book: Book,
-    notebook: Notebook,
-    /// Events that the agent has not taken yet: a few per run at most.
-    outbox: std::collections::VecDeque<RunnerEvent>,
+    runs: SimulatedRuns,
+    log: InputLog,
+    /// Events that did not fit the channel: a few per run at most.
+    outbox: VecDeque<RunnerEvent>,
     quit: bool,
 }
 
-/// Pretends to run jobs.
 #[derive(Debug)]
 pub struct SimulatedRunner {
     shared: Arc<Shared>,
@@ -66,7 +71,8 @@ pub struct SimulatedRunner {
 }
 
 impl SimulatedRunner {
-    /// Opens the runner over its directory. Events go to `events`; one that is full delays them and loses none.
+    /// Opens the runner over its directory, with a channel for its events. Fails if the directory can't be
+    /// used or the thread can't be started.
     pub fn open(settings: Settings, events: Sender<RunnerEvent>) -> Result<Self, Error> {
         let directory = settings.data.join("simulated");
         create_directories(&directory).map_err(|source| Error::File {
@@ -76,12 +82,12 @@ impl SimulatedRunner {
         })?;
         let boot_id =
             clock::boot_id().map_err(|source| Error::System { doing: "read the boot id", source })?;
-        let (notebook, mut book) =
-            Notebook::open(directory.join("runs.jsonl"), &boot_id, Book::new(settings.speed))?;
-        // What ended while no agent was there is told by `adopt`.
-        let _ = book.advance(clock::now());
+        let (log, mut runs) =
+            InputLog::open(directory.join("runs.jsonl"), &boot_id, SimulatedRuns::new(settings.speed))?;
+        // Runs that ended without an agent are reported by `adopt`.
+        let _ = runs.advance(clock::now());
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { book, notebook, outbox: Default::default(), quit: false }),
+            state: Mutex::new(State { runs, log, outbox: Default::default(), quit: false }),
             changed: Condvar::new(),
         });
         let thread = {
@@ -98,31 +104,31 @@ impl SimulatedRunner {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(&mut self, input: Input) {
-        self.take_in_at(input, clock::now());
+    fn apply(&mut self, command: Command) {
+        self.apply_at(command, clock::now());
     }
 
-    fn take_in_at(&mut self, input: Input, now: Now) {
+    fn apply_at(&mut self, command: Command, now: Now) {
         let mut state = self.state();
-        state.notebook.note(now, &input);
-        let events = state.book.take_in(input, now);
+        state.log.append(now, &command);
+        let events = state.runs.apply(command, now);
         state.outbox.extend(events);
         drop(state);
         self.shared.changed.notify_one();
     }
 }
 
-/// The thread: lets the book's time pass, and hands over its events.
+/// The thread: lets time pass, and sends events.
 fn keep_time(shared: &Shared, events: &Sender<RunnerEvent>) {
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
     while !state.quit {
         let now = clock::now();
-        let happened = state.book.advance(now);
+        let happened = state.runs.advance(now);
         state.outbox.extend(happened);
-        let State { book, notebook, .. } = &mut *state;
-        notebook.compact_when_long(book);
+        let State { runs, log, .. } = &mut *state;
+        log.compact_when_long(runs);
         let delivered = deliver(&mut state, events);
-        let nap = if delivered { nap(state.book.next_due(), now) } else { OFFER_AGAIN };
+        let nap = if delivered { nap(state.runs.next_due(), now) } else { SEND_AGAIN };
         state = shared.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
@@ -135,7 +141,7 @@ fn deliver(state: &mut State, events: &Sender<RunnerEvent>) -> bool {
                 state.outbox.push_front(event);
                 return false;
             }
-            // Nobody listens any more: the agent is going, and its successor will ask.
+            // The agent ends; its successor adopts the runs.
             Err(TrySendError::Closed(_)) => state.outbox.clear(),
         }
     }
@@ -151,71 +157,71 @@ impl Drop for SimulatedRunner {
         self.state().quit = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so already.
+            // A panic of the thread was printed already.
             let _ = thread.join();
         }
     }
 }
 
 impl Runner for SimulatedRunner {
+    fn kind(&self) -> RunnerKind {
+        RunnerKind::Simulated
+    }
+
     fn name(&self) -> &'static str {
         "simulated"
     }
 
     fn enforcement(&self) -> Enforcement {
-        // Nothing runs, so nothing can run on.
+        // Nothing really runs, so nothing outlives its lease.
         Enforcement::Guarded
-    }
-
-    fn accepts(&self, spec: &JobSpec) -> Result<(), String> {
-        plan::check(spec)
     }
 
     fn start(&mut self, start: Start, decided: Now) {
         let now = clock::now();
-        let deadline = Deadline::new(start.deadline, start.stop_budget, decided).lapses_from(now);
-        self.take_in_at(Input::Start(Box::new(Start { deadline, ..start })), now);
+        let lapses = Deadline::new(start.lapses(), start.stop_budget, decided).lapses_from(now);
+        let deadline = start.deadline.map(|_| lapses);
+        self.apply_at(Command::Start(Box::new(Start { deadline, ..start })), now);
     }
 
     fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono, decided: Now) {
         let now = clock::now();
         let deadline = Deadline::new(deadline, Millis(0), decided).lapses_from(now);
-        self.take_in_at(Input::Renew { uid, fence, deadline }, now);
+        self.apply_at(Command::Renew { uid, fence, deadline }, now);
     }
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
-        self.take_in(Input::Move { uid, fence, number, placement });
+        self.apply(Command::Move { uid, fence, number, placement });
     }
 
-    fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) {
-        self.take_in(Input::Grow { uid, fence, number, placement, size });
+    fn scale_up(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) {
+        self.apply(Command::ScaleUp { uid, fence, number, placement, size });
     }
 
-    fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {
-        self.take_in(Input::Shrink { uid, fence, size });
+    fn scale_down(&mut self, uid: Uid, fence: Fence, size: Size) {
+        self.apply(Command::ScaleDown { uid, fence, size });
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence) {
-        self.take_in(Input::Stop { uid, fence });
+        self.apply(Command::Stop { uid, fence });
     }
 
-    fn adopt(&mut self) -> Vec<Found> {
+    fn adopt(&mut self) -> Answer<'_, Result<Vec<Found>, runtime::Error>> {
         let mut state = self.state();
-        // What this brings to an end is among the found.
-        let _ = state.book.advance(clock::now());
-        let spare = state.book.spare();
-        state.outbox.extend(spare);
-        state.book.found()
+        // Runs that end now are among the found ones.
+        let _ = state.runs.advance(clock::now());
+        let reclaimable = state.runs.reclaimable();
+        state.outbox.extend(reclaimable);
+        let found = state.runs.found();
+        Box::pin(std::future::ready(Ok(found)))
     }
 
     fn forget(&mut self, uid: Uid, fence: Fence) {
-        self.take_in(Input::Forget { uid, fence });
+        self.apply(Command::Forget { uid, fence });
     }
 
-    fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Result<LogReader, Error> {
-        self.state().book.logs(uid, fence, pod).ok_or(Error::Unknown { uid, fence })
+    fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Result<Box<dyn LogSource>, runtime::Error> {
+        let text = self.state().runs.logs(uid, fence, pod).ok_or(Error::Unknown { uid, fence })?;
+        Ok(Box::new(text))
     }
 }
-
-/// A simulated moment is never shorter than this, so that time passes at any speed.
-pub(super) const INSTANT_MIN: Millis = Millis(1);

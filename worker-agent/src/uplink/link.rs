@@ -5,15 +5,15 @@ use meridian_telemetry::with_causes;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Longest text of a failed answer that is shown, in characters.
+/// Characters of a failed answer that are shown.
 const TEXT_CHARS_MAX: usize = 400;
-/// Longest failed answer that is read, in bytes.
+/// Bytes of a failed answer that are read.
 const FAILED_BYTES_MAX: usize = 64 << 10;
 
 type Connect = dyn Fn() -> Result<reqwest::Client, Error> + Send + Sync;
 
-/// Where the manager is, and the present client for it. Clones share one client; requests in flight keep the one they
-/// began with, so that a swap drops nothing.
+/// The manager's address and the current client. Clones share the client. Requests in flight keep the client
+/// that they began with, so a swap drops nothing.
 #[derive(Clone)]
 pub struct Link {
     manager: Arc<str>,
@@ -28,7 +28,8 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// A link to `manager` (`https://HOST:PORT`); `connect` makes a client with the identity of that moment.
+    /// A link to `manager` (`https://HOST:PORT`); `connect` makes a client with the current identity. Fails
+    /// if that fails.
     pub fn open(
         manager: &str,
         connect: impl Fn() -> Result<reqwest::Client, Error> + Send + Sync + 'static,
@@ -41,22 +42,22 @@ impl Link {
         })
     }
 
-    /// A link whose clients need no identity, for tests.
+    /// A link without an identity, for tests.
     #[cfg(test)]
     pub(crate) fn plain(manager: &str, client: impl Fn() -> reqwest::Client + Send + Sync + 'static) -> Self {
         Self::open(manager, move || Ok(client())).expect("such a client can be made")
     }
 
-    /// The present client.
+    /// The current client.
     pub fn client(&self) -> reqwest::Client {
         self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes a new client, with new connections and the identity of now. The old one stays where none can be made.
+    /// Makes a new client with new connections and the current identity. If that fails, the old client stays.
     pub fn reconnect(&self) {
         match (self.connect)() {
             Ok(client) => *self.client.write().unwrap_or_else(PoisonError::into_inner) = client,
-            Err(error) => tracing::error!("the present connection stays: {}", with_causes(&error)),
+            Err(error) => tracing::error!("the old connection stays: {}", with_causes(&error)),
         }
     }
 
@@ -66,7 +67,7 @@ impl Link {
     }
 }
 
-/// The body of a good answer, of at most `bytes_max`.
+/// The body of a successful answer. Fails for other answers, and for a body longer than `bytes_max`.
 pub(crate) async fn body(mut response: reqwest::Response, bytes_max: usize) -> Result<Vec<u8>, Error> {
     let status = response.status();
     let bytes_max = if status.is_success() { bytes_max } else { FAILED_BYTES_MAX };
@@ -84,7 +85,7 @@ pub(crate) async fn body(mut response: reqwest::Response, bytes_max: usize) -> R
     }
 }
 
-/// Text of somebody else, with nothing in it that a terminal acts on.
+/// Foreign text without control characters, so that a terminal does not act on it.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(TEXT_CHARS_MAX).collect()
 }

@@ -1,4 +1,4 @@
-//! Renews the certificate in session, at two thirds of its life, and swaps it in without dropping work.
+//! Renews the certificate at two thirds of its lifetime, and swaps it in without dropping requests.
 
 use super::Link;
 use crate::identity::Keeper;
@@ -7,27 +7,28 @@ use meridian_shared::time::{Millis, Wall};
 use meridian_telemetry::with_causes;
 use std::time::Duration;
 
-/// The first pause after a failed renewal; a third of the certificate's life is left to succeed in.
+/// First pause after a failed renewal. A third of the lifetime is left for further attempts.
 const PAUSE_FIRST: Millis = Millis::secs(1);
-/// The longest pause after a failed renewal.
+/// Longest pause after a failed renewal.
 const PAUSE_MAX: Millis = Millis::mins(5);
-/// The longest sleep: wall clocks are set, and machines are suspended.
-const LOOK_EVERY: Millis = Millis::mins(1);
+/// Longest sleep, because wall clocks are set and machines are suspended.
+const CHECK_EVERY: Millis = Millis::mins(1);
 
-/// Keeps the certificate of `keeper` fresh for ever. `jitter` spreads agents that joined together.
+/// Keeps the certificate of `keeper` fresh until it is dropped. `jitter` spreads agents that joined at the
+/// same time.
 pub async fn keep_fresh(keeper: &Keeper, link: &Link, now: impl Fn() -> Wall, jitter: u64) {
     let mut failures = 0_u32;
     loop {
         let left = keeper.current().renew_at(jitter).since(now());
         if left.0 > 0 {
-            tokio::time::sleep(Duration::from_millis(left.min(LOOK_EVERY).0)).await;
+            tokio::time::sleep(Duration::from_millis(left.min(CHECK_EVERY).0)).await;
             continue;
         }
         match keeper.renew(&link.client()).await {
             Ok(()) => {
                 failures = 0;
                 link.reconnect();
-                // However short-lived certificates are, and however wrong a clock is, this is not done without a pause.
+                // A pause in any case: the certificate may be short-lived, or the clock wrong.
                 tokio::time::sleep(Duration::from_millis(PAUSE_FIRST.0)).await;
             }
             Err(error) => {

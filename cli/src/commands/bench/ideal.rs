@@ -1,45 +1,46 @@
-//! How long a load takes where only its own runs take time: the same decisions in virtual time, nothing said to anybody.
+//! How long a load takes if only its runs take time: the same decisions in virtual time, without messages.
 //!
-//! What is displaced begins its run again, so this is more than the work over the quota, and no manager gets below it that
-//! displaces as the queues ask for.
+//! A preempted workload starts its run over, so this is longer than work divided by quota. No manager that
+//! preempts as the queues demand gets below it.
 
 use super::kueue::{Class, Scenario};
-use meridian_queueing::cycle::Outcome;
-use meridian_queueing::model::{Displaces, Flavor, Group, PodSet, Preemption, QueueSetup, Shape, WorkloadId};
-use meridian_queueing::places::Anywhere;
+use meridian_queueing::capacity_model::UnlimitedCapacity;
+use meridian_queueing::cycle::EntryOutcome;
+use meridian_queueing::model::{
+    ClusterQueuePreemption, Flavor, PodSet, PreemptionRule, QueueSetup, ResourceGroup, Shape, WorkloadId,
+};
+use meridian_queueing::quota::{Quota, Quotas};
 use meridian_queueing::settings::Settings;
-use meridian_queueing::tree::{Quota, Quotas};
-use meridian_queueing::{Amount, Brain, NewWorkload};
+use meridian_queueing::{Amount, NewWorkload, QueueState};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What a load comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ideal {
-    /// From the begin to the last end, in milliseconds.
+    /// From the first submission to the last end.
     pub(super) wall_ms: u64,
-    /// Runs that were displaced.
-    pub(super) displaced: u64,
+    /// Number of preempted runs.
+    pub(super) preempted: u64,
 }
 
-/// Workloads that run, by when they end unless they are displaced.
+/// Running workloads by the time, in milliseconds, at which they end unless they are preempted.
 type Ends = BTreeSet<(u64, WorkloadId)>;
 
-/// Plays a benchmark without a manager.
-pub(super) fn play(scenario: &Scenario) -> Ideal {
-    let mut brain = Brain::new(Settings { brief: true, ..Settings::default() });
-    let shapes = configure(&mut brain, scenario);
+/// Simulates a benchmark without a manager.
+pub(super) fn simulate(scenario: &Scenario) -> Ideal {
+    let mut queues = QueueState::new(Settings { brief: true, ..Settings::default() });
+    let shapes = configure(&mut queues, scenario);
     let mut due: BTreeMap<u64, Vec<(usize, u64)>> = BTreeMap::new();
-    scenario.streams().for_each(|(at, class, queue, _)| due.entry(at).or_default().push((class, queue)));
+    scenario.submissions().for_each(|one| due.entry(one.due_ms).or_default().push((one.class, one.queue)));
     let mut classes: HashMap<WorkloadId, usize> = HashMap::new();
     let (mut ends, mut until): (Ends, HashMap<WorkloadId, u64>) = Default::default();
-    let mut ideal = Ideal { wall_ms: 0, displaced: 0 };
+    let mut ideal = Ideal { wall_ms: 0, preempted: 0 };
     while let Some(now) =
         [due.keys().next().copied(), ends.first().map(|(at, _)| *at)].into_iter().flatten().min()
     {
         while let Some((_, id)) = ends.first().copied().filter(|(at, _)| *at <= now) {
             ends.pop_first();
-            brain.remove(id);
+            queues.remove(id);
             until.remove(&id);
             ideal.wall_ms = now;
         }
@@ -48,23 +49,23 @@ pub(super) fn play(scenario: &Scenario) -> Ideal {
             let new = NewWorkload {
                 key: Arc::from(format!("w-{made}")),
                 uid: Arc::from(format!("{made:08}")),
-                queue: brain.queue_id(&format!("q-{queue}")).expect("configured above"),
+                queue: queues.queue_id(&format!("q-{queue}")).expect("configured above"),
                 local_queue: Arc::from("q"),
-                shape: brain.intern(shapes[class].clone()),
+                shape: queues.intern(shapes[class].clone()),
                 since: i64::try_from(now).unwrap_or(i64::MAX),
                 marks: None,
             };
-            classes.insert(brain.wait(new), class);
+            classes.insert(queues.add_pending(new), class);
         }
-        brain.now = i64::try_from(now).unwrap_or(i64::MAX);
-        brain.run(&mut Anywhere, |brain, report| {
+        queues.set_now(i64::try_from(now).unwrap_or(i64::MAX));
+        queues.run(&mut UnlimitedCapacity, |queues, report| {
             for (victim, _, _) in report.preempted {
-                let since = brain.workload(victim).map_or(0, |w| w.since);
-                brain.requeue(victim, since);
-                ideal.displaced += 1;
+                let since = queues.workload(victim).map_or(0, |w| w.since);
+                queues.requeue(victim, since);
+                ideal.preempted += 1;
                 ends.remove(&(until.remove(&victim).unwrap_or_default(), victim));
             }
-            for entry in report.entries.iter().filter(|entry| entry.outcome == Outcome::Admitted) {
+            for entry in report.entries.iter().filter(|entry| entry.outcome == EntryOutcome::Admitted) {
                 let end = now + scenario.classes[classes[&entry.workload]].run_ms;
                 ends.insert((end, entry.workload));
                 until.insert(entry.workload, end);
@@ -75,11 +76,11 @@ pub(super) fn play(scenario: &Scenario) -> Ideal {
     ideal
 }
 
-/// The queues, and the shape of each class.
-fn configure(brain: &mut Brain, scenario: &Scenario) -> Vec<Shape> {
-    let cpu = brain.resource("cpu");
-    let flavor = brain.flavor_id("rf");
-    brain.set_flavor(flavor, Some(Flavor::default()));
+/// Configures the queues; returns the shape of each class.
+fn configure(queues: &mut QueueState, scenario: &Scenario) -> Vec<Shape> {
+    let cpu = queues.resource("cpu");
+    let flavor = queues.flavor_id("rf");
+    queues.set_flavor(flavor, Some(Flavor::default()));
     let milli = |cpus: u64| i64::try_from(cpus * 1_000).unwrap_or(i64::MAX);
     let quota = Quota {
         nominal: Amount(milli(scenario.nominal_cpu)),
@@ -89,19 +90,19 @@ fn configure(brain: &mut Brain, scenario: &Scenario) -> Vec<Shape> {
     let setup = |queue: u64| QueueSetup {
         name: Arc::from(format!("q-{queue}")),
         cohort: Some(Arc::from(format!("c-{}", queue / scenario.queues_per_cohort))),
-        groups: vec![Group { resources: vec![cpu], flavors: vec![flavor] }],
+        groups: vec![ResourceGroup { resources: vec![cpu], flavors: vec![flavor] }],
         quotas: Quotas::from([((flavor, cpu), quota)]),
-        preemption: Preemption {
-            within_queue: Displaces::LowerPriority,
-            reclaim_within_cohort: Displaces::Any,
-            ..Preemption::default()
+        preemption: ClusterQueuePreemption {
+            within_queue: PreemptionRule::LowerPriority,
+            reclaim_within_cohort: PreemptionRule::Any,
+            ..ClusterQueuePreemption::default()
         },
         ..QueueSetup::default()
     };
-    brain.configure(&BTreeMap::new(), (0..scenario.queues()).map(setup).collect());
+    queues.configure(&BTreeMap::new(), (0..scenario.queues()).map(setup).collect());
     let shape = |class: &Class| {
         let amounts = BTreeMap::from([("cpu".to_owned(), milli(class.cpu))]);
-        let per_pod = brain.requests(&amounts);
+        let per_pod = queues.requests(&amounts);
         let set =
             PodSet { name: Arc::from("main"), count: 1, per_pod, on_node: amounts, ..PodSet::default() };
         Shape { pod_sets: vec![set], priority: i64::from(class.priority), ..Shape::default() }

@@ -1,4 +1,4 @@
-//! What this machine is, and how fast its disk flushes: without them a figure means nothing.
+//! This machine and the speed of its disk: figures mean nothing without them.
 
 use crate::error::Error;
 use serde_json::{Value, json};
@@ -7,12 +7,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long flushes are counted.
+/// How long to count flushes.
 const FLUSHING: Duration = Duration::from_secs(1);
-/// Bytes written before each flush: a page, as a small commit does.
+/// Written before each flush: a page, as in a small commit.
 const PAGE: [u8; 4_096] = [0x5a; 4_096];
 
-/// A machine.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Machine {
     cores: usize,
@@ -24,8 +23,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine, and at the disk below `scratch`.
-    pub(super) fn look(scratch: &Path) -> Result<Self, Error> {
+    /// Inspects this machine, and measures the disk of `scratch`. Fails if it can't be written.
+    pub(super) fn inspect(scratch: &Path) -> Result<Self, Error> {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo
@@ -36,7 +35,7 @@ impl Machine {
             .lines()
             .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
         let flushes = flushes(&scratch.join("flushes"))
-            .map_err(|e| Error::Refused(format!("can't write below `{}`: {e}", scratch.display())))?;
+            .map_err(|e| Error::Refused(format!("can't write to `{}`: {e}", scratch.display())))?;
         Ok(Self {
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             processor: model.to_owned(),
@@ -49,10 +48,12 @@ impl Machine {
 
     pub(super) fn json(&self) -> Value {
         let Self { cores, processor, memory_gib, kernel, disk, flushes_per_second } = self;
-        json!({"cores": cores, "processor": processor, "memoryGiB": memory_gib, "kernel": kernel, "disk": disk, "flushesPerSecond": flushes_per_second})
+        json!({
+            "cores": cores, "processor": processor, "memoryGiB": memory_gib, "kernel": kernel, "disk": disk,
+            "flushesPerSecond": flushes_per_second,
+        })
     }
 
-    /// For people.
     pub(super) fn lines(&self) -> Vec<String> {
         let Self { cores, processor, memory_gib, kernel, disk, flushes_per_second } = self;
         vec![
@@ -62,7 +63,7 @@ impl Machine {
     }
 }
 
-/// How often a page can be written and flushed in a second, one after the other.
+/// Sequential writes and flushes of a page per second.
 fn flushes(path: &Path) -> std::io::Result<f64> {
     let mut file = File::create(path)?;
     let began = Instant::now();
@@ -77,12 +78,12 @@ fn flushes(path: &Path) -> std::io::Result<f64> {
     Ok(rate)
 }
 
-/// The kind of filesystem that holds `path`: that of the longest mount point above it, the newest where several are the same.
+/// The filesystem type of `path`: of the longest mount point above it, and the newest of equal ones.
 fn filesystem(mountinfo: &str, path: &Path) -> Option<String> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mounts = mountinfo.lines().filter_map(|line| {
-        let (place, kind) = (line.split(' ').nth(4)?, line.split_once(" - ")?.1.split(' ').next()?);
-        path.starts_with(place).then(|| (place.len(), kind.to_owned()))
+        let (mount_point, kind) = (line.split(' ').nth(4)?, line.split_once(" - ")?.1.split(' ').next()?);
+        path.starts_with(mount_point).then(|| (mount_point.len(), kind.to_owned()))
     });
     mounts.max_by_key(|(length, _)| *length).map(|(_, kind)| kind)
 }
@@ -92,8 +93,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_mount_point_says_the_filesystem() {
-        let mounts = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / /proc rw shared:1 - proc proc rw\n3 1 8:2 / /missing/data rw - xfs /dev/b rw\n";
+    fn the_nearest_mount_point_names_the_filesystem() {
+        let mounts = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / /proc rw shared:1 - proc proc rw\n\
+                      3 1 8:2 / /missing/data rw - xfs /dev/b rw\n";
         let of = |path: &str| filesystem(mounts, Path::new(path));
         assert_eq!(of("/missing/data/x").as_deref(), Some("xfs"));
         assert_eq!(of("/missing/database").as_deref(), Some("ext4"));
@@ -101,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_cores_and_a_disk_that_flushes() {
+    fn this_machine_has_cores_and_a_disk() {
         let dir = tempfile::tempdir().unwrap();
-        let machine = Machine::look(dir.path()).unwrap();
+        let machine = Machine::inspect(dir.path()).unwrap();
         assert!(
             machine.cores >= 1 && machine.flushes_per_second > 0.0 && machine.disk != "unknown",
             "{machine:?}"

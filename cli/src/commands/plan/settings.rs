@@ -1,10 +1,10 @@
-//! The flags of `plan` as the settings of a decision.
+//! Reads the flags of `plan` into settings.
 
 use crate::args::{PlanArgs, QuotaCheck};
 use crate::error::Error;
 use jiff::Timestamp;
 use meridian_objects::{ResourceRules, suggest};
-use meridian_planning::load::Options;
+use meridian_planning::load::LoadOptions;
 use meridian_queueing::settings::{FairSharing, FairStrategy, Gates, Settings};
 use std::path::Path;
 
@@ -13,9 +13,9 @@ const STRATEGIES: [(&str, FairStrategy); 2] = [
     ("LessThanInitialShare", FairStrategy::LessThanInitialShare),
 ];
 
-/// Reads the flags.
-pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> {
-    let mut options = Options::default();
+/// Fails if a value is malformed, or if the file of `--resources` can't be read. `clock` is the current time.
+pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<LoadOptions, Error> {
+    let mut options = LoadOptions::default();
     let mut settings = Settings {
         ignore_undeclared: args.quota_check_strategy == QuotaCheck::IgnoreUndeclared,
         ..Settings::default()
@@ -26,11 +26,11 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
     settings.fair_sharing = args.fair_sharing.as_deref().map(fair_sharing).transpose()?;
     let history = args.admission_fair_sharing.as_deref().map(str::parse).transpose();
     settings.admission_fair_sharing =
-        history.map_err(|what: String| usage("--admission-fair-sharing", what))?;
+        history.map_err(|problem: String| usage("--admission-fair-sharing", problem))?;
     let now = match &args.now {
         None => clock,
         Some(text) => text.parse().map_err(|_| {
-            usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`"))
+            usage("--now", format!("`{text}` is not a time; write it as `2026-06-01T12:00:00Z`"))
         })?,
     };
     if let Some(path) = &args.resources {
@@ -40,40 +40,42 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
     Ok(options)
 }
 
-/// Reads what quota sees: the `resources` of a configuration, alone or in its place.
+/// Reads the `resources` section of Kueue's configuration: the whole configuration, or the section alone.
 fn resources(path: &Path) -> Result<ResourceRules, Error> {
-    let failed = |what: String| usage("--resources", format!("{}: {what}", path.display()));
+    let failed = |problem: String| usage("--resources", format!("{}: {problem}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let written: serde_json::Value = meridian_objects::settings::read(&text)
-        .map_err(|slip| usage("--resources", format!("{}:{slip}", path.display())))?;
-    ResourceRules::from_json(written.get("resources").unwrap_or(&written)).map_err(failed)
+    let config: serde_json::Value = meridian_objects::settings::read(&text)
+        .map_err(|error| usage("--resources", format!("{}:{error}", path.display())))?;
+    ResourceRules::from_json(config.get("resources").unwrap_or(&config)).map_err(failed)
 }
 
-fn usage(flag: &str, what: impl std::fmt::Display) -> Error {
-    Error::Usage(format!("`{flag}`: {what}"))
+fn usage(flag: &str, problem: impl std::fmt::Display) -> Error {
+    Error::Usage(format!("`{flag}`: {problem}"))
 }
 
-/// The nearest of the known words, or all of them.
-fn remedy<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
+/// Suggests the known name that is most similar, or lists all of them.
+fn suggestion<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let known: Vec<&str> = known.collect();
-    match suggest::nearest(word, known.iter().copied()) {
+    match suggest::nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the known ones are {}", known.join(", ")),
+        None => format!("valid names are {}", known.join(", ")),
     }
 }
 
-fn set_gate(gates: &mut Gates, options: &mut Options, text: &str) -> Result<(), Error> {
+fn set_gate(gates: &mut Gates, options: &mut LoadOptions, text: &str) -> Result<(), Error> {
     const FLAG: &str = "--feature-gates";
     let Some((name, value)) = text.split_once('=') else {
-        return Err(usage(
-            FLAG,
-            format!("`{text}` doesn't say on or off; write `{text}=true` or `{text}=false`"),
-        ));
+        return Err(usage(FLAG, format!("`{text}` has no value; write `{text}=true` or `{text}=false`")));
     };
     let on = match value {
         "true" => true,
         "false" => false,
-        _ => return Err(usage(FLAG, format!("`{value}` of `{name}` is neither `true` nor `false`"))),
+        _ => {
+            return Err(usage(
+                FLAG,
+                format!("the value `{value}` of `{name}` is neither `true` nor `false`"),
+            ));
+        }
     };
     match name {
         "PriorityBoost" => options.priority_boost = on,
@@ -81,10 +83,7 @@ fn set_gate(gates: &mut Gates, options: &mut Options, text: &str) -> Result<(), 
         _ if gates.set(name, on) => {}
         _ => {
             let known = Gates::names().chain(["PriorityBoost", "ReclaimablePods"]);
-            return Err(usage(
-                FLAG,
-                format!("no decision depends on a gate `{name}`; {}", remedy(name, known)),
-            ));
+            return Err(usage(FLAG, format!("unknown feature gate `{name}`; {}", suggestion(name, known))));
         }
     }
     Ok(())
@@ -96,13 +95,13 @@ fn fair_sharing(text: &str) -> Result<FairSharing, Error> {
         return Ok(FairSharing::default());
     }
     let mut strategies = Vec::new();
-    for word in text.split(',').map(str::trim) {
+    for name in text.split(',').map(str::trim) {
         let names = STRATEGIES.iter().map(|(name, _)| *name);
-        let Some((_, strategy)) = STRATEGIES.iter().find(|(name, _)| *name == word) else {
-            return Err(usage(FLAG, format!("`{word}` is not a rule; {}", remedy(word, names))));
+        let Some((_, strategy)) = STRATEGIES.iter().find(|(known, _)| *known == name) else {
+            return Err(usage(FLAG, format!("`{name}` is not a strategy; {}", suggestion(name, names))));
         };
         if strategies.contains(strategy) {
-            return Err(usage(FLAG, format!("`{word}` is there twice; remove one of them")));
+            return Err(usage(FLAG, format!("`{name}` is listed twice")));
         }
         strategies.push(*strategy);
     }
@@ -113,7 +112,7 @@ fn fair_sharing(text: &str) -> Result<FairSharing, Error> {
 mod tests {
     use super::*;
 
-    fn read_line(change: impl FnOnce(&mut PlanArgs)) -> Result<Options, String> {
+    fn read_line(change: impl FnOnce(&mut PlanArgs)) -> Result<LoadOptions, String> {
         let mut args = PlanArgs::default();
         change(&mut args);
         read(&args, Timestamp::UNIX_EPOCH).map_err(|error| error.to_string())
@@ -134,7 +133,7 @@ mod tests {
             args.quota_check_strategy = QuotaCheck::IgnoreUndeclared;
         })
         .unwrap();
-        let Options { settings, now, priority_boost, reclaimable_pods, .. } = options;
+        let LoadOptions { settings, now, priority_boost, reclaimable_pods, .. } = options;
         assert!(priority_boost && reclaimable_pods);
         assert!(
             !settings.gates.partial_admission
@@ -151,33 +150,34 @@ mod tests {
     }
 
     #[test]
-    fn slips_say_what_to_write() {
+    fn an_error_says_what_to_write() {
         let gate = |text: &str| read_line(|args| args.feature_gates = vec![text.to_owned()]).unwrap_err();
         assert_eq!(
             gate("PartialAdmision=true"),
-            "`--feature-gates`: no decision depends on a gate `PartialAdmision`; did you mean `PartialAdmission`?"
+            "`--feature-gates`: unknown feature gate `PartialAdmision`; did you mean `PartialAdmission`?"
         );
         assert!(
-            gate("Nonsense=true")
-                .contains("the known ones are PrioritySortingWithinCohort, FlavorFungibility,"),
+            gate("Nonsense=true").contains("valid names are PrioritySortingWithinCohort, FlavorFungibility,"),
             "{}",
             gate("Nonsense=true")
         );
         assert_eq!(
             gate("PartialAdmission"),
-            "`--feature-gates`: `PartialAdmission` doesn't say on or off; write `PartialAdmission=true` or `PartialAdmission=false`"
+            "`--feature-gates`: `PartialAdmission` has no value; write `PartialAdmission=true` or \
+             `PartialAdmission=false`"
         );
         assert_eq!(
             gate("PartialAdmission=on"),
-            "`--feature-gates`: `on` of `PartialAdmission` is neither `true` nor `false`"
+            "`--feature-gates`: the value `on` of `PartialAdmission` is neither `true` nor `false`"
         );
         let fair = |text: &str| read_line(|args| args.fair_sharing = Some(text.to_owned())).unwrap_err();
         assert_eq!(
             fair("LessThanInitalShare"),
-            "`--fair-sharing`: `LessThanInitalShare` is not a rule; did you mean `LessThanInitialShare`?"
+            "`--fair-sharing`: `LessThanInitalShare` is not a strategy; did you mean `LessThanInitialShare`?"
         );
         assert!(
-            fair("LessThanInitialShare,LessThanInitialShare").ends_with("is there twice; remove one of them")
+            fair("LessThanInitialShare,LessThanInitialShare")
+                .ends_with("`LessThanInitialShare` is listed twice")
         );
         let history =
             |text: &str| read_line(|args| args.admission_fair_sharing = Some(text.to_owned())).unwrap_err();
@@ -194,7 +194,7 @@ mod tests {
         );
         assert_eq!(
             read_line(|args| args.now = Some("noon".into())).unwrap_err(),
-            "`--now`: `noon` is not a moment; write it as `2026-06-01T12:00:00Z`"
+            "`--now`: `noon` is not a time; write it as `2026-06-01T12:00:00Z`"
         );
     }
 }

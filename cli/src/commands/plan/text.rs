@@ -1,128 +1,201 @@
-//! Plans for people: tables, and reasons as sentences.
+//! Plans and comparisons as text for a terminal of 80 columns.
 
-use crate::printable;
-use crate::table::{Cell, Table};
+mod listing;
+
+use crate::output::printable;
+use listing::{Listing, Row, push_wrapped};
+use meridian_planning::WhatIf;
+use meridian_planning::decide::Ending;
 use meridian_planning::report::{
-    Borrowing, Ending, Evicted, Holder, PodSet, Preempted, Report, Share, State, Summary, Use, Waiting,
+    AssignedPodSet, BorrowedFrom, EvictedWorkload, Holder, HolderState, PlanReport, PlanSummary,
+    PreemptedWorkload, QuotaUsage, ReplacedSlice, ShareStatus, WaitingWorkload,
 };
-use meridian_planning::what_if::{Kind, Loss, Moved};
-use meridian_planning::{WhatIf, what_if};
+use meridian_planning::what_if::{ChangeKind, Loss, MovedWorkload, ObjectChange, WorkloadLoss};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What a report says. `wide` adds limits and paths.
-pub(super) fn plan(report: &Report, wide: bool, colour: bool) -> String {
+/// A plan. `wide` adds limits and paths, in more than 80 columns.
+pub(super) fn plan(report: &PlanReport, wide: bool, colour: bool) -> String {
     let mut page = Page { text: String::new(), colour };
-    page.line(&ran(report));
-    page.line(&counted(&report.summary));
+    page.sentence(&cycles_text(report));
+    page.sentence(&summary_text(&report.summary));
     if report.summary.workloads == 0 {
-        page.line("there is no job and no workload to decide on: give their files too");
+        page.sentence("there are no jobs and no workloads: add their files");
     }
-    page.holders("Hold quota", &report.admitted);
+    page.holders("Admitted", &report.admitted);
     page.preempted(&report.preempted);
     page.evicted(&report.evicted);
-    for replaced in &report.replaced {
-        page.line(&format!(
-            "  in cycle {}, `{}` is replaced by its newer slice `{}`",
-            replaced.cycle, replaced.workload, replaced.by
-        ));
-    }
-    page.waiting("Wait", report.waiting.iter().map(|w| (None, w)).collect());
+    page.replaced(&report.replaced);
+    page.waiting("Pending", report.waiting.iter().map(|waiting| (None, waiting)));
     page.quota(report, wide);
-    page.shares(report, wide);
     page.notes(&report.notes);
     page.text
 }
 
-/// What a comparison says.
+/// A comparison of two plans.
 pub(super) fn what_if(report: &WhatIf, colour: bool) -> String {
     let mut page = Page { text: String::new(), colour };
-    page.changes(report);
-    page.line(&format!("before: {}", counted(&report.before)));
-    page.line(&format!("after:  {}", counted(&report.after)));
+    report.changes.iter().for_each(|change| page.sentence(&change_text(change)));
+    page.sentence(&format!("before: {}", summary_text(&report.before)));
+    page.sentence(&format!("after:  {}", summary_text(&report.after)));
     if report.is_empty() {
-        let unjudged = report.changes.iter().any(|of| of.not_judged && of.change != Kind::Unchanged);
-        page.line(if unjudged {
-            "\nas far as it is judged, no workload gains or loses by it; the notes say what isn't"
+        let partial = report.changes.iter().any(|c| c.not_judged && c.change != ChangeKind::Unchanged);
+        page.sentence("");
+        page.sentence(if partial {
+            "no workload is affected, as far as plans can tell; see the notes"
         } else {
-            "\nno workload gains or loses by it"
+            "no workload is affected"
         });
     }
     page.holders("Would be admitted", &report.admitted);
     page.preempted(&report.preempted);
     page.evicted(&report.evicted);
-    page.waiting("Would wait", report.starved.iter().map(|s| (Some(s.loss), &s.waiting)).collect());
+    page.waiting(
+        "Would wait",
+        report.starved.iter().map(|WorkloadLoss { loss, waiting }| (Some(*loss), waiting)),
+    );
     page.moved(&report.moved);
-    if !report.lost.is_empty() {
-        page.line("\nWould not take part any more; the notes say why:");
-        report.lost.iter().for_each(|name| page.line(&format!("  {name}")));
-    }
+    page.lost(&report.lost);
     page.notes(&report.notes);
     page.text
 }
 
-fn some(count: usize, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-fn ran(report: &Report) -> String {
-    let cycles = some(report.run.cycles as usize, "cycle");
-    let heads = if report.run.heads_per_queue == 1 {
-        String::new()
-    } else {
-        format!(" with up to {} workloads of each queue", report.run.heads_per_queue)
+fn cycles_text(report: &PlanReport) -> String {
+    let cycles = counted(report.run.cycles as usize, "cycle");
+    let heads = match report.run.heads_per_queue {
+        1 => String::new(),
+        heads => format!(" with up to {heads} workloads per queue"),
     };
     match report.run.end {
         Ending::Settled => format!("{cycles}{heads}: nothing changes any more"),
-        Ending::CyclesReached => format!("{cycles}{heads}, as asked for"),
+        Ending::CyclesReached => format!("{cycles}{heads}, as requested"),
         Ending::Unsettled => {
-            format!("{cycles}{heads}: things still change, and more cycles would not end that")
+            format!("{cycles}{heads}: decisions still change, and more cycles would not settle them")
         }
     }
 }
 
-fn counted(summary: &Summary) -> String {
+fn summary_text(summary: &PlanSummary) -> String {
     let mut parts = vec![format!("{} admitted", summary.admitted)];
-    let further = [
-        (summary.quota_reserved, "with quota, awaiting a check or a place"),
+    let optional = [
+        (summary.quota_reserved, "with quota reserved"),
         (summary.stopping, "stopping"),
-        (summary.waiting, "waiting"),
-        (summary.blocked_for_good, "of them for good"),
+        (summary.waiting, "pending"),
     ];
     parts.extend(
-        further.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
+        optional.iter().filter(|(count, _)| *count > 0).map(|(count, state)| format!("{count} {state}")),
     );
-    if summary.preemptions > 0 {
-        parts.push(some(summary.preemptions, "preemption"));
+    if summary.blocked_for_good > 0
+        && let Some(pending) = parts.last_mut()
+    {
+        write!(pending, " ({} for good)", summary.blocked_for_good).expect("writing to a string can't fail");
     }
-    format!("{}: {}", some(summary.workloads, "workload"), parts.join(", "))
+    if summary.preemptions > 0 {
+        parts.push(counted(summary.preemptions, "preemption"));
+    }
+    format!("{}: {}", counted(summary.workloads, "workload"), parts.join(", "))
 }
 
-/// `3 of 4` where fewer start than were asked for.
-fn pods(set: &PodSet) -> String {
+fn change_text(change: &ObjectChange) -> String {
+    let effect = match change.change {
+        ChangeKind::Added => "would be added",
+        ChangeKind::Replaced => "would be changed",
+        ChangeKind::Unchanged => "is unchanged",
+    };
+    format!("{} {effect}", change.object)
+}
+
+/// `3 of 4` after partial admission.
+fn pods_text(set: &AssignedPodSet) -> String {
     if set.count == set.of { set.count.to_string() } else { format!("{} of {}", set.count, set.of) }
 }
 
-/// A pod set's resources by flavor: `spot: cpu 12, nvidia.com/gpu 8`.
-fn flavors(set: &PodSet) -> Vec<(String, String)> {
+/// One text per flavor: `spot: 12 cpu, 8 nvidia.com/gpu`.
+fn flavor_texts(set: &AssignedPodSet) -> Vec<String> {
     let mut by_flavor: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (resource, given) in &set.resources {
-        by_flavor.entry(&given.flavor).or_default().push(format!("{resource} {}", given.amount));
+    for (resource, assigned) in &set.resources {
+        by_flavor.entry(&assigned.flavor).or_default().push(format!("{} {resource}", assigned.amount));
     }
-    by_flavor.into_iter().map(|(flavor, amounts)| (flavor.to_owned(), amounts.join(", "))).collect()
+    by_flavor.into_iter().map(|(flavor, amounts)| format!("{flavor}: {}", amounts.join(", "))).collect()
 }
 
-fn borrows(borrowing: Option<&Borrowing>) -> String {
+/// All pod sets: `main 3 of 4 (spot: 12 cpu)`.
+fn pod_sets_text(sets: &[AssignedPodSet]) -> String {
+    let text =
+        |set: &AssignedPodSet| format!("{} {} ({})", set.name, pods_text(set), flavor_texts(set).join("; "));
+    if sets.is_empty() { "nothing".to_owned() } else { sets.iter().map(text).collect::<Vec<_>>().join(", ") }
+}
+
+fn borrowing_text(borrowing: Option<&BorrowedFrom>) -> String {
     match borrowing {
-        None => String::new(),
-        Some(Borrowing { level: 0, .. }) => "no".to_owned(),
-        Some(Borrowing { level, cohort: None }) => format!("level {level}"),
-        Some(Borrowing { level, cohort: Some(cohort) }) => format!("from {cohort} (level {level})"),
+        None | Some(BorrowedFrom { level: 0, .. }) => String::new(),
+        Some(BorrowedFrom { level, cohort: None }) => format!("level {level}"),
+        Some(BorrowedFrom { cohort: Some(cohort), .. }) => cohort.clone(),
     }
 }
 
-fn share(share: &Share) -> String {
-    if share.weighted == i64::MAX { "unlimited".to_owned() } else { share.weighted.to_string() }
+/// `share 100 (nvidia.com/gpu), weight 0.5`.
+fn share_text(share: &ShareStatus) -> String {
+    let weighted =
+        if share.weighted == i64::MAX { "unlimited".to_owned() } else { share.weighted.to_string() };
+    let resource = share.dominant_resource.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    format!("share {weighted}{resource}, weight {}", share.weight)
+}
+
+const fn loss_text(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Preempted => "preempted",
+        Loss::Evicted => "evicted",
+        Loss::NotAdmitted => "not admitted",
+        Loss::BlockedForGood => "blocked for good",
+        Loss::Waits => "new",
+    }
+}
+
+fn holder_details(holder: &Holder) -> Vec<String> {
+    let several = holder.pod_sets.len() > 1;
+    let mut details = Vec::new();
+    for set in &holder.pod_sets {
+        let name = if several { format!("{} ({} pods) ", set.name, pods_text(set)) } else { String::new() };
+        details.extend(flavor_texts(set).into_iter().map(|flavor| format!("{name}{flavor}")));
+        let topology = set.topology.as_ref();
+        for domain in topology.into_iter().flat_map(|topology| &topology.domains) {
+            let pods = counted(domain.count as usize, "pod");
+            details.push(format!("{name}{pods} in {}", domain.values.join("/")));
+        }
+    }
+    if !holder.checks.is_empty() {
+        details.push(format!("waits for admission checks: {}", holder.checks.join(", ")));
+    }
+    if holder.state == HolderState::QuotaReserved && holder.pod_sets.iter().any(|set| set.topology_pending) {
+        details.push("waits for its topology assignment".to_owned());
+    }
+    details.extend(holder.reasons.iter().map(|reason| reason.message.clone()));
+    details
+}
+
+/// Total number of pods: `4 of 8` after partial admission.
+fn all_pods_text(sets: &[AssignedPodSet]) -> String {
+    let count: u32 = sets.iter().map(|set| set.count).sum();
+    let of: u32 = sets.iter().map(|set| set.of).sum();
+    if count == of { count.to_string() } else { format!("{count} of {of}") }
+}
+
+fn waiting_details(waiting: &WaitingWorkload) -> Vec<String> {
+    let mut details = vec![waiting.message.clone()];
+    if let Some(equivalent) = &waiting.alike {
+        details.push(format!("same reasons as `{equivalent}`, which is equivalent"));
+        return details;
+    }
+    for reason in &waiting.reasons {
+        let pod_set = reason.pod_set.as_ref().map(|name| format!("pod set {name}: ")).unwrap_or_default();
+        details.push(format!("- {pod_set}{}", reason.message));
+    }
+    details
 }
 
 /// The text so far.
@@ -132,275 +205,181 @@ struct Page {
 }
 
 impl Page {
-    fn line(&mut self, line: &str) {
-        writeln!(self.text, "{}", printable::lines(line)).expect("writing to a string can't fail");
+    fn sentence(&mut self, sentence: &str) {
+        push_wrapped(&mut self.text, "", sentence);
     }
 
-    fn table(&mut self, title: &str, mut table: Table) {
-        if !table.is_empty() {
-            self.line(&format!("\n{title}:"));
-            self.text.push_str(&table.text(self.colour));
+    fn title(&mut self, title: &str) {
+        self.text.push('\n');
+        self.text.push_str(title);
+        self.text.push_str(":\n");
+    }
+
+    fn listing(&mut self, title: &str, listing: &Listing) {
+        if !listing.is_empty() {
+            self.title(title);
+            self.text.push_str(&listing.text(self.colour));
         }
     }
 
     fn holders(&mut self, title: &str, holders: &[Holder]) {
-        let mut table = Table::new([
-            "WORKLOAD",
-            "QUEUE",
-            "POD SET",
-            "PODS",
-            "FLAVOR",
-            "RESOURCES",
-            "BORROWS",
-            "STATE",
-            "CYCLE",
-        ]);
+        let mut listing = Listing::new(["WORKLOAD", "QUEUE", "STATE", "CYCLE", "PODS", "BORROWS FROM"]);
         for holder in holders {
-            let cycle = holder.cycle.map_or_else(|| "before".to_owned(), |cycle| cycle.to_string());
-            for set in &holder.pod_sets {
-                let flavors = flavors(set);
-                let nothing = [(String::new(), String::new())];
-                for (flavor, resources) in if flavors.is_empty() { nothing.as_slice() } else { &flavors } {
-                    table.push(vec![
-                        Cell::new(&holder.workload),
-                        Cell::new(&holder.cluster_queue),
-                        Cell::new(&set.name),
-                        Cell::new(pods(set)),
-                        Cell::new(flavor),
-                        Cell::new(resources),
-                        Cell::new(borrows(holder.borrowing.as_ref())),
-                        Cell::state(holder.state.word()),
-                        Cell::new(&cycle),
-                    ]);
-                }
-            }
-        }
-        self.table(title, table);
-        for holder in holders {
-            if !holder.checks.is_empty() {
-                self.line(&format!("  `{}` awaits {}", holder.workload, holder.checks.join(", ")));
-            }
-            if holder.state == State::QuotaReserved && holder.pod_sets.iter().any(|set| set.topology_pending)
-            {
-                self.line(&format!("  `{}` awaits its place in the topology", holder.workload));
-            }
-            for why in &holder.reasons {
-                self.line(&format!("  `{}`: {}", holder.workload, why.message));
-            }
-        }
-        self.placements(holders);
-    }
-
-    fn placements(&mut self, holders: &[Holder]) {
-        let mut table = Table::new(["WORKLOAD", "POD SET", "PODS", "DOMAIN", "LEVELS"]);
-        for holder in holders {
-            for (set, topology) in
-                holder.pod_sets.iter().filter_map(|set| Some((set, set.topology.as_ref()?)))
-            {
-                for domain in &topology.domains {
-                    table.push(vec![
-                        Cell::new(&holder.workload),
-                        Cell::new(&set.name),
-                        Cell::new(domain.count.to_string()),
-                        Cell::new(domain.values.join(" / ")),
-                        Cell::new(topology.levels.join(" / ")),
-                    ]);
-                }
-            }
-        }
-        self.table("Places", table);
-    }
-
-    fn preempted(&mut self, preempted: &[Preempted]) {
-        let mut table = Table::new(["PREEMPTED", "QUEUE", "BY", "ITS QUEUE", "REASON", "CYCLE"]);
-        for one in preempted {
-            table.push(vec![
-                Cell::new(&one.workload),
-                Cell::new(&one.path),
-                Cell::new(&one.by),
-                Cell::new(&one.by_path),
-                Cell::new(&one.reason),
-                Cell::new(one.cycle.to_string()),
+            let row = Row::new([
+                holder.workload.clone(),
+                holder.cluster_queue.clone(),
+                holder.state.name().to_owned(),
+                holder.cycle.map_or_else(|| "before".to_owned(), |cycle| cycle.to_string()),
+                all_pods_text(&holder.pod_sets),
+                borrowing_text(holder.borrowing.as_ref()),
             ]);
+            listing.push(row.with_details(holder_details(holder)));
         }
-        self.table("Told to stop", table);
-        preempted.iter().for_each(|one| self.line(&format!("  {}", one.message)));
+        self.listing(title, &listing);
     }
 
-    fn evicted(&mut self, evicted: &[Evicted]) {
-        evicted.iter().for_each(|one| self.line(&format!("  in cycle {}, {}", one.cycle, one.message)));
-    }
-
-    fn waiting(&mut self, title: &str, waiting: Vec<(Option<Loss>, &Waiting)>) {
-        let loses = waiting.iter().any(|(loss, _)| loss.is_some());
-        let headers = ["WORKLOAD", "QUEUE", "PLACE", "PRIORITY", "OBSTACLE", "WHY"];
-        let mut table = Table::new(
-            headers.into_iter().take(2).chain(loses.then_some("LOSES")).chain(headers.into_iter().skip(2)),
-        );
-        for (loss, one) in &waiting {
-            let loss = loss.map(|loss| match loss {
-                Loss::Preempted => "preempted",
-                Loss::Evicted => "evicted",
-                Loss::NotAdmitted => "not admitted",
-                Loss::BlockedForGood => "blocked for good",
-                Loss::Waits => "comes and waits",
-            });
-            let mut row = vec![Cell::new(&one.workload), Cell::new(&one.cluster_queue)];
-            row.extend(loses.then(|| Cell::new(loss.unwrap_or_default())));
-            row.extend([
-                Cell::new(format!("{} of {}", one.position, one.of)),
-                Cell::new(one.priority.to_string()),
-                Cell::new(one.obstacle.as_deref().unwrap_or_default()),
-                Cell::new(&one.message),
+    fn preempted(&mut self, preempted: &[PreemptedWorkload]) {
+        let mut listing = Listing::new(["WORKLOAD", "BY", "REASON", "CYCLE"]);
+        for preemption in preempted {
+            let row = Row::new([
+                preemption.workload.clone(),
+                preemption.by.clone(),
+                preemption.reason.clone(),
+                preemption.cycle.to_string(),
             ]);
-            table.push(row);
+            listing.push(row.with_details([preemption.message.clone()]));
         }
-        self.table(title, table);
-        let mut table = Table::new(["WORKLOAD", "POD SET", "FLAVOR", "RESOURCE", "REASON"]);
-        for (_, one) in &waiting {
-            if let Some(alike) = &one.alike {
-                table.push(vec![
-                    Cell::new(&one.workload),
-                    Cell::new(""),
-                    Cell::new(""),
-                    Cell::new(""),
-                    Cell::new(format!("as `{alike}`, which is alike")),
-                ]);
-                continue;
-            }
-            for why in &one.reasons {
-                let text = |text: &Option<String>| Cell::new(text.as_deref().unwrap_or_default());
-                table.push(vec![
-                    Cell::new(&one.workload),
-                    text(&why.pod_set),
-                    text(&why.flavor),
-                    text(&why.resource),
-                    Cell::new(&why.message),
-                ]);
-            }
-        }
-        self.table("Reasons", table);
+        self.listing("Preempted", &listing);
     }
 
-    fn quota(&mut self, report: &Report, wide: bool) {
-        let usual = ["NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "LENT", "AVAILABLE"];
-        let limits = ["BORROWING LIMIT", "LENDING LIMIT"];
-        let mut table = Table::new(usual.into_iter().chain(limits.into_iter().filter(|_| wide)));
-        let queues =
-            report.queues.iter().flat_map(|queue| queue.quota.iter().map(|of| (queue.name.clone(), of)));
-        let cohorts = report
-            .cohorts
-            .iter()
-            .flat_map(|cohort| cohort.quota.iter().map(|of| (format!("cohort {}", cohort.name), of)));
-        for (name, of) in queues.chain(cohorts) {
-            let Use {
-                flavor,
-                resource,
-                nominal,
-                used,
-                borrowed,
-                lent,
-                available,
-                borrowing_limit,
-                lending_limit,
-            } = of;
-            let mut row: Vec<Cell> = [&name, flavor, resource, used, nominal, borrowed, lent, available]
-                .iter()
-                .map(Cell::new)
-                .collect();
-            if wide {
-                row.extend(
-                    [borrowing_limit, lending_limit]
-                        .map(|limit| Cell::new(limit.as_deref().unwrap_or_default())),
-                );
-            }
-            table.push(row);
+    fn evicted(&mut self, evicted: &[EvictedWorkload]) {
+        let mut listing = Listing::new(["WORKLOAD", "QUEUE", "REASON", "CYCLE"]);
+        for eviction in evicted {
+            let row = Row::new([
+                eviction.workload.clone(),
+                eviction.cluster_queue.clone(),
+                eviction.reason.clone(),
+                eviction.cycle.to_string(),
+            ]);
+            listing.push(row.with_details([eviction.message.clone()]));
         }
-        self.table("Quota", table);
+        self.listing("Evicted", &listing);
     }
 
-    fn shares(&mut self, report: &Report, wide: bool) {
-        let usual = ["NAME", "SHARE", "DOMINANT", "WEIGHT", "HOLDING", "WAITING", "STRATEGY"];
-        let mut table = Table::new(usual.into_iter().chain(wide.then_some("PATH")));
+    fn replaced(&mut self, replaced: &[ReplacedSlice]) {
+        let mut listing = Listing::new(["SLICE", "REPLACED BY", "CYCLE"]);
+        for slice in replaced {
+            listing.push(Row::new([slice.workload.clone(), slice.by.clone(), slice.cycle.to_string()]));
+        }
+        self.listing("Replaced", &listing);
+    }
+
+    fn waiting<'w>(
+        &mut self,
+        title: &str,
+        waiting: impl Iterator<Item = (Option<Loss>, &'w WaitingWorkload)> + Clone,
+    ) {
+        let with_loss = waiting.clone().any(|(loss, _)| loss.is_some());
+        let loss_header = with_loss.then_some("LOSS");
+        let headers = ["WORKLOAD", "QUEUE"].into_iter().chain(loss_header);
+        let mut listing = Listing::new(headers.chain(["POSITION", "PRIORITY", "REASON"]));
+        for (loss, waiting) in waiting {
+            let mut cells = vec![waiting.workload.clone(), waiting.cluster_queue.clone()];
+            if with_loss {
+                cells.push(loss.map_or("", loss_text).to_owned());
+            }
+            cells.push(format!("{} of {}", waiting.position, waiting.of));
+            cells.push(waiting.priority.to_string());
+            cells.push(waiting.obstacle.clone().unwrap_or_default());
+            listing.push(Row::new(cells).with_details(waiting_details(waiting)));
+        }
+        self.listing(title, &listing);
+    }
+
+    fn quota(&mut self, report: &PlanReport, wide: bool) {
         for queue in &report.queues {
-            let mut row = vec![
-                Cell::new(&queue.name),
-                Cell::new(share(&queue.share)),
-                Cell::new(queue.share.dominant_resource.as_deref().unwrap_or_default()),
-                Cell::new(&queue.share.weight),
-                Cell::new(queue.holding.to_string()),
-                Cell::new(queue.waiting.to_string()),
-                Cell::new(&queue.strategy),
-            ];
-            row.extend(wide.then(|| Cell::new(&queue.path)));
-            table.push(row);
+            let cohort = queue.cohort.as_ref().filter(|_| !wide);
+            let mut facts = vec![share_text(&queue.share)];
+            facts.extend(cohort.map(|cohort| format!("cohort {cohort}")));
+            facts.push(format!("{} holding", queue.holding));
+            facts.push(format!("{} pending", queue.waiting));
+            facts.push(queue.strategy.clone());
+            facts.extend(wide.then(|| format!("path {}", queue.path)));
+            self.title(&format!("Cluster queue {}", printable::line(&queue.name)));
+            push_wrapped(&mut self.text, "  ", &facts.join(", "));
+            if let Some(why) = &queue.inactive {
+                push_wrapped(&mut self.text, "  ", &format!("inactive: {why}"));
+            }
+            self.quota_table(&queue.quota, wide);
         }
         for cohort in &report.cohorts {
-            let mut row = vec![
-                Cell::new(format!("cohort {}", cohort.name)),
-                Cell::new(share(&cohort.share)),
-                Cell::new(cohort.share.dominant_resource.as_deref().unwrap_or_default()),
-                Cell::new(&cohort.share.weight),
-                Cell::new(""),
-                Cell::new(""),
-                Cell::new(""),
+            let mut facts = vec![share_text(&cohort.share)];
+            facts.extend(wide.then(|| format!("path {}", cohort.path)));
+            self.title(&format!("Cohort {}", printable::line(&cohort.name)));
+            push_wrapped(&mut self.text, "  ", &facts.join(", "));
+            self.quota_table(&cohort.quota, wide);
+        }
+    }
+
+    fn quota_table(&mut self, quota: &[QuotaUsage], wide: bool) {
+        let headers = ["  FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "LENT", "AVAILABLE"];
+        let limits = ["BORROWING LIMIT", "LENDING LIMIT"].into_iter().filter(|_| wide);
+        let mut listing = Listing::new(headers.into_iter().chain(limits));
+        for usage in quota {
+            let mut cells = vec![format!("  {}", usage.flavor)];
+            let amounts = [
+                &usage.resource,
+                &usage.used,
+                &usage.nominal,
+                &usage.borrowed,
+                &usage.lent,
+                &usage.available,
             ];
-            row.extend(wide.then(|| Cell::new(&cohort.path)));
-            table.push(row);
-        }
-        self.table("Shares", table);
-        for queue in report.queues.iter() {
-            if let Some(why) = &queue.inactive {
-                self.line(&format!("  `{}` admits nothing: {why}", queue.name));
+            cells.extend(amounts.into_iter().cloned());
+            if wide {
+                cells.extend(
+                    [&usage.borrowing_limit, &usage.lending_limit].map(|l| l.clone().unwrap_or_default()),
+                );
             }
+            listing.push(Row::new(cells));
         }
+        if listing.is_empty() {
+            return;
+        }
+        let text = if wide { listing.table(self.colour) } else { listing.text(self.colour) };
+        self.text.push_str(&text);
     }
 
-    fn changes(&mut self, report: &WhatIf) {
-        for what_if::Change { object, change, not_judged: _ } in &report.changes {
-            let word = match change {
-                Kind::Added => "would be added",
-                Kind::Replaced => "would be changed",
-                Kind::Unchanged => "is there as it is",
-            };
-            self.line(&format!("{object} {word}"));
-        }
-    }
-
-    fn moved(&mut self, moved: &[Moved]) {
-        let mut table = Table::new(["WORKLOAD", "QUEUE", "HOLDS", "WOULD HOLD"]);
-        for one in moved {
-            let queue = if one.from_cluster_queue == one.to_cluster_queue {
-                one.to_cluster_queue.clone()
+    fn moved(&mut self, moved: &[MovedWorkload]) {
+        let mut listing = Listing::new(["WORKLOAD", "QUEUE"]);
+        for workload in moved {
+            let queue = if workload.from_cluster_queue == workload.to_cluster_queue {
+                workload.to_cluster_queue.clone()
             } else {
-                format!("{} -> {}", one.from_cluster_queue, one.to_cluster_queue)
+                format!("{} -> {}", workload.from_cluster_queue, workload.to_cluster_queue)
             };
-            table.push(vec![
-                Cell::new(&one.workload),
-                Cell::new(queue),
-                Cell::new(held(&one.from)),
-                Cell::new(held(&one.to)),
-            ]);
+            let details = [
+                format!("from: {}", pod_sets_text(&workload.from)),
+                format!("to: {}", pod_sets_text(&workload.to)),
+            ];
+            listing.push(Row::new([workload.workload.clone(), queue]).with_details(details));
         }
-        self.table("Would hold other quota", table);
+        self.listing("Would hold other quota", &listing);
+    }
+
+    fn lost(&mut self, lost: &[String]) {
+        if !lost.is_empty() {
+            self.title("Would no longer be queued (see the notes)");
+            lost.iter().for_each(|name| push_wrapped(&mut self.text, "  ", name));
+        }
     }
 
     fn notes(&mut self, notes: &[String]) {
         if !notes.is_empty() {
-            self.line("\nNotes:");
-            notes.iter().for_each(|note| self.line(&format!("  {note}")));
+            self.title("Notes");
+            notes.iter().for_each(|note| push_wrapped(&mut self.text, "  ", note));
         }
     }
-}
-
-/// All pod sets in a cell: `main 3 of 4: spot cpu 12`.
-fn held(sets: &[PodSet]) -> String {
-    let one = |set: &PodSet| {
-        let flavors: Vec<String> =
-            flavors(set).into_iter().map(|(flavor, resources)| format!("{flavor} {resources}")).collect();
-        format!("{} {}: {}", set.name, pods(set), flavors.join(", "))
-    };
-    sets.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -1,45 +1,45 @@
-//! What a cluster is believed to have at most, whatever it reports: by the limits of its object, and per queue by its own files.
+//! Caps: upper bounds on what workloads may use in a cluster, whatever its agent reports. The cluster object
+//! bounds all queues together; a cluster may also declare quota for each queue.
 //!
-//! What is left under them is room like any other: it comes free with those who end there, others give way for it by the rights by
-//! which they would for nodes, and it is kept for whom they give way.
+//! Capacity below a cap is treated like capacity of nodes: it is released when runs end, workloads preempt
+//! each other for it by the same policies, and it is reserved for preemptors.
 
 use crate::capacity::reserved;
 use crate::facts::reason::Why;
-use crate::placement::reservations::ReservedCapacity;
 use crate::world::{World, gangs};
 use meridian_objects::spec::ClusterQueueSpec;
+use meridian_placement::reservations::ReservedCapacity;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::planted::Bug;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What those have together who were asked of a cluster or were granted there.
+/// What the workloads that are offered to a cluster or granted there use together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Totals {
+pub struct Totals {
     all: Amounts,
     by_queue: BTreeMap<Arc<str>, Amounts>,
 }
 
-/// One bound, and what is left under it.
 #[derive(Clone, Copy, Debug)]
 struct Cap {
-    most: i64,
+    max: i64,
     left: i64,
 }
 
-/// What is left in one cluster for one queue, by resource.
+/// Caps of one queue in one cluster, by resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Caps {
     queue: Arc<str>,
-    /// For whichever queue.
+    /// Caps on all queues together.
     all: BTreeMap<String, Cap>,
-    /// For this one.
+    /// Caps on this queue alone.
     own: BTreeMap<String, Cap>,
 }
 
 impl Caps {
-    /// A gang of some queue comes (`1`) or goes (`-1`).
+    /// Adds (`sign` 1) or removes (`sign` -1) the usage of a gang of any queue.
     fn count(&mut self, total: &Amounts, queue: Option<&Arc<str>>, sign: i64) {
         let own = queue.is_some_and(|queue| *queue == self.queue);
         for (caps, counts) in [(&mut self.all, true), (&mut self.own, own)] {
@@ -50,7 +50,7 @@ impl Caps {
         }
     }
 
-    /// The same without some of those who are there.
+    /// The caps as they would be without the workloads in `gone`.
     pub(crate) fn without(&self, world: &World, gone: impl Iterator<Item = Uid>) -> Self {
         let mut caps = self.clone();
         for uid in gone {
@@ -63,12 +63,12 @@ impl Caps {
         caps
     }
 
-    /// The first bound that a gang of this queue would break.
+    /// Fails with the first cap that a gang of this queue would exceed.
     pub(crate) fn judge(&self, gang: &Gang) -> Result<(), Why> {
         for (resource, asks) in gang.total() {
             for cap in [&self.all, &self.own].into_iter().filter_map(|caps| caps.get(&resource)) {
                 if asks > cap.left {
-                    return Err(Why::Capped { resource, asks, left: cap.left, cap: cap.most });
+                    return Err(Why::Capped { resource, asks, left: cap.left, cap: cap.max });
                 }
             }
         }
@@ -76,37 +76,38 @@ impl Caps {
     }
 }
 
-/// What is left once some have gone and others have come: for those for whom others stop, and for those who wait too long as well.
+/// Caps during a simulated eviction.
 #[derive(Clone, Debug)]
 pub(crate) struct CapsWithout {
-    now: Caps,
-    then: Caps,
+    /// Once the reservations of preemptors are used and their victims are gone.
+    after_preemptions: Caps,
+    /// Once also those of starved heads are used, and the runs that are expected to end for them are gone.
+    after_all: Caps,
 }
 
 impl CapsWithout {
-    /// Somebody goes, or is back.
-    pub(crate) fn change(&mut self, world: &World, uid: Uid, leaves: bool, expected: bool) {
+    /// Evicts a workload, or returns it. `is_expected`: its end for a starved head is assumed already.
+    pub(crate) fn change(&mut self, world: &World, uid: Uid, leaves: bool, is_expected: bool) {
         let Some(gang) = gangs::gang_of(world, uid) else { return };
         let (total, queue, sign) = (gang.total(), world.queues.charged_to(uid), if leaves { -1 } else { 1 });
-        self.now.count(&total, queue, sign);
-        if !expected {
-            self.then.count(&total, queue, sign);
+        self.after_preemptions.count(&total, queue, sign);
+        if !is_expected {
+            self.after_all.count(&total, queue, sign);
         }
     }
 
-    /// Whether a gang is within all bounds.
     pub(crate) fn fits(&self, gang: &Gang) -> bool {
-        self.now.judge(gang).is_ok() && self.then.judge(gang).is_ok()
+        self.after_preemptions.judge(gang).is_ok() && self.after_all.judge(gang).is_ok()
     }
 }
 
-/// Whether anything bounds what a queue may use in a cluster.
+/// Whether any cap limits a queue in a cluster.
 pub(crate) fn is_capped(world: &World, cluster: &ClusterName, queue: &str) -> bool {
     world.state.catalog().cluster(cluster).is_some_and(|spec| !spec.limits.is_empty())
         || world.state.catalog().cap(cluster, queue).is_some()
 }
 
-/// What those have who count against a cluster's bounds.
+/// Usage that counts against the caps of a cluster.
 pub(crate) fn totals_in(world: &World, cluster: &ClusterName) -> Arc<Totals> {
     let mut totals = Totals::default();
     for uid in world.loads.get(cluster).into_iter().flat_map(BTreeMap::keys) {
@@ -119,35 +120,35 @@ pub(crate) fn totals_in(world: &World, cluster: &ClusterName) -> Arc<Totals> {
     Arc::new(totals)
 }
 
-/// What is left for a queue under a cluster's bounds, if it has any.
+/// The caps of a queue in a cluster, if there are any.
 pub(crate) fn caps(world: &World, cluster: &ClusterName, queue: &Arc<str>, totals: &Totals) -> Option<Caps> {
     if !is_capped(world, cluster, queue) || world.config.planted.has(Bug::CapsIgnored) {
         return None;
     }
-    let left = |most: i64, used: Option<&Amounts>, resource: &str| Cap {
-        most,
-        left: most - used.and_then(|used| used.get(resource)).copied().unwrap_or(0),
+    let cap = |max: i64, used: Option<&Amounts>, resource: &str| Cap {
+        max,
+        left: max - used.and_then(|used| used.get(resource)).copied().unwrap_or(0),
     };
     let limits = world.state.catalog().cluster(cluster).into_iter().flat_map(|spec| &spec.limits);
     let all =
-        limits.map(|(resource, most)| (resource.clone(), left(*most, Some(&totals.all), resource))).collect();
+        limits.map(|(resource, max)| (resource.clone(), cap(*max, Some(&totals.all), resource))).collect();
     let used = totals.by_queue.get(queue);
-    let own = world.state.catalog().cap(cluster, queue).map(caps_of).unwrap_or_default();
+    let own = world.state.catalog().cap(cluster, queue).map(nominal_quotas).unwrap_or_default();
     let own =
-        own.into_iter().map(|(resource, most)| (resource.to_owned(), left(most, used, resource))).collect();
+        own.into_iter().map(|(resource, max)| (resource.to_owned(), cap(max, used, resource))).collect();
     Some(Caps { queue: queue.clone(), all, own })
 }
 
-/// The queue of a workload, whether it waits or is charged.
-pub(crate) fn queue_asked(world: &World, uid: Uid) -> Option<Arc<str>> {
-    let waits = || {
+/// The cluster queue that a workload is charged to, or would be.
+pub(crate) fn cluster_queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
+    let route = || {
         let class = world.queues.class(world.state.workloads().get(&uid)?.class());
         world.state.catalog().route(&class.namespace, &class.queue).ok()
     };
-    world.queues.charged_to(uid).cloned().or_else(waits)
+    world.queues.charged_to(uid).cloned().or_else(route)
 }
 
-/// Whether a gang is within a cluster's bounds now, beside what is kept there for others.
+/// Fails if a gang would exceed a cap of the cluster, or use what is reserved for others below it.
 pub(crate) fn judge_caps(
     world: &World,
     uid: Uid,
@@ -158,62 +159,67 @@ pub(crate) fn judge_caps(
     if !is_capped(world, cluster, queue) {
         return Ok(());
     }
-    judge_caps_of(world, uid, queue, gang, (cluster, &totals_in(world, cluster)))
+    judge_caps_of(world, uid, queue, gang, cluster, &totals_in(world, cluster))
 }
 
-/// The same where it is known who is there.
+/// Like [`judge_caps`], with totals that are known already.
 pub(crate) fn judge_caps_of(
     world: &World,
     uid: Uid,
     queue: &Arc<str>,
     gang: &Gang,
-    (cluster, totals): (&ClusterName, &Totals),
+    cluster: &ClusterName,
+    totals: &Totals,
 ) -> Result<(), Why> {
     let Some(caps) = caps(world, cluster, queue, totals) else { return Ok(()) };
     caps.judge(gang)?;
-    let kept = reserved::reserved_capacity(world, cluster, uid);
-    let Some(first) = kept.uids.first() else { return Ok(()) };
-    beside(world, caps, &kept)
-        .judge(gang)
-        .map_err(|_| Why::Kept { for_whom: gangs::name_of(world, *first), starves: kept.gangs.is_empty() })
+    let reserved = reserved::reserved_capacity(world, cluster, uid);
+    let Some(first) = reserved.uids.first() else { return Ok(()) };
+    with_reservations(world, caps, &reserved).judge(gang).map_err(|_| Why::Kept {
+        reserved_for: gangs::name_of(world, *first),
+        starves: reserved.gangs.is_empty(),
+    })
 }
 
-/// What would be left for a workload's queue, beside what is kept for others and without those who stop for them.
+/// The caps of a workload's queue at the start of a simulated eviction.
 pub(crate) fn caps_without(
     world: &World,
     uid: Uid,
     cluster: &ClusterName,
     totals: &Totals,
 ) -> Option<CapsWithout> {
-    let caps = caps(world, cluster, &queue_asked(world, uid)?, totals)?;
-    let kept = reserved::reserved_capacity(world, cluster, uid);
-    let mut now = caps.without(world, kept.victims.iter().copied());
-    for (other, gang) in kept.all_of().filter(|(other, _)| !kept.is_starving(*other)) {
-        now.count(&gang.total(), queue_asked(world, other).as_ref(), 1);
+    let caps = caps(world, cluster, &cluster_queue_of(world, uid)?, totals)?;
+    let reserved = reserved::reserved_capacity(world, cluster, uid);
+    let mut after_preemptions = caps.without(world, reserved.victims.iter().copied());
+    for (other, gang) in reserved.all_of().filter(|(other, _)| !reserved.is_starving(*other)) {
+        after_preemptions.count(&gang.total(), cluster_queue_of(world, other).as_ref(), 1);
     }
-    Some(CapsWithout { now, then: beside(world, caps, &kept) })
+    Some(CapsWithout { after_preemptions, after_all: with_reservations(world, caps, &reserved) })
 }
 
-/// What will be left once those have gone who free what is kept, and those have it for whom it is.
-fn beside(world: &World, caps: Caps, kept: &ReservedCapacity) -> Caps {
-    let mut caps = caps.without(world, kept.all_victims().into_iter());
-    kept.all_of().for_each(|(other, gang)| caps.count(&gang.total(), queue_asked(world, other).as_ref(), 1));
+/// The caps once all victims are gone and all reservations are used.
+fn with_reservations(world: &World, caps: Caps, reserved: &ReservedCapacity) -> Caps {
+    let mut caps = caps.without(world, reserved.all_victims().into_iter());
+    for (other, gang) in reserved.all_of() {
+        caps.count(&gang.total(), cluster_queue_of(world, other).as_ref(), 1);
+    }
     caps
 }
 
-/// What will be left for one that waits too long, beside those who come before it.
+/// The caps of a starved head's queue, once the reservations that come before it are used.
 pub(crate) fn caps_for_starved(
     world: &World,
     uid: Uid,
     cluster: &ClusterName,
-    kept: &ReservedCapacity,
+    reserved: &ReservedCapacity,
 ) -> Option<Caps> {
-    let queue = queue_asked(world, uid).filter(|queue| is_capped(world, cluster, queue))?;
-    Some(beside(world, caps(world, cluster, &queue, &totals_in(world, cluster))?, kept))
+    let queue = cluster_queue_of(world, uid).filter(|queue| is_capped(world, cluster, queue))?;
+    let caps = caps(world, cluster, &queue, &totals_in(world, cluster))?;
+    Some(with_reservations(world, caps, reserved))
 }
 
-/// What a cluster's own file allows a queue there, over all flavors.
-fn caps_of(spec: &ClusterQueueSpec) -> BTreeMap<&str, i64> {
+/// Nominal quota that a cluster declares for a queue, summed over all flavors.
+fn nominal_quotas(spec: &ClusterQueueSpec) -> BTreeMap<&str, i64> {
     let mut caps: BTreeMap<&str, i64> = BTreeMap::new();
     for group in &spec.resource_groups {
         let quotas = group.flavors.iter().flat_map(|flavor| &flavor.resources);

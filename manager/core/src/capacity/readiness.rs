@@ -1,3 +1,6 @@
+//! Whether a cluster can be offered a workload, apart from capacity, and whether the capacity is reserved for
+//! others.
+
 use crate::capacity::{reserved, topology};
 use crate::facts::reason::Why;
 use crate::queue::candidate_clusters::{Candidate, CandidateClusters};
@@ -9,18 +12,19 @@ use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
 use std::sync::Arc;
 
-/// Everything but the room.
+/// Fails with the first reason why a cluster can't be offered the workload now. Capacity isn't checked.
 pub(crate) fn judge_readiness(
     world: &World,
-    (uid, now): (Uid, Mono),
-    way: &CandidateClusters,
+    uid: Uid,
+    now: Mono,
+    candidates: &CandidateClusters,
     Candidate { cluster, cordoned, .. }: &Candidate,
 ) -> Result<(), Why> {
     if cordoned.ok_or(Why::NotConnected)? {
         return Err(Why::Cordoned);
     }
     let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
-    if now.since(live.heard) >= meridian_shared::lease::silence(world.config.term_min) {
+    if now.since(live.heard) >= meridian_shared::lease::disconnect_after(world.config.term_min) {
         return Err(Why::NotConnected);
     }
     if !live.inventoried {
@@ -38,7 +42,7 @@ pub(crate) fn judge_readiness(
     if !live.capacity.known() {
         return Err(Why::NoReport);
     }
-    if way.policy.on_cluster_loss.requires == Supervision::Guarded && !live.capacity.guarded() {
+    if candidates.policy.on_cluster_loss.requires == Supervision::Guarded && !live.capacity.guarded() {
         return Err(Why::NotGuarded);
     }
     if let Some((until, reason, text)) = world.live.refused.get(&(uid, cluster.clone()))
@@ -49,7 +53,8 @@ pub(crate) fn judge_readiness(
     Ok(())
 }
 
-/// Whether what is kept for others is left for them.
+/// Fails if the gang would use capacity that is reserved for others, or enter a topology domain that is
+/// closed for them.
 pub(crate) fn judge_reserved(
     world: &World,
     uid: Uid,
@@ -60,23 +65,22 @@ pub(crate) fn judge_reserved(
     if live.capacity.spares(gang) {
         return Ok(());
     }
-    let kept = reserved::reserved_capacity(world, cluster, uid);
-    let Some(first) = kept.uids.first() else { return Ok(()) };
+    let reserved = reserved::reserved_capacity(world, cluster, uid);
+    let Some(first) = reserved.uids.first() else { return Ok(()) };
     let gone: Vec<Arc<Gang>> =
-        kept.all_victims().iter().filter_map(|victim| gangs::gang_of(world, *victim)).collect();
-    let breaks = live
-        .capacity
-        .leaves(gang, &gone, &kept.all_gangs())
-        .then(|| topology::breaks_into(world, uid, gang, cluster));
-    let (first, starves) = match breaks {
-        Some(None) => return Ok(()),
-        Some(Some(other)) => (other, false),
-        None => (*first, kept.gangs.is_empty()),
+        reserved.all_victims().iter().filter_map(|victim| gangs::gang_of(world, *victim)).collect();
+    let (owner, starves) = if live.capacity.leaves(gang, &gone, &reserved.all_gangs()) {
+        match topology::owner_of_closed_domain(world, uid, gang, cluster) {
+            None => return Ok(()),
+            Some(owner) => (owner, false),
+        }
+    } else {
+        (*first, reserved.gangs.is_empty())
     };
-    Err(Why::Kept { for_whom: gangs::name_of(world, first), starves })
+    Err(Why::Kept { reserved_for: gangs::name_of(world, owner), starves })
 }
 
-/// How often a workload didn't reach running in a cluster, and whether it is left out for it now.
+/// Failed starts of a workload in a cluster, and whether the cluster backs off for this workload now.
 pub(crate) fn failed_to_start(world: &World, uid: Uid, cluster: &ClusterName, now: Mono) -> (u32, bool) {
     world
         .live
@@ -85,24 +89,26 @@ pub(crate) fn failed_to_start(world: &World, uid: Uid, cluster: &ClusterName, no
         .map_or((0, false), |(times, until)| (*times, *until > now))
 }
 
-/// Whether a cluster is left out for this workload alone: it was refused there, or didn't start.
-pub(crate) fn is_set_back(world: &World, uid: Uid, now: Mono) -> bool {
+/// Whether a cluster backs off for this workload alone, because it refused the workload or failed to start
+/// it.
+pub(crate) fn has_own_backoff(world: &World, uid: Uid, now: Mono) -> bool {
     let first = (uid, ClusterName::from(""));
-    let of = |key: &(Uid, ClusterName)| key.0 == uid;
-    let mut refused = world.live.refused.range(&first..).take_while(|(key, _)| of(key));
-    let mut failed = world.live.failed_starts.range(&first..).take_while(|(key, _)| of(key));
+    let is_own = |key: &(Uid, ClusterName)| key.0 == uid;
+    let mut refused = world.live.refused.range(&first..).take_while(|(key, _)| is_own(key));
+    let mut failed = world.live.failed_starts.range(&first..).take_while(|(key, _)| is_own(key));
     refused.any(|(_, (until, ..))| *until > now) || failed.any(|(_, (_, until))| *until > now)
 }
 
-/// Where the agent of a cluster finds itself, if that isn't where the cluster was declared.
-pub(crate) fn located_elsewhere<'a>(world: &'a World, cluster: &ClusterName) -> Option<&'a str> {
+/// The region in which an agent finds itself, if that isn't the declared region of its cluster.
+pub fn located_elsewhere<'a>(world: &'a World, cluster: &ClusterName) -> Option<&'a str> {
     let located = world.live.clusters.get(cluster)?.located.as_deref()?;
     let declared = &world.state.catalog().cluster(cluster)?.region;
     (declared.as_str() != located).then_some(located)
 }
 
-/// Whether nothing new of a workload may start in a cluster, wherever it may be known: it is cordoned, its agent finds itself
-/// elsewhere, or the queue that the workload is charged to leaves it out. What was asked before is taken back.
+/// Whether a cluster is closed for new attempts of a workload, even if residency rules allow it: the cluster
+/// is cordoned, its agent is in another region, or the workload's queue no longer uses it. Open offers there
+/// are withdrawn.
 pub(crate) fn is_closed(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
     let catalog = &world.state.catalog();
     let listed = world.queues.charged_to(uid).and_then(|queue| catalog.clusters_of(queue));

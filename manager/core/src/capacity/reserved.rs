@@ -1,6 +1,8 @@
-use crate::placement::reservations::{DOMAIN_CLOSED, Domain, Reservation, ReservedCapacity};
+//! Reservations of cluster capacity: for preemptors until their victims have stopped, and for starved heads.
+
 use crate::state::workload::Workload;
 use crate::world::{World, gangs};
+use meridian_placement::reservations::{DOMAIN_CLOSED, Domain, Reservation, ReservedCapacity};
 use meridian_queueing::model::WorkloadId;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
@@ -8,59 +10,76 @@ use meridian_shared::time::{Mono, Wall};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is kept in a cluster for others than this workload. Of two that wait too long, the longer one comes first.
-pub(crate) fn reserved_capacity(world: &World, cluster: &ClusterName, uid: Uid) -> ReservedCapacity {
-    let starving = world.live.reservations.kept.get(&uid).and_then(|kept| kept.starving);
+/// Capacity of a cluster that is reserved for others than this workload. Of two starved heads, the one that
+/// has waited longer comes first: it ignores the reservation of the other.
+pub fn reserved_capacity(world: &World, cluster: &ClusterName, uid: Uid) -> ReservedCapacity {
+    let starving = world.live.reservations.kept.get(&uid).and_then(|reservation| reservation.starving);
     reserved_before(world, cluster, uid, starving.map(|since| (since, uid)))
 }
 
-/// The same for one that waits too long, if it does, since the given moment.
+/// Like [`reserved_capacity`], for a workload that is starved as of `starved`: since when it waits, and its
+/// uid.
 pub(crate) fn reserved_before(
     world: &World,
     cluster: &ClusterName,
     uid: Uid,
-    rank: Option<(Wall, Uid)>,
+    starved: Option<(Wall, Uid)>,
 ) -> ReservedCapacity {
-    let mut room = ReservedCapacity::default();
-    for (other, kept) in
-        world.live.reservations.kept.iter().filter(|(other, kept)| **other != uid && kept.cluster == *cluster)
+    let mut reserved = ReservedCapacity::default();
+    for (other, reservation) in world
+        .live
+        .reservations
+        .kept
+        .iter()
+        .filter(|(other, reservation)| **other != uid && reservation.cluster == *cluster)
     {
-        let there = kept.victims.iter().filter(|victim| gangs::runs_in(world, **victim, cluster));
-        match kept.starving {
-            Some(since) if rank.is_some_and(|rank| rank < (since, *other)) => continue,
+        let running = reservation.victims.iter().filter(|victim| gangs::runs_in(world, **victim, cluster));
+        match reservation.starving {
+            Some(since) if starved.is_some_and(|starved| starved < (since, *other)) => continue,
             Some(_) => {
-                room.starving.push(kept.gang.clone());
-                room.who_starve.push(*other);
-                room.expected.extend(there);
+                reserved.starving.push(reservation.gang.clone());
+                reserved.starving_uids.push(*other);
+                reserved.expected.extend(running);
             }
             None => {
-                room.gangs.push(kept.gang.clone());
-                room.whose.push(*other);
-                room.domains.push(kept.domains.clone());
-                room.victims.extend(there);
+                reserved.gangs.push(reservation.gang.clone());
+                reserved.preemptors.push(*other);
+                reserved.domains.push(reservation.domains.clone());
+                reserved.victims.extend(running);
             }
         }
-        room.uids.push(*other);
+        reserved.uids.push(*other);
     }
-    room
+    reserved
 }
 
-/// Where room is kept for a workload, and whether because it waits too long.
+/// The cluster with a workload's reservation, and whether the workload has it as a starved head.
 pub(crate) fn reservation_of(world: &World, uid: Uid) -> Option<(&ClusterName, bool)> {
-    world.live.reservations.kept.get(&uid).map(|kept| (&kept.cluster, kept.starving.is_some()))
+    world
+        .live
+        .reservations
+        .kept
+        .get(&uid)
+        .map(|reservation| (&reservation.cluster, reservation.starving.is_some()))
 }
 
-/// Where room is kept for a workload that waits too long, and who is expected to end there for it.
-pub(crate) fn expected_for(world: &World, uid: Uid) -> Option<(&ClusterName, Vec<Uid>)> {
-    let kept = world.live.reservations.kept.get(&uid).filter(|kept| kept.starving.is_some())?;
+/// The cluster with a starved head's reservation, and the runs that are expected to end for it.
+pub fn expected_for(world: &World, uid: Uid) -> Option<(&ClusterName, Vec<Uid>)> {
+    let reservation =
+        world.live.reservations.kept.get(&uid).filter(|reservation| reservation.starving.is_some())?;
     Some((
-        &kept.cluster,
-        kept.victims.iter().copied().filter(|victim| gangs::runs_in(world, *victim, &kept.cluster)).collect(),
+        &reservation.cluster,
+        reservation
+            .victims
+            .iter()
+            .copied()
+            .filter(|victim| gangs::runs_in(world, *victim, &reservation.cluster))
+            .collect(),
     ))
 }
 
-/// Keeps room in a cluster for a workload, as long as any of the victims is there, and for a while all of the domains in which it
-/// comes free.
+/// Reserves capacity for a preemptor as long as any of its victims runs. For a limited time, the topology
+/// domains of that capacity are closed for other workloads.
 pub(crate) fn reserve(
     world: &mut World,
     uid: Uid,
@@ -76,10 +95,10 @@ pub(crate) fn reserve(
         .get(&uid)
         .filter(|before| before.cluster == cluster && before.starving.is_none());
     let closed_until = before.map_or(Some(now + DOMAIN_CLOSED), |before| before.closed_until);
-    keep(world, uid, Reservation { cluster, gang, victims, starving: None, domains, closed_until });
+    insert(world, uid, Reservation { cluster, gang, victims, starving: None, domains, closed_until });
 }
 
-/// Keeps room in a cluster for a workload, as long as it waits too long.
+/// Reserves capacity for a starved head as long as it is one.
 pub(crate) fn reserve_for_starved(
     world: &mut World,
     uid: Uid,
@@ -88,7 +107,7 @@ pub(crate) fn reserve_for_starved(
     gang: Arc<Gang>,
     expected: BTreeSet<Uid>,
 ) {
-    keep(
+    insert(
         world,
         uid,
         Reservation {
@@ -102,83 +121,87 @@ pub(crate) fn reserve_for_starved(
     );
 }
 
-fn keep(world: &mut World, uid: Uid, kept: Reservation) {
-    // Who starves comes before others from now on. And where others end for it, what is free now may be room for who was told
-    // that it is kept (simulation seeds 409, 5003356).
-    let same = |before: &Reservation| {
-        (&before.cluster, &before.gang, before.starving) == (&kept.cluster, &kept.gang, kept.starving)
-            && kept.victims.is_subset(&before.victims)
+fn insert(world: &mut World, uid: Uid, new: Reservation) {
+    // A new starved head changes what others may use. So does a reservation with other victims: capacity that
+    // is free now may no longer be reserved, and suffice for a workload that was evaluated before.
+    let is_same = |before: &Reservation| {
+        (&before.cluster, &before.gang, before.starving) == (&new.cluster, &new.gang, new.starving)
+            && new.victims.is_subset(&before.victims)
     };
     world.live.capacity_changed |=
-        world.live.reservations.kept.get(&uid).map_or(kept.starving.is_some(), |before| !same(before));
-    let Reservation { cluster, gang, .. } = &kept;
+        world.live.reservations.kept.get(&uid).map_or(new.starving.is_some(), |before| !is_same(before));
+    let Reservation { cluster, gang, .. } = &new;
     if world.live.reservations.kept.get(&uid).is_some_and(|before| before.cluster != *cluster) {
         release_reservation(world, uid);
     }
     if let Some(live) = world.live.clusters.get_mut(cluster) {
-        live.capacity.keep(uid, gang.clone());
-        world.live.reservations.kept.insert(uid, kept);
+        live.capacity.reserve(uid, gang.clone());
+        world.live.reservations.kept.insert(uid, new);
     }
 }
 
-/// What was kept in a cluster is kept in its new session.
+/// Repeats the reservations of a cluster in its new session.
 pub(crate) fn restore_reservations(world: &mut World, cluster: &ClusterName) {
     let Some(live) = world.live.clusters.get_mut(cluster) else { return };
-    for (uid, kept) in world.live.reservations.kept.iter().filter(|(_, kept)| kept.cluster == *cluster) {
-        live.capacity.keep(*uid, kept.gang.clone());
+    for (uid, reservation) in
+        world.live.reservations.kept.iter().filter(|(_, reservation)| reservation.cluster == *cluster)
+    {
+        live.capacity.reserve(*uid, reservation.gang.clone());
     }
 }
 
-/// A workload no longer needs what is kept for it. True where anything was.
+/// Releases a workload's reservation. False if it has none.
 pub(crate) fn release_reservation(world: &mut World, uid: Uid) -> bool {
-    let Some(kept) = world.live.reservations.kept.remove(&uid) else { return false };
-    if let Some(live) = world.live.clusters.get_mut(&kept.cluster) {
-        live.capacity.let_go(uid);
+    let Some(reservation) = world.live.reservations.kept.remove(&uid) else { return false };
+    if let Some(live) = world.live.clusters.get_mut(&reservation.cluster) {
+        live.capacity.release(uid);
     }
     true
 }
 
-/// Room is kept only for who still waits, and as long as anybody is still to give way or it waits too long. True where some
-/// was let go.
+/// Releases the reservations that are over: the workload is no longer pending, its last victim has stopped,
+/// or it is no longer starved. Also opens domains that were closed for long enough. True if capacity became
+/// available by either.
 pub(crate) fn release_reservations(world: &mut World, now: Mono) -> bool {
     let mut opened = false;
-    for kept in world
+    for reservation in world
         .live
         .reservations
         .kept
         .values_mut()
-        .filter(|kept| kept.closed_until.is_some_and(|until| until <= now))
+        .filter(|reservation| reservation.closed_until.is_some_and(|until| until <= now))
     {
-        kept.closed_until = None;
-        opened |= !kept.domains.is_empty();
+        reservation.closed_until = None;
+        opened |= !reservation.domains.is_empty();
     }
-    let over = |(uid, kept): (&Uid, &Reservation)| {
-        let freeing = kept
+    let uid_if_over = |(uid, reservation): (&Uid, &Reservation)| {
+        let victims_remain = reservation
             .victims
             .iter()
             .any(|victim| world.state.workloads().get(victim).is_some_and(|w| w.phase().charged()));
-        let starves = world.mirror.id(*uid).is_some_and(|id| world.mirror.brain().starves(id));
-        let goes_on = if kept.starving.is_some() { starves } else { freeing };
-        (!waits(world, *uid) || !goes_on).then_some(*uid)
+        let is_starved = world.mirror.id(*uid).is_some_and(|id| world.mirror.queue_state().is_starved(id));
+        let is_needed = if reservation.starving.is_some() { is_starved } else { victims_remain };
+        (!is_pending(world, *uid) || !is_needed).then_some(*uid)
     };
-    let over: Vec<Uid> = world.live.reservations.kept.iter().filter_map(over).collect();
+    let over: Vec<Uid> = world.live.reservations.kept.iter().filter_map(uid_if_over).collect();
     over.into_iter().filter(|uid| release_reservation(world, *uid)).count() > 0 || opened
 }
 
-fn waits(world: &World, uid: Uid) -> bool {
-    let waits =
+/// Whether the workload or its scale-up is pending.
+fn is_pending(world: &World, uid: Uid) -> bool {
+    let is_pending =
         world.mirror.id(uid).is_some() && world.state.workloads().get(&uid).is_some_and(Workload::waits);
-    waits || world.mirror.growth(uid).is_some()
+    is_pending || world.mirror.growth(uid).is_some()
 }
 
-/// Nobody rests for who no longer waits.
+/// Ends the backoffs of victims once their preemptor is no longer pending.
 pub(crate) fn end_preemption_backoffs(world: &mut World) {
     let over: Vec<Uid> = world
         .live
         .reservations
         .rests
         .iter()
-        .filter(|(_, by)| !waits(world, **by))
+        .filter(|(_, preemptor)| !is_pending(world, **preemptor))
         .map(|(uid, _)| *uid)
         .collect();
     for uid in over {
@@ -189,7 +212,7 @@ pub(crate) fn end_preemption_backoffs(world: &mut World) {
     }
 }
 
-/// Those for whom others rest.
+/// Preemptors for which victims back off.
 pub(crate) fn awaited_preemptors(world: &World) -> BTreeSet<WorkloadId> {
-    world.live.reservations.rests.values().filter_map(|by| world.mirror.id(*by)).collect()
+    world.live.reservations.rests.values().filter_map(|preemptor| world.mirror.id(*preemptor)).collect()
 }

@@ -1,43 +1,43 @@
-//! Whether a domain of a cluster could hold pods that must be together: as far as its report says so, and at best.
+//! Whether a topology domain of a cluster can hold pods that must be placed together.
 //!
-//! Agents place; here only what can't be is ruled out, so that nobody is told to stop for a gang that would find no place
-//! afterwards, and so that one which no domain could ever hold is told so. Where it isn't known on which nodes those stand who go
-//! or have just come, they are counted in every domain as if they left all of it. So this says yes to some of what an agent can't
-//! place, and never for long no to what it can.
+//! Agents assign pods to nodes. The manager only rules out what is impossible, for two reasons: no victim is
+//! preempted for a gang that wouldn't fit afterwards, and users learn if no domain is ever large enough. If
+//! the nodes of workloads that leave or have just started aren't known, every domain counts as if all of them
+//! left it. So the answer may be yes for a gang that the agent can't place, but it isn't no for long for a
+//! gang that the agent can place.
 //!
-//! Required levels count, and slices, pod set by pod set. Groups, and wishes that may be given up, are the agent's.
+//! Only required levels and slices of each pod set are checked. Pod set groups and preferred levels are left
+//! to the agent.
 
-use crate::placement::capacity::ClusterCapacity;
-use crate::placement::reservations::Domain;
 use crate::world::World;
+use meridian_placement::cluster_capacity::ClusterCapacity;
+use meridian_placement::reservations::Domain;
 use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
-use meridian_shared::packing::{self, Block, HOSTNAME_LABEL, Misfit, Nodes};
+use meridian_shared::packing::{self, Block, BlockView, HOSTNAME_LABEL, Misfit};
 use meridian_shared::topology::Constraint;
 use std::collections::BTreeMap;
 
-/// Who is thought to be gone.
-#[derive(Clone, Copy)]
-pub(crate) enum Gone<'a> {
-    /// Nobody.
+/// Which workloads of a cluster are assumed to be gone.
+#[derive(Clone, Copy, Debug)]
+pub enum Gone<'a> {
     Nobody,
-    /// Some who leave this.
+    /// Some, after which these nodes are free.
     Leaving(&'a [Block]),
-    /// Some who have so much together, from wherever they are.
+    /// Some that use these amounts together, on unknown nodes.
     Having(&'a Amounts),
-    /// Everybody.
     All,
 }
 
-/// Whether each pod set of the gang that must be in one domain, or have its slices in such, could be in this cluster once
-/// others are gone.
-pub(crate) fn judge_domains(
+/// Fails if the required levels or slices of a pod set can't be satisfied in this cluster once others are
+/// gone.
+pub fn judge_domains(
     world: &World,
     gang: &Gang,
     cluster: &ClusterName,
     gone: Gone<'_>,
 ) -> Result<(), Misfit> {
-    let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else {
+    let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.requests_topology()) else {
         return Ok(());
     };
     if live.capacity.could_grow(gang) {
@@ -45,77 +45,84 @@ pub(crate) fn judge_domains(
     }
     gang.pod_sets
         .iter()
-        .filter_map(|set| shape_of(world, set))
-        .try_for_each(|shape| shape.judge(&live.capacity, gone))
+        .filter_map(|set| constraint_of(world, set))
+        .try_for_each(|constraint| constraint.judge(&live.capacity, gone))
 }
 
-/// The same, without why not.
+/// Like [`judge_domains`], without the reason.
 pub(crate) fn has_domains(world: &World, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> bool {
-    let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else {
+    let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.requests_topology()) else {
         return true;
     };
     live.capacity.could_grow(gang)
         || gang
             .pod_sets
             .iter()
-            .filter_map(|set| shape_of(world, set))
-            .all(|shape| shape.fit(&live.capacity, gone).is_ok())
+            .filter_map(|set| constraint_of(world, set))
+            .all(|constraint| constraint.fit(&live.capacity, gone).is_ok())
 }
 
-/// For whom a domain comes free in a cluster of which a gang might take a part: its agent may put it on any node that is free.
-pub(crate) fn breaks_into(world: &World, uid: Uid, gang: &Gang, cluster: &ClusterName) -> Option<Uid> {
+/// The preemptor for which a domain is closed that the gang might enter. The agent may use any free node, so
+/// a gang that fits on one node of such a domain might enter it.
+pub(crate) fn owner_of_closed_domain(
+    world: &World,
+    uid: Uid,
+    gang: &Gang,
+    cluster: &ClusterName,
+) -> Option<Uid> {
     let capacity = &world.live.clusters.get(cluster)?.capacity;
     let is_in = |block: &Block, domain: &Domain| {
         domain.iter().all(|(label, value)| block.labels.get(label) == Some(value))
     };
-    let takes =
+    let fits_pod =
         |block: &Block| gang.pod_sets.iter().any(|set| set.count > 0 && packing::takes(block, set) > 0);
-    let enters = |domain: &Domain| {
-        capacity.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && takes(block))
+    let may_enter = |domain: &Domain| {
+        capacity.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && fits_pod(block))
     };
     world
         .live
         .reservations
         .domains_of_others(cluster, uid)
-        .find(|(_, domain)| enters(domain))
-        .map(|(other, _)| other)
+        .find(|(_, domain)| may_enter(domain))
+        .map(|(owner, _)| owner)
 }
 
-/// Domains in which a gang would have room among these nodes, one for each pod set that must be in one.
+/// Domains of these nodes that fit the gang: one for each pod set that requires one.
 pub(crate) fn domains_for(world: &World, gang: &Gang, free: &[Block]) -> Vec<Domain> {
-    let nodes: Vec<Nodes<'_>> = free.iter().map(Block::view).collect();
-    let of = |shape: Shape<'_>| {
-        let path = shape.within.as_ref()?;
+    let nodes: Vec<BlockView<'_>> = free.iter().map(Block::view).collect();
+    let domain_for = |constraint: SetConstraint<'_>| {
+        let path = constraint.within.as_ref()?;
         let (domain, _) = domains(&nodes, path)
             .into_iter()
-            .find(|(domain, _)| shape.takes(domain, &shape.slices) >= shape.set.count)?;
-        // Nodes are known by name to their agent only.
+            .find(|(domain, _)| constraint.takes(domain, &constraint.slices) >= constraint.set.count)?;
+        // Reports don't name nodes.
         let labels = path.iter().filter(|label| **label != HOSTNAME_LABEL);
         let found: Domain = labels
             .filter_map(|label| Some(((*label).to_owned(), domain.first()?.labels.get(*label)?.clone())))
             .collect();
         Some(found).filter(|found| !found.is_empty())
     };
-    gang.pod_sets.iter().filter_map(|set| of(shape_of(world, set)?)).collect()
+    gang.pod_sets.iter().filter_map(|set| domain_for(constraint_of(world, set)?)).collect()
 }
 
-fn shape_of<'a>(world: &'a World, set: &'a PodSet) -> Option<Shape<'a>> {
-    let wish = set.topology.as_ref()?;
-    let within = match &wish.constraint {
+fn constraint_of<'a>(world: &'a World, set: &'a PodSet) -> Option<SetConstraint<'a>> {
+    let request = set.topology.as_ref()?;
+    let within = match &request.constraint {
         Some(Constraint::Required(level)) => Some(path_to(world, set, level)),
         Some(Constraint::Preferred(_) | Constraint::Unconstrained) | None => None,
     };
-    let slices: Vec<_> = wish
+    let slices: Vec<_> = request
         .slices
         .iter()
         .filter(|layer| layer.size > 0)
         .map(|layer| (path_to(world, set, &layer.level), layer.size))
         .collect();
-    (within.is_some() || !slices.is_empty()).then_some(Shape { set, within, slices })
+    (within.is_some() || !slices.is_empty()).then_some(SetConstraint { set, within, slices })
 }
 
-/// Labels by which domains of a level are surely told apart, that of the level last: those of the wider levels of its flavor's
-/// topology, or where no flavor is chosen yet of those that it has in every topology.
+/// Labels that identify a domain of a level: those of all wider levels, then that of the level. Racks in
+/// different blocks may have the same name. As long as no flavor and therefore no topology is chosen, only
+/// levels that are wider in every topology count.
 fn path_to<'a>(world: &'a World, set: &'a PodSet, level: &'a str) -> Vec<&'a str> {
     let catalog = &world.state.catalog();
     let above = |levels: &'a [String]| levels.iter().position(|other| other == level).map(|at| &levels[..at]);
@@ -131,55 +138,59 @@ fn path_to<'a>(world: &'a World, set: &'a PodSet, level: &'a str) -> Vec<&'a str
     common.into_iter().chain([level]).collect()
 }
 
-/// How many pods the domains of a level take of a set that must be in one, kept up node by node.
-pub(crate) struct Counted {
+/// Pods of one set that fit in each domain of the required level. Updated node by node, which is cheaper than
+/// a full check.
+pub(crate) struct DomainCounts {
     set: PodSet,
     path: Vec<String>,
-    takes: BTreeMap<Vec<String>, i64>,
-    /// How many domains take all.
-    enough: usize,
+    fitting: BTreeMap<Vec<String>, i64>,
+    /// Number of domains that fit all pods of the set.
+    large_enough: usize,
 }
 
-impl Counted {
-    /// Of the one set of a gang that has no more than one, and no slices.
+impl DomainCounts {
+    /// `None` unless the gang has exactly one pod set, which requires a level above nodes and has no slices.
     pub(crate) fn of(world: &World, gang: &Gang, free: &[Block]) -> Option<Self> {
         let [set] = &*gang.pod_sets else { return None };
-        let Shape { within: Some(path), slices, .. } = shape_of(world, set)? else { return None };
+        let SetConstraint { within: Some(path), slices, .. } = constraint_of(world, set)? else {
+            return None;
+        };
         if !slices.is_empty() || path.last() == Some(&HOSTNAME_LABEL) || set.count == 0 {
             return None;
         }
         let path = path.into_iter().map(str::to_owned).collect();
-        let mut this = Self { set: set.clone(), path, takes: BTreeMap::new(), enough: 0 };
+        let mut counts = Self { set: set.clone(), path, fitting: BTreeMap::new(), large_enough: 0 };
         free.iter().for_each(|block| {
-            this.add(block, i64::from(packing::takes(block, set)).saturating_mul(i64::from(block.nodes)))
+            counts.add(block, i64::from(packing::takes(block, set)).saturating_mul(i64::from(block.nodes)))
         });
-        Some(this)
+        Some(counts)
     }
 
-    /// A node has become another.
+    /// Replaces one node.
     pub(crate) fn change(&mut self, before: &Block, after: &Block) {
-        let [had, has] = [before, after].map(|block| i64::from(packing::takes(block, &self.set)));
-        self.add(before, -had);
-        self.add(after, has);
+        let [old, new] = [before, after].map(|block| i64::from(packing::takes(block, &self.set)));
+        self.add(before, -old);
+        self.add(after, new);
     }
 
     fn add(&mut self, block: &Block, pods: i64) {
         let values: Option<Vec<String>> =
             self.path.iter().map(|label| block.labels.get(label).cloned()).collect();
         let Some(values) = values.filter(|_| pods != 0) else { return };
-        let (takes, count) = (self.takes.entry(values).or_insert(0), i64::from(self.set.count));
-        let before = *takes >= count;
-        *takes = takes.saturating_add(pods);
-        self.enough = self.enough + usize::from(*takes >= count) - usize::from(before);
+        let (fitting, count) = (self.fitting.entry(values).or_insert(0), i64::from(self.set.count));
+        let was_enough = *fitting >= count;
+        *fitting = fitting.saturating_add(pods);
+        self.large_enough = self.large_enough + usize::from(*fitting >= count) - usize::from(was_enough);
     }
 
-    /// Whether any takes all.
+    /// Whether any domain fits all pods of the set.
     pub(crate) fn any(&self) -> bool {
-        self.enough > 0
+        self.large_enough > 0
     }
 }
 
-/// Takes from free nodes what a gang asks for, in its domains where it is to be in some and they have the room.
+/// Places a gang on free nodes: in its reserved domains if it fits there, otherwise anywhere. Changes nothing
+/// if it doesn't fit.
 pub(crate) fn place(free: &mut Vec<Block>, gang: &Gang, domains: &[Domain]) {
     let is_in = |block: &Block| {
         domains
@@ -191,49 +202,52 @@ pub(crate) fn place(free: &mut Vec<Block>, gang: &Gang, domains: &[Domain]) {
         inside.extend(outside);
         *free = inside;
     } else {
-        // What doesn't fit takes nothing.
+        // Fails if the gang doesn't fit anywhere.
         let _ = packing::place(free, gang);
     }
 }
 
-/// How near to each other the pods of a set must be.
-struct Shape<'a> {
+/// Which pods of a set must be in one domain. A level is given by its path, see [`path_to`].
+struct SetConstraint<'a> {
     set: &'a PodSet,
-    /// The level of which one domain holds them all.
+    /// Required level of all pods together.
     within: Option<Vec<&'a str>>,
-    /// Levels of which each slice is in one domain, from the widest, and pods of a slice.
+    /// Required level of each slice, and the number of pods per slice, widest level first.
     slices: Vec<(Vec<&'a str>, u32)>,
 }
 
-impl Shape<'_> {
+impl SetConstraint<'_> {
     fn judge(&self, capacity: &ClusterCapacity, gone: Gone<'_>) -> Result<(), Misfit> {
-        let Err(most) = self.fit(capacity, gone) else { return Ok(()) };
-        let could = self.fit(capacity, Gone::All);
+        let Err(fitting) = self.fit(capacity, gone) else { return Ok(()) };
+        let if_empty = self.fit(capacity, Gone::All);
         let (level, slice) = match (&self.within, self.slices.first()) {
             (None, Some((path, size))) => (path.last(), Some(*size)),
             (within, _) => (within.as_ref().and_then(|path| path.last()), None),
         };
         let level = level.map_or_else(String::new, |level| (*level).to_owned());
-        let count = match could {
+        let count = match if_empty {
             Ok(()) => self.set.count,
             Err(_) => self.set.min_count.unwrap_or(self.set.count),
         };
-        let fit = could.map_or_else(|could| could, |()| most).min(count);
+        let fit = if_empty.map_or_else(|fitting_if_empty| fitting_if_empty, |()| fitting).min(count);
         Err(Misfit::NoDomain {
             pod_set: self.set.name.clone(),
             level,
             slice,
             fit,
             count,
-            fits_empty: could.is_ok(),
+            fits_empty: if_empty.is_ok(),
         })
     }
 
-    /// Whether it fits, or how many pods do. Fewer than all are another gang, but what never fits never fits with the fewest.
+    /// Fails with the number of pods that fit if that is fewer than needed. Needed are all pods; for
+    /// [`Gone::All`] the fewest that partial admission accepts, so that a gang counts as impossible only if
+    /// no admissible size fits.
     fn fit(&self, capacity: &ClusterCapacity, gone: Gone<'_>) -> Result<(), u32> {
-        // What was asked for since the report may come to stand elsewhere than the estimate has it.
+        // The estimate guesses nodes for gangs that were offered since the report. Use the report, so that a
+        // wrong guess excludes no domain.
         let now = if capacity.is_asked() { capacity.reported() } else { capacity.estimate() };
-        let (blocks, emptied) = match gone {
+        let (blocks, is_emptied) = match gone {
             Gone::Nobody => (now, false),
             Gone::Leaving(free) => (free, false),
             Gone::Having(_) | Gone::All => (capacity.estimate(), true),
@@ -242,19 +256,20 @@ impl Shape<'_> {
             Gone::All => self.set.min_count.unwrap_or(self.set.count),
             _ => self.set.count,
         };
-        let views = blocks.iter().map(Block::view).map(|some| if emptied { some.emptied() } else { some });
-        let most = self.most(views.filter(|some| some.takes(self.set) > 0).collect());
-        let left = match gone {
-            Gone::Having(gone) if most >= count => {
-                self.leaves_enough(now.iter().map(Block::view).collect(), gone)
+        let views =
+            blocks.iter().map(Block::view).map(|nodes| if is_emptied { nodes.emptied() } else { nodes });
+        let fitting = self.fits_most(views.filter(|nodes| nodes.takes(self.set) > 0).collect());
+        let is_enough = match gone {
+            Gone::Having(freed) if fitting >= count => {
+                self.has_enough_in_sum(now.iter().map(Block::view).collect(), freed)
             }
             _ => true,
         };
-        if most >= count && left { Ok(()) } else { Err(most) }
+        if fitting >= count && is_enough { Ok(()) } else { Err(fitting) }
     }
 
-    /// Pods that the domain takes which takes most.
-    fn most(&self, nodes: Vec<Nodes<'_>>) -> u32 {
+    /// Pods that fit in the domain with the most capacity.
+    fn fits_most(&self, nodes: Vec<BlockView<'_>>) -> u32 {
         match &self.within {
             None => self.takes(&nodes, &self.slices),
             Some(path) => domains(&nodes, path)
@@ -265,54 +280,55 @@ impl Shape<'_> {
         }
     }
 
-    /// Pods that a domain takes, in whole slices.
-    fn takes(&self, nodes: &[Nodes<'_>], slices: &[(Vec<&str>, u32)]) -> u32 {
+    /// Pods that fit in a domain, in whole slices.
+    fn takes(&self, nodes: &[BlockView<'_>], slices: &[(Vec<&str>, u32)]) -> u32 {
         let Some(((path, size), narrower)) = slices.split_first() else {
             return nodes
                 .iter()
-                .map(|some| some.takes(self.set).saturating_mul(some.nodes))
+                .map(|nodes| nodes.takes(self.set).saturating_mul(nodes.nodes))
                 .fold(0, u32::saturating_add);
         };
-        let whole = |(domain, times): &(Vec<Nodes<'_>>, u32)| {
+        let in_whole_slices = |(domain, times): &(Vec<BlockView<'_>>, u32)| {
             (self.takes(domain, narrower) / size * size).saturating_mul(*times)
         };
-        domains(nodes, path).iter().map(whole).fold(0, u32::saturating_add)
+        domains(nodes, path).iter().map(in_whole_slices).fold(0, u32::saturating_add)
     }
 
-    /// Whether in one domain what is free, and what those leave who go, is enough in sum.
-    fn leaves_enough(&self, nodes: Vec<Nodes<'_>>, gone: &Amounts) -> bool {
+    /// Whether the free amounts of one domain, plus all that is freed, are enough in sum.
+    fn has_enough_in_sum(&self, nodes: Vec<BlockView<'_>>, freed: &Amounts) -> bool {
         let all = match &self.within {
             None => vec![(nodes, 1)],
             Some(path) => domains(&nodes, path),
         };
-        let asks = |amount: i64| amount.saturating_mul(i64::from(self.set.count));
+        let total = |per_pod: i64| per_pod.saturating_mul(i64::from(self.set.count));
         all.iter().any(|(domain, _)| {
-            let mut left = gone.clone();
-            domain.iter().for_each(|some| add_scaled(&mut left, some.free, i64::from(some.nodes)));
+            let mut free = freed.clone();
+            domain.iter().for_each(|nodes| add_scaled(&mut free, nodes.free, i64::from(nodes.nodes)));
             self.set
                 .per_pod
                 .iter()
-                .all(|(resource, each)| asks(*each) <= left.get(resource).copied().unwrap_or(0))
+                .all(|(resource, per_pod)| total(*per_pod) <= free.get(resource).copied().unwrap_or(0))
         })
     }
 }
 
-/// Nodes by the domain that they are in, and how many domains are like that; none of those that lack a label. Nodes that are alike
-/// are domains of one node each where those are told apart by name.
-fn domains<'a>(nodes: &[Nodes<'a>], path: &[&str]) -> Vec<(Vec<Nodes<'a>>, u32)> {
+/// Groups nodes by domain. The number says how many equal domains an item stands for: more than one only if
+/// the level is the hostname, since reports don't name nodes. Nodes without one of the labels are in no
+/// domain.
+fn domains<'a>(nodes: &[BlockView<'a>], path: &[&str]) -> Vec<(Vec<BlockView<'a>>, u32)> {
     let (labels, by_host) = match path.split_last() {
         Some((last, wider)) if *last == HOSTNAME_LABEL => (wider, true),
         _ => (path, false),
     };
-    let has_all = |some: &&Nodes<'a>| labels.iter().all(|label| some.labels.contains_key(*label));
-    let there = nodes.iter().filter(|some| some.nodes > 0).filter(has_all);
+    let has_labels = |nodes: &&BlockView<'a>| labels.iter().all(|label| nodes.labels.contains_key(*label));
+    let existing = nodes.iter().filter(|nodes| nodes.nodes > 0).filter(has_labels);
     if by_host {
-        return there.map(|some| (vec![some.one()], some.nodes)).collect();
+        return existing.map(|nodes| (vec![nodes.one()], nodes.nodes)).collect();
     }
-    let mut domains: BTreeMap<Vec<&str>, Vec<Nodes<'a>>> = BTreeMap::new();
-    for some in there {
-        let values = labels.iter().filter_map(|label| some.labels.get(*label)).map(String::as_str).collect();
-        domains.entry(values).or_default().push(*some);
+    let mut domains: BTreeMap<Vec<&str>, Vec<BlockView<'a>>> = BTreeMap::new();
+    for nodes in existing {
+        let values = labels.iter().filter_map(|label| nodes.labels.get(*label)).map(String::as_str).collect();
+        domains.entry(values).or_default().push(*nodes);
     }
     domains.into_values().map(|domain| (domain, 1)).collect()
 }
@@ -336,7 +352,7 @@ mod tests {
         Gang { pod_sets: vec![set], max_run: None }
     }
 
-    /// So many nodes of four accelerators each in a rack, with so many free on each.
+    /// Nodes of one rack with 4 accelerators each, of which `free` are free on each node.
     fn rack(block: &str, rack: &str, nodes: u32, free: i64) -> Block {
         let labels =
             [("block", block), ("rack", rack)].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
@@ -349,28 +365,34 @@ mod tests {
         }
     }
 
+    /// Fails with the pods that fit and the pods needed.
     fn check(blocks: &[Block], gang: &Gang, path: &[&str], gone: Gone<'_>) -> Result<(), (u32, u32)> {
-        let shape = Shape { set: &gang.pod_sets[0], within: Some(path.to_vec()), slices: Vec::new() };
-        judge(blocks, &shape, gone).map_err(|(fit, count, _)| (fit, count))
+        let constraint =
+            SetConstraint { set: &gang.pod_sets[0], within: Some(path.to_vec()), slices: Vec::new() };
+        judge(blocks, &constraint, gone).map_err(|(fit, count, _)| (fit, count))
     }
 
-    /// Pods that fit, of how many, and whether all could.
-    fn judge(blocks: &[Block], shape: &Shape<'_>, gone: Gone<'_>) -> Result<(), (u32, u32, bool)> {
-        shape.judge(&ClusterCapacity::of(blocks.to_vec()), gone).map_err(|misfit| match misfit {
+    /// Fails with the pods that fit, the pods needed, and whether all would fit in the empty cluster.
+    fn judge(
+        blocks: &[Block],
+        constraint: &SetConstraint<'_>,
+        gone: Gone<'_>,
+    ) -> Result<(), (u32, u32, bool)> {
+        constraint.judge(&ClusterCapacity::of(blocks.to_vec()), gone).map_err(|misfit| match misfit {
             Misfit::NoDomain { fit, count, fits_empty, .. } => (fit, count, fits_empty),
             other => panic!("{other}"),
         })
     }
 
     #[test]
-    fn what_no_domain_could_ever_hold_is_told_by_how_much() {
+    fn a_gang_too_large_for_any_domain_is_refused_with_the_pods_that_fit() {
         let blocks = [rack("b0", "r0", 2, 0), rack("b0", "r1", 3, 0), rack("b1", "r0", 2, 4)];
         let rack = ["block", "rack"];
         for (pods, gpus, path, expect) in [
             (12, 1, &rack[..], Ok(())),
             (13, 1, &rack[..], Err((12, 13))),
             (13, 1, &["block"][..], Ok(())),
-            // Without the block the two racks of one name are one.
+            // Without the block label, two racks of the same name count as one.
             (13, 1, &["rack"][..], Ok(())),
             (17, 1, &["rack"][..], Err((16, 17))),
             (4, 3, &rack[..], Err((3, 4))),
@@ -393,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_goes_may_have_been_anywhere() {
+    fn freed_amounts_count_in_every_domain() {
         let blocks = [rack("b0", "r0", 2, 1), rack("b0", "r1", 2, 0)];
         let (six, path) = (gang(6, 1, "rack"), ["block", "rack"]);
         let [four, three] = [4, 3].map(|gpus| Amounts::from([(GPU.into(), gpus)]));
@@ -402,31 +424,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_is_counted_by_domain() {
+    fn free_capacity_counts_per_domain() {
         let blocks = [rack("b0", "r0", 2, 2), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
         let (path, five) = (["block", "rack"], gang(5, 1, "rack"));
-        let shape = |gang: &'static str| Shape {
+        let constraint = |level: &'static str| SetConstraint {
             set: &five.pod_sets[0],
-            within: Some(vec!["block", gang]),
+            within: Some(vec!["block", level]),
             slices: Vec::new(),
         };
         assert_eq!(check(&blocks, &gang(4, 1, "rack"), &path, Gone::Nobody), Ok(()));
-        assert_eq!(judge(&blocks, &shape("rack"), Gone::Nobody), Err((4, 5, true)));
+        assert_eq!(judge(&blocks, &constraint("rack"), Gone::Nobody), Err((4, 5, true)));
         let after =
             [rack("b0", "r0", 1, 2), rack("b0", "r0", 1, 4), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
-        assert_eq!(judge(&blocks, &shape("rack"), Gone::Leaving(&after)), Ok(()));
+        assert_eq!(judge(&blocks, &constraint("rack"), Gone::Leaving(&after)), Ok(()));
     }
 
     #[test]
-    fn slices_are_whole_in_their_domains_and_in_each_other() {
+    fn slices_fit_as_a_whole_and_nest() {
         let blocks = [rack("b0", "r0", 1, 3), rack("b0", "r1", 3, 2), rack("b1", "r0", 2, 4)];
         let pods = gang(12, 1, "block");
         let (block, rack, host) =
             (vec!["block"], vec!["block", "rack"], vec!["block", "rack", HOSTNAME_LABEL]);
         let takes = |within: Option<&Vec<&'static str>>, slices: &[(&Vec<&'static str>, u32)]| {
             let slices = slices.iter().map(|(path, size)| ((*path).clone(), *size)).collect();
-            Shape { set: &pods.pod_sets[0], within: within.cloned(), slices }
-                .most(blocks.iter().map(Block::view).collect())
+            SetConstraint { set: &pods.pod_sets[0], within: within.cloned(), slices }
+                .fits_most(blocks.iter().map(Block::view).collect())
         };
         assert_eq!(takes(None, &[]), 17);
         assert_eq!(takes(Some(&block), &[]), 9);
@@ -436,13 +458,16 @@ mod tests {
         assert_eq!(takes(None, &[(&host, 2)]), 2 + 6 + 8);
         assert_eq!(takes(None, &[(&rack, 4), (&host, 2)]), 4 + 8);
         assert_eq!(takes(None, &[(&rack, 6), (&host, 3)]), 6, "three on each of two hosts, in one rack only");
-        let shape =
-            Shape { set: &pods.pod_sets[0], within: None, slices: vec![(rack.clone(), 6), (host, 3)] };
-        assert_eq!(judge(&blocks, &shape, Gone::Nobody), Err((6, 12, true)));
-        let words = shape.judge(&ClusterCapacity::of(blocks.to_vec()), Gone::Nobody).unwrap_err().to_string();
+        let constraint = SetConstraint {
+            set: &pods.pod_sets[0],
+            within: None,
+            slices: vec![(rack.clone(), 6), (host, 3)],
+        };
+        assert_eq!(judge(&blocks, &constraint, Gone::Nobody), Err((6, 12, true)));
+        let misfit = constraint.judge(&ClusterCapacity::of(blocks.to_vec()), Gone::Nobody).unwrap_err();
         assert_eq!(
-            words,
-            "each slice of 6 pods of pod set `main` must be in one `rack`, and there is such room for 6 of its 12 pods now"
+            misfit.to_string(),
+            "each slice of 6 pods of pod set `main` must be in one `rack`: 6 of 12 pods fit now"
         );
     }
 }

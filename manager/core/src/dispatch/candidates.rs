@@ -1,4 +1,4 @@
-//! The rooms of the clusters, as the brain asks for them.
+//! Chooses clusters for a workload that is being admitted.
 
 use crate::capacity::topology::{self, Gone};
 use crate::capacity::{caps, readiness};
@@ -19,26 +19,28 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Clusters asked at once in a race.
+/// Offers that one workload may have at once in a race.
 pub(crate) const RACE_MAX: usize = 20;
 
-/// Why one cluster is better than another: field order is the policy, the last field breaks every tie.
+/// Ranks clusters, best first. The order of fields is the policy; the last field breaks ties.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Score {
-    /// How often this workload did not reach running there: that puts it last.
+pub struct Score {
+    /// Failed starts of this workload in the cluster.
     failed_starts: u32,
-    /// The same of others, in a row.
-    fails: u32,
-    /// Room now before room that has to grow.
+    /// Failed starts of several workloads in a row.
+    failed_starts_of_all: u32,
+    /// The gang fits only after a node pool has grown.
     must_grow: bool,
-    /// Emptiest first, in thousandths of the scarcest resource, if the policy prefers so.
-    fullness: Reverse<i64>,
-    /// Place in the queue's MultiKueueConfig.
-    listed: usize,
+    /// Free share of the scarcest resource, in thousandths. Zero if the policy doesn't prefer the emptiest
+    /// cluster.
+    free_share: Reverse<i64>,
+    /// Position in the MultiKueueConfig of the queue.
+    position: usize,
     cluster: ClusterName,
 }
 
-/// Records what the brain decided and asks clusters; false where none could be asked, with a reason for each.
+/// Records the reserved quota and offers the gang to clusters. If no cluster can take it now, returns false,
+/// records nothing and stores a pending reason per cluster.
 pub(crate) fn dispatch(
     turn: &mut Turn<'_>,
     uid: Uid,
@@ -47,23 +49,23 @@ pub(crate) fn dispatch(
     counts: Option<Vec<u32>>,
 ) -> bool {
     let Some(class) = turn.workload(uid).map(|w| w.class()) else { return false };
-    let shape = turn.world.queues.class(class).clone();
-    let way = align::candidate_clusters(turn.world, class, queue);
+    let submitted = turn.world.queues.class(class).gang.clone();
+    let candidates = align::candidate_clusters(turn.world, class, queue);
     let gang =
-        counts.as_ref().map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
+        counts.as_ref().map_or_else(|| submitted.clone(), |counts| Arc::new(submitted.with_counts(counts)));
     let gang = gangs::with_flavor_constraints(turn.world, &gang, &flavors);
-    let mut chosen = candidates(turn, uid, class, &gang, &way);
+    let mut chosen = ranked_clusters(turn, uid, class, &gang, &candidates);
     if chosen.is_empty() {
         return false;
     }
     let able = chosen.len();
-    let most = match way.policy.mode {
+    let offers_max = match candidates.policy.mode {
         DispatchMode::Direct | DispatchMode::Staged => 1,
         DispatchMode::Race => RACE_MAX,
     };
-    for passed in chosen.split_off(most.min(chosen.len())) {
-        let first = chosen[0].cluster.clone();
-        turn.note(class, &passed.cluster, Why::NotChosen { chosen: first });
+    for other in chosen.split_off(offers_max.min(chosen.len())) {
+        let best = chosen[0].cluster.clone();
+        turn.note(class, &other.cluster, Why::NotChosen { chosen: best });
     }
     turn.record_workload(uid, WorkloadFact::QuotaReserved { flavors, at: turn.now.wall, counts });
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -74,25 +76,27 @@ pub(crate) fn dispatch(
     true
 }
 
-fn candidates(
+/// Clusters that can take the gang now, best first. Stores why the others can't.
+fn ranked_clusters(
     turn: &mut Turn<'_>,
     uid: Uid,
     class: ClassId,
     gang: &Gang,
-    way: &CandidateClusters,
+    candidates: &CandidateClusters,
 ) -> Vec<Score> {
     let mut reasons = BTreeMap::new();
     let mut scores = Vec::new();
-    for site in &way.candidates {
-        let listed = site.listed.ok_or_else(|| way.not_listed()).map(drop);
-        let judged = listed.and_then(|()| {
-            residency::note_verdict(turn, class, &site.cluster, &site.verdict);
-            site.verdict.clone().map_err(Why::Forbidden)
+    for candidate in &candidates.candidates {
+        let listed = candidate.listed.ok_or_else(|| candidates.not_listed()).map(drop);
+        let allowed = listed.and_then(|()| {
+            residency::note_verdict(turn, class, &candidate.cluster, &candidate.verdict);
+            candidate.verdict.clone().map_err(Why::Forbidden)
         });
-        match judged.and_then(|()| judge_cluster(turn.world, (uid, turn.now.mono), gang, way, site)) {
+        let workload = (uid, turn.now.mono);
+        match allowed.and_then(|()| judge_cluster(turn.world, workload, gang, candidates, candidate)) {
             Ok(score) => scores.push(score),
             Err(why) => {
-                reasons.insert(site.cluster.clone(), why);
+                reasons.insert(candidate.cluster.clone(), why);
             }
         }
     }
@@ -101,86 +105,88 @@ fn candidates(
     scores
 }
 
-/// Whether a cluster could start a gang now, and how good it is.
-pub(crate) fn judge_cluster(
+/// Scores a cluster for a gang. Fails with the first obstacle if the cluster can't start the gang now.
+pub fn judge_cluster(
     world: &World,
     (uid, now): (Uid, Mono),
     gang: &Gang,
-    way: &CandidateClusters,
-    site: &Candidate,
+    candidates: &CandidateClusters,
+    candidate: &Candidate,
 ) -> Result<Score, Why> {
-    readiness::judge_readiness(world, (uid, now), way, site)?;
-    let cluster = &site.cluster;
-    if site.capped {
-        caps::judge_caps(world, uid, &way.queue, gang, cluster)?;
+    readiness::judge_readiness(world, uid, now, candidates, candidate)?;
+    let cluster = &candidate.cluster;
+    if candidate.capped {
+        caps::judge_caps(world, uid, &candidates.queue, gang, cluster)?;
     }
     let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
     let fits = live.capacity.fits(gang);
-    // What could not be even without a topology is said first.
-    if matches!(fits, Ok(()) | Err(Misfit::NotEnoughRoom { fits_empty: true, .. })) {
-        topology::judge_domains(world, gang, cluster, Gone::All).map_err(Why::NoRoom)?;
+    // Report a lack of total capacity first. The topology is the obstacle only if the cluster is large enough
+    // without it.
+    if matches!(fits, Ok(()) | Err(Misfit::NotEnoughCapacity { fits_empty: true, .. })) {
+        topology::judge_domains(world, gang, cluster, Gone::All).map_err(Why::NoCapacity)?;
     }
     let fits = fits.and_then(|()| topology::judge_domains(world, gang, cluster, Gone::Nobody));
-    let grows = fits.is_err() && live.capacity.could_grow(gang);
-    if let (Err(misfit), false) = (fits, grows) {
-        return Err(Why::NoRoom(misfit));
+    let must_grow = fits.is_err() && live.capacity.could_grow(gang);
+    if let (Err(misfit), false) = (fits, must_grow) {
+        return Err(Why::NoCapacity(misfit));
     }
-    if !grows {
+    if !must_grow {
         readiness::judge_reserved(world, uid, gang, cluster, live)?;
     }
-    let fullness = gang
+    let free_share = gang
         .scarcest()
-        .filter(|_| way.prefers_emptiest())
+        .filter(|_| candidates.prefers_emptiest())
         .map_or(0, |r| live.capacity.free(r).saturating_mul(1_000) / live.capacity.capacity(r).max(1));
-    let listed = site.listed.unwrap_or(usize::MAX);
     let (failed_starts, _) = readiness::failed_to_start(world, uid, cluster, now);
     Ok(Score {
         failed_starts,
-        fails: live.fails(),
-        must_grow: grows,
-        fullness: Reverse(fullness),
-        listed,
+        failed_starts_of_all: live.fails(),
+        must_grow,
+        free_share: Reverse(free_share),
+        position: candidate.listed.unwrap_or(usize::MAX),
         cluster: cluster.clone(),
     })
 }
 
-/// Which clusters may run a workload once there is room.
+/// Whether clusters count if their agent refused the workload a short time ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Candidates {
-    /// Those that can be asked now.
-    Ready,
-    /// And those that said no a moment ago.
-    IncludingRefused,
+pub(crate) enum Refusals {
+    Exclude,
+    Include,
 }
 
-/// Clusters that may run a workload of this queue once there is room.
-pub(crate) fn candidates_of(
+/// Clusters that may run a workload of this queue as soon as they have capacity.
+pub(crate) fn eligible_clusters(
     turn: &mut Turn<'_>,
     uid: Uid,
     queue: &Arc<str>,
-    which: Candidates,
+    refusals: Refusals,
 ) -> Vec<ClusterName> {
     let Some(class) = turn.workload(uid).map(|w| w.class()) else { return Vec::new() };
-    let way = align::candidate_clusters(turn.world, class, queue);
-    let may = |site: &&Candidate| {
-        site.listed.is_some()
-            && site.verdict.is_ok()
-            && match readiness::judge_readiness(turn.world, (uid, turn.now.mono), &way, site) {
-                Err(Why::Refused { .. }) => which == Candidates::IncludingRefused,
-                judged => judged.is_ok(),
+    let candidates = align::candidate_clusters(turn.world, class, queue);
+    let is_eligible = |candidate: &&Candidate| {
+        candidate.listed.is_some()
+            && candidate.verdict.is_ok()
+            && match readiness::judge_readiness(turn.world, uid, turn.now.mono, &candidates, candidate) {
+                Err(Why::Refused { .. }) => refusals == Refusals::Include,
+                ready => ready.is_ok(),
             }
     };
-    way.candidates.iter().filter(may).map(|site| site.cluster.clone()).collect()
+    candidates.candidates.iter().filter(is_eligible).map(|candidate| candidate.cluster.clone()).collect()
 }
 
-/// The same for one that waits.
-pub(crate) fn candidates_for(turn: &mut Turn<'_>, uid: Uid, which: Candidates) -> Vec<ClusterName> {
-    let brain = turn.world.mirror.brain();
+/// Eligible clusters of a workload that is pending. Empty if it isn't.
+pub(crate) fn eligible_clusters_of_pending(
+    turn: &mut Turn<'_>,
+    uid: Uid,
+    refusals: Refusals,
+) -> Vec<ClusterName> {
+    let state = turn.world.mirror.queue_state();
     let queue = turn
         .world
         .mirror
         .id(uid)
-        .and_then(|id| brain.workload(id))
-        .map(|w| brain.queue(w.queue).setup.name.clone());
-    queue.map_or_else(Vec::new, |queue| candidates_of(turn, uid, &queue, which))
+        .and_then(|id| state.workload(id))
+        .map(|w| state.queue(w.queue).setup.name.clone());
+    queue.map_or_else(Vec::new, |queue| eligible_clusters(turn, uid, &queue, refusals))
 }

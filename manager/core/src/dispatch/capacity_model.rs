@@ -1,328 +1,355 @@
+//! The capacity model of the queue state: the clusters as their agents report them, with reservations and
+//! caps.
+
 use crate::capacity::caps::{self, Totals};
 use crate::capacity::simulated_eviction::{self, NodeUsage, SimulatedEviction};
 use crate::capacity::topology::{self, Gone};
 use crate::capacity::{readiness, reserved};
-use crate::dispatch::candidates::{self, Candidates};
+use crate::dispatch::candidates::{self, Refusals};
 use crate::dispatch::{align, scale_up};
 use crate::facts::reason::Why;
 use crate::world::gangs;
 use crate::world::turn::Turn;
-use meridian_queueing::Brain;
+use meridian_queueing::QueueState;
+use meridian_queueing::capacity_model::{CapacityModel, ClusterIndex};
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::WorkloadId;
-use meridian_queueing::places::{ClusterIndex, Places};
-use meridian_queueing::preempt::Target;
+use meridian_queueing::preemption::Target;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::protocol::RefuseReason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The rooms of the clusters, for the brain.
+/// The clusters, with caches that hold during one run of cycles.
 pub(crate) struct Clusters<'a, 'w> {
     pub(crate) turn: &'a mut Turn<'w>,
-    /// Clusters that may run a workload, room or not.
-    candidates: BTreeMap<WorkloadId, Arc<[ClusterName]>>,
-    /// Workloads that are meant with the flavors of an assignment, and with its pods.
-    meant: BTreeMap<WorkloadId, Arc<Gang>>,
-    /// Whether such a gang fits a cluster, since room was last taken.
-    fitting: BTreeMap<(ClusterName, Arc<Gang>), bool>,
-    /// Whether it spares what is kept there, since room was last taken or kept.
-    sparing: BTreeMap<(ClusterName, Arc<Gang>), bool>,
-    /// How much of each node is used.
-    standing: BTreeMap<ClusterName, Arc<NodeUsage>>,
-    /// What those have together who count against a cluster's bounds, since room was last taken.
+    /// Clusters that may run a workload as soon as they have capacity.
+    eligible: BTreeMap<WorkloadId, Arc<[ClusterName]>>,
+    /// Gangs with the flavors and pods of the assignment that is assumed for their workload.
+    assumed: BTreeMap<WorkloadId, Arc<Gang>>,
+    /// Whether a gang fits in a cluster. Cleared when capacity is taken.
+    fits: BTreeMap<(ClusterName, Arc<Gang>), bool>,
+    /// Whether a gang leaves enough for every reservation. Cleared when capacity is taken or reserved.
+    spares_reserved: BTreeMap<(ClusterName, Arc<Gang>), bool>,
+    node_usage: BTreeMap<ClusterName, Arc<NodeUsage>>,
+    /// Usage that counts against the caps of a cluster. Cleared when capacity is taken.
     totals: BTreeMap<ClusterName, Arc<Totals>>,
-    /// Clusters without those who were last asked for, since room was last taken or kept.
+    /// The last simulated evictions. Cleared when capacity is taken or reserved.
     search: Option<EvictionSearch>,
 }
 
-impl<'a, 'w> Clusters<'a, 'w> {
-    pub(crate) fn new(turn: &'a mut Turn<'w>) -> Self {
-        let (candidates, meant, fitting, sparing, standing, totals) = Default::default();
-        Self { turn, candidates, meant, fitting, sparing, standing, totals, search: None }
+/// Simulated evictions of possible victims of one workload.
+struct EvictionSearch {
+    workload: WorkloadId,
+    targets: Vec<Target>,
+    /// Clusters in which targets run.
+    clusters: BTreeMap<ClusterName, SimulatedEviction>,
+}
+
+impl EvictionSearch {
+    fn new(workload: WorkloadId) -> Self {
+        Self { workload, targets: Vec::new(), clusters: BTreeMap::new() }
     }
 
-    /// Clusters that may run the workload once there is room.
-    fn of(&mut self, brain: &Brain, id: WorkloadId) -> Arc<[ClusterName]> {
-        if let Some(known) = self.candidates.get(&id) {
-            return known.clone();
-        }
-        let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone());
-        let uid = self.turn.world.mirror.uid(id);
-        if let Some(uid) = uid.filter(|_| self.turn.world.mirror.is_scale_up(id)) {
-            let found: Arc<[ClusterName]> =
-                scale_up::scale_up_cluster(self.turn.world, uid, self.turn.now.mono).into_iter().collect();
-            self.candidates.insert(id, found.clone());
-            return found;
-        }
-        let found: Arc<[ClusterName]> = uid
-            .zip(queue)
-            .map_or_else(Vec::new, |(uid, queue)| {
-                candidates::candidates_of(self.turn, uid, &queue, Candidates::Ready)
-            })
-            .into();
-        self.candidates.insert(id, found.clone());
-        found
-    }
-
-    /// The first cluster with room for the workload once its victims are gone and what is kept for others is taken.
-    fn room(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> Option<ClusterName> {
-        let candidates = self.of(brain, workload);
-        let uid = self.turn.world.mirror.uid(workload)?;
-        let wanted = self.gang(workload)?;
-        let is_scale_up = self.turn.world.mirror.is_scale_up(workload);
-        if let Some(cluster) =
-            candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_scale_up))
-        {
-            return Some(cluster.clone());
-        }
-        self.vacate((workload, uid), &wanted, victims);
-        let world = &*self.turn.world;
-        let evicted_here = self.search.as_ref().map(|search| &search.clusters)?;
-        let frees = |cluster: &&ClusterName| {
-            evicted_here.get(*cluster).is_some_and(|evicted_here| {
-                evicted_here.any_gone() && evicted_here.fits(world, cluster, &wanted)
-            })
-        };
-        candidates.iter().find(frees).cloned()
-    }
-
-    /// Clusters without the victims: what was worked out for almost the same ones before is kept up.
-    fn vacate(&mut self, (workload, uid): (WorkloadId, Uid), wanted: &Arc<Gang>, victims: &[Target]) {
-        let same = |before: &EvictionSearch| {
-            before.workload == workload
-                && before.clusters.values().all(|evicted_here| evicted_here.is_for(wanted))
-        };
-        let before = self.search.take().filter(same);
-        let mut search = before.unwrap_or_else(|| EvictionSearch {
-            workload,
-            targets: Vec::new(),
-            clusters: BTreeMap::new(),
-        });
+    /// Replaces the targets. Returns workloads that are no longer evicted, and those that now are.
+    fn replace_targets(&mut self, targets: &[Target]) -> (BTreeSet<WorkloadId>, BTreeSet<WorkloadId>) {
         let (mut back, mut gone) = (BTreeSet::new(), BTreeSet::new());
-        // From one question to the next few change, and there may be thousands.
+        // From one call to the next, few of possibly thousands of targets change.
         for (old, new) in
-            search.targets.iter_mut().zip(victims).filter(|(old, new)| old.workload != new.workload)
+            self.targets.iter_mut().zip(targets).filter(|(old, new)| old.workload != new.workload)
         {
             back.insert(old.workload);
             gone.insert(new.workload);
             *old = *new;
         }
-        let common = search.targets.len().min(victims.len());
-        back.extend(search.targets.drain(common..).map(|target| target.workload));
-        gone.extend(victims[common..].iter().map(|target| target.workload));
-        search.targets.extend_from_slice(&victims[common..]);
+        let common = self.targets.len().min(targets.len());
+        back.extend(self.targets.drain(common..).map(|target| target.workload));
+        gone.extend(targets[common..].iter().map(|target| target.workload));
+        self.targets.extend_from_slice(&targets[common..]);
         let both: Vec<WorkloadId> = back.intersection(&gone).copied().collect();
         both.iter().for_each(|id| {
             back.remove(id);
             gone.remove(id);
         });
-        if back.len() > victims.len() {
-            search.clusters.clear();
-            (back, gone) = (BTreeSet::new(), victims.iter().map(|target| target.workload).collect());
+        // Starting over costs less than returning that many.
+        if back.len() > targets.len() {
+            self.clusters.clear();
+            (back, gone) = (BTreeSet::new(), targets.iter().map(|target| target.workload).collect());
         }
-        let mut anew: BTreeSet<ClusterName> = BTreeSet::new();
+        (back, gone)
+    }
+}
+
+impl<'a, 'w> Clusters<'a, 'w> {
+    pub(crate) fn new(turn: &'a mut Turn<'w>) -> Self {
+        let (eligible, assumed, fits, spares_reserved, node_usage, totals) = Default::default();
+        Self { turn, eligible, assumed, fits, spares_reserved, node_usage, totals, search: None }
+    }
+
+    fn eligible_clusters(&mut self, state: &QueueState, id: WorkloadId) -> Arc<[ClusterName]> {
+        if let Some(known) = self.eligible.get(&id) {
+            return known.clone();
+        }
+        let queue = state.workload(id).map(|w| state.queue(w.queue).setup.name.clone());
+        let uid = self.turn.world.mirror.uid(id);
+        if let Some(uid) = uid.filter(|_| self.turn.world.mirror.is_scale_up(id)) {
+            let found: Arc<[ClusterName]> =
+                scale_up::scale_up_cluster(self.turn.world, uid, self.turn.now.mono).into_iter().collect();
+            self.eligible.insert(id, found.clone());
+            return found;
+        }
+        let found: Arc<[ClusterName]> = uid
+            .zip(queue)
+            .map_or_else(Vec::new, |(uid, queue)| {
+                candidates::eligible_clusters(self.turn, uid, &queue, Refusals::Exclude)
+            })
+            .into();
+        self.eligible.insert(id, found.clone());
+        found
+    }
+
+    /// The first cluster with capacity for the workload and for all reservations, now or after the victims
+    /// are gone.
+    fn fitting_cluster(
+        &mut self,
+        state: &QueueState,
+        workload: WorkloadId,
+        victims: &[Target],
+    ) -> Option<ClusterName> {
+        let eligible = self.eligible_clusters(state, workload);
+        let uid = self.turn.world.mirror.uid(workload)?;
+        let gang = self.assumed_gang(workload)?;
+        let is_scale_up = self.turn.world.mirror.is_scale_up(workload);
+        if let Some(cluster) = eligible.iter().find(|cluster| self.fits_in(cluster, uid, &gang, is_scale_up))
+        {
+            return Some(cluster.clone());
+        }
+        self.simulate_evictions(workload, uid, &gang, victims);
+        let world = &*self.turn.world;
+        let simulations = self.search.as_ref().map(|search| &search.clusters)?;
+        let fits_after = |cluster: &&ClusterName| {
+            simulations
+                .get(*cluster)
+                .is_some_and(|simulation| simulation.any_gone() && simulation.fits(world, cluster, &gang))
+        };
+        eligible.iter().find(fits_after).cloned()
+    }
+
+    /// Evicts the victims in simulation. Continues from the last search if that was for the same workload and
+    /// gang.
+    fn simulate_evictions(&mut self, workload: WorkloadId, uid: Uid, gang: &Arc<Gang>, victims: &[Target]) {
+        let is_same = |before: &EvictionSearch| {
+            before.workload == workload && before.clusters.values().all(|simulation| simulation.is_for(gang))
+        };
+        let before = self.search.take().filter(is_same);
+        let mut search = before.unwrap_or_else(|| EvictionSearch::new(workload));
+        let (back, gone) = search.replace_targets(victims);
+        let mut restarted: BTreeSet<ClusterName> = BTreeSet::new();
         for (id, leaves) in
             back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true)))
         {
-            let Some((victim, cluster)) = self.turn.world.mirror.uid(id).zip(self.cluster(id).cloned())
+            let Some((victim, cluster)) =
+                self.turn.world.mirror.uid(id).zip(self.cluster_name_of(id).cloned())
             else {
                 continue;
             };
-            if anew.contains(&cluster) || !self.knows(&mut search, &cluster, uid, wanted) {
+            if restarted.contains(&cluster) || !self.ensure_simulated(&mut search, &cluster, uid, gang) {
                 continue;
             }
-            let known = search
+            let is_exact = search
                 .clusters
                 .get_mut(&cluster)
-                .is_some_and(|evicted_here| evicted_here.change(self.turn.world, victim, leaves));
-            if !known && !leaves {
+                .is_some_and(|simulation| simulation.change(self.turn.world, victim, leaves));
+            if !is_exact && !leaves {
                 search.clusters.remove(&cluster);
-                anew.insert(cluster);
+                restarted.insert(cluster);
             }
         }
-        for cluster in anew {
-            self.knows(&mut search, &cluster, uid, wanted);
-            for target in victims.iter().filter(|target| self.cluster(target.workload) == Some(&cluster)) {
+        for cluster in restarted {
+            self.ensure_simulated(&mut search, &cluster, uid, gang);
+            for target in
+                victims.iter().filter(|target| self.cluster_name_of(target.workload) == Some(&cluster))
+            {
                 let Some(victim) = self.turn.world.mirror.uid(target.workload) else { continue };
-                if let Some(evicted_here) = search.clusters.get_mut(&cluster) {
-                    evicted_here.change(self.turn.world, victim, true);
+                if let Some(simulation) = search.clusters.get_mut(&cluster) {
+                    simulation.change(self.turn.world, victim, true);
                 }
             }
         }
         self.search = Some(search);
     }
 
-    /// Whether it is known what a cluster has.
-    fn knows(
+    /// Starts a simulation of the cluster unless the search has one. False if the cluster isn't connected.
+    fn ensure_simulated(
         &mut self,
         search: &mut EvictionSearch,
         cluster: &ClusterName,
         uid: Uid,
-        wanted: &Arc<Gang>,
+        gang: &Arc<Gang>,
     ) -> bool {
         if !search.clusters.contains_key(cluster) {
             let world = &*self.turn.world;
-            let standing = self
-                .standing
+            let node_usage = self
+                .node_usage
                 .entry(cluster.clone())
                 .or_insert_with(|| simulated_eviction::node_usage_in(world, cluster))
                 .clone();
-            let capped =
-                caps::queue_asked(world, uid).is_some_and(|queue| caps::is_capped(world, cluster, &queue));
-            let totals = capped.then(|| {
+            let is_capped = caps::cluster_queue_of(world, uid)
+                .is_some_and(|queue| caps::is_capped(world, cluster, &queue));
+            let totals = is_capped.then(|| {
                 self.totals.entry(cluster.clone()).or_insert_with(|| caps::totals_in(world, cluster)).clone()
             });
-            let Some(evicted_here) =
-                SimulatedEviction::new(world, cluster, (standing, totals), uid, wanted.clone())
+            let Some(simulation) =
+                SimulatedEviction::new(world, cluster, (node_usage, totals), uid, gang.clone())
             else {
                 return false;
             };
-            search.clusters.insert(cluster.clone(), evicted_here);
+            search.clusters.insert(cluster.clone(), simulation);
         }
         true
     }
 
-    /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
-    fn has_room_in(
-        &mut self,
-        cluster: &ClusterName,
-        uid: Uid,
-        wanted: &Arc<Gang>,
-        is_scale_up: bool,
-    ) -> bool {
-        if !self.is_within_caps(cluster, uid, wanted) {
+    /// Whether a cluster has capacity now for the gang and for all reservations.
+    fn fits_in(&mut self, cluster: &ClusterName, uid: Uid, gang: &Arc<Gang>, is_scale_up: bool) -> bool {
+        if !self.is_within_caps(cluster, uid, gang) {
             return false;
         }
         let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
-        let once = |known: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, ask: &dyn Fn() -> bool| {
-            *known.entry((cluster.clone(), wanted.clone())).or_insert_with(ask)
+        let cached = |cache: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, compute: &dyn Fn() -> bool| {
+            *cache.entry((cluster.clone(), gang.clone())).or_insert_with(compute)
         };
         let world = &*self.turn.world;
-        let fits = once(&mut self.fitting, &|| {
-            live.capacity.fits(wanted).is_ok()
-                && topology::judge_domains(world, wanted, cluster, Gone::Nobody).is_ok()
+        let fits = cached(&mut self.fits, &|| {
+            live.capacity.fits(gang).is_ok()
+                && topology::judge_domains(world, gang, cluster, Gone::Nobody).is_ok()
         });
         if !fits {
-            // Nodes are made for gangs that aren't there yet.
-            return !is_scale_up && live.capacity.could_grow(wanted);
+            // Node pools grow for new gangs, but not for the pods that a running gang adds.
+            return !is_scale_up && live.capacity.could_grow(gang);
         }
-        once(&mut self.sparing, &|| live.capacity.spares(wanted))
-            || readiness::judge_reserved(self.turn.world, uid, wanted, cluster, live).is_ok()
+        cached(&mut self.spares_reserved, &|| live.capacity.spares(gang))
+            || readiness::judge_reserved(self.turn.world, uid, gang, cluster, live).is_ok()
     }
 
-    /// Whether a gang is within what a cluster is believed to have at most.
-    fn is_within_caps(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Gang) -> bool {
+    fn is_within_caps(&mut self, cluster: &ClusterName, uid: Uid, gang: &Gang) -> bool {
         let world = &*self.turn.world;
         let Some(queue) =
-            caps::queue_asked(world, uid).filter(|queue| caps::is_capped(world, cluster, queue))
+            caps::cluster_queue_of(world, uid).filter(|queue| caps::is_capped(world, cluster, queue))
         else {
             return true;
         };
         let totals = self.totals.entry(cluster.clone()).or_insert_with(|| caps::totals_in(world, cluster));
-        caps::judge_caps_of(world, uid, &queue, wanted, (cluster, totals)).is_ok()
+        caps::judge_caps_of(world, uid, &queue, gang, cluster, totals).is_ok()
     }
 
-    /// The gang that is meant.
-    fn gang(&self, workload: WorkloadId) -> Option<Arc<Gang>> {
+    /// The gang as the assumed assignment has it, or as submitted. For a scale-up, the added pods only.
+    fn assumed_gang(&self, workload: WorkloadId) -> Option<Arc<Gang>> {
         let world = &*self.turn.world;
         if world.mirror.is_scale_up(workload) {
             return gangs::scale_up_gang(world, world.mirror.uid(workload)?);
         }
-        self.meant.get(&workload).cloned().or_else(|| gangs::gang_of(world, world.mirror.uid(workload)?))
+        self.assumed.get(&workload).cloned().or_else(|| gangs::gang_of(world, world.mirror.uid(workload)?))
     }
 
-    /// Room was taken: what was asked before may have another answer.
-    fn taken(&mut self, uid: Uid) -> bool {
-        // What was kept for it, and it didn't need, is there for others.
+    /// Drops what is outdated once a workload has taken capacity. Always true.
+    fn capacity_taken(&mut self, uid: Uid) -> bool {
+        // Others may use what was reserved for the workload and isn't needed.
         self.turn.world.live.capacity_changed |= reserved::release_reservation(self.turn.world, uid);
-        self.fitting.clear();
-        self.sparing.clear();
+        self.fits.clear();
+        self.spares_reserved.clear();
         self.totals.clear();
         self.search = None;
         true
     }
 
-    fn cluster(&self, holder: WorkloadId) -> Option<&ClusterName> {
+    fn cluster_name_of(&self, holder: WorkloadId) -> Option<&ClusterName> {
         let uid = self.turn.world.mirror.uid(holder)?;
         self.turn.workload(uid)?.right().map(|(_, leg)| &leg.cluster)
     }
 }
 
-impl Places for Clusters<'_, '_> {
-    fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool {
-        self.room(brain, workload, victims).is_some()
+impl CapacityModel for Clusters<'_, '_> {
+    fn fits(&mut self, state: &QueueState, workload: WorkloadId, victims: &[Target]) -> bool {
+        self.fitting_cluster(state, workload, victims).is_some()
     }
 
-    fn mean(&mut self, brain: &Brain, workload: WorkloadId, assignment: Option<&Assignment>) {
-        self.meant.remove(&workload);
+    fn assume_assignment(
+        &mut self,
+        state: &QueueState,
+        workload: WorkloadId,
+        assignment: Option<&Assignment>,
+    ) {
+        self.assumed.remove(&workload);
         let Some(assignment) = assignment.filter(|_| !self.turn.world.mirror.is_scale_up(workload)) else {
             return;
         };
-        if let Some(gang) = self.gang(workload) {
+        if let Some(gang) = self.assumed_gang(workload) {
             let counts = assignment.counts();
             let gang = if gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()) {
                 gang
             } else {
-                Arc::new(gang.of_counts(&counts))
+                Arc::new(gang.with_counts(&counts))
             };
-            let flavors = self.turn.world.mirror.flavors_of(brain, assignment);
-            self.meant.insert(workload, gangs::with_flavor_constraints(self.turn.world, &gang, &flavors));
+            let flavors = self.turn.world.mirror.flavors_of(state, assignment);
+            self.assumed.insert(workload, gangs::with_flavor_constraints(self.turn.world, &gang, &flavors));
         }
     }
 
-    fn has_room(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
-        self.room(brain, workload, &[]).is_some()
+    fn fits_now(&mut self, state: &QueueState, workload: WorkloadId) -> bool {
+        self.fitting_cluster(state, workload, &[]).is_some()
     }
 
-    /// A cluster has just come back and shows what it has in a moment, or its agent was asked too much at once.
-    fn room_may_come(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
-        let deciding = &self.turn.world.mirror;
-        let Some(uid) = deciding.uid(workload).filter(|_| !deciding.is_scale_up(workload)) else {
+    /// A cluster that reconnected will report its capacity soon. An agent that was overloaded, or where the
+    /// previous attempt still runs, may accept the workload soon.
+    fn may_fit_soon(&mut self, state: &QueueState, workload: WorkloadId) -> bool {
+        let mirror = &self.turn.world.mirror;
+        let Some(uid) = mirror.uid(workload).filter(|_| !mirror.is_scale_up(workload)) else {
             return false;
         };
         let Some((class, queue)) = self
             .turn
             .workload(uid)
             .map(|w| w.class())
-            .zip(brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()))
+            .zip(state.workload(workload).map(|w| state.queue(w.queue).setup.name.clone()))
         else {
             return false;
         };
-        let way = align::candidate_clusters(self.turn.world, class, &queue);
-        let Some(wanted) = self.gang(workload) else { return false };
+        let candidates = align::candidate_clusters(self.turn.world, class, &queue);
+        let Some(gang) = self.assumed_gang(workload) else { return false };
         let world = &*self.turn.world;
         let fits = |cluster: &ClusterName| {
-            world.live.clusters.get(cluster).is_some_and(|live| live.capacity.fits(&wanted).is_ok())
+            caps::judge_caps(world, uid, &queue, &gang, cluster).is_ok()
+                && world.live.clusters.get(cluster).is_some_and(|live| live.capacity.fits(&gang).is_ok())
+                && topology::judge_domains(world, &gang, cluster, Gone::Nobody).is_ok()
         };
-        let within = |cluster: &ClusterName| caps::judge_caps(world, uid, &queue, &wanted, cluster).is_ok();
-        let has_room = |cluster: &ClusterName| {
-            within(cluster)
-                && fits(cluster)
-                && topology::judge_domains(world, &wanted, cluster, Gone::Nobody).is_ok()
-        };
-        way.candidates.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| {
-            match readiness::judge_readiness(world, (uid, self.turn.now.mono), &way, site) {
+        let mut allowed = candidates
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.listed.is_some() && candidate.verdict.is_ok());
+        allowed.any(|candidate| {
+            match readiness::judge_readiness(world, uid, self.turn.now.mono, &candidates, candidate) {
                 Err(Why::Recovering | Why::NoReport) => true,
                 Err(Why::Refused { reason: RefuseReason::Overloaded | RefuseReason::StillRuns, .. }) => {
-                    has_room(&site.cluster)
+                    fits(&candidate.cluster)
                 }
                 _ => false,
             }
         })
     }
 
-    fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
-        let Some((cluster, gang)) = self.room(brain, workload, victims).zip(self.gang(workload)) else {
+    fn reserve(&mut self, state: &QueueState, workload: WorkloadId, victims: &[Target]) {
+        let Some((cluster, gang)) =
+            self.fitting_cluster(state, workload, victims).zip(self.assumed_gang(workload))
+        else {
             return;
         };
-        let evicted_here = self
+        let simulation = self
             .search
             .as_ref()
             .and_then(|search| search.clusters.get(&cluster))
-            .filter(|evicted_here| evicted_here.is_for(&gang));
-        let free = evicted_here
+            .filter(|simulation| simulation.is_for(&gang));
+        let free = simulation
             .map(SimulatedEviction::free)
             .or_else(|| Some(self.turn.world.live.clusters.get(&cluster)?.capacity.estimate()));
         let domains =
@@ -330,79 +357,75 @@ impl Places for Clusters<'_, '_> {
         let now = self.turn.now.mono;
         let world = &mut *self.turn.world;
         let Some(uid) = world.mirror.uid(workload) else { return };
-        let victims = victims.iter().filter_map(|v| world.mirror.uid(v.workload)).collect();
+        let victims = victims.iter().filter_map(|victim| world.mirror.uid(victim.workload)).collect();
         reserved::reserve(world, uid, (cluster, domains), gang, victims, now);
-        self.sparing.clear();
+        self.spares_reserved.clear();
         self.search = None;
     }
 
-    fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
+    fn may_preempt(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let world = &*self.turn.world;
-        // What was added in this very pass is as young as its change, and with it the whole gang would go, whatever its own age
-        // (simulation seed 1503): from the next pass on they are one.
+        // A scale-up that was admitted in this pass is still an entry of its own, as young as its job's last
+        // change. As a victim it would take the whole gang with it, whatever the age of the gang. The next
+        // pass merges the two entries.
         if world.mirror.is_scale_up(holder) {
             return false;
         }
-        // Nobody grows by displacing itself.
+        // A scale-up doesn't preempt its own gang.
         if world.mirror.is_scale_up(workload) && world.mirror.uid(workload) == world.mirror.uid(holder) {
             return false;
         }
         let Some(uid) =
-            world.mirror.uid(workload).filter(|uid| !world.live.reservations.may_displace_all(*uid))
+            world.mirror.uid(workload).filter(|uid| !world.live.reservations.may_preempt_all(*uid))
         else {
             return true;
         };
-        world.mirror.uid(holder).is_none_or(|other| world.live.reservations.may_displace(uid, other))
+        world.mirror.uid(holder).is_none_or(|other| world.live.reservations.may_preempt(uid, other))
     }
 
-    /// An agent refused it or failed to start it, or it may not displace everybody.
-    fn is_apart(&self, workload: WorkloadId) -> bool {
+    /// A cluster refused the workload or failed to start it, or its preemption history protects some victims.
+    fn has_own_obstacle(&self, workload: WorkloadId) -> bool {
         let world = &*self.turn.world;
         let Some(uid) = world.mirror.uid(workload) else { return false };
-        readiness::is_set_back(world, uid, self.turn.now.mono)
-            || !world.live.reservations.may_displace_all(uid)
+        readiness::has_own_backoff(world, uid, self.turn.now.mono)
+            || !world.live.reservations.may_preempt_all(uid)
     }
 
-    fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {
-        if self.room(brain, workload, &[]).is_some() {
-            // Only quota is short.
+    fn clusters(&mut self, state: &QueueState, workload: WorkloadId) -> Vec<ClusterIndex> {
+        if self.fitting_cluster(state, workload, &[]).is_some() {
+            // Only quota is short, so victims may be in any cluster.
             return Vec::new();
         }
-        let all: Vec<ClusterName> = self.turn.world.members();
-        let candidates = self.of(brain, workload);
-        candidates
+        let members: Vec<ClusterName> = self.turn.world.members();
+        let eligible = self.eligible_clusters(state, workload);
+        eligible
             .iter()
-            .filter_map(|c| all.iter().position(|a| a == c))
+            .filter_map(|cluster| members.iter().position(|member| member == cluster))
             .filter_map(|at| u32::try_from(at).ok())
             .collect()
     }
 
     fn cluster_of(&self, holder: WorkloadId) -> Option<ClusterIndex> {
-        let cluster = self.cluster(holder)?;
-        u32::try_from(self.turn.world.state.members().keys().position(|m| m == cluster)?).ok()
+        let cluster = self.cluster_name_of(holder)?;
+        let position = self.turn.world.state.members().keys().position(|member| member == cluster)?;
+        u32::try_from(position).ok()
     }
 
-    fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool {
+    fn take(&mut self, state: &QueueState, workload: WorkloadId, assignment: &Assignment) -> bool {
         let Some(uid) = self.turn.world.mirror.uid(workload) else { return false };
-        let queue = brain
+        let queue = state
             .workload(workload)
-            .map(|w| brain.queue(w.queue).setup.name.clone())
+            .map(|w| state.queue(w.queue).setup.name.clone())
             .unwrap_or_else(|| Arc::from(""));
         if self.turn.world.mirror.is_scale_up(workload) {
-            return scale_up::grow(self.turn, uid) && self.taken(uid);
+            return scale_up::start_scale_up(self.turn, uid) && self.capacity_taken(uid);
         }
         let counts = assignment.counts();
-        let all = gangs::gang_of(self.turn.world, uid)
+        let has_all_pods = gangs::gang_of(self.turn.world, uid)
             .is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
-        let flavors = self.turn.world.mirror.flavors_of(brain, assignment);
-        let asked = candidates::dispatch(self.turn, uid, &queue, flavors, (!all).then_some(counts));
-        asked && self.taken(uid)
+        let flavors = self.turn.world.mirror.flavors_of(state, assignment);
+        let is_offered =
+            candidates::dispatch(self.turn, uid, &queue, flavors, (!has_all_pods).then_some(counts));
+        is_offered && self.capacity_taken(uid)
     }
-}
-
-/// Clusters without the victims of a workload.
-struct EvictionSearch {
-    workload: WorkloadId,
-    targets: Vec<Target>,
-    clusters: BTreeMap<ClusterName, SimulatedEviction>,
 }

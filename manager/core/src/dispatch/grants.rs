@@ -1,4 +1,4 @@
-//! What time alone changes: lapses, start deadlines, recovery by time, back-off, retention, samples of past use.
+//! Grants of the right to run, and the leases behind them.
 
 use crate::capacity::readiness;
 use crate::dispatch::offers;
@@ -15,30 +15,31 @@ use meridian_shared::lease::ManagerLease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{EndResult, OnLoss};
 use meridian_shared::time::{Millis, Mono};
-use std::sync::Arc;
 
-/// Gives the right to run to the cluster whose hold came first.
+/// Grants the right to run to the cluster that holds capacity for this offer, and withdraws the other offers.
+/// Withdraws this offer too if something changed since it was made: the phase of the workload, the cluster,
+/// or a residency rule.
 pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let Some(workload) = turn.workload(uid) else { return };
     let Some(leg) = workload.legs().get(&offer) else { return };
     let (cluster, class, term, on_loss) =
         (leg.cluster.clone(), workload.class(), workload.term(), workload.on_loss());
-    let shape = turn.world.queues.class(class).clone();
+    let class = turn.world.queues.class(class).clone();
     let allowed =
-        residency::judge(&turn.world.state.catalog(), &shape, &cluster, turn.world.config.residency_required)
+        residency::judge(turn.world.state.catalog(), &class, &cluster, turn.world.config.residency_required)
             .is_ok();
-    let once = turn.world.config.planted.has(Bug::ResidencyJudgedOnce);
+    let ignores_rules = turn.world.config.planted.has(Bug::ResidencyJudgedOnce);
     let closed = readiness::is_closed(turn.world, uid, &cluster);
     if workload.phase() != Phase::Dispatching
         || turn.world.held_back(workload, turn.now.mono)
         || closed
-        || !(allowed || once)
+        || !(allowed || ignores_rules)
     {
         if !allowed {
             turn.audit(Actor::System, Entry::denied(Action::Grant, uid, &cluster, None));
         }
         offers::withdraw(turn, uid, offer);
-        offers::after_leg(turn, uid);
+        offers::release_quota_if_idle(turn, uid);
         return;
     }
     let leadership = turn.world.state.leadership();
@@ -64,11 +65,12 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     for other in others {
         offers::withdraw(turn, uid, other);
     }
-    let start_by = turn.now.mono + gangs::start_timeout(turn.world, &shape);
+    let start_by = turn.now.mono + gangs::start_timeout(turn.world, &class);
     lease(turn, uid, fence, term, on_loss, start_by);
     turn.send(&cluster, CommandRef::Grant(uid, offer, fence));
 }
 
+/// Starts the lease of an attempt. Timers check it next when it may lapse or when the gang must have started.
 pub(crate) fn lease(
     turn: &mut Turn<'_>,
     uid: Uid,
@@ -92,15 +94,16 @@ fn manager_lease(turn: &Turn<'_>, term: Millis) -> ManagerLease {
     lease
 }
 
-/// A lease counts no more once the records so far are durable.
+/// Releases the lease of an attempt that is over. The next leadership may not know about the end until the
+/// records so far are durable, so the deadline is kept until then.
 pub(crate) fn release_lease(turn: &mut Turn<'_>, fence: Fence) {
-    if let Some(over) = turn.world.live.leases.remove(&fence) {
-        turn.world.live.released_leases.insert(fence, (over.lease.deadline, turn.world.state.last()));
+    if let Some(released) = turn.world.live.leases.remove(&fence) {
+        turn.world.live.released_leases.insert(fence, (released.lease.deadline, turn.world.state.last()));
     }
 }
 
-/// Notes that an answer with this lease was composed.
-pub(crate) fn composed(world: &mut World, fence: Fence, now: Mono) {
+/// Notes that an answer that renews this lease was composed: its term counts from now.
+pub(crate) fn note_lease_composed(world: &mut World, fence: Fence, now: Mono) {
     let planted = world.config.planted;
     if let Some(lease) = world.live.leases.get_mut(&fence) {
         lease.first.get_or_insert(now);
@@ -109,7 +112,7 @@ pub(crate) fn composed(world: &mut World, fence: Fence, now: Mono) {
             return;
         }
         if planted.has(Bug::DeadlineMovesBack) {
-            // As if an answer counted from when its command was first composed.
+            // Counts the term from the first answer instead.
             lease.lease = ManagerLease::from_composed(lease.first.unwrap_or(now), lease.lease.term);
         } else if planted.has(Bug::NoDriftBound) {
             lease.lease.deadline = lease.lease.deadline.max(now + lease.lease.term);
@@ -119,8 +122,9 @@ pub(crate) fn composed(world: &mut World, fence: Fence, now: Mono) {
     }
 }
 
-/// What follows when a right to run is over and the workload isn't: it is forgotten if it was deleted, else it waits again.
-pub(crate) fn freed(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
+/// Settles a workload after its attempt ended: it is finished if its result is known, forgotten if it was
+/// deleted, and pending otherwise.
+pub(crate) fn settle_ended_attempt(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
     release_lease(turn, fence);
     let learned = turn
         .workload(uid)
@@ -135,7 +139,7 @@ pub(crate) fn freed(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
     turn.capacity_changed();
 }
 
-/// Records how a job ended by its own doing.
+/// Records that a job succeeded or failed by itself. Other results don't finish a workload.
 pub(crate) fn finish_as(turn: &mut Turn<'_>, uid: Uid, result: EndResult) {
     let (succeeded, reason, message) = match result {
         EndResult::Succeeded => (true, "Completed".into(), "the job succeeded".into()),
@@ -145,20 +149,22 @@ pub(crate) fn finish_as(turn: &mut Turn<'_>, uid: Uid, result: EndResult) {
     turn.record_workload(uid, WorkloadFact::Finished { succeeded, reason, message, at: turn.now.wall });
 }
 
-pub(crate) fn claims(turn: &Turn<'_>) -> bool {
+/// Whether this manager's claim of leadership is still valid.
+pub(crate) fn holds_leader_claim(turn: &Turn<'_>) -> bool {
     turn.now.mono < turn.world.live.claim_until || turn.world.config.planted.has(Bug::AnswersWithoutClaim)
 }
 
-/// Residency, judged again at every send.
-pub(crate) fn may_know(turn: &Turn<'_>, uid: Uid, cluster: &ClusterName) -> bool {
+/// Whether a cluster may be sent anything about a workload. Residency rules may change at any time, so every
+/// send checks them.
+pub(crate) fn may_disclose(turn: &Turn<'_>, uid: Uid, cluster: &ClusterName) -> bool {
     let Some(workload) = turn.workload(uid) else { return false };
-    let class: Arc<crate::facts::submission::Class> = turn.world.queues.class(workload.class()).clone();
-    let there = readiness::located_elsewhere(turn.world, cluster).is_none();
+    let class = turn.world.queues.class(workload.class());
+    let is_in_region = readiness::located_elsewhere(turn.world, cluster).is_none();
     turn.world.config.planted.has(Bug::ResidencyJudgedOnce)
-        || there
+        || is_in_region
             && residency::judge(
-                &turn.world.state.catalog(),
-                &class,
+                turn.world.state.catalog(),
+                class,
                 cluster,
                 turn.world.config.residency_required,
             )

@@ -1,7 +1,4 @@
-//! The manager's half of a sync with one agent: take its news, journal them, compose the answer.
-//!
-//! Composing answers and deciding lapses happen in one turn of one loop, so that no lease is renewed after it was called
-//! lapsed. Every rule about a send is judged here, first time or repeated.
+//! Offers to clusters and their withdrawal.
 
 use crate::facts::end::Preempted;
 use crate::facts::record::WorkloadFact;
@@ -31,7 +28,7 @@ pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &
     }
 }
 
-/// Takes one question back.
+/// Withdraws one offer, unless its leg is already closed.
 pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let Some(leg) = turn.workload(uid).and_then(|w| w.legs().get(&offer)) else { return };
     if !leg.state.open() {
@@ -45,7 +42,7 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     }
 }
 
-/// Takes every open question of a workload back, and its quota with them.
+/// Withdraws every open offer of a workload and releases its quota.
 pub(crate) fn withdraw_open(turn: &mut Turn<'_>, uid: Uid) {
     withdraw_open_for(turn, uid, None);
 }
@@ -58,15 +55,16 @@ pub(crate) fn withdraw_open_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option
     for offer in open {
         withdraw(turn, uid, offer);
     }
-    after_leg_for(turn, uid, preempted);
+    release_quota_if_idle_for(turn, uid, preempted);
 }
 
-/// Quota returns when no leg is left that could hold.
-pub(crate) fn after_leg(turn: &mut Turn<'_>, uid: Uid) {
-    after_leg_for(turn, uid, None);
+/// Releases the quota of a workload that isn't granted and has no open leg left. Call this after a leg was
+/// closed.
+pub(crate) fn release_quota_if_idle(turn: &mut Turn<'_>, uid: Uid) {
+    release_quota_if_idle_for(turn, uid, None);
 }
 
-fn after_leg_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
+fn release_quota_if_idle_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
     let idle = turn.workload(uid).is_some_and(|w| {
         matches!(w.phase(), Phase::Dispatching | Phase::Reserved)
             && !w.legs().values().any(|l| l.state.open())
@@ -77,7 +75,7 @@ fn after_leg_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
     }
 }
 
-/// Takes every open question to a cluster back.
+/// Withdraws every open offer to a cluster.
 pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
     let open: Vec<(Uid, OfferId)> = turn
         .world
@@ -95,11 +93,12 @@ pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
         .collect();
     for (uid, offer) in open {
         withdraw(turn, uid, offer);
-        after_leg(turn, uid);
+        release_quota_if_idle(turn, uid);
     }
 }
 
-pub(crate) fn over(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId) {
+/// Stops counting the capacity of an offer that ended without a start.
+pub(crate) fn release_offer_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId) {
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
         live.capacity.over(offer);
     }

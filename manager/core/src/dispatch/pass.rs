@@ -1,231 +1,268 @@
+//! The scheduling pass: brings the queue state in line with the world, runs cycles, and acts on their
+//! results.
+
 use crate::capacity::reserved;
 use crate::dispatch::capacity_model::Clusters;
 use crate::dispatch::{align, scale_up, starvation_guard, stops, why_not};
 use crate::facts::end::Preempted;
 use crate::facts::submission::ClassId;
+use crate::state::legs::leg;
 use crate::world::World;
 use crate::world::turn::Turn;
-use meridian_queueing::cycle::{Entry as CycleEntry, Outcome, Passed, Report};
+use meridian_queueing::cycle::{CycleEntry, CycleReport, EntryOutcome, SkippedHead};
 use meridian_queueing::model::WorkloadId;
-use meridian_queueing::preempt::Right;
+use meridian_queueing::preemption::PreemptionReason;
 use meridian_shared::ids::Uid;
 use meridian_shared::planted::Bug;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Decisions on what victims and refusals changed within one batch, at most.
+/// Rounds of cycles in one turn. A further round is needed when preemptions or withdrawn offers changed the
+/// queue state.
 const ROUNDS_MAX: usize = 16;
 
-/// How often the heads that a turn looks at in vain become twice as many at most: as many then as anybody has.
-const CUTS_MAX: u32 = 20;
+/// Limits how often the evaluations that a turn may spend double. Doubled 20 times, they exceed any real
+/// queue.
+const BUDGET_DOUBLINGS_MAX: u32 = 20;
 
-pub(crate) fn refresh_rooms(turn: &mut Turn<'_>) {
+/// Brings the estimated free capacity of every cluster up to date.
+pub(crate) fn refresh_capacity(turn: &mut Turn<'_>) {
     turn.world.live.clusters.values_mut().for_each(|live| live.capacity.refresh());
 }
 
-/// Whether any cluster was asked and hasn't said anything yet.
-fn awaits_an_answer(turn: &Turn<'_>) -> bool {
+fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
     turn.world
         .state
         .workloads()
         .values()
-        .any(|w| w.legs().values().any(|leg| leg.state == crate::state::legs::leg::State::Offered))
+        .any(|w| w.legs().values().any(|leg| leg.state == leg::LegState::Offered))
 }
 
+/// Admits, preempts and records pending reasons until nothing changes any more or the budget of the turn is
+/// used up.
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
-    // Under doubted rules nothing is offered.
+    // An operator must confirm doubted rules first: they may allow clusters that the newest rules forbid.
     if turn.world.state.rules_doubted().is_some()
-        || (turn.world.config.planted.has(Bug::SlowClusterAwaited) && awaits_an_answer(turn))
+        || (turn.world.config.planted.has(Bug::SlowClusterAwaited) && has_unanswered_offer(turn))
     {
         return;
     }
     reserved::end_preemption_backoffs(turn.world);
     align::align(turn.world, turn.now.mono);
-    // Owner victims have ended may still starve: what is kept for it then is kept at once (simulation seed 4009341).
-    let gone = reserved::release_reservations(turn.world, turn.now.mono);
+    // Released before the starvation guard runs: a preemptor that is starved too can then get a new
+    // reservation at once.
+    let released = reserved::release_reservations(turn.world, turn.now.mono);
     starvation_guard::apply_starvation_guard(turn);
     if reserved::release_reservations(turn.world, turn.now.mono)
-        | gone
+        | released
         | std::mem::take(&mut turn.world.live.capacity_changed)
     {
-        turn.world.mirror.brain_mut().wake_placeless();
+        turn.world.mirror.queue_state_mut().requeue_for_capacity();
     }
     let mut budget = TurnBudget::of(turn.world.config.heads_max, turn.world.live.cuts);
     for _ in 0..ROUNDS_MAX {
-        if turn.world.mirror.brain().changed_trees().next().is_none() {
+        if turn.world.mirror.queue_state().changed_trees().next().is_none() {
             turn.world.live.cuts = 0;
             return;
         }
         if budget.is_used_up() {
             break;
         }
-        let awaited_preemptors = reserved::awaited_preemptors(turn.world);
-        let mut brain = turn.world.mirror.take();
-        let mut seen = PassOutcome::default();
-        let mut clusters = Clusters::new(turn);
-        let decides = Arc::make_mut(&mut brain);
-        decides.now = clusters.turn.now.wall.0;
-        decides.run(&mut clusters, |_, report| {
-            // Who rests for one that has got its own comes before others of its queue: those would displace somebody for what is
-            // then its own (simulation seed 1795454987391465).
-            let rested = report.entries.iter().any(|entry| {
-                entry.outcome == Outcome::Admitted && awaited_preemptors.contains(&entry.workload)
-            });
-            budget.take(&report);
-            seen.note(report);
-            !rested && !budget.is_used_up()
-        });
-        turn.world.mirror.put(brain);
-        turn.world.live.counts.attempts_fruitful += seen.fruitful;
-        turn.world.live.counts.attempts_fruitless += seen.fruitless;
-        act_on(turn, seen);
-        // What questions that were taken back had room for is free.
-        refresh_rooms(turn);
+        let results = run_cycles(turn, &mut budget);
+        turn.world.live.counts.attempts_fruitful += results.fruitful;
+        turn.world.live.counts.attempts_fruitless += results.fruitless;
+        store_pending_reasons(turn, &results);
+        preempt_victims(turn, results.victims);
+        // Withdrawn offers no longer use capacity.
+        refresh_capacity(turn);
         reserved::end_preemption_backoffs(turn.world);
         align::align(turn.world, turn.now.mono);
-        // Who waits for room looks at what came free meanwhile.
         if std::mem::take(&mut turn.world.live.capacity_changed) {
-            turn.world.mirror.brain_mut().wake_placeless();
+            turn.world.mirror.queue_state_mut().requeue_for_capacity();
         }
     }
-    // What is left is decided with the next batch. Where rounds lead to rounds, that one has something else to begin with.
-    let cut = budget.is_used_up();
-    turn.world.live.cuts = if cut { turn.world.live.cuts.saturating_add(1) } else { 0 };
-    turn.world.live.counts.cut_short += u64::from(cut);
+    // The next turn decides the rest. If the rounds ran out instead of the budget, it waits for new input
+    // first.
+    let is_cut_short = budget.is_used_up();
+    turn.world.live.cuts = if is_cut_short { turn.world.live.cuts.saturating_add(1) } else { 0 };
+    turn.world.live.counts.cut_short += u64::from(is_cut_short);
     turn.world.live.dirty = true;
 }
 
-/// Tells victims to stop, and stores why who waits does.
-fn act_on(turn: &mut Turn<'_>, seen: PassOutcome) {
-    let roomless = seen.roomless();
-    // Of each class what came last.
-    let (mut told, mut grown): (BTreeSet<ClassId>, BTreeSet<Uid>) = Default::default();
-    for looked in seen.heads.iter().rev() {
-        let entry = match looked {
-            Head::Evaluated(entry) => entry,
-            Head::Passed(passed) => {
-                let class = turn
-                    .world
-                    .mirror
-                    .uid(passed.workload)
-                    .and_then(|uid| turn.workload(uid))
-                    .map(|w| w.class());
-                if let Some((class, why)) = class
-                    .filter(|class| told.insert(*class))
-                    .zip(why_not::why_passed(turn.world.mirror.brain(), passed))
-                {
-                    turn.world.live.pending_reasons.set(class, Some(why));
-                }
-                continue;
+/// Runs cycles until no head is left to evaluate or the budget is used up.
+fn run_cycles(turn: &mut Turn<'_>, budget: &mut TurnBudget) -> CycleResults {
+    let awaited_preemptors = reserved::awaited_preemptors(turn.world);
+    let mut taken = turn.world.mirror.take();
+    let mut results = CycleResults::default();
+    let mut clusters = Clusters::new(turn);
+    let queue_state = Arc::make_mut(&mut taken);
+    queue_state.set_now(clusters.turn.now.wall.0);
+    queue_state.run(&mut clusters, |_, report| {
+        // Once a preemptor is admitted, the victims that backed off for it return to their queues before the
+        // next cycle. Otherwise later workloads would preempt others for capacity that these victims get
+        // back.
+        let ends_backoff = report.entries.iter().any(|entry| {
+            entry.outcome == EntryOutcome::Admitted && awaited_preemptors.contains(&entry.workload)
+        });
+        budget.charge(&report);
+        results.add(report);
+        !ends_backoff && !budget.is_used_up()
+    });
+    turn.world.mirror.put(taken);
+    results
+}
+
+/// Stores why each evaluated class is pending. The last result of a class counts.
+fn store_pending_reasons(turn: &mut Turn<'_>, results: &CycleResults) {
+    let without_capacity = results.heads_without_capacity();
+    let (mut classes, mut scale_ups): (BTreeSet<ClassId>, BTreeSet<Uid>) = Default::default();
+    for head in results.heads.iter().rev() {
+        match head {
+            Head::Skipped(skipped) => store_reason_of_skipped(turn, skipped, &mut classes),
+            Head::Evaluated(entry) if turn.world.mirror.is_scale_up(entry.workload) => {
+                store_reason_of_scale_up(turn, entry, &mut scale_ups);
             }
-        };
-        let Some(uid) = turn.world.mirror.uid(entry.workload) else { continue };
-        if turn.world.mirror.is_scale_up(entry.workload) {
-            // Whether its cluster has the room was said when it was asked.
-            if grown.insert(uid) && PassOutcome::waits(entry) {
-                let why = scale_up::scale_up_cluster(turn.world, uid, turn.now.mono).err();
-                let why = why.unwrap_or_else(|| why_not::why_not(turn.world.mirror.brain(), entry));
-                turn.world.live.scale_up_reasons.insert(uid, why);
+            Head::Evaluated(entry) => {
+                let has_quota = without_capacity.contains(&entry.workload);
+                store_reason_of_entry(turn, entry, has_quota, &mut classes);
             }
-            continue;
         }
-        let Some(class) = turn.workload(uid).map(|w| w.class()) else { continue };
-        if !told.insert(class) {
-            continue;
-        }
-        // What is short of a flavor keeps nobody who has the quota of another, and lacks a place there: clusters tell why.
-        let short = matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates);
-        let waits = PassOutcome::waits(entry) && !(short && roomless.contains(&entry.workload));
-        let why = waits.then(|| why_not::why_not(turn.world.mirror.brain(), entry));
-        let why = why.filter(|_| !turn.world.config.planted.has(Bug::ReasonForgotten));
-        turn.world.live.pending_reasons.set(class, why);
     }
-    let mut victims = seen.victims;
+}
+
+fn store_reason_of_skipped(turn: &mut Turn<'_>, skipped: &SkippedHead, classes: &mut BTreeSet<ClassId>) {
+    let class = turn.world.mirror.uid(skipped.workload).and_then(|uid| turn.workload(uid)).map(|w| w.class());
+    if let Some((class, why)) = class
+        .filter(|class| classes.insert(*class))
+        .zip(why_not::why_skipped(turn.world.mirror.queue_state(), skipped))
+    {
+        turn.world.live.pending_reasons.set(class, Some(why));
+    }
+}
+
+fn store_reason_of_scale_up(turn: &mut Turn<'_>, entry: &CycleEntry, scale_ups: &mut BTreeSet<Uid>) {
+    let Some(uid) = turn.world.mirror.uid(entry.workload) else { return };
+    // If its cluster lacks capacity, that reason was stored when the cluster was evaluated.
+    if scale_ups.insert(uid) && CycleResults::waits_for_quota(entry) {
+        let why = scale_up::scale_up_cluster(turn.world, uid, turn.now.mono).err();
+        let why = why.unwrap_or_else(|| why_not::why_not(turn.world.mirror.queue_state(), entry));
+        turn.world.live.scale_up_reasons.insert(uid, why);
+    }
+}
+
+/// `has_quota`: another evaluation of the same workload found quota, but no cluster with capacity.
+fn store_reason_of_entry(
+    turn: &mut Turn<'_>,
+    entry: &CycleEntry,
+    has_quota: bool,
+    classes: &mut BTreeSet<ClassId>,
+) {
+    let uid = turn.world.mirror.uid(entry.workload);
+    let Some(class) = uid.and_then(|uid| turn.workload(uid)).map(|w| w.class()) else { return };
+    if !classes.insert(class) {
+        return;
+    }
+    // Don't report the quota shortage of one flavor if another flavor has quota but no capacity. The reasons
+    // stored per cluster say why then.
+    let is_short = matches!(entry.outcome, EntryOutcome::NoFit | EntryOutcome::NoCandidates);
+    let waits = CycleResults::waits_for_quota(entry) && !(is_short && has_quota);
+    let why = waits.then(|| why_not::why_not(turn.world.mirror.queue_state(), entry));
+    let why = why.filter(|_| !turn.world.config.planted.has(Bug::ReasonForgotten));
+    turn.world.live.pending_reasons.set(class, why);
+}
+
+fn preempt_victims(turn: &mut Turn<'_>, mut victims: Vec<(WorkloadId, WorkloadId, PreemptionReason)>) {
     if victims.len() > 1 && turn.world.config.planted.has(Bug::VictimSpared) {
         victims.pop();
     }
-    for (victim, preemptor, right) in victims {
+    for (victim, preemptor, reason) in victims {
         if let (Some(victim), Some(preemptor)) =
             (turn.world.mirror.uid(victim), turn.world.mirror.uid(preemptor))
         {
-            stops::preempt(turn, victim, Preempted { by: preemptor, reason: right.into() });
+            stops::preempt(turn, victim, Preempted { by: preemptor, reason });
         }
     }
 }
 
 impl World {
-    /// Whether the last turn left something that the next is to decide at once.
+    /// Whether the last turn was cut short, so that the next one is due at once.
     pub fn undecided(&self) -> bool {
         self.live.dirty && self.live.cuts > 0
     }
 }
 
-/// A head as a cycle left it.
 enum Head {
-    /// It was looked at.
     Evaluated(Box<CycleEntry>),
-    /// It is known to wait on.
-    Passed(Passed),
+    /// Skipped, because its shortage is unchanged.
+    Skipped(SkippedHead),
 }
 
-/// How much one turn decides: what it decided is unacknowledged out while the rest is decided.
+/// What one turn may still decide. A turn is cut short so that its commands are sent while the next one
+/// decides the rest.
 ///
-/// Of heads that are looked at in vain it is twice as many in every turn that follows one which left something to be decided:
-/// whatever wakes them all again in between, who comes last is looked at too.
+/// The number of evaluations without admission doubles with every consecutive turn that was cut short.
+/// Otherwise the last heads would never be evaluated if something requeued all heads between turns.
 struct TurnBudget {
-    admitted: usize,
-    in_vain: usize,
+    admissions: usize,
+    fruitless_evaluations: usize,
 }
 
 impl TurnBudget {
     fn of(heads_max: usize, cuts: u32) -> Self {
-        Self { admitted: heads_max, in_vain: heads_max.saturating_mul(1 << cuts.min(CUTS_MAX)) }
+        let doubled = heads_max.saturating_mul(1 << cuts.min(BUDGET_DOUBLINGS_MAX));
+        Self { admissions: heads_max, fruitless_evaluations: doubled }
     }
 
-    fn take(&mut self, report: &Report) {
-        let admitted = report.entries.iter().filter(|entry| entry.outcome == Outcome::Admitted).count();
-        self.admitted = self.admitted.saturating_sub(admitted);
-        self.in_vain = self.in_vain.saturating_sub(report.entries.len() - admitted);
+    fn charge(&mut self, report: &CycleReport) {
+        let admitted = report.entries.iter().filter(|entry| entry.outcome == EntryOutcome::Admitted).count();
+        self.admissions = self.admissions.saturating_sub(admitted);
+        self.fruitless_evaluations =
+            self.fruitless_evaluations.saturating_sub(report.entries.len() - admitted);
     }
 
     fn is_used_up(&self) -> bool {
-        self.admitted == 0 || self.in_vain == 0
+        self.admissions == 0 || self.fruitless_evaluations == 0
     }
 }
 
-/// What cycles came to, kept until their brain is back in the world.
+/// Results of cycles, applied to the world once the queue state is back in it.
 #[derive(Default)]
-struct PassOutcome {
-    /// Cycles in which somebody was admitted.
+struct CycleResults {
+    /// Cycles that admitted a workload.
     fruitful: u64,
-    /// Cycles in which somebody was looked at in vain.
+    /// Cycles that evaluated workloads, but admitted none.
     fruitless: u64,
-    /// In the order in which they were looked at.
+    /// In the order of evaluation.
     heads: Vec<Head>,
-    victims: Vec<(WorkloadId, WorkloadId, Right)>,
+    /// Victim, preemptor and reason of each preemption.
+    victims: Vec<(WorkloadId, WorkloadId, PreemptionReason)>,
 }
 
-impl PassOutcome {
-    /// Whether an entry waits for what the brain decides on.
-    fn waits(entry: &CycleEntry) -> bool {
-        !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace)
+impl CycleResults {
+    /// Whether the entry is pending for a reason that the queue state knows, rather than for cluster
+    /// capacity.
+    fn waits_for_quota(entry: &CycleEntry) -> bool {
+        !matches!(entry.outcome, EntryOutcome::Admitted | EntryOutcome::NoCapacity)
     }
 
-    /// Who had the quota of some flavor, and no place.
-    fn roomless(&self) -> BTreeSet<WorkloadId> {
-        let looked = self
+    /// Heads for which some flavor had quota, but no cluster had capacity.
+    fn heads_without_capacity(&self) -> BTreeSet<WorkloadId> {
+        let evaluated = self
             .heads
             .iter()
             .filter_map(|head| if let Head::Evaluated(entry) = head { Some(entry) } else { None });
-        looked.filter(|entry| entry.outcome == Outcome::NoPlace).map(|entry| entry.workload).collect()
+        evaluated
+            .filter(|entry| entry.outcome == EntryOutcome::NoCapacity)
+            .map(|entry| entry.workload)
+            .collect()
     }
 
-    fn note(&mut self, report: Report) {
-        let admitted = report.entries.iter().any(|entry| entry.outcome == Outcome::Admitted);
+    fn add(&mut self, report: CycleReport) {
+        let admitted = report.entries.iter().any(|entry| entry.outcome == EntryOutcome::Admitted);
         self.fruitful += u64::from(admitted);
         self.fruitless += u64::from(!admitted && !report.entries.is_empty());
         self.victims.extend(&report.preempted);
-        self.heads.extend(report.passed.into_iter().map(Head::Passed));
+        self.heads.extend(report.skipped.into_iter().map(Head::Skipped));
         self.heads.extend(report.entries.into_iter().map(|entry| Head::Evaluated(Box::new(entry))));
     }
 }

@@ -1,16 +1,19 @@
-//! Another priority of a job, as its class has another value or it names another class.
+//! Changes of a job's priority: its priority class has another value, or the job names another class.
 //!
 //! ```text
-//!   Reprioritized ─► another place in its queue; others may displace it now, or it them
-//!                 └► it runs ─► Command::Rank ─► durable at its agent, which gives who matters more another place first
+//! PriorityChanged ─┬─► new queue position; preemption is decided by the new priority
+//!                  └─► if it runs: Command::SetPriority ─► the agent stores it; after a node loss it
+//!                                                          replaces gangs of high priority first
 //! ```
 //!
-//! A grant note_answer the priority of the moment. Every complete inventory shows what the agent was told last, and who was told
-//! otherwise is told again; so neither a lost answer nor another leadership leaves an agent with an old one.
+//! A grant carries the priority of its moment. Every complete inventory reports the priority that the agent
+//! knows, and the manager corrects a wrong one. So neither a lost answer nor a new leadership leaves an agent
+//! with an old priority.
 
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;
 use crate::facts::record::WorkloadFact;
+use crate::sessions::LiveCluster;
 use crate::sessions::outbox::CommandRef;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -21,79 +24,81 @@ use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::protocol::{Command, Run, StopReason};
 
 impl Workload {
-    fn priority_may_be_told(&self) -> bool {
+    fn agent_needs_priority(&self) -> bool {
         matches!(self.phase(), Phase::Granted | Phase::Running)
     }
 }
 
-/// A priority class has another value: whoever names it takes its new place, waiting or running.
-pub(crate) fn revalue(turn: &mut Turn<'_>, class: &str, by: &Actor) {
+/// Applies the new value of a priority class to every workload that names it, pending or running.
+pub(crate) fn apply_class_value(turn: &mut Turn<'_>, class: &str, by: &Actor) {
     let Some(priority) = turn.world.state.catalog().workload_priority(class) else { return };
-    let named = |w: &Workload| {
-        turn.world.queues.class(w.class()).labels.get(PRIORITY_LABEL).is_some_and(|c| c == class)
+    let names_class = |w: &Workload| {
+        turn.world.queues.class(w.class()).labels.get(PRIORITY_LABEL).is_some_and(|name| name == class)
     };
-    let moved: Vec<Uid> = turn
+    let affected: Vec<Uid> = turn
         .world
         .state
         .workloads()
         .iter()
-        .filter(|(_, w)| w.phase() != Phase::Finished && w.priority() != priority && named(w))
+        .filter(|(_, w)| w.phase() != Phase::Finished && w.priority() != priority && names_class(w))
         .map(|(uid, _)| *uid)
         .collect();
-    for uid in moved {
+    for uid in affected {
         reprioritize(turn, uid, priority, by);
     }
     turn.capacity_changed();
 }
 
-/// Gives one workload another priority.
+/// Records a new priority and sends it to the agent if the workload runs.
 pub(crate) fn reprioritize(turn: &mut Turn<'_>, uid: Uid, priority: i64, by: &Actor) {
     turn.record_workload(uid, WorkloadFact::PriorityChanged { priority, by: Some(by.clone()) });
     if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid) {
-        rank(turn, &cluster, uid, fence);
+        send_priority(turn, &cluster, uid, fence);
     }
 }
 
-/// What an inventory shows of how important a run is taken for.
+/// Corrects the priority of a run if an inventory reports a wrong one.
 pub(crate) fn apply_reported_priority(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
-    let wrong =
-        |w: &&Workload| w.priority_may_be_told() && run.priority.is_some_and(|told| told != w.priority());
-    if let Some(changed) = turn.workload(run.uid).filter(wrong).map(|w| w.changed())
+    let is_wrong = |w: &&Workload| {
+        w.agent_needs_priority() && run.priority.is_some_and(|reported| reported != w.priority())
+    };
+    if let Some(changed) = turn.workload(run.uid).filter(is_wrong).map(|w| w.changed())
         && turn.world.live.clusters.get(cluster).is_some_and(|live| live.ranks)
     {
-        // It may show this as often as it likes.
-        turn.send_correction(cluster, CommandRef::Rank(run.uid, run.fence, changed));
+        // An inventory may repeat the wrong priority any number of times, so the corrections are bounded.
+        turn.send_correction(cluster, CommandRef::SetPriority(run.uid, run.fence, changed));
     }
 }
 
-/// Tells an agent how important a gang of it is, if it is to know.
-fn rank(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
+/// Sends the priority of a gang to its agent, unless the agent doesn't need it or can't handle it.
+fn send_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     let number = turn.world.state.last();
-    let runs = turn.workload(uid).is_some_and(Workload::priority_may_be_told);
-    // What waits to be sent says the priority of the moment in which it is.
-    let hears = |live: &crate::sessions::LiveCluster| live.ranks && !live.outbox.ranks(uid, fence);
-    if runs && turn.world.live.clusters.get(cluster).is_some_and(hears) {
-        turn.send(cluster, CommandRef::Rank(uid, fence, number));
+    let needs_priority = turn.workload(uid).is_some_and(Workload::agent_needs_priority);
+    // A command that is still to be sent reads the priority when it is sent, so a second one isn't needed.
+    let accepts = |live: &LiveCluster| live.ranks && !live.outbox.ranks(uid, fence);
+    if needs_priority && turn.world.live.clusters.get(cluster).is_some_and(accepts) {
+        turn.send(cluster, CommandRef::SetPriority(uid, fence, number));
     }
 }
 
-/// After a rule changed: whoever couldn't be told before may be now.
+/// Sends the priorities that residency rules withheld, after a rule changed.
 pub(crate) fn resend_priorities(turn: &mut Turn<'_>) {
     for uid in std::mem::take(&mut turn.world.live.priority_withheld) {
         if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid) {
-            rank(turn, &cluster, uid, fence);
+            send_priority(turn, &cluster, uid, fence);
         }
     }
 }
 
-/// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
+/// The priority command as it is sent. If the attempt is gone or the cluster may not be sent the priority, a
+/// command without effect takes its number: command numbers have no gaps.
 pub(crate) fn render_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) -> Command {
     let Some((workload, (offer, _))) = turn.workload(uid).and_then(|w| Some((w, w.leg_of(fence)?))) else {
         return Command::Stop { uid, fence, reason: StopReason::Superseded };
     };
     let priority = workload.priority();
-    if grants::may_know(turn, uid, cluster) {
-        return Command::Rank { uid, fence, priority };
+    if grants::may_disclose(turn, uid, cluster) {
+        return Command::SetPriority { uid, fence, priority };
     }
     turn.world.live.priority_withheld.insert(uid);
     Command::Withdraw { offer, uid }

@@ -1,9 +1,11 @@
+//! Residency rules after a change: offers and runs in clusters where they are no longer allowed.
+
 use crate::capacity::readiness;
 use crate::dispatch::{offers, stops};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry, Verdict};
 use crate::facts::reason::Denied;
-use crate::facts::submission::ClassId;
+use crate::facts::submission::{Class, ClassId};
 use crate::state::residency;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -13,7 +15,8 @@ use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::StopReason;
 
-/// A leg that stands where it may not, or no longer.
+/// A leg in a cluster that no longer accepts it: a residency rule denies it, or it isn't granted and the
+/// cluster is closed.
 struct Misplaced {
     uid: Uid,
     offer: OfferId,
@@ -24,11 +27,12 @@ struct Misplaced {
     verdict: Result<(), Denied>,
 }
 
-/// Why a gang shouldn't run where it does, where it goes on because the policy that came since only flags.
-pub(crate) fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
+/// Why a gang shouldn't run in its cluster, although it may continue: a policy that was declared later only
+/// flags it.
+pub fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
     let (_, leg) = workload.right().filter(|_| workload.phase() != Phase::Stopping)?;
     residency::judge(
-        &world.state.catalog(),
+        world.state.catalog(),
         world.queues.class(workload.class()),
         &leg.cluster,
         world.config.residency_required,
@@ -42,7 +46,7 @@ fn misplaced(world: &World) -> Vec<Misplaced> {
         .flat_map(|(uid, w)| w.legs().iter().map(move |(offer, leg)| (*uid, w.class(), *offer, leg)));
     let judged = legs.map(|(uid, class, offer, leg)| {
         let verdict = residency::judge(
-            &world.state.catalog(),
+            world.state.catalog(),
             world.queues.class(class),
             &leg.cluster,
             world.config.residency_required,
@@ -62,7 +66,7 @@ fn misplaced(world: &World) -> Vec<Misplaced> {
         .collect()
 }
 
-/// The verdict on a class, in the audit log once per class, rules and cluster.
+/// Writes a residency verdict to the audit log, once per class, cluster and version of the rules.
 pub(crate) fn note_verdict(
     turn: &mut Turn<'_>,
     class: ClassId,
@@ -73,25 +77,26 @@ pub(crate) fn note_verdict(
     if turn.world.live.audited.entry(class).or_default().insert(cluster.clone(), rules) == Some(rules) {
         return;
     }
-    let (word, rule) = match verdict {
+    let (verdict_name, rule) = match verdict {
         Ok(()) => (Verdict::Allowed, None),
         Err(denied) => (Verdict::Denied, Some(denied.rule())),
     };
     turn.world.live.counts.denials += u64::from(verdict.is_err());
-    let shape = turn.world.queues.class(class);
+    let Class { namespace, queue, .. } = &**turn.world.queues.class(class);
     let entry = Entry {
         cluster: Some(cluster.to_string()),
-        verdict: Some(word),
+        verdict: Some(verdict_name),
         rule,
         detail: Some(format!("rules {rules}")),
-        ..Entry::new(Action::Verdict, format!("class {} of {}/{}", class.0, shape.namespace, shape.queue))
+        ..Entry::new(Action::Verdict, format!("class {} of {namespace}/{queue}", class.0))
     };
     turn.audit(Actor::System, entry);
 }
 
-/// After a rule changed: judges every open leg, hold and run again. Who only asks or holds has to go where nothing new may
-/// start, too; who runs there runs on.
-pub(crate) fn rejudge(turn: &mut Turn<'_>) {
+/// Checks every offer, hold and run again after a rule changed. Offers and holds that are no longer allowed
+/// are withdrawn, also in clusters that are closed for new work. Runs are stopped only if their policy
+/// evicts.
+pub(crate) fn recheck_residency(turn: &mut Turn<'_>) {
     if turn.world.config.planted.has(Bug::ResidencyJudgedOnce) {
         return;
     }
@@ -100,12 +105,12 @@ pub(crate) fn rejudge(turn: &mut Turn<'_>) {
             note_verdict(turn, leg.class, &leg.cluster, &leg.verdict);
         }
         let evicts = || {
-            residency::evicts(&turn.world.state.catalog(), turn.world.queues.class(leg.class), &leg.cluster)
+            residency::evicts(turn.world.state.catalog(), turn.world.queues.class(leg.class), &leg.cluster)
         };
         match leg.fence {
             _ if leg.open => {
                 offers::withdraw(turn, leg.uid, leg.offer);
-                offers::after_leg(turn, leg.uid);
+                offers::release_quota_if_idle(turn, leg.uid);
             }
             Some(fence) if evicts() => {
                 turn.world.live.counts.residency_stops += 1;

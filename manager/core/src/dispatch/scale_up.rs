@@ -1,18 +1,25 @@
-//! Elastic jobs that run and want more pods: Kueue's workload slices, as one workload of which a second part waits.
+//! Scale-up of elastic jobs while they run. Kueue uses workload slices for this; here the added pods are a
+//! second queue entry of the same workload.
 //!
 //! ```text
-//! runs with 2, wants 4 ──in the queue: 2 more, there and of the same flavors──▶ Grows: 4 charged ──▶ the agent is told
-//!          ▲                                                                                     │
-//!          └── NotGrown: 2 charged again; it waits ◀── no room for both ─────────────────────────┤
-//!   runs with 4 ◀── Grown ◀── both have a place, durably ────────────────────────────────────────┘
+//! runs 2, requests 4 ─► entry for 2 more pods: same cluster, same flavors
+//!                            │ admitted
+//!                            ▼
+//!                       ScaleUpStarted: quota for 4 is charged, the agent gets the command
+//!                            │
+//!              ┌─────────────┴──────────────┐
+//!       both pods are placed        no capacity for both
+//!              ▼                            ▼
+//!       scaled up: runs 4           ScaleUpRefused: quota for 2 is charged, the entry is pending again
 //! ```
 //!
-//! What it grows by is another entry of the queue, as old as the change of its job, that asks for exactly the pods that are
-//! added. Until it is admitted, and while no room is found, the gang runs on as it is. The agent is told again by each inventory
-//! that doesn't show the growth, and answers each growth once and for all: so what is given back can't be taken later.
+//! The entry is as old as the change of the job, and requests exactly the added pods. The gang runs unchanged
+//! until the scale-up is admitted and placed. The command is repeated for each inventory that doesn't show
+//! the scale-up. An agent's answer to a scale-up is final, so quota that was released after a refusal can't
+//! be used later.
 //!
-//! Invariants: quota is charged before the agent is told, and given back only after it said no; nobody grows who isn't running,
-//! is told to shrink, or is growing already.
+//! Invariants: quota is charged before the agent gets the command, and released only after the agent refused.
+//! A gang scales up only if it runs, isn't being scaled down, and has no other scale-up under way.
 
 use crate::capacity::{caps, readiness};
 use crate::facts::actor::Actor;
@@ -28,48 +35,56 @@ use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::{Millis, Mono};
 
-/// Shortest wait after an agent said no for want of room: up to eight times as long, by the number of what was refused, so that
-/// gangs that were refused together don't ask together again.
+/// Shortest backoff after an agent refused for lack of capacity. The number of the refused scale-up lengthens
+/// it up to eight times, so that gangs that were refused together don't retry together.
 pub(crate) const REFUSED_FOR: Millis = Millis(500);
 
-/// Shortest wait after it said no for another reason.
+/// Shortest backoff after a refusal for another reason.
 pub(crate) const UNABLE_FOR: Millis = Millis::mins(1);
 
-/// The longest.
+/// Longest backoff after repeated refusals.
 pub(crate) const REFUSED_FOR_MAX: Millis = Millis::mins(10);
 
-/// The cluster of a gang that is to grow, or why it can't be asked now; room is another question.
+/// The cluster of a gang that is to scale up. Fails if the command can't be sent there now; capacity isn't
+/// checked.
 pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<ClusterName, Why> {
     let workload = world.state.workloads().get(&uid).ok_or(Why::NotConnected)?;
     let (_, leg) = workload.right().ok_or(Why::NotConnected)?;
     let (cluster, class) = (&leg.cluster, world.queues.class(workload.class()));
     let queue = world.state.catalog().route(&class.namespace, &class.queue).map_err(Why::Route)?;
-    let way = CandidateClusters::new(&world.state.catalog(), class, &queue, world.config.residency_required);
-    let site = way.candidates.iter().find(|site| site.cluster == *cluster).ok_or(Why::NotConnected)?;
-    site.listed.ok_or_else(|| way.not_listed())?;
-    site.verdict.clone().map_err(Why::Forbidden)?;
-    readiness::judge_readiness(world, (uid, now), &way, site)?;
+    let candidates =
+        CandidateClusters::new(world.state.catalog(), class, &queue, world.config.residency_required);
+    let candidate = candidates
+        .candidates
+        .iter()
+        .find(|candidate| candidate.cluster == *cluster)
+        .ok_or(Why::NotConnected)?;
+    candidate.listed.ok_or_else(|| candidates.not_listed())?;
+    candidate.verdict.clone().map_err(Why::Forbidden)?;
+    readiness::judge_readiness(world, uid, now, &candidates, candidate)?;
     if !world.live.clusters.get(cluster).is_some_and(|live| live.grows) {
-        let text = "its agent is of an older version and can't let a gang go on with more pods".to_owned();
+        let text = "the agent is too old to scale up a running gang: upgrade it".to_owned();
         return Err(Why::Refused { reason: RefuseReason::Unsupported, text });
     }
     Ok(cluster.clone())
 }
 
-/// Whether the cluster of a gang has room for what it is to grow by, beside what is kept there for others.
-pub(crate) fn judge_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
+/// The cluster of a gang, if it has capacity for the added pods in addition to what is reserved for others.
+/// Fails with the first obstacle otherwise.
+pub fn judge_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
     let cluster = scale_up_cluster(world, uid, now)?;
     let live = world.live.clusters.get(&cluster).ok_or(Why::NotConnected)?;
     if let Some(queue) = world.queues.charged_to(uid) {
         caps::judge_caps(world, uid, queue, gang, &cluster)?;
     }
-    live.capacity.fits(gang).map_err(Why::NoRoom)?;
+    live.capacity.fits(gang).map_err(Why::NoCapacity)?;
     readiness::judge_reserved(world, uid, gang, &cluster, live)?;
     Ok(cluster)
 }
 
-/// Charges what a gang grows by and tells its agent; false where there is no room for it, with the reason.
-pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
+/// Charges the added pods and sends the scale-up to the agent. If the cluster can't take them, returns false
+/// and stores the reason.
+pub(crate) fn start_scale_up(turn: &mut Turn<'_>, uid: Uid) -> bool {
     let Some(gang) = gangs::scale_up_gang(turn.world, uid) else { return false };
     let cluster = match judge_scale_up(turn.world, uid, &gang, turn.now.mono) {
         Ok(cluster) => cluster,
@@ -90,11 +105,11 @@ pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
         .pod_sets
         .iter()
         .zip(&gang.pod_sets)
-        .map(|(has, more)| has.count + more.count)
+        .map(|(admitted, added)| admitted.count + added.count)
         .collect();
     let runs: Vec<u32> =
-        resized.runs.iter().zip(&gang.pod_sets).map(|(has, more)| has + more.count).collect();
-    let size = resized.wants.map_or(resized.size, |wants| wants.size);
+        resized.runs.iter().zip(&gang.pod_sets).map(|(running, added)| running + added.count).collect();
+    let size = resized.wants.map_or(resized.size, |requested| requested.size);
     let detail = format!("from {} to {} pods", resized.runs.iter().sum::<u32>(), runs.iter().sum::<u32>());
     turn.record_workload(uid, WorkloadFact::ScaleUpStarted { fence, places, runs, size, at: turn.now.wall });
     let entry = Entry {
@@ -104,15 +119,21 @@ pub(crate) fn grow(turn: &mut Turn<'_>, uid: Uid) -> bool {
     };
     turn.audit(Actor::System, entry);
     turn.world.live.scale_up_reasons.remove(&uid);
-    let number = say_grow(turn, &cluster, uid, fence).unwrap_or(0);
+    let number = send_scale_up(turn, &cluster, uid, fence).unwrap_or(0);
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
         live.capacity.asked(offer, number, &gang);
     }
     true
 }
 
-/// Tells an agent what a gang of it grows by, if it is to know.
-pub(crate) fn say_grow(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) -> Option<u64> {
+/// Sends the scale-up that is under way to the agent, and returns the command's number. `None` if nothing is
+/// under way or the agent is too old.
+pub(crate) fn send_scale_up(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    uid: Uid,
+    fence: Fence,
+) -> Option<u64> {
     let number = turn.workload(uid)?.growing()?.number;
     turn.world.live.clusters.get(cluster).filter(|live| live.grows)?;
     turn.send(cluster, CommandRef::Grow(uid, fence, number))

@@ -1,3 +1,5 @@
+//! Fewer pods: scale-downs of running gangs, and reclaimable pods that agents report.
+
 use crate::facts::record::WorkloadFact;
 use crate::sessions::outbox::CommandRef;
 use crate::state::workload::phase::Phase;
@@ -8,14 +10,15 @@ use meridian_shared::protocol::Size;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Tells the agent of a gang how few pods it is to have, where that is fewer than it was given. Every inventory that shows it does
-/// so again.
-pub(crate) fn shrink(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
+/// Sends the requested size of a running gang to its agent, if that is smaller than what was admitted.
+/// Repeated for every inventory that shows the gang.
+pub(crate) fn send_scale_down(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     let Some(workload) = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running))
     else {
         return;
     };
-    // Of pods that are gone it isn't known whether they had succeeded: it is told as long as any place was given up.
+    // The manager doesn't know whether the missing pods had succeeded, so it sends the size for as long as
+    // fewer pods are requested than were admitted.
     let runs = workload.runs_with(turn.world.queues.class(workload.class()));
     let smaller = |resized: &&Resized| {
         resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places)
@@ -27,8 +30,9 @@ pub(crate) fn shrink(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence
     }
 }
 
-/// How many pods a manifest has; with completions where every pod is one of them.
-pub(crate) fn size(manifest: &Value) -> Option<Size> {
+/// The number of pods that a Job manifest requests. Completions are included only if the Job is indexed and
+/// they equal the parallelism: then both change together. `None` if a field isn't a valid number.
+pub(crate) fn size_of_manifest(manifest: &Value) -> Option<Size> {
     let number = |field: &str| {
         manifest["spec"].get(field).map(|value| value.as_u64().and_then(|value| u32::try_from(value).ok()))
     };
@@ -42,12 +46,20 @@ pub(crate) fn size(manifest: &Value) -> Option<Size> {
     })
 }
 
-/// Takes what an agent says of one run. Who is being stopped keeps what it has until it has stopped.
-pub(crate) fn reclaim(turn: &mut Turn<'_>, uid: Uid, fence: Fence, pods: &BTreeMap<String, u32>) {
+/// Records reclaimable pods that an agent reports. The count per pod set never decreases. A gang that is
+/// stopping stays charged as it is.
+pub(crate) fn apply_reclaimable_pods(
+    turn: &mut Turn<'_>,
+    uid: Uid,
+    fence: Fence,
+    pods: &BTreeMap<String, u32>,
+) {
     let Some(workload) = turn.workload(uid).filter(|w| w.phase() == Phase::Running) else { return };
-    let told = size::reclaimable_of(&workload.given_gang(turn.world.queues.class(workload.class())), pods);
-    let before = workload.spare().cloned().unwrap_or_else(|| vec![0; told.len()]);
-    let pods: Vec<u32> = told.iter().zip(&before).map(|(told, before)| *told.max(before)).collect();
+    let reported =
+        size::reclaimable_of(&workload.given_gang(turn.world.queues.class(workload.class())), pods);
+    let before = workload.spare().cloned().unwrap_or_else(|| vec![0; reported.len()]);
+    let pods: Vec<u32> =
+        reported.iter().zip(&before).map(|(reported, before)| *reported.max(before)).collect();
     if pods != before {
         turn.record_workload(uid, WorkloadFact::PodsReclaimed { fence, pods });
         turn.world.live.counts.reclaimed += 1;

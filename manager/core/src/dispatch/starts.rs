@@ -1,17 +1,22 @@
+//! Failed starts: holds and grants after which the gang didn't reach running. Clusters back off for workloads
+//! that fail there.
+
 use crate::sessions::failed_starts::{self, IN_A_ROW};
 use crate::world::World;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
 
-/// A hold or grant there did not reach running.
-pub(crate) fn failed_start(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName) {
+/// Counts a failed start for the workload and for the cluster.
+pub(crate) fn note_failed_start(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName) {
     let now = turn.now.mono;
     let (times, until) = turn.world.live.failed_starts.entry((uid, cluster.clone())).or_default();
     *times = times.saturating_add(1);
     if *times >= IN_A_ROW {
         *until = failed_starts::wait(*times, now);
     }
+    // Only failures of different workloads in a row count against the cluster: one that fails everywhere is
+    // its own problem.
     if let Some(live) = turn.world.live.clusters.get_mut(cluster)
         && live.failed_last.replace(uid) != Some(uid)
     {
@@ -22,22 +27,22 @@ pub(crate) fn failed_start(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName)
     }
 }
 
-/// One runs there.
-pub(crate) fn started(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName) {
+/// Resets the failed starts: the workload runs in the cluster.
+pub(crate) fn note_started(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName) {
     turn.world.live.failed_starts.remove(&(uid, cluster.clone()));
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
         (live.failed_starts, live.failed_last) = (0, None);
     }
 }
 
-/// Whether the wait of anybody is over.
+/// Ends the backoffs that are over. True if there were any.
 pub(crate) fn end_waits_after_failed_starts(world: &mut World, now: Mono) -> bool {
     let of_workloads = world.live.failed_starts.values_mut().map(|(_, until)| until);
     let all = of_workloads.chain(world.live.clusters.values_mut().map(|live| &mut live.backed_off));
     all.filter(|until| **until > Mono(0) && **until <= now).map(|until| *until = Mono(0)).count() > 0
 }
 
-/// When the next of these waits is over.
+/// The end of the next backoff.
 pub(crate) fn next_wait_after_failed_starts(world: &World) -> Option<Mono> {
     let of_workloads = world.live.failed_starts.values().map(|(_, until)| *until);
     of_workloads

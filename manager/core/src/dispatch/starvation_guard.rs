@@ -1,14 +1,15 @@
-//! Who waits too long, and the room that is kept for it: a large gang that smaller ones always pass by would never start.
+//! The starvation guard. Without it, smaller workloads could overtake a large gang forever.
 //!
-//! The head of a queue that has waited as long as the guard says is passed by nobody any more: the queue brain gives the quota
-//! that it asks for to nobody else, and one cluster keeps the room that comes free for it. Which workloads have to end there
-//! first is foreseen, so that others may still use what it won't need. Who can't be started whatever ends is no such head.
+//! The head of a queue is starved once it has waited for the guard's time. From then on, the queue state
+//! gives the quota that it requests to nobody else, and one cluster reserves the capacity that is released
+//! there. The guard also predicts which runs must end first, so that other workloads can use capacity that
+//! the gang won't need. A workload that couldn't start even if others ended is never a starved head.
 //!
-//! All of it is memory: after a restart it is found anew.
+//! Nothing of this is durable: a new leader finds the starved heads again.
 
 use crate::capacity::topology::{self, Gone};
 use crate::capacity::{caps, reserved};
-use crate::dispatch::candidates::{self, Candidates};
+use crate::dispatch::candidates::{self, Refusals};
 use crate::facts::flavors::Flavors;
 use crate::facts::reason::{NoQuota, Why};
 use crate::world::turn::Turn;
@@ -21,126 +22,134 @@ use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// It is looked for who waits too long so many times in that time.
-const LOOKS: u64 = 60;
+/// Searches for starved heads within the guard's time.
+const CHECKS_PER_GUARD: u64 = 60;
 
-/// And no more often than this: it costs as much as there are classes that wait.
-const LOOK_EVERY_MIN: Millis = Millis::secs(1);
+/// Shortest time between searches: the cost of one grows with the number of pending classes.
+const CHECK_EVERY_MIN: Millis = Millis::secs(1);
 
-/// Combinations of flavors that are tried for one of them: a queue with more groups than two seldom has as many.
+/// Combinations of flavors that are tried for one workload. Few queues have more.
 const CHOICES_MAX: usize = 64;
 
-/// Workloads that room is kept for at once: each costs a look at its cluster in every scheduling pass.
-const STARVING_MAX: usize = 16;
+/// Starved heads with a reservation at the same time: every scheduling pass searches the cluster of each
+/// again.
+const STARVED_MAX: usize = 16;
 
-/// How often it is looked for who waits too long.
-fn look_every(guard: Millis) -> Millis {
-    Millis(guard.0 / LOOKS).max(LOOK_EVERY_MIN)
+fn check_every(guard: Millis) -> Millis {
+    Millis(guard.0 / CHECKS_PER_GUARD).max(CHECK_EVERY_MIN)
 }
 
-/// Time alone makes a wait too long.
+/// Schedules the next search for starved heads. Time alone starves a head, so there may be no input that
+/// triggers a pass.
 pub(crate) fn schedule_starvation_check(turn: &mut Turn<'_>) {
     let live = &mut turn.world.live;
     if let Some(guard) = turn.world.config.starvation_guard
         && turn.now.mono >= live.next_starvation_check
     {
-        live.next_starvation_check = turn.now.mono + look_every(guard);
+        live.next_starvation_check = turn.now.mono + check_every(guard);
         (live.starvation_check_due, live.dirty) = (true, true);
     }
 }
 
-/// Finds who waits too long, when it is time to, and brings what is kept for them in line with what runs.
+/// Searches for starved heads if a search is due. Otherwise updates the reservations of the known ones.
 pub(crate) fn apply_starvation_guard(turn: &mut Turn<'_>) {
     let Some(guard) = turn.world.config.starvation_guard else { return };
     if std::mem::take(&mut turn.world.live.starvation_check_due) {
         find_starved_heads(turn, guard);
         return;
     }
-    let starving: Vec<WorkloadId> = turn.world.mirror.brain().all_starving().collect();
-    let mut starving: Vec<(Wall, Uid)> =
-        starving.into_iter().filter_map(|id| waits_since(turn.world, turn.world.mirror.uid(id)?)).collect();
-    starving.sort_unstable();
-    for (since, uid) in starving {
+    let heads: Vec<WorkloadId> = turn.world.mirror.queue_state().starved_heads().collect();
+    let mut starved: Vec<(Wall, Uid)> =
+        heads.into_iter().filter_map(|id| waits_since(turn.world, turn.world.mirror.uid(id)?)).collect();
+    starved.sort_unstable();
+    for (since, uid) in starved {
         reserve_for_starved_head(turn, uid, since);
     }
 }
 
 fn find_starved_heads(turn: &mut Turn<'_>, guard: Millis) {
-    let brain = turn.world.mirror.brain();
-    let queues: Vec<QueueId> = brain.queue_list().map(|(_, id)| id).collect();
-    let too_long = |queue: &QueueId| {
-        // What a gang grows by waits as long as it takes: the gang runs.
-        let id = brain.first_waiting(*queue, |id| !turn.world.mirror.is_scale_up(id))?;
+    let state = turn.world.mirror.queue_state();
+    let queues: Vec<QueueId> = state.queue_list().map(|(_, id)| id).collect();
+    let starved_in = |queue: &QueueId| {
+        // A scale-up is never starved: its gang runs.
+        let id = state.first_pending(*queue, |id| !turn.world.mirror.is_scale_up(id))?;
         let (since, uid) = waits_since(turn.world, turn.world.mirror.uid(id)?)?;
         (turn.now.wall.since(since) >= guard && !is_hopeless(turn.world, uid))
             .then_some((since, uid, *queue, id))
     };
-    let mut found: Vec<(Wall, Uid, QueueId, WorkloadId)> = queues.iter().filter_map(too_long).collect();
+    let mut found: Vec<(Wall, Uid, QueueId, WorkloadId)> = queues.iter().filter_map(starved_in).collect();
     found.sort_unstable();
     let mut chosen: BTreeMap<QueueId, WorkloadId> = BTreeMap::new();
     for (since, uid, queue, id) in found {
-        if chosen.len() < STARVING_MAX && reserve_for_starved_head(turn, uid, since) {
+        if chosen.len() < STARVED_MAX && reserve_for_starved_head(turn, uid, since) {
             chosen.insert(queue, id);
         }
     }
     for queue in queues {
-        let starving = chosen.get(&queue).copied();
-        if turn.world.mirror.brain().starving(queue) != starving {
-            turn.world.live.counts.starved += u64::from(starving.is_some());
-            turn.world.mirror.brain_mut().set_starving(queue, starving);
+        let starved = chosen.get(&queue).copied();
+        if turn.world.mirror.queue_state().starved_head(queue) != starved {
+            turn.world.live.counts.starved += u64::from(starved.is_some());
+            turn.world.mirror.queue_state_mut().set_starved_head(queue, starved);
         }
     }
 }
 
-/// Keeps room in one cluster, where the gang would fit once enough has ended. False where there is no such cluster.
+/// Reserves capacity for a starved head in the best cluster. False if the gang fits in no cluster, even after
+/// others have ended.
 fn reserve_for_starved_head(turn: &mut Turn<'_>, uid: Uid, since: Wall) -> bool {
     let before = reserved::reservation_of(turn.world, uid);
-    if before.is_some_and(|(_, starving)| !starving) {
-        // Others stop for it, and what they free is kept for it.
+    if before.is_some_and(|(_, is_starved)| !is_starved) {
+        // The capacity of its victims is already reserved for it.
         return true;
     }
     let Some(gang) = gangs::gang_of(turn.world, uid) else { return false };
-    let home = before.map(|(cluster, _)| cluster.clone());
-    let candidates = candidates::candidates_for(turn, uid, Candidates::IncludingRefused);
-    // Where there is never room for all of it, the fewest pods that do have to start, too.
+    let reserved_in = before.map(|(cluster, _)| cluster.clone());
+    let candidates = candidates::eligible_clusters_of_pending(turn, uid, Refusals::Include);
+    // If all pods never fit, try partial admission with the fewest pods that the job accepts.
     let sizes = [Some(gang.clone()), gang.least().map(Arc::new)];
-    // Its nodes are those of one flavor, and which that will be is seen when it is admitted: the first that could have it anywhere.
-    let choices = flavors_it_may_get(turn.world, uid);
+    // The flavors are chosen at admission. Until then, assume the first ones with which the gang fits in some
+    // cluster.
+    let choices = possible_flavors(turn.world, uid);
     let found = sizes.into_iter().flatten().find_map(|gang| {
         choices.iter().find_map(|flavors| {
             let gang = gangs::with_flavor_constraints(turn.world, &gang, flavors);
-            Some((best_cluster(turn, (since, uid), home.as_ref(), &gang, &candidates)?, gang))
+            Some((best_cluster(turn, (since, uid), reserved_in.as_ref(), &gang, &candidates)?, gang))
         })
     });
-    let Some(((cluster, gone), gang)) = found else { return false };
-    reserved::reserve_for_starved(turn.world, uid, since, cluster, gang, gone);
+    let Some(((cluster, ending), gang)) = found else { return false };
+    reserved::reserve_for_starved(turn.world, uid, since, cluster, gang, ending);
     true
 }
 
-/// The cluster in which the least has to end before the gang fits, the one where room was kept before rather than another;
-/// and who has to end there.
+/// The best cluster for a starved head, and the runs that must end there first. A cluster that reserves
+/// capacity for it already is best, then the one in which the least of the gang's scarcest resource has to be
+/// released.
 fn best_cluster(
     turn: &Turn<'_>,
-    who: (Wall, Uid),
-    home: Option<&ClusterName>,
+    starved: (Wall, Uid),
+    reserved_in: Option<&ClusterName>,
     gang: &Arc<Gang>,
     candidates: &[ClusterName],
 ) -> Option<(ClusterName, BTreeSet<Uid>)> {
     let world = &*turn.world;
     let scarce = gang.scarcest().map_or_else(String::new, str::to_owned);
-    let weight = |gone: &BTreeSet<Uid>| {
-        gone.iter()
+    let released = |ending: &BTreeSet<Uid>| {
+        ending
+            .iter()
             .filter_map(|u| gangs::gang_of(world, *u)?.total().get(&scarce).copied())
             .fold(0, i64::saturating_add)
     };
-    let in_the_way =
-        candidates.iter().filter_map(|cluster| Some((cluster, runs_to_end_first(turn, who, gang, cluster)?)));
-    let (cluster, gone) = in_the_way.min_by_key(|(cluster, gone)| (home != Some(*cluster), weight(gone)))?;
-    Some((cluster.clone(), gone))
+    let possible = candidates
+        .iter()
+        .filter_map(|cluster| Some((cluster, runs_to_end_first(turn, starved, gang, cluster)?)));
+    let (cluster, ending) =
+        possible.min_by_key(|(cluster, ending)| (reserved_in != Some(*cluster), released(ending)))?;
+    Some((cluster.clone(), ending))
 }
 
-/// Who has to end in a cluster before the gang fits there, beside what is kept for those who come first: those that will
-/// end first, by what is known. `None` where it never fits.
+/// The runs that must end in a cluster before the gang fits there, in addition to what is reserved for
+/// preemptors and for heads that starve for longer. Assumes that runs end in the order of their expected end.
+/// `None` if the gang never fits.
 fn runs_to_end_first(
     turn: &Turn<'_>,
     (since, uid): (Wall, Uid),
@@ -148,58 +157,68 @@ fn runs_to_end_first(
     cluster: &ClusterName,
 ) -> Option<BTreeSet<Uid>> {
     let world = &*turn.world;
-    let rooms = &world.live.clusters.get(cluster)?.capacity;
-    let kept = reserved::reserved_before(world, cluster, uid, Some((since, uid)));
-    let ends = |uid: &Uid| {
-        let workload = world.state.workloads().get(uid)?;
-        let begun = workload.history().last().map_or(workload.since(), |stay| stay.granted);
-        let most =
-            world.queues.class(workload.class()).gang.max_run.map(|most| most.saturating_sub(workload.ran()));
-        Some((most.is_none(), most.map_or(begun, |most| begun + most), *uid))
-    };
-    let sooner = kept.all_victims();
-    let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid);
-    let mut there: Vec<_> = here
-        .filter(|uid| gangs::runs_in(world, **uid, cluster) && !sooner.contains(uid))
-        .filter_map(ends)
-        .collect();
-    there.sort_unstable();
-    let gangs: Vec<Arc<Gang>> = there.iter().filter_map(|(_, _, uid)| gangs::gang_of(world, *uid)).collect();
-    let kept_gangs = kept.all_gangs();
-    let caps = caps::caps_for_starved(world, uid, cluster, &kept);
-    let fits = |n: usize| {
-        let within = caps.as_ref().is_none_or(|caps| {
-            caps.without(world, there[..n].iter().map(|(_, _, uid)| *uid)).judge(gang).is_ok()
-        });
-        if !within {
+    let capacity = &world.live.clusters.get(cluster)?.capacity;
+    let reserved = reserved::reserved_before(world, cluster, uid, Some((since, uid)));
+    let ends_sooner = reserved.all_victims();
+    let (runs, gangs): (Vec<Uid>, Vec<Arc<Gang>>) = runs_by_expected_end(world, cluster, &ends_sooner)
+        .into_iter()
+        .filter_map(|uid| Some((uid, gangs::gang_of(world, uid)?)))
+        .unzip();
+    let reserved_gangs = reserved.all_gangs();
+    let caps = caps::caps_for_starved(world, uid, cluster, &reserved);
+    let fits_after = |ended: usize| {
+        let within_caps = caps
+            .as_ref()
+            .is_none_or(|caps| caps.without(world, runs[..ended].iter().copied()).judge(gang).is_ok());
+        if !within_caps {
             return false;
         }
-        let gone: Vec<Arc<Gang>> = sooner
+        let gone: Vec<Arc<Gang>> = ends_sooner
             .iter()
-            .filter_map(|v| gangs::gang_of(world, *v))
-            .chain(gangs[..n].iter().cloned())
+            .filter_map(|victim| gangs::gang_of(world, *victim))
+            .chain(gangs[..ended].iter().cloned())
             .collect();
         let mut freed = Amounts::new();
         gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
-        rooms.fits_without(gang, &gone, &kept_gangs)
+        capacity.fits_without(gang, &gone, &reserved_gangs)
             && topology::has_domains(world, gang, cluster, Gone::Having(&freed))
     };
-    // Where gangs really lie is guessed, so more that end may fit worse: the whole is asked before the parts.
-    if !fits(gangs.len()) {
+    // The nodes of gangs are partly guessed, so the gang may fit worse although more runs have ended. Check
+    // the end of all first.
+    if !fits_after(gangs.len()) {
         return None;
     }
     let (mut low, mut high) = (0, gangs.len());
     while low < high {
         let middle = usize::midpoint(low, high);
-        if fits(middle) { high = middle } else { low = middle + 1 }
+        if fits_after(middle) { high = middle } else { low = middle + 1 }
     }
-    Some(there[..high].iter().map(|(_, _, uid)| *uid).collect())
+    Some(runs[..high].iter().copied().collect())
 }
 
-/// The flavors that its queue may give a workload, one for each of its resources, in the order in which they are tried.
-fn flavors_it_may_get(world: &World, uid: Uid) -> Vec<Flavors> {
-    let brain = world.mirror.brain();
-    let Some(queue) = world.mirror.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue))
+/// Runs in a cluster, except some. Those with a time limit come first, by its end, then the others, oldest
+/// first.
+fn runs_by_expected_end(world: &World, cluster: &ClusterName, except: &BTreeSet<Uid>) -> Vec<Uid> {
+    let expected_end = |uid: &Uid| {
+        let workload = world.state.workloads().get(uid)?;
+        let granted = workload.history().last().map_or(workload.since(), |attempt| attempt.granted);
+        let limit =
+            world.queues.class(workload.class()).gang.max_run.map(|max| max.saturating_sub(workload.ran()));
+        Some((limit.is_none(), limit.map_or(granted, |limit| granted + limit), *uid))
+    };
+    let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid);
+    let mut runs: Vec<_> = here
+        .filter(|uid| gangs::runs_in(world, **uid, cluster) && !except.contains(uid))
+        .filter_map(expected_end)
+        .collect();
+    runs.sort_unstable();
+    runs.into_iter().map(|(_, _, uid)| uid).collect()
+}
+
+/// Flavors that the queue may assign to a workload, one per resource, in the order in which they are tried.
+fn possible_flavors(world: &World, uid: Uid) -> Vec<Flavors> {
+    let state = world.mirror.queue_state();
+    let Some(queue) = world.mirror.id(uid).and_then(|id| state.workload(id)).map(|w| state.queue(w.queue))
     else {
         return vec![Flavors::default()];
     };
@@ -208,46 +227,46 @@ fn flavors_it_may_get(world: &World, uid: Uid) -> Vec<Flavors> {
         let with = |choice: &BTreeMap<String, Arc<str>>, flavor: &FlavorId| {
             let mut choice = choice.clone();
             choice.extend(group.resources.iter().map(|resource| {
-                (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).clone())
+                (state.resource_name(*resource).to_string(), state.flavor_name(*flavor).clone())
             }));
             choice
         };
-        let more = choices
+        let extended = choices
             .iter()
             .flat_map(|choice| group.flavors.iter().map(move |flavor| with(choice, flavor)))
             .take(CHOICES_MAX)
             .collect::<Vec<_>>();
-        if !more.is_empty() {
-            choices = more;
+        if !extended.is_empty() {
+            choices = extended;
         }
     }
     choices.into_iter().map(Flavors::from).collect()
 }
 
-/// Since when a workload waits, and who it is: since it was submitted, last ran, or was last put back into the queue.
+/// The start of a workload's wait, with its uid to break ties: when it was submitted, ran last, or was last
+/// reactivated.
 fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
     let workload = world.state.workloads().get(&uid)?;
-    let ran = workload.history().last().and_then(|stay| stay.over);
-    let back = workload.reactivated().map(|reactivated| reactivated.at);
-    Some((ran.into_iter().chain(back).fold(workload.created(), Wall::max), uid))
+    let ran_until = workload.history().last().and_then(|attempt| attempt.over);
+    let reactivated = workload.reactivated().map(|reactivated| reactivated.at);
+    Some((ran_until.into_iter().chain(reactivated).fold(workload.created(), Wall::max), uid))
 }
 
-/// Whether the end of others can't help a workload, as far as is known.
+/// Whether the workload couldn't start even if all others ended, as far as its last evaluation shows.
 fn is_hopeless(world: &World, uid: Uid) -> bool {
-    let Some(id) = world.state.workloads().get(&uid).map(|w| w.class()) else { return false };
-    match world.live.pending_reasons.before(id) {
+    let Some(class) = world.state.workloads().get(&uid).map(|w| w.class()) else { return false };
+    match world.live.pending_reasons.before(class) {
         Some(Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
-        // So it was when it was looked at last: its queue may have been opened since.
+        // The reason may be outdated: the queue may have become active since.
         Some(Why::Route(_) | Why::Inactive { .. }) => {
-            let brain = world.mirror.brain();
-            let queue = world.mirror.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue));
+            let state = world.mirror.queue_state();
+            let queue = world.mirror.id(uid).and_then(|id| state.workload(id)).map(|w| state.queue(w.queue));
             queue.is_none_or(|queue| queue.setup.inactive.is_some())
         }
-        // Fewer pods may do.
+        // Partial admission with fewer pods may stay within the quota.
         Some(Why::Quota(NoQuota::ExceedsQuota { resource, nominal, .. })) => {
-            world.queues.class(id).gang.least().is_none_or(|least| {
-                let asks = world.config.resources.total(&least).get(resource).copied().unwrap_or(0);
-                asks > *nominal
+            world.queues.class(class).gang.least().is_none_or(|least| {
+                world.config.resources.total(&least).get(resource).copied().unwrap_or(0) > *nominal
             })
         }
         _ => false,

@@ -1,3 +1,5 @@
+//! Stops of running gangs, and preemptions.
+
 use crate::dispatch::offers;
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
@@ -11,7 +13,8 @@ use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::protocol::StopReason;
 use meridian_shared::time::Millis;
 
-/// Orders a stop. Everything is kept until it is confirmed or the lease has lapsed.
+/// Orders an attempt to stop. Its quota and capacity stay charged until the stop is confirmed or the lease
+/// has lapsed.
 pub(crate) fn order_stop(turn: &mut Turn<'_>, uid: Uid, fence: Fence, reason: StopReason, by: &Actor) {
     order_stop_for(turn, uid, fence, reason, by, None);
 }
@@ -44,11 +47,12 @@ fn order_stop_for(
     turn.send(&cluster, CommandRef::Stop(uid, fence, reason));
 }
 
-/// Takes quota back for another workload: a run is told to stop and keeps its room until it has; a question is taken back.
+/// Preempts a workload: stops its attempt if it has one, otherwise withdraws its offers and releases its
+/// quota at once.
 pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
     let Some(right) = turn.workload(victim).map(Workload::right) else { return };
     let fence = right.and_then(|(_, leg)| leg.fence);
-    turn.world.live.reservations.displaced(victim, preempted.by, turn.now.mono);
+    turn.world.live.reservations.note_preemption(victim, preempted.by, turn.now.mono);
     match fence {
         Some(fence) => {
             order_stop_for(turn, victim, fence, StopReason::Evicted, &Actor::System, Some(preempted))
@@ -59,7 +63,8 @@ pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
                 ..Entry::new(Action::Preempt, victim.to_string())
             };
             turn.audit(Actor::System, entry);
-            // Others may have to stop first: until then it must not take again what it gave up (simulation seed 212).
+            // The preemptor may have to wait for other victims. The backoff keeps this victim from taking the
+            // released quota again in the meantime.
             let until = turn.now.mono + PREEMPTED_BACKOFF;
             turn.world.live.backoff_until.insert(victim, until);
             turn.world.live.reservations.rests(victim, preempted.by);
@@ -68,11 +73,12 @@ pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
     }
 }
 
-/// How long a workload rests at most that was displaced before it ran: as long as a usual stop takes.
+/// Longest backoff of a workload that was preempted before it ran. Covers a usual grace period of other
+/// victims.
 const PREEMPTED_BACKOFF: Millis = Millis::secs(30);
 
-/// Attempts that this cluster may have the right to run.
-pub(crate) fn rights(turn: &Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {
+/// Attempts that this cluster may run.
+pub(crate) fn granted_attempts(turn: &Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {
     let uids = turn.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
     uids.filter_map(|uid| {
         let (offer, leg) = turn.world.state.workloads().get(&uid)?.right()?;

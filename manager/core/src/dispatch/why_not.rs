@@ -1,42 +1,45 @@
+//! Turns results of the queue state into pending reasons.
+
 use crate::facts::reason::{NoQuota, Shortage, Why};
-use meridian_queueing::cycle::{Entry as Looked, Outcome, Passed};
-use meridian_queueing::model::{PodSet, QueueId, amount_of};
+use meridian_queueing::cycle::{CycleEntry, EntryOutcome, SkippedHead};
+use meridian_queueing::flavors::Mode;
+use meridian_queueing::model::{PodSet, QueueId, Reason, amount_of};
 use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::reason::Reason;
-use meridian_queueing::{Amount, Brain};
+use meridian_queueing::{Amount, QueueState};
 use meridian_topology::PODS;
 use std::collections::BTreeSet;
 
-/// What is short of the first flavor and resource that is, and which others are too.
+/// Describes the shortage of the first flavor and resource in `short`, and names the other resources that are
+/// short.
 fn shortage(
-    brain: &Brain,
+    state: &QueueState,
     queue: QueueId,
-    asks: impl Fn(ResourceId) -> i64,
+    requested: impl Fn(ResourceId) -> i64,
     short: &[(FlavorId, ResourceId, Amount)],
 ) -> Option<Shortage> {
     let (flavor, resource, _) = *short.first()?;
-    // Of several pod sets the last one asks for what is left by those before it.
+    // Pod sets are assigned one after the other, so the last one misses the most.
     let missing = short
         .iter()
         .filter(|(f, r, _)| (*f, *r) == (flavor, resource))
         .map(|(.., missing)| *missing)
         .max()?;
-    let setup = &brain.queue(queue).setup;
-    let asks = asks(resource);
+    let setup = &state.queue(queue).setup;
+    let asks = requested(resource);
     let nominal = setup.quota((flavor, resource)).nominal.0;
-    let used = brain.used(queue, (flavor, resource));
+    let used = state.used(queue, (flavor, resource));
     let also: BTreeSet<ResourceId> =
         short.iter().map(|(_, other, _)| *other).filter(|other| *other != resource).collect();
-    // Where more is used than there is quota for, so much more has to come free.
-    let free = asks.saturating_sub(missing.0).min(brain.balance(queue, (flavor, resource)));
-    // Of what it doesn't use itself others may have borrowed some.
+    // The balance is negative if usage exceeds quota: that much more must be released.
+    let free = asks.saturating_sub(missing.0).min(state.balance(queue, (flavor, resource)));
+    // Other queues of the cohort may have borrowed part of the unused quota.
     let own = nominal.saturating_sub(used).min(free).max(0);
     let mut also: Vec<String> =
-        also.into_iter().map(|other| brain.resource_name(other).to_string()).collect();
+        also.into_iter().map(|other| state.resource_name(other).to_string()).collect();
     also.sort_unstable();
     Some(Shortage {
-        flavor: brain.flavor_name(flavor).to_string(),
-        resource: brain.resource_name(resource).to_string(),
+        flavor: state.flavor_name(flavor).to_string(),
+        resource: state.resource_name(resource).to_string(),
         asks,
         free,
         nominal,
@@ -44,37 +47,37 @@ fn shortage(
         lent: nominal.saturating_sub(used).max(0) - own,
         cohort: setup.cohort.as_ref().map(ToString::to_string),
         no_victims: true,
-        raise_to: brain.nominal_for(queue, (flavor, resource), asks),
+        raise_to: state.nominal_for(queue, (flavor, resource), asks),
         also,
     })
 }
 
 /// The first obstacle of a head that wasn't admitted.
-pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
+pub fn why_not(state: &QueueState, entry: &CycleEntry) -> Why {
     match entry.outcome {
-        Outcome::Preempting | Outcome::Deferred | Outcome::Migrating => {
+        EntryOutcome::Preempting | EntryOutcome::Deferred | EntryOutcome::Migrating => {
             return Why::Preempts { victims: entry.targets.len() };
         }
-        Outcome::Skipped => return Why::Overtaken,
-        Outcome::GivesWay => return Why::GivesWay,
+        EntryOutcome::Skipped => return Why::Overtaken,
+        EntryOutcome::Yields => return Why::ReservedForStarved,
         _ => {}
     }
-    let resource_name = |r| brain.resource_name(r).to_string();
+    let resource_name = |r| state.resource_name(r).to_string();
     let reasons = || entry.assignment.reasons().map(|(_, reason)| reason);
-    // What no group gives isn't waited for, whatever else there is too little of, and was looked at before.
-    let setup = &brain.queue(entry.queue).setup;
-    let asked = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests);
-    let uncovered = asked
+    // A resource that no resource group covers never becomes available, so it is reported before any
+    // shortage.
+    let setup = &state.queue(entry.queue).setup;
+    let requests = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests);
+    let uncovered = requests
         .filter(|(resource, amount)| *amount > 0 && setup.group_of(*resource).is_none())
         .map(|(resource, _)| resource_name(*resource))
         .min();
-    if let Some(resource) =
-        uncovered.filter(|_| entry.assignment.mode() == meridian_queueing::flavors::Mode::NoFit)
-    {
+    if let Some(resource) = uncovered.filter(|_| entry.assignment.mode() == Mode::NoFit) {
         return Why::Quota(NoQuota::NotCovered { resource });
     }
-    // A flavor of which it asks for more than there ever is isn't waited for, whatever else of it is short.
-    let hopeless: BTreeSet<FlavorId> = reasons()
+    // If the workload requests more of a flavor than its maximum, other shortages of that flavor don't
+    // matter.
+    let exceeded: BTreeSet<FlavorId> = reasons()
         .filter_map(
             |reason| {
                 if let Reason::ExceedsMax { flavor, .. } = reason { Some(*flavor) } else { None }
@@ -82,12 +85,12 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
         )
         .collect();
     let short = reasons().filter_map(|reason| match reason {
-        Reason::Short { flavor, resource, missing } if !hopeless.contains(flavor) => {
+        Reason::Short { flavor, resource, missing } if !exceeded.contains(flavor) => {
             Some((*flavor, *resource, *missing))
         }
         _ => None,
     });
-    let asks = |resource| {
+    let requested = |resource| {
         entry
             .assignment
             .pod_sets
@@ -97,17 +100,17 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
             .map(|(_, a)| *a)
             .sum::<i64>()
     };
-    if let Some(mut shortage) = shortage(brain, entry.queue, asks, &short.collect::<Vec<_>>()) {
-        shortage.no_victims = !matches!(entry.outcome, Outcome::Preempting);
+    if let Some(mut shortage) = shortage(state, entry.queue, requested, &short.collect::<Vec<_>>()) {
+        shortage.no_victims = !matches!(entry.outcome, EntryOutcome::Preempting);
         return Why::Quota(NoQuota::Used(Box::new(shortage)));
     }
     let exceeds = reasons().find_map(|reason| match reason {
         Reason::ExceedsMax { flavor, resource, asks, most, .. } => Some(NoQuota::ExceedsQuota {
-            flavor: brain.flavor_name(*flavor).to_string(),
+            flavor: state.flavor_name(*flavor).to_string(),
             resource: resource_name(*resource),
             asks: *asks,
             nominal: most.0,
-            raise_to: brain.nominal_for(entry.queue, (*flavor, *resource), *asks),
+            raise_to: state.nominal_for(entry.queue, (*flavor, *resource), *asks),
         }),
         _ => None,
     });
@@ -115,15 +118,15 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
         return Why::Quota(why);
     }
     Why::Quota(NoQuota::NoMatchingFlavor {
-        why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; "),
+        why: reasons().map(|reason| reason.text(state.catalog())).collect::<Vec<_>>().join("; "),
     })
 }
 
-/// The first obstacle of a head that was passed by.
-pub(crate) fn why_passed(brain: &Brain, passed: &Passed) -> Option<Why> {
-    let shape = brain.shape_of(brain.workload(passed.workload)?.shape);
-    let pods = brain.resource_id(PODS);
-    let asks = |resource| {
+/// The obstacle of a head that was skipped because its shortage is unchanged.
+pub(crate) fn why_skipped(state: &QueueState, skipped: &SkippedHead) -> Option<Why> {
+    let shape = state.shape_of(state.workload(skipped.workload)?.shape);
+    let pods = state.resource_id(PODS);
+    let requested = |resource| {
         let of = |(at, set): (usize, &PodSet)| {
             let count = i64::from(shape.count(at));
             let each = if pods == Some(resource) { 1 } else { amount_of(&set.per_pod, resource) };
@@ -131,6 +134,6 @@ pub(crate) fn why_passed(brain: &Brain, passed: &Passed) -> Option<Why> {
         };
         shape.pod_sets.iter().enumerate().map(of).sum()
     };
-    let shortage = shortage(brain, passed.queue, asks, &passed.short)?;
+    let shortage = shortage(state, skipped.queue, requested, &skipped.short)?;
     Some(Why::Quota(NoQuota::Used(Box::new(shortage))))
 }

@@ -1,16 +1,16 @@
-//! Who caused something.
+//! The user, agent or manager that caused a record.
 
 use meridian_shared::ids::ClusterName;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::sync::Arc;
 
-/// Who caused something. Written as `system`, `user:NAME` or `agent:CLUSTER`.
+/// The cause of a record. Serialised as `system`, `user:NAME` or `agent:CLUSTER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Actor {
-    /// The manager itself: timers, and decisions nobody asked for.
+    /// The manager itself: its timers and its own decisions.
     System,
-    /// A person or program with a user's identity.
+    /// A person or a program that authenticated as a user.
     User(Arc<str>),
     Agent(ClusterName),
 }

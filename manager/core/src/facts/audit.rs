@@ -1,7 +1,8 @@
-//! The audit log: one line per verdict, grant, refusal and operator's action, chained by hash.
+//! The audit log: one line per verdict, grant, refusal and operator's action, in a hash chain.
 //!
-//! Each line's hash covers the hash before it, so that a flipped byte, a removed line or a rewritten log shows. A cut tail
-//! shows only against a witness: heads go to agents with every receipt, and signatures have their field.
+//! The hash of each line covers the hash of the line before, so changed, removed and reordered lines are
+//! found. A cut tail is found only with a head that somebody else remembers, a *witness*: every receipt to an
+//! agent carries the head.
 
 use crate::facts::actor::Actor;
 use crate::facts::end::Preempted;
@@ -10,20 +11,19 @@ use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Number and hash of the newest line.
+/// Position of the log: number and hash of its newest line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Head {
-    /// Lines so far.
+    /// Number of lines.
     pub lines: u64,
-    /// Hash of the newest; empty before the first.
+    /// Hash of the newest line; empty before the first.
     pub hash: String,
 }
 
-/// What was done or judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Residency of a class of workloads at a cluster.
+    /// Whether residency allows a class of workloads at a cluster.
     Verdict,
     Submit,
     Delete,
@@ -59,25 +59,25 @@ pub enum Verdict {
     Deleted,
 }
 
-/// What one line is about.
+/// Content of a line: what was done, to what, and by which rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {
     pub action: Action,
-    /// Ids and names, never a spec.
+    /// Ids or names of what was acted on; never a spec.
     pub subject: String,
     pub cluster: Option<String>,
     pub verdict: Option<Verdict>,
-    /// The rule that decided, with its version.
+    /// The rule that decided, with its version if it has one.
     pub rule: Option<String>,
-    /// The preemptor, where the subject was preempted.
+    /// The preemptor, if the subject was preempted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempted: Option<Preempted>,
-    /// More, for people.
+    /// An explanation for the reader.
     pub detail: Option<String>,
 }
 
 impl Entry {
-    pub(crate) fn new(action: Action, subject: String) -> Self {
+    pub fn new(action: Action, subject: String) -> Self {
         Self { action, subject, cluster: None, verdict: None, rule: None, preempted: None, detail: None }
     }
 
@@ -85,7 +85,7 @@ impl Entry {
         Self { cluster: Some(cluster.to_string()), ..self }
     }
 
-    /// A workload that a cluster did not get, or did not take.
+    /// Entry about a workload that wasn't allowed at a cluster, or that its agent refused.
     pub(crate) fn denied(action: Action, uid: Uid, cluster: &ClusterName, detail: Option<String>) -> Self {
         Self { verdict: Some(Verdict::Denied), detail, ..Self::new(action, uid.to_string()).at(cluster) }
     }
@@ -94,19 +94,16 @@ impl Entry {
 /// One line as it is stored and exported.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Line {
-    /// From 1.
+    /// Counts from 1.
     pub number: u64,
-    /// When.
     pub at: Wall,
-    /// Who.
     pub by: Actor,
-    /// What.
     pub entry: Entry,
-    /// Hash of the line before.
+    /// Hash of the line before; empty in the first.
     pub previous: String,
-    /// Hash of all of the above.
+    /// Hash of all fields above.
     pub hash: String,
-    /// A signature over the hash, once identities sign.
+    /// Reserved for a signature over the hash. Always `None` today.
     #[serde(default)]
     pub signature: Option<String>,
 }
@@ -134,46 +131,33 @@ impl Line {
     }
 }
 
-/// What is wrong with a log.
+/// How a log was tampered with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// A line's hash isn't what its content gives.
     #[error("line {0} was changed: its hash doesn't match its content")]
     Changed(u64),
-    /// A line doesn't follow the one before.
     #[error("line {found} follows line {after}: lines were removed, added or reordered")]
-    Gap {
-        /// The line before.
-        after: u64,
-        /// The number found.
-        found: u64,
-    },
-    /// A line names another predecessor.
+    Gap { after: u64, found: u64 },
     #[error("line {0} doesn't name the hash of the line before it: the log was rewritten")]
     Rewritten(u64),
-    /// The log is shorter than a witness says.
     #[error("the log ends at line {has}, but a witness has seen line {witnessed}: its tail was cut")]
-    Cut {
-        /// Lines there are.
-        has: u64,
-        /// Lines a witness has seen.
-        witnessed: u64,
-    },
+    Cut { has: u64, witnessed: u64 },
 }
 
-/// Checks lines one by one.
+/// Verifies the hash chain, line by line.
 #[derive(Clone, Debug, Default)]
 pub struct Verifier {
     head: Head,
 }
 
 impl Verifier {
-    /// For what follows a head that is taken as given.
+    /// Verifies the lines after `head`, which is trusted.
     pub fn after(head: Head) -> Self {
         Self { head }
     }
 
-    /// Takes the next line.
+    /// Verifies the next line. Fails if the line doesn't follow the one before, or if its content was
+    /// changed.
     pub fn take(&mut self, line: &Line) -> Result<(), Broken> {
         if line.number != self.head.lines + 1 {
             return Err(Broken::Gap { after: self.head.lines, found: line.number });
@@ -181,7 +165,7 @@ impl Verifier {
         if line.previous != self.head.hash {
             return Err(Broken::Rewritten(line.number));
         }
-        // Nothing signs yet, so a signature is something that somebody added.
+        // The manager doesn't sign lines yet, so a signature was added by somebody else.
         if line.hash != line.expected_hash() || line.signature.is_some() {
             return Err(Broken::Changed(line.number));
         }
@@ -189,7 +173,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// The verified head; with a witness's head, also that nothing behind it was cut.
+    /// Returns the verified head. Fails if a witness remembers a later line, or another hash of this one.
     pub fn finish(self, witness: Option<&Head>) -> Result<Head, Broken> {
         match witness {
             Some(w) if w.lines > self.head.lines => {
@@ -227,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_tampering_shows() {
+    fn every_kind_of_tampering_is_found() {
         let (lines, head) = log();
         assert_eq!(verify(&lines, &head).unwrap(), head);
         let mut flipped = lines.clone();

@@ -2,12 +2,11 @@
 //!
 //! Decisions compare these values; readers get text made from them in `views`.
 
-use meridian_queueing::preempt::Right;
+pub use meridian_queueing::model::PreemptionReason;
 use meridian_shared::ids::Uid;
 use meridian_shared::protocol::{EndResult, GrantRefusal, StopReason};
 use serde::{Deserialize, Serialize};
 
-/// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AttemptEnd {
     /// As the agent that ran it reported.
@@ -16,14 +15,14 @@ pub enum AttemptEnd {
     NoTrace,
     /// Its agent refused the grant.
     GrantRefused(GrantRefusal),
-    /// The cluster was silent until the lease had provably lapsed.
+    /// The cluster was disconnected until the lease had provably lapsed.
     LeaseLapsed,
     /// An operator declared the cluster's ledger lost.
     DeclaredLost,
 }
 
 impl AttemptEnd {
-    /// Whether the job may have ended by itself without this journal knowing.
+    /// Whether the job may have ended by itself in this attempt, unknown to the journal.
     pub(crate) fn leaves_result_open(&self) -> bool {
         match self {
             Self::NoTrace | Self::LeaseLapsed => true,
@@ -32,7 +31,7 @@ impl AttemptEnd {
     }
 }
 
-/// Why a workload lost its right to run or its quota without having ended.
+/// Why a workload lost its quota or its right to run before its job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum EvictionCause {
     Preempted,
@@ -53,8 +52,8 @@ pub enum EvictionCause {
 }
 
 impl EvictionCause {
-    /// Kueue's reason. In Kueue the check of a worker cluster takes part in every admission, so losing the cluster is
-    /// `AdmissionCheck`.
+    /// Kueue's reason for the eviction. A lost cluster is `AdmissionCheck`, because in Kueue the check that
+    /// stands for the worker clusters is part of every admission.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Preempted => "Preempted",
@@ -72,7 +71,7 @@ impl EvictionCause {
         }
     }
 
-    /// Kueue's underlying cause, or ours where Kueue has none; empty where the reason says it all.
+    /// Kueue's underlying cause, or a name of our own if Kueue has none. Empty if the reason says everything.
     pub const fn underlying(self) -> &'static str {
         match self {
             Self::Preempted
@@ -91,7 +90,8 @@ impl EvictionCause {
         }
     }
 
-    /// The cause of an ordered stop. `evicted` is the cause of a plain eviction. `None` for a deleted job.
+    /// The cause behind an ordered stop; `evicted` is used for a plain eviction. `None` for a deleted job,
+    /// which isn't evicted.
     pub(crate) const fn of_stop(reason: StopReason, evicted: Self) -> Option<Self> {
         match reason {
             StopReason::Cancelled => None,
@@ -111,43 +111,12 @@ pub struct Preempted {
     pub reason: PreemptionReason,
 }
 
-/// Why a preemption was allowed: Kueue's reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum PreemptionReason {
-    InClusterQueue,
-    InCohortReclamation,
-    InCohortReclaimWhileBorrowing,
-    InCohortFairSharing,
-}
-
-impl PreemptionReason {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InClusterQueue => "InClusterQueue",
-            Self::InCohortReclamation => "InCohortReclamation",
-            Self::InCohortReclaimWhileBorrowing => "InCohortReclaimWhileBorrowing",
-            Self::InCohortFairSharing => "InCohortFairSharing",
-        }
-    }
-}
-
-impl From<Right> for PreemptionReason {
-    fn from(right: Right) -> Self {
-        match right {
-            Right::InClusterQueue => Self::InClusterQueue,
-            Right::InCohortReclamation => Self::InCohortReclamation,
-            Right::InCohortReclaimWhileBorrowing => Self::InCohortReclaimWhileBorrowing,
-            Right::InCohortFairSharing => Self::InCohortFairSharing,
-        }
-    }
-}
-
-/// Text of an agent's refusal of a grant, for the audit log and for readers.
-pub(crate) fn refusal_text(refusal: &GrantRefusal) -> String {
+/// Describes why an agent refused a grant, for the audit log and for users.
+pub fn refusal_text(refusal: &GrantRefusal) -> String {
     match refusal {
         GrantRefusal::StaleFence { known } => format!("its agent knows the newer fence {known}"),
         GrantRefusal::NoHold => "its hold had expired".to_owned(),
         GrantRefusal::StillRuns { fence } => format!("attempt {fence} still runs there"),
-        GrantRefusal::Lapsed => "it arrived after its lease had lapsed".to_owned(),
+        GrantRefusal::Lapsed => "it arrived after its lease had expired".to_owned(),
     }
 }

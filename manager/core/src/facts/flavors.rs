@@ -1,4 +1,5 @@
-//! The flavor that each resource of a workload was given. Everybody who was given the same shares one list.
+//! The flavor assigned to each resource of a workload. A workload without flavors allocates nothing, and
+//! clones share one map.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ type ByResource = BTreeMap<String, Arc<str>>;
 
 static NONE: ByResource = ByResource::new();
 
-/// Flavors by resource.
+/// Flavor by resource name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flavors(Option<Arc<ByResource>>);
 

@@ -1,7 +1,7 @@
 use crate::facts::actor::Actor;
 use crate::facts::key::Key;
 use crate::facts::read_job::ReadJob;
-use meridian_objects::{Kind, Object, applied};
+use meridian_objects::{Kind, Object, last_applied};
 use meridian_shared::ids::{ClusterName, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid};
 use meridian_shared::protocol::SyncRequest;
 use meridian_shared::time::Millis;
@@ -9,59 +9,49 @@ use meridian_shared::time::Millis;
 /// Everything that can happen to a manager.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// People's changes, in one transaction: all or nothing.
+    /// Changes by a user, in one transaction: all of them are made, or none.
     Write(Box<Write>),
-    /// A sync of the agent with this certificate.
+    /// A sync request of an agent.
     Sync {
-        /// The certificate's cluster.
+        /// The cluster named in the agent's certificate.
         cluster: ClusterName,
-        /// What it says.
         request: Box<SyncRequest>,
-        /// Whether the shell parks it: it is only taken then, and `Unpark` asks for its answer.
+        /// Whether the shell can park the request. The core then takes its content at once, and composes the
+        /// answer on [`Input::Unpark`].
         may_park: bool,
     },
     /// Answer a parked transmission now.
-    Unpark {
-        /// The cluster.
-        cluster: ClusterName,
-        /// Its session.
-        session: Session,
-        /// The parked transmission.
-        transmission: u64,
-    },
+    Unpark { cluster: ClusterName, session: Session, transmission: u64 },
     /// An operator's action.
-    Operator {
-        /// Who.
-        actor: Actor,
-        /// What.
-        action: Operator,
-    },
-    /// The end of a batch: timers, then one scheduling pass.
+    Operator { actor: Actor, action: Operator },
+    /// The end of a batch: timers that are due, then one scheduling pass.
     Turn,
-    /// The same while only ends and deletions may be written: what time ends, and nothing that is made of it.
+    /// Only timers that end something. Sent instead of [`Input::Turn`] while the disk is full and the journal
+    /// accepts only ends and deletions.
     Lapse,
 }
 
-/// One transaction of people's changes.
+/// One transaction of changes by a user.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Who.
     pub actor: Actor,
-    /// What, in order.
+    /// In the order in which they are applied.
     pub(crate) changes: Vec<Change>,
-    /// Judge, but change nothing.
+    /// Validate the changes without making them.
     pub dry_run: bool,
-    /// What was read of jobs, beside their changes.
+    /// For each change: the parsed job, if the change puts one.
     jobs: Vec<Option<ReadJob>>,
 }
 
 impl Write {
-    /// These changes, in order. Jobs are read here, and in other objects it is noted what is applied, by whoever asks.
+    /// Parses the jobs among the changes, and records the last applied configuration in other applied
+    /// objects. That work is costly and needs no world, so it runs on the caller's thread rather than on the
+    /// engine's.
     pub fn new(actor: Actor, mut changes: Vec<Change>, dry_run: bool) -> Self {
         let read = |change: &mut Change| match change {
             Change::Put { object, uid, mode, .. } => {
-                if *mode == PutMode::Apply && object.kind != Kind::Job && !applied::is_noted(object) {
-                    applied::note(object);
+                if *mode == PutMode::Apply && object.kind != Kind::Job && !last_applied::is_recorded(object) {
+                    last_applied::record(object);
                 }
                 ReadJob::of(object, *uid)
             }
@@ -70,116 +60,107 @@ impl Write {
         Self { jobs: changes.iter_mut().map(read).collect(), actor, changes, dry_run }
     }
 
-    /// What is to change, in order; of a job without its manifest.
+    /// The changes in order. A job's object has neither spec nor manifest any more: both were moved to the
+    /// parsed job.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// The same, with what was read of jobs.
+    /// The changes in order, each with its parsed job if it puts one.
     pub(crate) fn with_jobs(&self) -> impl Iterator<Item = (&Change, Option<&ReadJob>)> {
         self.changes.iter().zip(self.jobs.iter().map(Option::as_ref))
     }
 }
 
-/// One change.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Create or change an object.
     Put {
-        /// What it should be. A `generateName` was already filled in by the shell.
+        /// The desired object. The shell has already replaced a `generateName` by a name.
         object: Box<Object>,
-        /// For one worker cluster only.
+        /// Set if the object configures one worker cluster only (`apply --cluster NAME`).
         scope: Option<ClusterName>,
-        /// The uid to use if it is new.
+        /// Used if the object doesn't exist yet.
         uid: Uid,
-        /// What must be true of what is there.
         mode: PutMode,
     },
-    /// Delete an object.
     Delete {
-        /// Which.
         key: Key,
-        /// Only if it still has this uid.
+        /// Delete only an object with this uid.
         uid: Option<Uid>,
     },
-    /// Take a workload out of the queue, or put it back.
+    /// Deactivate a workload, or activate it again: Kueue's `spec.active`.
     SetActive {
-        /// Which: by the workload's own name, or its job's.
+        /// Key of the workload or of its job.
         key: Key,
-        /// Whether it is to be in the queue.
         active: bool,
-        /// Only if it is still at this version.
+        /// Change the workload only if it is still at this version.
         version: Option<RecordNumber>,
     },
 }
 
-/// What must be true of what is there already.
+/// What a put requires of the existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutMode {
-    /// Nothing may be there.
+    /// The object must not exist.
     Create,
-    /// Create, or [merge](meridian_objects::applied) into what is there; a job is taken as a whole.
+    /// Create the object, or [merge](meridian_objects::last_applied) into the existing one. A job is replaced
+    /// as a whole.
     Apply,
-    /// Something must be there, at this version if one is named.
+    /// The object must exist, at this version if one is given.
     Replace(Option<RecordNumber>),
 }
 
 /// An operator's action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// Keep new work away from a cluster.
+    /// Send no new workloads to a cluster.
     Cordon(ClusterName),
-    /// Let it have work again.
     Uncordon(ClusterName),
-    /// Cordon, and stop what runs there.
+    /// Cordon a cluster, and stop what runs there.
     Drain(ClusterName),
-    /// Let a cluster have work whose name no other cluster has acknowledged.
+    /// Let a new cluster get workloads before another member has acknowledged the member list that names it.
     Admit(ClusterName),
-    /// Declare that nothing of this ledger runs any more: the one exception to at-most-one, by a person's word.
+    /// Declare that nothing of this ledger runs any more. The only exception to "at most one cluster runs a
+    /// workload": the operator answers for it.
     DeclareLost {
-        /// The cluster.
         cluster: ClusterName,
-        /// Its ledger, named so that a new one isn't meant by mistake; `None` takes the newest.
+        /// Guards against declaring a newer ledger of the same cluster lost by mistake. `None` means the
+        /// newest.
         ledger: Option<LedgerId>,
     },
-    /// Make a join token. Only its hash is kept.
+    /// Create a join token.
     MintToken {
-        /// SHA-256 of the token, in hexadecimal.
+        /// SHA-256 of the token in hexadecimal; the token itself is not kept.
         hash: String,
-        /// The cluster that may join with it.
+        /// The only cluster that may join with the token.
         cluster: ClusterName,
-        /// Its region.
         region: Region,
-        /// Its jurisdiction.
         jurisdiction: Jurisdiction,
-        /// How long it is good.
+        /// How long the token is valid.
         ttl: Millis,
-        /// The name may exist already.
+        /// Whether a cluster of this name may already exist.
         replace: bool,
     },
-    /// Use a join token: works once.
+    /// Use up a join token: each works once.
     UseToken {
-        /// SHA-256 of the token.
+        /// SHA-256 of the token in hexadecimal.
         hash: String,
     },
-    /// Close recovery by a person's word.
+    /// Confirm that recovery may close.
     ConfirmRecovery,
-    /// Policies and quotas are as they should be: a restored journal may dispatch by them.
+    /// Confirm policies and quotas, so that a restored journal may dispatch by them.
     ConfirmRules,
-    /// Stop a run that no workload of this journal owns.
+    /// Stop a run of a workload that this journal doesn't know.
     StopOrphan {
-        /// Its uid.
         uid: Uid,
-        /// Its fence.
         fence: Fence,
     },
-    /// Give an orphan its workload back: the job that it runs, under its uid.
+    /// Take over a run of a workload that this journal doesn't know.
     AdoptOrphan {
-        /// Its uid.
         uid: Uid,
-        /// Its fence.
         fence: Fence,
-        /// The job, as it was submitted then.
+        /// The job that runs, as it was submitted.
         job: Box<Object>,
     },
 }

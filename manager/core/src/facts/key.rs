@@ -9,25 +9,23 @@ use std::sync::Arc;
 /// Name of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    /// Objects applied for one worker cluster (`apply --cluster NAME`) live beside the global ones.
+    /// Set for an object that configures one worker cluster only (`apply --cluster NAME`). A global object of
+    /// the same kind and name may exist as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ClusterName>,
-    /// Its kind.
     pub kind: Kind,
-    /// Its namespace, if the kind has one.
+    /// `None` for kinds without namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Arc<str>>,
-    /// Its name.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// A namespaced object's key.
     pub fn namespaced(kind: Kind, namespace: &str, name: &str) -> Self {
         Self { scope: None, kind, namespace: Some(Arc::from(namespace)), name: Arc::from(name) }
     }
 
-    /// A cluster-wide object's key.
+    /// Key of an object without a namespace.
     pub fn global(kind: Kind, name: &str) -> Self {
         Self { scope: None, kind, namespace: None, name: Arc::from(name) }
     }
@@ -59,7 +57,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A key's parts, in its order: what objects are looked up by without making a key.
+/// The parts of a key, in its order. Maps by [`Key`] are searched with them, which saves building a key.
 pub(crate) trait Named {
     fn parts(&self) -> (Option<&str>, Kind, Option<&str>, &str);
 }

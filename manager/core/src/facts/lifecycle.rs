@@ -1,7 +1,7 @@
 //! Lifecycle events of workloads, for metrics: quota, admission, readiness, eviction, end.
 //!
-//! They are part of an input's outcome, and the shell counts them after the commit. No decision depends on them. Names are
-//! Kueue's where the meaning is the same.
+//! They are part of an input's outcome; the shell counts them after the commit. No decision depends on them.
+//! Names are Kueue's if the meaning is the same.
 
 use crate::facts::end::{EvictionCause, PreemptionReason};
 use meridian_shared::ids::ClusterName;
@@ -20,7 +20,7 @@ pub struct Owner {
     pub priority_class: Arc<str>,
 }
 
-/// `waited` counts from the submission, or from the last return to the queue.
+/// In every event, `waited` counts from the submission or, if later, from the last requeue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     QuotaReserved {
@@ -39,16 +39,16 @@ pub enum Event {
         /// Time since admission.
         started: Millis,
     },
-    /// The workload lost its right to run or its quota, without an end of the job.
+    /// The workload lost its quota or its right to run before its job ended.
     Evicted {
         cause: EvictionCause,
-        /// The workload was never evicted for this cause before.
+        /// Whether the workload is evicted for this cause for the first time.
         first: bool,
-        /// How long all pods had run.
+        /// How long all pods had run, if they did.
         ran: Option<Millis>,
-        /// Where the workload was admitted.
+        /// Cluster that had the right to run.
         cluster: Option<ClusterName>,
-        /// Cluster queue of the preemptor, and the reason.
+        /// Cluster queue of the preemptor and the reason, if the workload was preempted.
         preempted: Option<(Arc<str>, PreemptionReason)>,
     },
     /// An ordered stop is confirmed, or the lease has lapsed.

@@ -7,70 +7,58 @@ use meridian_shared::protocol::SyncAnswer;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The direct answer to one input, to be given after the commit.
+/// The answer to one input, to be sent after the commit.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Nothing to say.
     None,
-    /// What each change came to.
+    /// The result of each change.
     Written(Vec<Written>),
-    /// Nothing was changed; every error.
+    /// No change was made. Lists every error.
     Rejected(Vec<Rejection>),
-    /// An answer to a sync.
     Sync(Box<SyncAnswer>),
-    /// It was taken: ask for its answer with `Unpark`, at the end of the batch, or when there is [something to say](crate::world::World::owes)
-    /// where it [may wait](SyncRequest::may_wait) for that.
+    /// The sync request was taken. Send [`Input::Unpark`](crate::facts::input::Input::Unpark) to compose its
+    /// answer: at the end of the batch or, if the request [may
+    /// wait](meridian_shared::protocol::SyncRequest::may_wait), when there is [something to
+    /// send](crate::world::World::owes).
     Park,
-    /// The operator's action was taken, in words.
+    /// The operator's action was taken; the text describes its effect.
     Done(String),
-    /// A join token was accepted.
+    /// A join token was accepted. It is bound to this cluster.
     Joined {
-        /// The cluster it was bound to.
         cluster: ClusterName,
-        /// Its region.
         region: Region,
-        /// Its jurisdiction.
         jurisdiction: Jurisdiction,
     },
 }
 
-/// What one change came to.
+/// The result of one change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The object.
     pub key: Key,
-    /// Its uid.
     pub uid: Uid,
-    /// What happened.
     pub result: WriteResult,
-    /// Remarks that a person should read.
+    /// Remarks for the user.
     pub warnings: Vec<String>,
 }
 
-/// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// It is new.
     Created,
-    /// It changed.
     Configured,
-    /// It already was so.
     Unchanged,
-    /// It is gone.
     Deleted,
-    /// It goes when its gang is confirmed stopped.
+    /// The object is deleted as soon as its gang is confirmed stopped.
     Deleting,
 }
 
-/// Why one change was not taken.
+/// Why one change was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Rejection {
     /// Index of the change.
     pub index: usize,
-    /// The Kubernetes reason.
     pub reason: RejectionReason,
-    /// The field, if one is to blame.
+    /// The field that is wrong, if it is one field.
     pub field: Option<String>,
     /// What is wrong and what to do.
     pub message: String,
@@ -79,40 +67,37 @@ pub struct Rejection {
 /// Reasons as the Kubernetes API names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionReason {
-    /// It exists.
     AlreadyExists,
-    /// It doesn't.
     NotFound,
-    /// It changed in between.
+    /// The object is at another version than the change expects.
     Conflict,
     /// A field is wrong.
     Invalid,
-    /// A rule forbids it.
+    /// A rule forbids the change.
     Forbidden,
 }
 
 /// The outcome of one input.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Facts to commit, in order; the world has absorbed them already. Each note_answer its number.
+    /// Facts to commit, in order. The world has absorbed them already.
     pub records: Vec<(RecordNumber, Record)>,
-    /// Big bodies to store with them.
+    /// Job manifests to store with the records.
     pub bodies: Vec<(ContentHash, Arc<str>)>,
-    /// Bodies that nothing refers to any more.
+    /// Job manifests that nothing refers to any more.
     pub dropped_bodies: Vec<ContentHash>,
-    /// To be given after the commit.
     pub reply: Reply,
-    /// Clusters whose parked polls have something to hear, after the commit.
+    /// Clusters with a parked request that can be answered after the commit.
     pub wake: BTreeSet<ClusterName>,
-    /// Objects whose view changed, but for those of workloads that are still there.
+    /// Objects with changed views, except those that follow from `workloads`.
     pub changed: BTreeSet<Key>,
-    /// Workloads whose views changed: that of the job, its own, and those of its queues.
+    /// Workloads with new facts: their views changed, and those of their jobs and queues.
     pub workloads: BTreeSet<Uid>,
-    /// Ends and deletions: may use the journal's reserved space.
+    /// Some record frees space, quota or capacity, so all of them may use the journal's reserved space.
     pub urgent: bool,
-    /// What happened to workloads that dashboards count, in order.
+    /// Lifecycle events to count in metrics, in order.
     pub lifecycle_events: Vec<LifecycleEvent>,
-    /// Requests that were unacknowledged out: large, and better let go of where nobody waits.
+    /// Requests that were applied. They are large; the shell drops them where nobody waits for it.
     pub spent: Vec<Write>,
 }
 
@@ -133,8 +118,8 @@ impl Default for Outcome {
     }
 }
 
-/// Where big bodies are read back from: the journal, or a cache before it.
+/// Stored job manifests: the journal, or a cache in front of it.
 pub trait Bodies {
-    /// The body of this hash, if it is stored or about to be.
+    /// The manifest with this hash, if it is stored or about to be.
     fn body(&self, hash: ContentHash) -> Option<Arc<str>>;
 }

@@ -1,12 +1,13 @@
-//! What is read of a job before anybody asks what the world makes of it.
+//! A job, parsed and validated as far as that is possible without a world.
 //!
-//! It is the costly part of a submission and needs no world, so whoever makes a [`Write`](crate::input::Write) does it, beside
-//! the engine. What the catalog adds (limit ranges, runtime classes, priorities) is added when the request is judged.
+//! This is the costly part of a submission, so [`Write::new`](crate::facts::input::Write::new) does it on the
+//! caller's thread and not on the engine's. What the catalog adds (limit ranges, runtime classes, priorities)
+//! is added when the core applies the request.
 
 use crate::facts::submission::Class;
 use crate::state::catalog::Catalog;
 use meridian_objects::job::PRIORITY_LABEL;
-use meridian_objects::requests::filled_in;
+use meridian_objects::requests::with_defaults;
 use meridian_objects::spec::{LimitRangeSpec, RuntimeClassSpec};
 use meridian_objects::{JobWorkload, Object, Spec, limit_range_violations, limit_violations};
 use meridian_shared::gang::{Amounts, Gang};
@@ -15,32 +16,34 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Labels that name one workload and decide nothing.
+/// Labels that only name the job. They differ between equivalent jobs, so they aren't part of the class.
 const NAMING_LABELS: [&str; 4] =
     ["job-name", "batch.kubernetes.io/job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
 
-/// A job as it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadJob {
     pub(crate) job: JobWorkload,
-    /// Its gang where neither limit ranges nor a runtime class add anything, or how its template breaks a limit.
+    /// The gang without anything from limit ranges or a runtime class. An error tells which limit the
+    /// template violates.
     plain: Result<Arc<Gang>, String>,
     labels: BTreeMap<String, String>,
     elastic: bool,
-    /// What it is called if it is new.
+    /// The uid if the job is new.
     uid: Uid,
-    /// The body that is stored then, and what that is found by.
+    /// The manifest with `uid`, as it is stored.
     pub(crate) body: Arc<str>,
+    /// Content hash of `body`.
     pub(crate) hash: ContentHash,
-    /// What of it isn't honoured.
+    /// Fields that are ignored, for the user.
     pub(crate) warnings: Vec<String>,
 }
 
 impl ReadJob {
-    /// Reads a job that gets this uid if it is new. `None` where it is something else. Its spec and its manifest are taken out of
-    /// it: as text the manifest takes a fifth of the memory, and thousands of jobs may wait for the engine.
+    /// Parses a job; `uid` is used if the job is new. `None` if the object is of another kind. Moves spec and
+    /// manifest out of the object: thousands of jobs may wait for the engine, and as text a manifest takes a
+    /// fifth of the memory.
     pub(crate) fn of(object: &mut Object, uid: Uid) -> Option<Self> {
-        let warnings = meridian_objects::not_honoured(object).iter().map(ToString::to_string).collect();
+        let warnings = meridian_objects::ignored_fields(object).iter().map(ToString::to_string).collect();
         let elastic = Catalog::is_elastic(object);
         let Spec::Job(job) = &mut object.spec else { return None };
         let job = std::mem::take(&mut **job);
@@ -62,23 +65,24 @@ impl ReadJob {
         })
     }
 
-    /// The manifest, as it was written: without the uid.
+    /// The manifest as the user wrote it: without the uid.
     pub(crate) fn manifest(&self) -> Value {
-        let mut manifest: Value = serde_json::from_str(&self.body).expect("it was made from a value");
+        let mut manifest: Value =
+            serde_json::from_str(&self.body).expect("the body was serialised from a value");
         if let Some(metadata) = manifest["metadata"].as_object_mut() {
             metadata.remove("uid");
         }
         manifest
     }
 
-    /// What the stored body of this job is found by where it has another uid.
+    /// Content hash of the manifest with another uid.
     pub(crate) fn hash_as(&self, uid: Uid) -> ContentHash {
-        let named = |uid: Uid| format!("\"uid\":\"{uid}\"");
-        ContentHash::of(self.body.replacen(&named(self.uid), &named(uid), 1).as_bytes())
+        let uid_field = |uid: Uid| format!("\"uid\":\"{uid}\"");
+        ContentHash::of(self.body.replacen(&uid_field(self.uid), &uid_field(uid), 1).as_bytes())
     }
 
-    /// Its class, or what keeps its pods from being made: how its template, with what its namespace's limit ranges and its
-    /// runtime class add, breaks a limit.
+    /// The job's scheduling class. Fails if the pods could not be created: with what limit ranges and the
+    /// runtime class add, the template violates a limit.
     pub(crate) fn class(&self, catalog: &Catalog, namespace: &Arc<str>) -> Result<Class, String> {
         let ranges = catalog.limit_ranges(namespace);
         let runtime_class =
@@ -91,12 +95,12 @@ impl ReadJob {
         Ok(self.with_gang(catalog, namespace, gang))
     }
 
-    /// Its class where it was taken before, as this one: its pods ask for what they asked for then, whatever limit ranges and
-    /// runtime classes say by now. Some may be running, and those that are added are as they are.
+    /// The class of an updated job that had the class `before`. Pods keep their requests, whatever limit
+    /// ranges and runtime classes say now: pods may be running, and added pods must be equal to them.
     pub(crate) fn class_after(&self, catalog: &Catalog, namespace: &Arc<str>, before: &Class) -> Class {
         let mut gang = self.job.gang.clone();
-        for (set, had) in gang.pod_sets.iter_mut().zip(&before.gang.pod_sets) {
-            set.per_pod.clone_from(&had.per_pod);
+        for (set, before) in gang.pod_sets.iter_mut().zip(&before.gang.pod_sets) {
+            set.per_pod.clone_from(&before.per_pod);
         }
         self.with_gang(catalog, namespace, Arc::new(gang))
     }
@@ -120,24 +124,24 @@ impl ReadJob {
     }
 }
 
-/// What one pod asks for, or how its template, with what is added to it, breaks a limit.
+/// The requests of one pod. Fails if the template, with what is added to it, violates a limit.
 fn requests(
     job: &JobWorkload,
     ranges: &[LimitRangeSpec],
     runtime_class: Option<&RuntimeClassSpec>,
 ) -> Result<Amounts, String> {
-    let filled = filled_in(&job.template, ranges, runtime_class);
+    let filled = with_defaults(&job.template, ranges, runtime_class);
     let own = limit_violations(&filled);
-    let broken = if own.is_empty() { limit_range_violations(&filled, ranges) } else { own };
-    if !broken.is_empty() {
-        return Err(broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    let violations = if own.is_empty() { limit_range_violations(&filled, ranges) } else { own };
+    if !violations.is_empty() {
+        return Err(violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
     }
     let mut per_pod = filled.requests();
     per_pod.retain(|_, amount| *amount > 0);
     Ok(per_pod)
 }
 
-/// The job's gang, of pods that ask for this.
+/// The job's gang, with these requests per pod.
 fn gang(job: &JobWorkload, per_pod: &Amounts) -> Arc<Gang> {
     let mut gang = job.gang.clone();
     for set in &mut gang.pod_sets {
@@ -146,7 +150,7 @@ fn gang(job: &JobWorkload, per_pod: &Amounts) -> Arc<Gang> {
     Arc::new(gang)
 }
 
-/// The stored body of a job: its whole manifest, with the uid so that equal jobs have bodies of their own.
+/// The manifest as it is stored. It contains the uid, so that equal jobs don't share a body.
 fn body_text(mut manifest: Value, uid: Uid) -> String {
     manifest["metadata"]["uid"] = Value::String(uid.to_string());
     manifest.to_string()

@@ -1,9 +1,4 @@
-//! Where a workload may be known at all.
-//!
-//! A cluster is allowed when no matching policy denies it and every matching policy that allows anything allows it. Deny
-//! beats allow. Policies match by namespace, by the namespace's labels, by queue, and by the workload's own labels; because
-//! the first two *bind* whatever the workload says, its own labels and queue can only bring further policies in, never
-//! take one out. The submitter's wish narrows. An unknown region or jurisdiction matches no allow list: fail closed.
+//! Why a workload can't start: the reason at one cluster, or one that applies to all clusters.
 
 use meridian_queueing::model::Inactive;
 use meridian_shared::ids::{ClusterName, RecordNumber};
@@ -13,209 +8,204 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a class can't start, at one cluster or at all.
+/// Why the workloads of a class can't start, at one cluster or at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Why {
-    /// Its queue leads nowhere.
+    /// The job's local queue doesn't lead to a cluster queue that admits it.
     Route(NoRoute),
-    /// Quota isn't there.
     Quota(NoQuota),
-    /// A residency rule forbids it.
+    /// Residency forbids the cluster.
     Forbidden(Denied),
-    /// No cluster is declared or allowed by the queue.
+    /// No cluster exists that the cluster queue may use.
     NoCluster,
-    /// The queue doesn't use this cluster.
+    /// The MultiKueueConfig of the cluster queue doesn't list this cluster.
     NotInQueue,
-    /// The list of the clusters that the queue may use isn't there.
+    /// An admission check names a MultiKueueConfig that doesn't exist.
     NoWorkersConfig {
-        /// The admission check that names it.
         check: String,
-        /// Its name.
         config: String,
     },
-    /// An operator keeps new work away.
     Cordoned,
-    /// It never joined, or hasn't been heard of.
+    /// The cluster never joined, or hasn't been in contact lately.
     NotConnected,
-    /// It is connected, but its inventory isn't complete yet.
+    /// The cluster is connected, but its inventory isn't complete yet.
     Recovering,
-    /// It joined just now: no other cluster has acknowledged its name yet.
+    /// The cluster is new, and no other member has acknowledged its name yet.
     NotAdmitted,
-    /// The agent finds itself somewhere else than it was declared.
+    /// The agent found its own location, and that isn't where the cluster is declared to be.
     Quarantined {
-        /// Where.
+        /// Region in which the agent is.
         located: String,
     },
-    /// It hasn't reported its room yet.
+    /// The agent hasn't reported its capacity yet.
     NoReport,
-    /// The policy requires guarded gangs and its runner only supervises.
+    /// The dispatch policy requires gangs that end by themselves when the lease lapses; the runner there
+    /// can't do that.
     NotGuarded,
-    /// What it may be believed to have is used up.
+    /// The workload would exceed a limit that operators set for the cluster, whatever capacity it reports.
     Capped {
-        /// Resource.
         resource: String,
-        /// Asked for.
+        /// Amount that the gang requests.
         asks: i64,
-        /// Left under the cap.
+        /// Amount not used yet under the cap.
         left: i64,
-        /// The cap.
         cap: i64,
     },
-    /// No room by its report.
-    NoRoom(Misfit),
-    /// There is room, and it is kept for another workload.
+    /// The reported capacity doesn't suffice.
+    NoCapacity(Misfit),
+    /// The capacity suffices, but is reserved for another workload.
     Kept {
-        /// Its namespace and name.
-        for_whom: String,
-        /// It waits too long; otherwise others stop for it.
+        /// That workload, as `namespace/name`.
+        reserved_for: String,
+        /// The capacity is reserved by the starvation guard. Otherwise workloads are being preempted to free
+        /// it.
         starves: bool,
     },
-    /// Quota is there, and it is kept for a workload that waits too long.
-    GivesWay,
-    /// The agent said no, and nothing that it named has changed since.
+    /// Quota suffices, but the starvation guard reserves it for a workload that has waited too long.
+    ReservedForStarved,
+    /// The agent refused an offer, and nothing that could change its mind has changed since.
     Refused {
-        /// From the closed list.
         reason: RefuseReason,
-        /// Its words.
+        /// The agent's explanation.
         text: String,
     },
-    /// Holds there did not reach running: it is left out for a while.
+    /// Earlier workloads got capacity there but didn't reach running, so the cluster is skipped for a while.
     BackedOff,
-    /// Another cluster was better; it would have had room.
+    /// The capacity suffices, but a better cluster was chosen.
     NotChosen {
-        /// Which.
         chosen: ClusterName,
     },
-    /// Recovery is open: what may still run isn't known.
+    /// Recovery is open: it isn't known yet what still runs.
     RecoveryOpen,
-    /// Rules newer than the journal's were shown; an operator must confirm them.
+    /// An agent knows newer rules than this journal: an operator must confirm policies and quotas.
     RulesDoubted,
-    /// Others were told to stop for it.
+    /// Other workloads are being preempted for it.
     Preempts {
-        /// How many.
+        /// Number of preempted workloads.
         victims: usize,
     },
-    /// Another queue's head came first.
+    /// In this scheduling cycle another workload of the cohort came first.
     Overtaken,
     /// Its cluster queue admits nothing.
     Inactive {
-        /// Which.
         queue: String,
-        /// Why.
         why: Inactive,
     },
-    /// It waits a moment before the next attempt.
+    /// It waits for the end of its requeue backoff.
     BackOff,
 }
 
-/// What is short of a flavor and resource.
+impl Why {
+    /// Rank and metric label of an obstacle at one cluster. The lower the rank, the sooner the obstacle is
+    /// likely to go away. Reasons that aren't about one cluster have the last rank and no label.
+    pub const fn cluster_obstacle(&self) -> (u8, &'static str) {
+        match self {
+            Self::NoCapacity(_) => (0, "NoCapacity"),
+            Self::Kept { .. } => (0, "Kept"),
+            Self::Capped { .. } => (1, "Capped"),
+            Self::Refused { .. } => (2, "Refused"),
+            Self::BackedOff => (3, "BackedOff"),
+            Self::NotConnected
+            | Self::NoReport
+            | Self::Recovering
+            | Self::NotAdmitted
+            | Self::RecoveryOpen => (4, "NotConnected"),
+            Self::Cordoned => (5, "Cordoned"),
+            Self::Quarantined { .. } => (6, "Quarantined"),
+            Self::NotGuarded => (7, "NotGuarded"),
+            Self::Forbidden(_) => (8, "Residency"),
+            Self::NotInQueue | Self::NoWorkersConfig { .. } | Self::NoCluster => (9, "NoCluster"),
+            Self::Route(_)
+            | Self::Quota(_)
+            | Self::NotChosen { .. }
+            | Self::Preempts { .. }
+            | Self::Overtaken
+            | Self::ReservedForStarved
+            | Self::Inactive { .. }
+            | Self::RulesDoubted
+            | Self::BackOff => (10, ""),
+        }
+    }
+}
+
+/// Quota of one flavor and resource that doesn't suffice now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shortage {
-    /// Flavor.
     pub flavor: String,
-    /// Resource.
     pub resource: String,
-    /// Asked for.
+    /// Amount that the gang requests.
     pub asks: i64,
-    /// Free, borrowed or not.
+    /// Amount available to the queue, including what it may borrow.
     pub free: i64,
-    /// Nominal quota.
+    /// Nominal quota of the queue.
     pub nominal: i64,
-    /// Of which its own are free.
+    /// Part of the nominal quota that is available.
     pub own: i64,
-    /// And so much isn't, as others have borrowed it.
+    /// Part of the nominal quota that the queue doesn't use itself but others have borrowed.
     pub lent: i64,
-    /// The cohort that lends the rest.
+    /// The cohort from which the queue borrows.
     pub cohort: Option<String>,
-    /// Others use it, and may not be displaced.
+    /// The workloads that use the quota may not be preempted for this one.
     pub no_victims: bool,
-    /// The nominal quota that would do.
+    /// The smallest nominal quota with which the workload would fit.
     pub raise_to: i64,
-    /// Other resources are short too.
+    /// Other resources that are short as well.
     pub also: Vec<String>,
 }
 
-/// Why quota isn't there.
+/// Why quota doesn't suffice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NoQuota {
-    /// No resource group covers the resource.
-    NotCovered {
-        /// Resource.
-        resource: String,
-    },
-    /// No flavor serves the pods (node selector, affinity, taints).
+    /// No resource group of the queue covers the resource.
+    NotCovered { resource: String },
+    /// No flavor matches the pods: node selector, affinity, taints.
     NoMatchingFlavor {
-        /// Per flavor, in words.
+        /// An explanation for each flavor.
         why: String,
     },
-    /// More than the queue could ever use, borrowed or not.
+    /// The request exceeds what the queue could ever use, borrowing included.
     ExceedsQuota {
-        /// Flavor.
         flavor: String,
-        /// Resource.
         resource: String,
-        /// Asked for.
+        /// Amount that the gang requests.
         asks: i64,
-        /// The most that it could use.
+        /// The most that the queue could ever use.
         nominal: i64,
-        /// The nominal quota that would do.
+        /// The smallest nominal quota with which the workload would fit.
         raise_to: i64,
     },
-    /// Not enough of it is free now.
+    /// The queue's quota is large enough, but too much of it is in use.
     Used(Box<Shortage>),
 }
 
-/// Why a job's queue leads nowhere, in words.
+/// Why a job's local queue leads to no cluster queue that admits it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NoRoute {
-    /// There is no such local queue in the namespace.
-    NoLocalQueue {
-        /// Namespace.
-        namespace: Arc<str>,
-        /// Queue.
-        queue: Arc<str>,
-    },
-    /// It names a cluster queue that doesn't exist.
-    NoClusterQueue {
-        /// Its name.
-        cluster_queue: String,
-    },
-    /// The cluster queue doesn't admit this namespace.
-    NamespaceNotSelected {
-        /// Cluster queue.
-        cluster_queue: String,
-        /// Namespace.
-        namespace: Arc<str>,
-    },
-    /// One of them is stopped.
+    /// The namespace has no such local queue.
+    NoLocalQueue { namespace: Arc<str>, queue: Arc<str> },
+    /// The local queue points to a cluster queue that doesn't exist.
+    NoClusterQueue { cluster_queue: String },
+    /// The namespace selector of the cluster queue doesn't match.
+    NamespaceNotSelected { cluster_queue: String, namespace: Arc<str> },
+    /// The local queue or the cluster queue is stopped.
     Stopped {
-        /// Which, in words.
+        /// Kind and name of the stopped queue.
         what: String,
     },
 }
 
-/// Why a cluster is out of bounds.
+/// Why residency forbids a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Denied {
-    /// A policy's deny list names it.
-    Listed {
-        /// Policy.
-        policy: String,
-        /// Its version.
-        version: RecordNumber,
-    },
-    /// A policy allows other places only.
-    NotAllowed {
-        /// Policy.
-        policy: String,
-        /// Its version.
-        version: RecordNumber,
-    },
+    /// A policy's deny list names the cluster.
+    Listed { policy: String, version: RecordNumber },
+    /// A policy's allow list doesn't contain the cluster.
+    NotAllowed { policy: String, version: RecordNumber },
     /// The submitter asked for other regions.
     NotWished,
-    /// Nobody declared the cluster: its place is unknown.
+    /// Region or jurisdiction of the cluster isn't declared.
     UnknownPlace,
-    /// No policy matches, and the manager requires one.
+    /// No policy matches, and the manager runs with `--residency=required`.
     NoPolicy,
 }
 
@@ -226,9 +216,9 @@ impl fmt::Display for Denied {
                 write!(f, "residency policy `{policy}` (version {version}) denies this cluster")
             }
             Self::NotAllowed { policy, version } => {
-                write!(f, "residency policy `{policy}` (version {version}) allows other places only")
+                write!(f, "residency policy `{policy}` (version {version}) doesn't allow this cluster")
             }
-            Self::NotWished => f.write_str("the job asks for other regions"),
+            Self::NotWished => f.write_str("the job requests other regions"),
             Self::UnknownPlace => f.write_str("the cluster's region and jurisdiction are unknown"),
             Self::NoPolicy => f.write_str("no residency policy matches, and the manager requires one"),
         }
@@ -236,7 +226,7 @@ impl fmt::Display for Denied {
 }
 
 impl Denied {
-    /// The rule and its version, for the audit log.
+    /// The rule that forbids the cluster, with its version if it has one. For the audit log.
     pub fn rule(&self) -> String {
         match self {
             Self::Listed { policy, version } | Self::NotAllowed { policy, version } => {

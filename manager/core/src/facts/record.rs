@@ -1,7 +1,8 @@
-//! Facts. State changes only by absorbing them, so a replay never depends on today's algorithm.
+//! Records: the facts that are committed to the journal. State changes only by absorbing records, so a replay
+//! gives the same state whatever today's algorithms would decide.
 //!
-//! The JSON form is the journal's format: add variants and optional fields, never rename or remove. The golden file of the
-//! tests holds a line of each variant.
+//! Their JSON form is the journal's format: add variants and optional fields, never rename or remove any. A
+//! golden file holds a line for each variant.
 
 use crate::facts::actor::Actor;
 use crate::facts::audit::Line;
@@ -18,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One fact.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Record {
     Leadership(LeadershipFact),
@@ -26,12 +26,13 @@ pub enum Record {
         key: Key,
         fact: ObjectFact,
     },
-    /// A join token, by the SHA-256 of it.
+    /// A join token.
     Token {
+        /// SHA-256 of the token in hexadecimal.
         hash: String,
         fact: TokenFact,
     },
-    /// A cluster that has, or had, an agent.
+    /// A cluster that has, or once had, an agent.
     Member {
         cluster: ClusterName,
         fact: MemberFact,
@@ -46,13 +47,12 @@ pub enum Record {
         fence: Fence,
         fact: OrphanFact,
     },
-    /// What local queues used before, as it counts at this moment.
+    /// Usage history of local queues, decayed to the time of the sample.
     UsageSampled {
-        /// When.
         at: Wall,
-        /// What is left of it, by local queue: namespace and name.
+        /// By local queue (`namespace/name`).
         queues: BTreeMap<Arc<str>, Consumed>,
-        /// Local queues of which nothing is left.
+        /// Local queues (`namespace/name`) without remaining usage.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         forgotten: Vec<Arc<str>>,
     },
@@ -61,7 +61,8 @@ pub enum Record {
 }
 
 impl Record {
-    /// Whether the record frees space, quota or capacity. Such records may use the journal's reserved space when the disk is full.
+    /// Whether the record frees disk space, quota or capacity. Only such records may use the journal's
+    /// reserved space when the disk is full.
     pub(crate) fn frees(&self) -> bool {
         match self {
             Self::Workload { fact, .. } => fact.frees(),
@@ -81,120 +82,93 @@ impl Record {
 /// Facts about the leadership of this journal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LeadershipFact {
-    /// A leadership began.
+    /// A manager took the lead.
     Started {
-        /// Which.
         leadership: Leadership,
-        /// When.
         at: Wall,
-        /// Recovery, unless the short cut was shown to be safe.
+        /// `None` if recovery was skipped because the journal was shown to be the one that was left.
         recovery: Option<RecoveryStart>,
-        /// Ranges of other leaderships that agents showed: this leadership stands above them.
+        /// Other leaderships that agents reported, each with its newest reported record number. The new
+        /// leadership numbers its records above all of them.
         foreign: Vec<(Leadership, RecordNumber)>,
     },
-    /// Recovery is over.
     RecoveryClosed {
-        /// Who or what closed it.
         by: Actor,
     },
-    /// An operator confirmed that no other copy of this journal leads, and that there are no other members. Clusters that
-    /// haven't reported their inventory are still waited for.
-    CopiesRuledOut { by: Actor },
-    /// An agent showed rules newer than this journal's: nothing is offered until a person confirms.
+    /// An operator confirmed that no other copy of this journal leads, and that there are no unknown members.
+    /// Recovery still waits for clusters that haven't reported their inventory.
+    CopiesRuledOut {
+        by: Actor,
+    },
+    /// An agent knows newer policies or quotas than this journal: nothing is offered until an operator
+    /// confirms them.
     RulesDoubted {
-        /// The record number that was shown.
+        /// Record number of the newer rule, as the agent reported it.
         seen: RecordNumber,
     },
-    /// A person confirmed policies and quotas.
+    /// An operator confirmed policies and quotas.
     RulesConfirmed {
-        /// Who.
         by: Actor,
     },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ObjectFact {
-    /// An object is as it says.
+    /// The object was created or changed.
     Applied {
-        /// What.
         object: Box<Object>,
-        /// Its uid.
         uid: Uid,
-        /// When.
         at: Wall,
-        /// Who.
         by: Actor,
     },
-    /// An object is gone.
     Removed {
-        /// Who.
         by: Actor,
     },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TokenFact {
-    /// A join token exists.
     Minted {
-        /// What it is bound to.
+        /// The only cluster that may join with the token.
         cluster: ClusterName,
-        /// Region.
         region: Region,
-        /// Jurisdiction.
         jurisdiction: Jurisdiction,
-        /// Not good after.
         expires: Wall,
-        /// The name may exist.
+        /// Whether a cluster of this name may already exist.
         replace: bool,
-        /// Who.
         by: Actor,
     },
-    /// A join token was used.
     Used,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemberFact {
-    /// A newer session of an agent counts from now on.
+    /// The agent opened a newer session. Older ones no longer count.
     SessionOpened {
-        /// Its durable store; another one than before is the loss of that.
+        /// Identity of the agent's durable store. A ledger that differs from the previous one means that the
+        /// previous one is lost.
         ledger: LedgerId,
-        /// The session.
         session: Session,
     },
-    /// A joined cluster may have work: its name is remembered elsewhere.
+    /// The cluster may get workloads: another member knows its name.
     Admitted {
-        /// Who acknowledged its name, or decided.
+        /// The agent that acknowledged the name, or the operator that admitted the cluster.
         by: Actor,
     },
-    /// A person declared a ledger lost.
-    DeclaredLost {
-        /// The ledger.
-        ledger: LedgerId,
-        /// Who.
-        by: Actor,
-    },
+    /// An operator declared a ledger lost.
+    DeclaredLost { ledger: LedgerId, by: Actor },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OrphanFact {
-    /// A run of an unknown uid was reported.
-    Seen {
-        /// Where.
-        cluster: ClusterName,
-        /// Ledger.
-        ledger: LedgerId,
-        /// The run.
-        run: Box<Run>,
-    },
-    /// A person wants an orphan stopped. It is told to its agent whenever that shows what it has, until it says that it is over.
-    StopOrdered {
-        /// Who.
-        by: Actor,
-    },
-    /// An orphan is gone.
+    /// An agent reported a run of an unknown workload.
+    Seen { cluster: ClusterName, ledger: LedgerId, run: Box<Run> },
+    /// An operator ordered the orphan's stop. The order is sent whenever the agent reports the run, until the
+    /// agent reports its end.
+    StopOrdered { by: Actor },
+    /// The run ended, was adopted, or can't run any more: its lease lapsed, or its ledger was declared lost.
     Gone {
-        /// Who caused it, where somebody did.
+        /// `None` if only time caused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Actor>,
     },
@@ -205,10 +179,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Lines as journals hold them. Lines are added, never changed.
+    /// Records as existing journals hold them. Lines may be added, never changed.
     const WRITTEN: &str = include_str!("../../tests/golden/records.jsonl");
 
-    /// Every variant of the groups. A new variant needs a line in the golden file and its name here.
+    /// Every variant of every group. A new variant needs its name here and a line in the golden file.
     const NAMES: [&str; 48] = [
         "Leadership/Started",
         "Leadership/RecoveryClosed",
@@ -274,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_and_written_as_the_golden_lines() {
+    fn records_read_and_write_the_golden_lines() {
         let mut seen = BTreeSet::new();
         for line in WRITTEN.lines() {
             let record: Record = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));

@@ -10,69 +10,65 @@ use std::sync::Arc;
 /// A workload as it was submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Submission {
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: Arc<str>,
-    /// What decisions depend on.
     pub class: Class,
     /// Higher goes first.
     pub priority: i64,
-    /// The whole job, by content.
+    /// Content hash of the job's manifest.
     pub body: ContentHash,
-    /// Lease term, for the uid's life.
+    /// Lease term. Fixed for the life of the uid.
     pub term: Millis,
-    /// What the loss of its cluster means, for the uid's life.
+    /// What the loss of the workload's cluster means. Fixed for the life of the uid.
     pub on_loss: OnLoss,
-    /// Keep it this long after its end.
+    /// How long the workload is kept after its end; `None` means the manager's default.
     pub ttl: Option<Millis>,
-    /// When.
     pub at: Wall,
-    /// Who.
     pub by: Actor,
 }
 
-/// What decisions about a workload depend on. Workloads that are alike in it are alike to the scheduler.
+/// Scheduling class: everything that decisions about a workload depend on, except priority and age. Workloads
+/// of one class are equivalent to the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Class {
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its local queue.
+    /// The local queue.
     pub queue: Arc<str>,
     /// Kind of the job.
     pub kind: Arc<str>,
-    /// Its labels, less those that only name it.
+    /// Labels of the job, without those that only name it.
     pub labels: BTreeMap<String, String>,
-    /// Regions it asks to stay in; empty asks for nothing.
+    /// Regions that the submitter restricts the workload to; empty for no restriction.
     pub regions: Vec<Region>,
-    /// What must start together.
     pub gang: Arc<Gang>,
-    /// Whether its number of pods may change.
+    /// Whether the number of pods may change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
 }
 
-/// Why a cluster was asked: how many could have been, and whether others were asked with it.
+/// How a cluster was chosen for an offer, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Choice {
-    /// Clusters that could start the gang by what they reported.
+    /// Number of clusters that could have started the gang, by their reports.
     pub able: u32,
-    /// Clusters that were asked at once.
+    /// Number of clusters that got an offer at the same time.
     pub asked: u32,
 }
 
-/// Use by resource, in billionths of one core, byte or device: with memory that is more than 64 bits hold.
+/// Consumed amounts by resource, in billionths of a core, byte or device. Memory in that unit exceeds 64
+/// bits.
 pub type Consumed = BTreeMap<Arc<str>, i128>;
 
-/// How recovery begins.
+/// What a leadership that starts in recovery must be careful about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecoveryStart {
-    /// The journal is a copy, or its file isn't the one it was: only a person releases by time.
+    /// The journal is a copy, or its file isn't the one it was. Another copy may lead, so time alone releases
+    /// nothing before an operator confirms that there is none.
     pub restored: bool,
-    /// The journal is new in place of a lost one: members are unknown.
+    /// The journal replaces a lost one, so the members aren't known.
     pub members_unknown: bool,
 }
 
-/// An interned class.
+/// An interned [`Class`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClassId(pub u32);

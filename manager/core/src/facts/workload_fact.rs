@@ -1,293 +1,245 @@
-//! Facts about one workload.
-
 use crate::facts::actor::Actor;
 use crate::facts::end::Preempted;
 use crate::facts::flavors::Flavors;
 use crate::facts::submission::{Choice, Class, Submission};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, LedgerId, OfferId};
 use meridian_shared::placement::Placement;
-use meridian_shared::protocol::{EndResult, GrantRefusal, Growth, RefuseReason, Run, Size, StopReason};
+use meridian_shared::protocol::{EndResult, GrantRefusal, RefuseReason, Run, ScaleUp, Size, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// A fact about one workload. Facts about a leg name its `offer`, facts about an attempt its `fence`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WorkloadFact {
-    /// A workload was submitted.
     Submitted(Box<Submission>),
     /// Quota is charged.
     QuotaReserved {
-        /// Flavor per resource.
         flavors: Flavors,
         at: Wall,
-        /// Pods of each pod set, where they are fewer than it would like.
+        /// Pods admitted per pod set. `None` if all were admitted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         counts: Option<Vec<u32>>,
     },
-    /// Quota goes back; the workload waits in the queue.
+    /// Quota is no longer charged; the workload is pending again.
     QuotaReleased {
-        /// For whose sake, where it is displaced.
+        /// The preemptor, if the workload was preempted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         preempted: Option<Preempted>,
         at: Wall,
     },
-    /// A cluster is asked.
+    /// A cluster is asked to hold capacity.
     Offered {
-        /// The question.
         offer: OfferId,
-        /// Who is asked.
         cluster: ClusterName,
-        /// The ledger it goes to.
+        /// Ledger of the cluster's agent. Only this ledger can end what comes of the offer.
         ledger: LedgerId,
-        /// Why this cluster.
+        /// Why this cluster was chosen.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         choice: Option<Choice>,
     },
-    /// The cluster waits for its provider.
+    /// The cluster waits for its provider to provide nodes.
     Waiting {
-        /// The question.
         offer: OfferId,
-        /// The provider's words.
+        /// The provider's reason, in its own words.
         reason: String,
-        /// Its estimate.
+        /// The provider's estimate of the wait.
         estimate: Option<Millis>,
     },
-    /// The cluster holds room for the whole gang.
+    /// The cluster holds capacity for the whole gang.
     Held {
-        /// The question.
         offer: OfferId,
     },
-    /// The cluster said no.
+    /// The cluster refused the offer.
     Refused {
-        /// The question.
         offer: OfferId,
-        /// From the closed list.
         reason: RefuseReason,
-        /// In words.
+        /// The agent's explanation.
         text: String,
     },
-    /// The hold ran out.
     HoldExpired {
-        /// The question.
         offer: OfferId,
     },
-    /// The question was taken back.
+    /// The manager withdrew the offer.
     Withdrawn {
-        /// The question.
         offer: OfferId,
     },
-    /// One cluster has the right to run.
+    /// One cluster got the right to run the workload.
     Granted {
-        /// The offer that was held.
+        /// The offer that won the race.
         offer: OfferId,
-        /// Larger than every fence of this workload before.
+        /// Larger than every earlier fence of this workload.
         fence: Fence,
-        /// When, for people.
+        /// Only for display.
         at: Wall,
     },
-    /// The agent has the grant durably.
+    /// The agent made the grant durable.
     GrantAccepted {
-        /// The grant.
         fence: Fence,
-        /// Where its pods go, as the agent says.
+        /// Where its pods go, as the agent reported.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         placement: Option<Arc<Placement>>,
     },
     /// The agent durably refused the grant.
     GrantRefused {
-        /// The grant.
         fence: Fence,
         why: GrantRefusal,
     },
-    /// The pods of an attempt are where they weren't known to be.
+    /// The agent reported a new placement of the attempt's pods.
     PodsPlaced {
-        /// The attempt.
         fence: Fence,
-        /// Where, as the agent says.
         placement: Arc<Placement>,
     },
     /// All pods have started.
     Running {
-        /// The attempt.
         fence: Fence,
-        /// When, for people.
+        /// Only for display.
         at: Wall,
     },
-    /// Pods of a running gang have succeeded and won't be needed again: what they had is given back.
+    /// Pods of a running gang succeeded and aren't needed again, so their quota and capacity are free.
     PodsReclaimed {
-        /// The attempt.
         fence: Fence,
-        /// So many of each pod set, in the gang's order.
+        /// Reclaimed pods per pod set, so far.
         pods: Vec<u32>,
     },
-    /// Pods of an attempt have failed, and the job goes on.
+    /// Pods of an attempt failed, but the job goes on.
     PodsFailed {
-        /// The attempt.
         fence: Fence,
-        /// So many so far, over all attempts.
+        /// Failed pods so far, over all attempts.
         failures: u32,
     },
     /// The attempt must stop.
     StopOrdered {
-        /// The attempt.
         fence: Fence,
-        /// Why.
         reason: StopReason,
-        /// Who.
         by: Actor,
-        /// For whose sake, where it is displaced.
+        /// The preemptor, if the workload is preempted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         preempted: Option<Preempted>,
         at: Wall,
     },
-    /// The attempt is over: confirmed by the ledger that had the grant.
+    /// The attempt ended, as the ledger that had the grant confirmed.
     Ended {
-        /// The attempt.
         fence: Fence,
-        /// How.
         result: EndResult,
-        /// Failed pods of the job so far.
+        /// Failed pods of the job so far, over all attempts.
         pod_failures: u32,
-        /// Run time used.
+        /// Run time of this attempt.
         ran: Millis,
-        /// When, for people.
+        /// Only for display.
         at: Wall,
-        /// The ledger knew nothing of the grant: nothing runs, and how the job ended isn't said.
+        /// The ledger had no trace of the grant: nothing runs, and how the job ended is unknown.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unknown: bool,
     },
-    /// The right to run has provably lapsed, or an operator's word counts as if it had.
+    /// The right to run has provably lapsed, or counts as lapsed because an operator declared the ledger
+    /// lost.
     LeaseLapsed {
-        /// The attempt.
         fence: Fence,
-        /// When, for people.
+        /// Only for display.
         at: Wall,
-        /// By an operator's word.
+        /// Whether an operator declared the ledger lost.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         declared: bool,
-        /// Who caused it, where somebody did.
+        /// `None` if only time caused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Actor>,
     },
-    /// A run that exists became the workload's leg.
+    /// A run that an agent reported became the workload's leg.
     Adopted {
-        /// Where it runs.
         cluster: ClusterName,
-        /// By which ledger.
         ledger: LedgerId,
-        /// The run as it was reported.
+        /// The run as reported.
         run: Box<Run>,
-        /// Flavor per resource that its quota is charged to, if it had none yet.
+        /// Flavors to charge if the workload had no quota yet.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         flavors: Flavors,
-        /// When, for people.
+        /// Only for display.
         at: Wall,
     },
-    /// A job ended by its own doing in an attempt that this journal doesn't know, as a copy from before that grant, or that it
-    /// took for lapsed.
+    /// The job ended by itself in an attempt that has no leg here: this journal is a copy from before the
+    /// grant, or the lease was taken for lapsed.
     EndLearned {
-        /// The attempt's fence.
         fence: Fence,
-        /// Where it ran.
         cluster: ClusterName,
-        /// How it ended.
         result: EndResult,
-        /// Failed pods over all attempts.
+        /// Failed pods of the job so far, over all attempts.
         pod_failures: u32,
-        /// Run time that the attempt used.
+        /// Run time of the attempt.
         ran: Millis,
-        /// When it was learned, for people.
+        /// When the end was reported, for display.
         at: Wall,
     },
-    /// The job's deletion was asked for; it stays until its gang is confirmed stopped.
+    /// The job is deleted as soon as its gang is confirmed stopped.
     DeletionRequested {
-        /// When.
         at: Wall,
-        /// Who.
         by: Actor,
     },
-    /// It was taken out of the queue. What it has there is withdrawn or stopped by records of their own.
+    /// The workload left the queue. Separate records withdraw its offers and stop its run.
     Deactivated {
-        /// Who.
         by: Actor,
-        /// When.
         at: Wall,
-        /// It had run for as long as it may.
+        /// The workload had run for its maximum execution time.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         max_execution_time_reached: bool,
     },
-    /// It was put back into the queue.
+    /// The workload is back in the queue.
     Activated {
-        /// Who.
         by: Actor,
-        /// When.
         at: Wall,
     },
-    /// A job has another manifest: an elastic one another number of pods, any other labels. What was given to it stays charged; an
-    /// agent that runs it is told of its size.
+    /// The job's manifest changed: labels, or the number of pods of an elastic job. Admitted quota stays
+    /// charged; an agent that runs the job is sent its new size.
     Resized {
-        /// What decisions depend on from now on.
+        /// The scheduling class from now on.
         class: Box<Class>,
-        /// Its manifest, by content.
+        /// Content hash of the manifest.
         body: ContentHash,
-        /// What an agent is told.
+        /// The size to send to the agent.
         size: Size,
-        /// When.
         at: Wall,
-        /// Who.
         by: Actor,
     },
-    /// Quota is charged for more pods of a gang that runs; its agent is told.
+    /// Quota is charged for more pods of a running gang. The agent is asked for the capacity.
     ScaleUpStarted {
-        /// The attempt.
         fence: Fence,
-        /// Places of each pod set that were given in this attempt, with these.
+        /// Pods granted per pod set in this attempt, these included.
         places: Vec<u32>,
-        /// Pods of each pod set that it is to have.
+        /// Pods per pod set after the scale-up.
         runs: Vec<u32>,
-        /// The same, as its agent is told.
+        /// The size to send to the agent, which says the same as `runs`.
         size: Size,
-        /// When.
         at: Wall,
     },
-    /// Its agent has room for all of them.
+    /// The agent has capacity for all pods.
     ScaledUp {
-        /// The attempt.
         fence: Fence,
-        /// What it has, as it was told or as it shows.
-        growth: Box<Growth>,
-        /// When.
+        /// The scale-up as it was sent to, or reported by, the agent.
+        growth: Box<ScaleUp>,
         at: Wall,
     },
-    /// Its agent has no room for them: what was charged for them goes back.
+    /// The agent has no capacity for more pods: their quota is no longer charged.
     ScaleUpRefused {
-        /// The attempt.
         fence: Fence,
-        /// From the closed list.
         reason: RefuseReason,
-        /// In words.
+        /// The agent's explanation.
         text: String,
-        /// When.
         at: Wall,
     },
-    /// Its priority class has another value.
     PriorityChanged {
         /// Higher goes first.
         priority: i64,
-        /// Who caused it, where somebody did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Actor>,
     },
-    /// The workload ended for good.
+    /// The job ended for good.
     Finished {
-        /// Whether it succeeded.
         succeeded: bool,
-        /// Kubernetes' condition reason.
+        /// Reason of the Kubernetes condition.
         reason: String,
-        /// In words.
+        /// Message of the Kubernetes condition.
         message: String,
-        /// When.
         at: Wall,
     },
     /// The workload and its job are no longer kept.
@@ -295,7 +247,7 @@ pub enum WorkloadFact {
 }
 
 impl WorkloadFact {
-    /// Whether the fact frees space, quota or capacity.
+    /// Whether the fact frees disk space, quota or capacity.
     pub(crate) fn frees(&self) -> bool {
         match self {
             Self::QuotaReleased { .. }

@@ -1,8 +1,9 @@
-//! Runs that this journal doesn't know: that they are stopped, once a person said so, and how they go where nobody can tell of them
-//! any more. How they are seen is the inventory's business, and an operator adopts them.
+//! Orphans: runs that an agent reports and this journal doesn't know. Here they are stopped when an operator
+//! orders it, and removed when they are over. Inventories find them; an operator may also adopt them.
 //!
-//! An orphan keeps its uid from being submitted again while it may run. It goes when its own ledger says that it is over; a ledger
-//! that was replaced says nothing any more, and then its lease must have lapsed.
+//! While an orphan may still run, its uid can't be submitted again. It is removed when the ledger that
+//! reported it reports its end. If that ledger was replaced, no such report can come, and the orphan is
+//! removed once its lease has lapsed.
 
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;
@@ -14,8 +15,9 @@ use meridian_shared::ids::{ClusterName, Fence, LedgerId, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::protocol::{OnLoss, StopReason};
 
-/// Says again what was ordered, to the ledger that can confirm it: whoever ordered it may have found nobody to tell. An agent
-/// that knows nothing of the run buries it, and says so.
+/// Sends ordered stops again to the ledger that can confirm them: the cluster may have been disconnected when
+/// an operator gave the order. An agent that doesn't know the run writes a tombstone for it and reports its
+/// end.
 pub(crate) fn stop_orphans(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId) {
     let ordered = turn
         .world
@@ -29,7 +31,7 @@ pub(crate) fn stop_orphans(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: L
     }
 }
 
-/// A person says that nothing of this ledger runs.
+/// Removes the orphans of a ledger, because an operator confirmed that nothing of it runs any more.
 pub(crate) fn orphans_declared_lost(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
@@ -43,24 +45,24 @@ pub(crate) fn orphans_declared_lost(
     }
 }
 
-/// Lets those go whose ledger was replaced, once their leases have lapsed: nobody here ever renewed them, and that ledger is
-/// heard no more. Counted in full from when it is seen that recovery is over, as until then somebody else may have renewed them.
-/// Silence alone never ends those that wait for their cluster.
+/// Removes orphans of replaced ledgers once their leases have lapsed. This manager never renewed those
+/// leases, but until recovery is over another manager may have, so a full term is counted from there. Orphans
+/// of a ledger that is only disconnected stay.
 pub(crate) fn orphans_lapse(turn: &mut Turn<'_>) {
     let state = &turn.world.state;
-    if state.recovery().is_some() || !grants::claims(turn) {
+    if state.recovery().is_some() || !grants::holds_leader_claim(turn) {
         turn.world.live.lapsing.clear();
         return;
     }
     let replaced = |o: &crate::state::members::Orphan| {
         state.members().get(&o.cluster).is_some_and(|m| m.ledger != o.ledger)
     };
-    let unheard = state.orphans().iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
+    let ledgerless = state.orphans().iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
     let mut lapsing: LapsingOrphans =
-        unheard.map(|(key, o)| (*key, ManagerLease::from_composed(turn.now.mono, o.run.term))).collect();
+        ledgerless.map(|(key, o)| (*key, ManagerLease::from_composed(turn.now.mono, o.run.term))).collect();
     for (key, lease) in &mut lapsing {
-        if let Some(counted) = turn.world.live.lapsing.get(key) {
-            *lease = *counted;
+        if let Some(known) = turn.world.live.lapsing.get(key) {
+            *lease = *known;
         }
     }
     let over: Vec<(Uid, Fence)> =

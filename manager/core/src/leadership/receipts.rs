@@ -1,7 +1,5 @@
-//! What an agent really has, against what the journal says: adoption, orphans, and runs that nobody should run.
-//!
-//! A missing run frees nothing: a grant that isn't in the inventory is asked to be buried, and only the grave's
-//! confirmation, or the lapse, frees it. A reported run of a known uid becomes its leg if nothing larger is known.
+//! Foreign receipts: signed proof, kept by agents, of leaderships or records that this journal doesn't have.
+//! They show that the journal is an old copy, or that another manager leads on a copy of it.
 
 use crate::facts::record::{LeadershipFact, Record};
 use crate::facts::submission::RecoveryStart;
@@ -11,13 +9,14 @@ use meridian_shared::ids::{ClusterName, Leadership, RecordNumber};
 use meridian_shared::protocol::Receipt;
 use std::collections::BTreeSet;
 
-type Shown = [(Receipt, Vec<ClusterName>)];
+/// Receipts that an agent reported, each with the members that it names.
+type ReportedReceipts = [(Receipt, Vec<ClusterName>)];
 
-/// Receipts with our own code that speak of leaderships or records which this journal doesn't have. The key outlives
-/// journals, so a journal that was lost speaks here, too.
-pub(crate) fn foreign<'s>(turn: &Turn<'_>, shown: &'s Shown) -> Vec<(Leadership, &'s Receipt)> {
+/// Receipts signed with our key that name a leadership or a record which this journal doesn't have. The key
+/// outlives journals, so receipts of a lost journal are found too.
+pub(crate) fn foreign<'s>(turn: &Turn<'_>, reported: &'s ReportedReceipts) -> Vec<(Leadership, &'s Receipt)> {
     let state = &turn.world.state;
-    shown
+    reported
         .iter()
         .filter(|(r, members)| {
             r.mac.as_ref().is_some_and(|m| turn.world.config.receipt_key.verify(&r.message(members), m))
@@ -27,40 +26,45 @@ pub(crate) fn foreign<'s>(turn: &Turn<'_>, shown: &'s Shown) -> Vec<(Leadership,
         .collect()
 }
 
-/// A signed report of records that are in no range is a fork, at any time: recovery opens again, above all of them.
-pub(crate) fn apply_receipts(turn: &mut Turn<'_>, shown: &Shown) {
+/// Opens recovery again under a higher epoch if an inventory holds foreign receipts: the journal has forked.
+pub(crate) fn apply_receipts(turn: &mut Turn<'_>, reported: &ReportedReceipts) {
     let foreign: Vec<(Leadership, RecordNumber)> =
-        foreign(turn, shown).into_iter().map(|(l, r)| (l, r.record)).collect();
+        foreign(turn, reported).into_iter().map(|(l, r)| (l, r.record)).collect();
     if !foreign.is_empty() {
-        above(turn, foreign, shown);
+        lead_above(turn, foreign, reported);
     }
 }
 
-/// Takes a higher epoch than what was shown. Whoever wrote that may still be alive, so this journal counts as a copy.
-pub(crate) fn above(turn: &mut Turn<'_>, shown_foreign: Vec<(Leadership, RecordNumber)>, shown: &Shown) {
-    let newest_rules = foreign(turn, shown).into_iter().map(|(_, r)| r.rules).max();
+/// Starts a leadership with a higher epoch than every reported one. The manager that wrote the foreign
+/// records may still run, so this journal counts as a copy from now on.
+pub(crate) fn lead_above(
+    turn: &mut Turn<'_>,
+    reported_foreign: Vec<(Leadership, RecordNumber)>,
+    reported: &ReportedReceipts,
+) {
+    let newest_rules = foreign(turn, reported).into_iter().map(|(_, r)| r.rules).max();
     let ours = turn.world.state.leadership();
-    let epoch = shown_foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
-    // The id must differ from every other start's: it is derived from what only this moment knows.
+    let epoch = reported_foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
+    // Derived from the current times, so that the id differs from that of every other leadership.
     let id = meridian_shared::backoff::splitmix(
         ours.id ^ epoch ^ turn.now.mono.0.rotate_left(32) ^ turn.now.wall.0.unsigned_abs(),
     );
-    // What is open stays open with all that it was opened for; and somebody else may still speak for these records.
+    // A recovery that is already open keeps its reasons.
     let members_unknown = turn.world.state.recovery().as_ref().is_some_and(|r| r.members_unknown);
     let open = RecoveryStart { restored: true, members_unknown };
     let known: BTreeSet<Leadership> = turn.world.state.ranges().iter().map(|(l, _, _)| *l).collect();
     let foreign: Vec<_> =
-        shown_foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
+        reported_foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
     let had_rules = turn.world.state.rules();
-    let members = foreign_members(turn, shown);
+    let members = signed_members(turn, reported);
     recovery::take_the_lead(turn, Leadership { epoch, id }, Some(open), foreign, members);
     if let Some(seen) = newest_rules.filter(|r| *r > had_rules) {
         turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen }));
     }
 }
 
-fn foreign_members(turn: &Turn<'_>, shown: &Shown) -> BTreeSet<ClusterName> {
-    shown
+fn signed_members(turn: &Turn<'_>, reported: &ReportedReceipts) -> BTreeSet<ClusterName> {
+    reported
         .iter()
         .filter(|(r, m)| {
             r.mac.as_ref().is_some_and(|mac| turn.world.config.receipt_key.verify(&r.message(m), mac))

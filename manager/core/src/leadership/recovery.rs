@@ -1,4 +1,8 @@
-//! Leaderships: every one starts in recovery, unless the shell has shown that the journal is the one that was left.
+//! Leaderships and recovery.
+//!
+//! A leadership starts in recovery unless the caller has proved that the journal is complete. While recovery
+//! is open, workloads of earlier leaderships aren't dispatched, because they may run in a cluster that the
+//! journal doesn't name.
 
 use crate::config::Start;
 use crate::dispatch::{offers, stops};
@@ -8,11 +12,12 @@ use crate::facts::end::EvictionCause;
 use crate::facts::outcome::{Bodies, Outcome};
 use crate::facts::record::{LeadershipFact, Record, WorkloadFact};
 use crate::facts::submission::RecoveryStart;
-use crate::placement::reservations::Reservations;
-use crate::state::legs::leg::State as LegState;
+use crate::state::legs::leg::LegState;
+use crate::state::members::Member;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use crate::world::{Lease, World, gangs};
+use meridian_placement::reservations::Reservations;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::{ManagerLease, TERM_MAX};
 use meridian_shared::planted::Bug;
@@ -20,11 +25,13 @@ use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// While recovery is open, how often a pass looks for workloads that their own term has released.
-const RELEASE_EVERY: Millis = Millis::secs(1);
+/// How often open recovery looks for workloads that needn't be held back any more because their term has
+/// passed.
+const RELEASE_INTERVAL: Millis = Millis::secs(1);
 
 impl World {
-    /// Begins a leadership on what was replayed. The outcome must be committed before anything is answered.
+    /// Starts a leadership on the replayed journal. The outcome must be committed before any request is
+    /// answered.
     pub fn lead(&mut self, start: Start, bodies: &dyn Bodies) -> Outcome {
         let leadership = Leadership { epoch: self.state.leadership().epoch + 1, id: start.id };
         let mut turn = Turn::new(self, start.now, bodies);
@@ -32,19 +39,21 @@ impl World {
         let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
         take_the_lead(&mut turn, leadership, recovery, Vec::new(), BTreeSet::new());
         if copy {
-            // Rules may have been tightened since; whoever could show that may be cut off.
+            // Residency rules may have been tightened in the original, and no agent that could report it may
+            // be connected.
             doubt_rules(&mut turn);
         }
         turn.finish()
     }
 
-    /// Every record up to this one is durable.
+    /// Must be called after each commit with the newest durable record.
     pub fn durable(&mut self, through: RecordNumber) {
         self.live.released_leases.retain(|_, (_, at)| *at > through);
     }
 
-    /// After a failed commit: this world was read back, and goes on leading where `before` did, whose claim never expired. It
-    /// counts leases as that one did, which knows of every answer that was ever composed.
+    /// Continues the leadership of `before` after a failed commit, for a world that was replayed from the
+    /// journal. The claim of `before` is still valid, and its lease deadlines are exact, as it composed every
+    /// answer.
     pub fn go_on_from(&mut self, before: &Self) {
         self.live.claim_until = before.live.claim_until;
         self.live.deadlines =
@@ -55,7 +64,7 @@ impl World {
     }
 }
 
-/// A new leadership, at the start or because an agent follows a newer one.
+/// Starts a leadership: at the start of the process, or because an agent reported a foreign receipt.
 pub(crate) fn take_the_lead(
     turn: &mut Turn<'_>,
     leadership: Leadership,
@@ -70,7 +79,7 @@ pub(crate) fn take_the_lead(
         recovery,
         foreign,
     }));
-    let reservations = Reservations::remembered(&turn.world.state.displaced(), turn.now);
+    let reservations = Reservations::remembered(turn.world.state.preemption_history(), turn.now);
     let live = &mut turn.world.live;
     let finished = std::mem::take(&mut live.finished);
     let claim_until = live.claim_until;
@@ -94,22 +103,23 @@ pub(crate) fn take_the_lead(
         turn.world.live.awaited = turn.world.state.members().keys().cloned().chain(members).collect();
     }
     close_open_legs(turn);
-    count_every_lease(turn, &known);
-    // With nobody to wait for and nothing that could still run, recovery has nothing to find out.
+    restart_leases(turn, &known);
+    // Without members there is no inventory to wait for.
     maybe_close(turn);
 }
 
-/// Who lost its nodes and rests, as the journal knows it: what is left of its time counts from now.
+/// Workloads that back off after a node failure, with the rest of their backoff counted from now.
 fn backing_off(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
-    let rest = |(uid, workload): (&Uid, &crate::state::workload::Workload)| {
+    let remaining = |(uid, workload): (&Uid, &crate::state::workload::Workload)| {
         let lost = workload.phase() == Phase::Pending
             && workload.evicted().is_some_and(|evicted| evicted.cause == EvictionCause::NodeFailures);
-        let stay = workload.history().last().filter(|_| lost)?;
-        let left =
-            workload.backoff_after_node_loss(stay.fence).saturating_sub(turn.now.wall.since(stay.over?));
+        let attempt = workload.history().last().filter(|_| lost)?;
+        let left = workload
+            .backoff_after_node_loss(attempt.fence)
+            .saturating_sub(turn.now.wall.since(attempt.over?));
         (left > Millis(0)).then_some((*uid, turn.now.mono + left))
     };
-    turn.world.state.workloads().iter().filter_map(rest).collect()
+    turn.world.state.workloads().iter().filter_map(remaining).collect()
 }
 
 fn doubt_rules(turn: &mut Turn<'_>) {
@@ -117,7 +127,7 @@ fn doubt_rules(turn: &mut Turn<'_>) {
     turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen }));
 }
 
-/// Offers and holds die with the leadership that made them; the next inventories clear what agents still hold.
+/// Withdraws offers and holds of earlier leaderships. The next inventories release what agents still hold.
 fn close_open_legs(turn: &mut Turn<'_>) {
     let open: Vec<(Uid, OfferId)> = turn
         .world
@@ -139,15 +149,15 @@ fn close_open_legs(turn: &mut Turn<'_>) {
         .map(|(u, _)| *u)
         .collect();
     for uid in uids {
-        offers::after_leg(turn, uid);
+        offers::release_quota_if_idle(turn, uid);
     }
 }
 
-/// Every lease counts in full from now, but for those of which this very process knows when they end: nobody else has
-/// renewed them.
-fn count_every_lease(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
+/// Gives every lease a full term from now, as an earlier leadership may have renewed it just before.
+/// Deadlines in `known` come from this process and are exact.
+fn restart_leases(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
     let now = turn.now.mono;
-    let forget = turn.world.config.planted.has(Bug::RestartForgetsLeases);
+    let forget_leases = turn.world.config.planted.has(Bug::RestartForgetsLeases);
     let rights: Vec<(Uid, Fence, Lease)> = turn
         .world
         .state
@@ -159,7 +169,7 @@ fn count_every_lease(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
             if let Some(deadline) = leg.fence.and_then(|fence| known.get(&fence)) {
                 lease.deadline = *deadline;
             }
-            if forget {
+            if forget_leases {
                 lease.deadline = now;
             }
             let start_by = now + gangs::start_timeout(turn.world, turn.world.queues.class(w.class()));
@@ -176,30 +186,60 @@ fn count_every_lease(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
     }
 }
 
-/// Recovery ends when every known cluster has sent its complete inventory to this leadership.
+/// Closes recovery once every known cluster has sent its complete inventory to this leadership.
 pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
     let Some(recovery) = &turn.world.state.recovery() else { return };
-    // A copy from before anybody joined knows of nobody to wait for, and that isn't the same as nobody.
-    let nobody_known = turn.world.state.behind() && turn.world.state.members().is_empty();
-    if !recovery.members_unknown && !nobody_known && turn.world.live.awaited.is_empty() {
+    // A copy from before the first join names no member, but the original may have some.
+    let no_member_known = turn.world.state.behind() && turn.world.state.members().is_empty();
+    if !recovery.members_unknown && !no_member_known && turn.world.live.awaited.is_empty() {
         close_recovery(turn, Actor::System);
     }
 }
 
-/// An operator's word that no other copy of this journal leads. It says nothing about clusters: workloads of earlier
-/// leaderships stay held until every awaited cluster has reported its inventory, their own lease has lapsed from now (`Fence`),
-/// or the missing clusters are declared lost.
+/// Notes that a cluster has sent its complete inventory to this leadership.
+pub(crate) fn take_inventory(turn: &mut Turn<'_>, cluster: &ClusterName) {
+    if is_complete_inventory(turn, cluster) && turn.world.live.awaited.remove(cluster) {
+        maybe_close(turn);
+    }
+}
+
+/// Whether recovery may rely on this cluster's inventory. If the journal is behind, it may lack grants. An
+/// agent that opened its session after recovery began may have lost its ledger, or may run on an old copy of
+/// it, and then it lacks the same grants. Once an operator has ruled out copies, only a ledger that was
+/// replaced since is in doubt, until it is declared lost.
+fn is_complete_inventory(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
+    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
+    let copies_ruled_out = state.recovery().as_ref().is_some_and(|r| !r.restored && !r.members_unknown);
+    let knows_all_grants = |member: &Member| {
+        member.session_since < since
+            || (copies_ruled_out && member.replaced.values().all(|replaced| *replaced < since))
+    };
+    !state.behind() || state.members().get(cluster).is_some_and(knows_all_grants)
+}
+
+/// Records an operator's confirmation that no other copy of this journal leads. Workloads of earlier
+/// leaderships are still held back until every awaited cluster has sent its inventory or is declared lost, or
+/// (`Fence` only) until a lease that was renewed now has lapsed.
 pub(crate) fn rule_out_copies(turn: &mut Turn<'_>, by: &Actor) {
     let copy = turn.world.state.recovery().is_some_and(|recovery| recovery.restored);
     turn.record(Record::Leadership(LeadershipFact::CopiesRuledOut { by: by.clone() }));
     if copy {
-        // Until now another copy may have granted or renewed.
+        // Until now another copy may have granted or renewed leases.
         turn.world.live.sole_since = turn.now.mono;
         turn.world.live.leases.values_mut().for_each(|lease| lease.lease.compose(turn.now.mono));
         turn.world.live.due = turn.now.mono;
     }
+    count_inventories(turn);
     maybe_close(turn);
     turn.capacity_changed();
+}
+
+/// Counts the inventories that were sent already, after a change of what recovery may rely on.
+pub(crate) fn count_inventories(turn: &mut Turn<'_>) {
+    let live = &turn.world.live;
+    let reported = |name: &&ClusterName| live.clusters.get(*name).is_some_and(|cluster| cluster.inventoried);
+    let sent: Vec<ClusterName> = live.awaited.iter().filter(reported).cloned().collect();
+    sent.iter().for_each(|cluster| take_inventory(turn, cluster));
 }
 
 pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
@@ -209,7 +249,7 @@ pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
     turn.audit(by, entry);
     turn.world.live.awaited.clear();
     if copy {
-        // Until now the original may have renewed what this copy only knows of.
+        // Until now the manager with the original may have renewed leases.
         turn.world.live.leases.values_mut().for_each(|l| l.lease.compose(turn.now.mono));
         turn.world.live.due = turn.now.mono;
     }
@@ -217,7 +257,8 @@ pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
     turn.capacity_changed();
 }
 
-/// Grants of earlier leaderships that no inventory showed are never sent again: their clusters are asked to bury them.
+/// Stops grants of earlier leaderships that no inventory contains. They are never sent again; the agents
+/// write tombstones for them.
 fn stop_unconfirmed(turn: &mut Turn<'_>) {
     let unseen: Vec<(Uid, Fence)> = turn
         .world
@@ -244,7 +285,8 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
     }
 }
 
-/// Where a person need not be asked, the longest term that any run could have closes recovery.
+/// Closes recovery by time, unless the journal was restored and an operator must confirm it: once every lease
+/// that an unknown run could hold has lapsed.
 pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
     let Some(recovery) = &turn.world.state.recovery() else { return };
     if recovery.restored {
@@ -252,26 +294,27 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
     }
     let since_sole = turn.world.live.sole_since;
     let now = turn.now.mono;
-    // Each workload is released by its own term; a pass is due whenever one more is.
+    // Each workload is held back for its own term only, so a pass is due whenever one more term has passed.
     let since = turn.world.state.led_since();
     let released = |w: &crate::state::workload::Workload| {
         w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(since_sole, w.term()).lapsed(now)
     };
-    let old = |w: &crate::state::workload::Workload| w.submitted() < since && w.phase() != Phase::Finished;
+    let earlier =
+        |w: &crate::state::workload::Workload| w.submitted() < since && w.phase() != Phase::Finished;
     let workloads = &turn.world.state.workloads();
     let over = if recovery.members_unknown {
-        // There may be runs that nobody here knows of.
+        // Clusters that this journal doesn't name may run workloads of any term.
         ManagerLease::from_composed(since_sole, TERM_MAX).lapsed(now)
     } else {
-        !workloads.any(|w| old(w) && !released(w))
+        !workloads.any(|w| earlier(w) && !released(w))
             && ManagerLease::from_composed(since_sole, turn.world.config.term).lapsed(now)
     };
     if over {
         close_recovery(turn, Actor::System);
     } else if now >= turn.world.live.released_at {
-        turn.world.live.released_at = now + RELEASE_EVERY;
+        turn.world.live.released_at = now + RELEASE_INTERVAL;
         let mut outside = turn.world.mirror.outside().filter_map(|uid| workloads.get(uid));
         turn.world.live.dirty |=
-            outside.any(|w| old(w) && w.waits() && w.inactive().is_none() && released(w));
+            outside.any(|w| earlier(w) && w.waits() && w.inactive().is_none() && released(w));
     }
 }

@@ -1,3 +1,6 @@
+//! Work that is due at a time: lapsed leases, missed start deadlines, expired backoffs and reservations,
+//! retention.
+
 use crate::dispatch::{grants, offers, starts, starvation_guard, stops, usage};
 use crate::facts::actor::Actor;
 use crate::facts::record::WorkloadFact;
@@ -8,35 +11,35 @@ use meridian_shared::ids::Uid;
 use meridian_shared::protocol::{OnLoss, StopReason};
 use meridian_shared::time::{Millis, Mono};
 
-/// How often retention is looked at.
-const RETAIN_EVERY: Millis = Millis::secs(10);
+/// How often finished workloads are checked for their retention time.
+const RETENTION_INTERVAL: Millis = Millis::secs(10);
 
-/// The same where one turn didn't forget all of them.
-const RETAIN_ON: Millis = Millis(100);
+/// Delay before the next check when a turn reached [`FORGET_MAX`].
+const RETENTION_INTERVAL_BUSY: Millis = Millis(100);
 
-/// Workloads forgotten in one turn at most.
+/// Most workloads that one turn forgets.
 const FORGET_MAX: usize = 1_000;
 
-/// Leases that are over, and workloads that are kept no longer.
-pub(crate) fn end_what_is_over(turn: &mut Turn<'_>) {
+/// Ends lapsed leases and forgets finished workloads after their retention time.
+pub(crate) fn end_overdue(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
-    // Without a valid claim somebody else may lead: nothing is decided about leases then (simulation seed 656).
-    if now >= turn.world.live.due && grants::claims(turn) {
+    // Without a valid claim another manager may lead and renew leases, so none is ended.
+    if now >= turn.world.live.due && grants::holds_leader_claim(turn) {
         lapse(turn);
     }
     if now >= turn.world.live.retained {
         orphans::orphans_lapse(turn);
-        let more = retain(turn);
-        turn.world.live.retained = now + if more { RETAIN_ON } else { RETAIN_EVERY };
+        let more = forget_finished(turn);
+        turn.world.live.retained = now + if more { RETENTION_INTERVAL_BUSY } else { RETENTION_INTERVAL };
     }
 }
 
 pub(crate) fn on_time(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
-    end_what_is_over(turn);
-    let rested: Vec<Uid> =
+    end_overdue(turn);
+    let backed_off: Vec<Uid> =
         turn.world.live.backoff_until.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
-    let reopened = turn
+    let expired_refusals = turn
         .world
         .live
         .refused
@@ -44,35 +47,35 @@ pub(crate) fn on_time(turn: &mut Turn<'_>) {
         .filter(|(_, (t, _, _))| *t <= now)
         .map(|(k, _)| k.clone())
         .collect::<Vec<_>>();
-    let returned = starts::end_waits_after_failed_starts(turn.world, now);
-    if !rested.is_empty() || !reopened.is_empty() || returned {
-        rested.iter().for_each(|u| {
-            turn.world.live.backoff_until.remove(u);
-            turn.world.live.reservations.rested(*u);
-            turn.world.mirror.touch(*u);
+    let cluster_available = starts::end_waits_after_failed_starts(turn.world, now);
+    if !backed_off.is_empty() || !expired_refusals.is_empty() || cluster_available {
+        backed_off.iter().for_each(|uid| {
+            turn.world.live.backoff_until.remove(uid);
+            turn.world.live.reservations.rested(*uid);
+            turn.world.mirror.touch(*uid);
         });
-        reopened.iter().for_each(|k| {
-            turn.world.live.refused.remove(k);
+        expired_refusals.iter().for_each(|key| {
+            turn.world.live.refused.remove(key);
         });
         turn.capacity_changed();
     }
     for uid in turn.world.live.reservations.expire(now) {
-        turn.world.mirror.look_again(uid);
+        turn.world.mirror.requeue_neighbours(uid);
         turn.capacity_changed();
     }
     starvation_guard::schedule_starvation_check(turn);
-    let late = turn.world.live.clusters.iter().filter(|(_, c)| c.outbox.due(now));
-    turn.out.wake.extend(late.map(|(cluster, _)| cluster.clone()));
-    give_up_on_the_silent(turn);
+    let resend = turn.world.live.clusters.iter().filter(|(_, c)| c.outbox.due(now));
+    turn.out.wake.extend(resend.map(|(cluster, _)| cluster.clone()));
+    withdraw_from_disconnected(turn);
     recovery::recovery_by_time(turn);
     usage::sample(turn);
 }
 
-/// A cluster that isn't heard answers no question: its open legs are taken back, so that others can be asked.
-fn give_up_on_the_silent(turn: &mut Turn<'_>) {
+/// Withdraws open offers from disconnected clusters, so that the workloads can be offered to others.
+fn withdraw_from_disconnected(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
-    let limit = meridian_shared::lease::silence(turn.world.config.term_min);
-    let silent: Vec<_> = turn
+    let limit = meridian_shared::lease::disconnect_after(turn.world.config.term_min);
+    let disconnected: Vec<_> = turn
         .world
         .live
         .clusters
@@ -80,14 +83,14 @@ fn give_up_on_the_silent(turn: &mut Turn<'_>) {
         .filter(|(_, c)| now.since(c.heard) >= limit)
         .map(|(name, _)| name.clone())
         .collect();
-    for cluster in silent {
+    for cluster in disconnected {
         if turn.world.has_open_legs(&cluster) {
             offers::withdraw_all(turn, &cluster);
         }
     }
 }
 
-/// Ends leases whose deadline has passed, and stops gangs that did not start in time.
+/// Ends leases after their deadline, and stops gangs that didn't start in time.
 fn lapse(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
     let mut lapsed = Vec::new();
@@ -95,7 +98,7 @@ fn lapse(turn: &mut Turn<'_>) {
     let mut due = Mono(u64::MAX);
     for (fence, lease) in &turn.world.live.leases {
         let Some(workload) = turn.world.state.workloads().get(&lease.uid) else { continue };
-        // Beside a copy the original may go on renewing.
+        // If this journal is a copy, the manager with the original may still renew the lease.
         if workload.on_loss() == OnLoss::Fence && !turn.world.disputed(workload) {
             if lease.lease.lapsed(now) {
                 lapsed.push((lease.uid, *fence));
@@ -118,29 +121,30 @@ fn lapse(turn: &mut Turn<'_>) {
             uid,
             WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
         );
-        grants::freed(turn, uid, fence);
+        grants::settle_ended_attempt(turn, uid, fence);
     }
     for (uid, fence) in late {
         if let Some(cluster) =
             turn.workload(uid).and_then(|w| w.leg_of(fence)).map(|(_, l)| l.cluster.clone())
         {
-            starts::failed_start(turn, uid, &cluster);
+            starts::note_failed_start(turn, uid, &cluster);
         }
         stops::order_stop(turn, uid, fence, StopReason::StartTimeout, &Actor::System);
     }
 }
 
-/// Forgets finished workloads whose time is over. Whether some are left.
-fn retain(turn: &mut Turn<'_>) -> bool {
+/// Forgets finished workloads after their retention time. Returns whether [`FORGET_MAX`] left some for the
+/// next turn.
+fn forget_finished(turn: &mut Turn<'_>) -> bool {
     let wall = turn.now.wall;
     let mut over: Vec<Uid> = Vec::new();
     let kept_max = turn.world.config.finished_kept_max;
-    let many = turn.world.live.finished.len();
+    let finished = turn.world.live.finished.len();
     for (i, (at, uid)) in turn.world.live.finished.iter().enumerate() {
         let Some(workload) = turn.world.state.workloads().get(uid) else { continue };
         let keep = workload.ttl().unwrap_or(turn.world.config.finished_kept);
-        let crowded = workload.ttl().is_none() && many - i > kept_max;
-        if wall.since(*at) >= keep || crowded {
+        let too_many = workload.ttl().is_none() && finished - i > kept_max;
+        if wall.since(*at) >= keep || too_many {
             over.push(*uid);
         }
         if over.len() >= FORGET_MAX {

@@ -1,3 +1,5 @@
+//! Adopting a run that an agent reports and the journal doesn't have.
+
 use crate::dispatch::{grants, offers, priority, sizes, stops};
 use crate::facts::actor::Actor;
 use crate::facts::flavors::Flavors;
@@ -11,15 +13,17 @@ use meridian_shared::ids::{ClusterName, LedgerId, Uid};
 use meridian_shared::protocol::{OnLoss, Run, StopReason};
 use std::sync::Arc;
 
+/// Makes a reported run the workload's attempt. Other attempts and offers of the workload are stopped and
+/// withdrawn.
 pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
     turn.world.live.counts.adoptions += 1;
-    if let Some(old) = turn
+    if let Some((old_cluster, old_fence)) = turn
         .workload(run.uid)
         .and_then(Workload::right)
         .and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f)))
     {
-        grants::release_lease(turn, old.1);
-        turn.send(&old.0, CommandRef::Stop(run.uid, old.1, StopReason::Superseded));
+        grants::release_lease(turn, old_fence);
+        turn.send(&old_cluster, CommandRef::Stop(run.uid, old_fence, StopReason::Superseded));
     }
     offers::withdraw_open(turn, run.uid);
     let flavors = flavors_of_adopted(turn, run.uid);
@@ -43,7 +47,7 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
     let workload = turn.workload(run.uid).expect("adopted just now");
     let class = turn.world.queues.class(workload.class()).clone();
     let allowed =
-        residency::judge(&turn.world.state.catalog(), &class, cluster, turn.world.config.residency_required);
+        residency::judge(turn.world.state.catalog(), &class, cluster, turn.world.config.residency_required);
     match allowed {
         Err(_) => stops::order_stop(turn, run.uid, run.fence, StopReason::Residency, &Actor::System),
         Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive().is_some()) => {
@@ -53,13 +57,14 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
             stops::order_stop(turn, run.uid, run.fence, StopReason::Superseded, &Actor::System)
         }
         Ok(()) => {
-            sizes::shrink(turn, cluster, run.uid, run.fence);
+            sizes::send_scale_down(turn, cluster, run.uid, run.fence);
             priority::apply_reported_priority(turn, cluster, run);
         }
     }
 }
 
-/// What runs is charged whether or not quota is left: per resource to the first flavor of its queue that serves the gang.
+/// Flavors to charge for an adopted run, whether or not quota is left: per resource, the first flavor of its
+/// queue that serves the gang.
 fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
     let catalog = &turn.world.state.catalog();
     let Some(class) = turn.workload(uid).map(|w| turn.world.queues.class(w.class())) else {

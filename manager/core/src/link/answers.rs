@@ -1,10 +1,12 @@
+//! Answers to agents: commands, lease renewals and acknowledgements.
+
 use crate::dispatch::{grants, priority, stops};
 use crate::facts::actor::Actor;
 use crate::facts::outcome::Reply;
 use crate::link::scale_up;
 use crate::sessions::outbox::CommandRef;
 use crate::sessions::unacknowledged::UnacknowledgedAnswer;
-use crate::state::legs::leg::State as LegState;
+use crate::state::legs::leg::LegState;
 use crate::state::workload::phase::Phase;
 use crate::world::gangs;
 use crate::world::turn::Turn;
@@ -17,13 +19,13 @@ use meridian_shared::protocol::{
 };
 use meridian_shared::time::{Millis, Mono};
 
-/// Ends acknowledged in one answer at most.
+/// Most ends that one answer acknowledges.
 const ACKNOWLEDGED_MAX: usize = 1_024;
 
-/// Ranges named in one answer at most, the newest.
+/// Most record ranges in one answer; the newest are sent.
 const RANGES_MAX: usize = 64;
 
-/// Composes one answer: from here on, whether or not it arrives, its leases count.
+/// Composes one answer. The leases in it count from now, whether or not the answer arrives.
 pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session, transmission: u64) {
     let now = turn.now.mono;
     let renewals = renewals(turn, cluster);
@@ -72,21 +74,22 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
     turn.reply(Reply::Sync(Box::new(SyncAnswer::Ok(Box::new(response)))));
 }
 
-/// As many commands as one answer may carry.
+/// The next commands for an agent, as many as one answer may carry, with the number of the first.
 fn commands(turn: &mut Turn<'_>, cluster: &ClusterName) -> (u64, Vec<Command>) {
-    let (from, said) = turn
+    let (from, references) = turn
         .world
         .live
         .clusters
         .get(cluster)
         .map(|l| l.outbox.next(turn.now.mono, COMMANDS_MAX))
         .unwrap_or((1, Vec::new()));
-    let (mut commands, mut bytes) = (Vec::with_capacity(said.len()), 0);
-    for said in said {
-        let command = render(turn, cluster, said);
+    let (mut commands, mut bytes) = (Vec::with_capacity(references.len()), 0);
+    for reference in references {
+        let command = render(turn, cluster, reference);
         bytes += command.weight();
         if bytes > COMMANDS_BYTES_MAX && !commands.is_empty() {
-            // It is said again with the next answer. That its lease counts from now on errs on the safe side.
+            // The command goes with the next answer. If it grants a lease, counting the lease from now is on
+            // the safe side.
             break;
         }
         commands.push(command);
@@ -102,24 +105,25 @@ fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
         return Vec::new();
     }
     live.renew_at = now + step;
-    let silent_for = now.since(live.acknowledged);
+    let unacknowledged_for = now.since(live.acknowledged);
     let ledger = turn.world.state.members()[cluster].ledger;
-    let mut due: Vec<(Option<Mono>, Uid, Fence)> = stops::rights(turn, cluster)
+    let mut due: Vec<(Option<Mono>, Uid, Fence)> = stops::granted_attempts(turn, cluster)
         .into_iter()
         .filter_map(|(uid, fence, _)| {
             let workload = turn.workload(uid)?;
             let (_, leg) = workload.right()?;
             let lease = turn.world.live.leases.get(&fence)?;
-            let good = workload.on_loss() == OnLoss::Fence
+            let renewable = workload.on_loss() == OnLoss::Fence
                 && leg.accepted
                 && leg.ledger == ledger
                 && workload.phase() != Phase::Stopping
-                // A copy renews only once every cluster follows it: its original counts on the silence of those that do.
+                // If this journal is a copy, the manager with the original hears nothing from clusters that
+                // follow this one, ends the leases as lapsed and may start the workloads elsewhere.
                 && !turn.world.disputed(workload)
                 && !lease.lease.lapsed(now)
-                && silent_for < lease::silence(workload.term())
+                && unacknowledged_for < lease::disconnect_after(workload.term())
                 && lease.composed.is_none_or(|at| now.since(at) >= Millis(workload.term().0 / 32));
-            good.then_some((lease.composed, uid, fence))
+            renewable.then_some((lease.composed, uid, fence))
         })
         .collect();
     if due.len() > RENEWALS_MAX {
@@ -130,23 +134,24 @@ fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
     let due: Vec<(Uid, Fence)> = due.into_iter().map(|(_, uid, fence)| (uid, fence)).collect();
     turn.world.live.counts.renewals += due.len() as u64;
     for (_, fence) in &due {
-        grants::composed(turn.world, *fence, now);
+        grants::note_lease_composed(turn.world, *fence, now);
     }
     due
 }
 
-/// What is said now, under the rules as they are now.
-fn render(turn: &mut Turn<'_>, cluster: &ClusterName, said: CommandRef) -> Command {
-    match said {
+/// Builds the command that is sent. It is built anew for every send, so that it follows the residency rules
+/// of that time.
+fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> Command {
+    match reference {
         CommandRef::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
         CommandRef::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
         CommandRef::Shrink(uid, fence, size) => render_shrink(turn, cluster, uid, fence, size),
         CommandRef::Grow(uid, fence, number) => scale_up::render_scale_up(turn, cluster, uid, fence, number),
-        CommandRef::Rank(uid, fence, _) => priority::render_priority(turn, cluster, uid, fence),
+        CommandRef::SetPriority(uid, fence, _) => priority::render_priority(turn, cluster, uid, fence),
         CommandRef::Offer(uid, offer) => {
             let open = turn.workload(uid).and_then(|w| w.legs().get(&offer)).is_some_and(|l| l.state.open());
             match gangs::asked_gang(turn.world, uid) {
-                Some(gang) if open && grants::may_know(turn, uid, cluster) => {
+                Some(gang) if open && grants::may_disclose(turn, uid, cluster) => {
                     let workload = turn.workload(uid).expect("its gang was found");
                     let class = turn.world.queues.class(workload.class());
                     let policy = turn
@@ -176,12 +181,13 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, said: CommandRef) -> Comma
     }
 }
 
-/// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
+/// If the command is outdated, or rules forbid that the cluster knows the workload, a harmless command takes
+/// its number.
 fn render_shrink(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, size: Size) -> Command {
     let leg = turn.workload(uid).and_then(|w| w.leg_of(fence));
     match leg {
-        Some(_) if grants::may_know(turn, uid, cluster) => Command::Shrink { uid, fence, size },
-        // What was granted isn't withdrawn, and nobody waits for an answer about what is over.
+        Some(_) if grants::may_disclose(turn, uid, cluster) => Command::ScaleDown { uid, fence, size },
+        // Agents ignore the withdrawal of an offer that was granted.
         Some((offer, _)) => Command::Withdraw { offer, uid },
         None => Command::Stop { uid, fence, reason: StopReason::Superseded },
     }
@@ -197,9 +203,9 @@ fn render_grant(
     let now = turn.now.mono;
     let stop = Command::Stop { uid, fence, reason: StopReason::Superseded };
     let Some(workload) = turn.workload(uid) else { return stop };
-    let current = workload.phase() != Phase::Stopping
+    let is_current = workload.phase() != Phase::Stopping
         && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
-    // A grant is good for sending for one term from when it was first composed.
+    // A grant may be sent for one term after it was first composed.
     let fresh = turn
         .world
         .live
@@ -208,17 +214,17 @@ fn render_grant(
         .is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term()));
     let resends = turn.world.config.planted.has(Bug::RecoveryResends);
     let held_back = turn.world.held_back(workload, now);
-    if !current || !(fresh || resends) || (held_back && !resends) {
+    if !is_current || !(fresh || resends) || (held_back && !resends) {
         return stop;
     }
-    if !grants::may_know(turn, uid, cluster) {
+    if !grants::may_disclose(turn, uid, cluster) {
         turn.world.live.counts.residency_stops += 1;
         stops::order_stop(turn, uid, fence, StopReason::Residency, &Actor::System);
         return Command::Stop { uid, fence, reason: StopReason::Residency };
     }
     let workload = turn.workload(uid).expect("found above");
     let Some(spec) = turn.body(workload.body()) else { return stop };
-    let ledger = workload.leg_of(fence).expect("it is current").1.ledger;
+    let ledger = workload.leg_of(fence).expect("a current grant has a leg").1.ledger;
     let class = turn.world.queues.class(workload.class());
     let max_run = class.gang.max_run;
     let grant = Grant {
@@ -246,6 +252,6 @@ fn render_grant(
             workload.on_loss(),
         ))),
     };
-    grants::composed(turn.world, fence, now);
+    grants::note_lease_composed(turn.world, fence, now);
     Command::Grant(Box::new(grant))
 }

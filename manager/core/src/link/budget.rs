@@ -1,30 +1,32 @@
+//! A cluster's budget of journal writes: limits what an agent can have recorded by repeating itself.
+
 use crate::link::legs;
 use crate::sessions::budget::FRAME;
-use crate::state::legs::leg::State as LegState;
+use crate::state::legs::leg::LegState;
 use crate::world::turn::Turn;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::protocol::{Event, clean};
 
-/// Whether nothing more of what is known may be written for this cluster now.
+/// Whether the cluster has used up its budget.
 pub(crate) fn is_spent(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
     turn.world.live.clusters.get(cluster).is_some_and(|live| live.budget.is_spent(turn.now.mono))
 }
 
-/// A record of what was known is written, with so many bytes of the agent's own.
+/// Charges the cluster for one record that holds `bytes` of the agent's data.
 pub(crate) fn spend(turn: &mut Turn<'_>, cluster: &ClusterName, bytes: usize) {
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
         live.budget.spend(turn.now.mono, FRAME + bytes);
     }
 }
 
-/// Whether this event has to wait until there is budget again.
+/// Whether the event has to wait until the cluster has budget again; counts it if so.
 pub(crate) fn is_put_off(turn: &mut Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
     let waits = is_spent(turn, cluster) && repeats(turn, cluster, event);
     turn.world.live.counts.put_off += u64::from(waits);
     waits
 }
 
-/// Whether an event would have something written that an agent can say as often as it likes.
+/// Whether an agent can cause the record of this event as often as it likes.
 fn repeats(turn: &Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
     let leg = |uid, offer| {
         turn.workload(uid).and_then(|w| w.legs().get(&offer)).filter(|leg| leg.cluster == *cluster)
@@ -45,7 +47,7 @@ fn repeats(turn: &Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
                 | LegState::Expired => false,
             })
         }
-        // It is asked again at once.
+        // The workload is offered again at once, so the hold can expire again.
         Event::Gone { offer, uid, .. } => leg(*uid, *offer).is_some_and(|leg| leg.state.open()),
         Event::Accepted { uid, fence, placement: Some(placement) } => {
             legs::own_leg(turn, cluster, *uid, *fence).is_some_and(|leg| leg.accepted)
@@ -60,8 +62,8 @@ fn repeats(turn: &Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
         | Event::Accepted { .. }
         | Event::Running { .. }
         | Event::GrantRefused { .. }
-        | Event::Grown { .. }
-        | Event::NotGrown { .. }
+        | Event::ScaledUp { .. }
+        | Event::ScaleUpRefused { .. }
         | Event::Ended(_) => false,
     }
 }

@@ -1,3 +1,5 @@
+//! Reported ends of attempts.
+
 use crate::dispatch::{grants, offers, stops};
 use crate::facts::actor::Actor;
 use crate::facts::audit::Action;
@@ -28,10 +30,10 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     let uid = end.uid;
     let result = end.result.clone();
     let unknown = end.proof.is_none();
-    let retired = retire(turn, uid, &result);
-    // What it was to grow by may not have been told: then no report ever counts it (simulation seed 1795456614385635).
+    let deactivated = deactivate_at_time_limit(turn, uid, &result);
+    // A scale-up may never have reached the agent, so no capacity report would clear its estimated usage.
     if let Some(offer) = gangs::offer_of(turn.world, uid, fence) {
-        offers::over(turn, cluster, offer);
+        offers::release_offer_capacity(turn, cluster, offer);
     }
     turn.record_workload(
         uid,
@@ -46,26 +48,27 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     );
     let deleted = turn.workload(uid).is_some_and(|w| w.deletion().is_some());
     match result {
-        _ if deleted || retired => {}
+        _ if deleted || deactivated => {}
         EndResult::Succeeded | EndResult::Failed { .. } => grants::finish_as(turn, uid, result),
         EndResult::NodeLost { .. } => {
-            let rest =
+            let backoff =
                 turn.workload(uid).map_or(Millis(0), |workload| workload.backoff_after_node_loss(fence));
-            turn.world.live.backoff_until.insert(uid, turn.now.mono + rest);
+            turn.world.live.backoff_until.insert(uid, turn.now.mono + backoff);
             turn.world.mirror.touch(uid);
         }
         EndResult::Stopped | EndResult::LeaseLapsed => {}
     }
-    grants::freed(turn, uid, fence);
+    grants::settle_ended_attempt(turn, uid, fence);
 }
 
-/// The end of an attempt that this journal never granted, because it is a copy from before, or that lapsed unheard: a job
-/// that is over by its own doing doesn't start again. Only our own code over that grant shows it; anybody could say that a job is over.
+/// Takes the end of an attempt that the journal doesn't have, because it is an old copy, or that it has as
+/// lapsed: a job that succeeded or failed must not start again. Without our signature on the grant the report
+/// is ignored, since any agent could claim that a job has ended.
 fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     let End { uid, fence, result, pod_failures, ran, proof } = end;
-    let own_doing = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
-    // An attempt whose end was written down has no other one: only a lapse says nothing of it, and an agent that knew nothing
-    // of the grant, as on a copy of its ledger from before (simulation seed 107846).
+    let has_result = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
+    // A recorded end is final, except a lapse or an end without proof, as from an agent on an old copy of its
+    // ledger: the job's result isn't known then.
     let open = |w: &crate::state::workload::Workload| {
         w.history()
             .iter()
@@ -73,14 +76,14 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
             .find(|s| s.fence == fence)
             .is_none_or(|attempt| attempt.end.as_ref().is_some_and(AttemptEnd::leaves_result_open))
     };
-    let news = |w: &crate::state::workload::Workload| {
+    let is_news = |w: &crate::state::workload::Workload| {
         w.finished().is_none()
             && w.deletion().is_none()
             && w.fence().is_none_or(|known| fence >= known)
             && open(w)
     };
-    if !own_doing
-        || !turn.workload(uid).is_some_and(news)
+    if !has_result
+        || !turn.workload(uid).is_some_and(is_news)
         || !proof.is_some_and(|proof| proves(turn, cluster, uid, fence, &proof))
     {
         return;
@@ -105,6 +108,7 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     turn.capacity_changed();
 }
 
+/// Whether the proof is our signature on this cluster's grant.
 fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof: &Proof) -> bool {
     let Proof { offer, attempt, term, on_loss, mac } = proof;
     turn.world.state.members().get(cluster).is_some_and(|member| {
@@ -113,14 +117,14 @@ fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof:
     })
 }
 
-/// Deactivates a job whose attempt ended because it had run for its maximum execution time; true where that is so. A deadline of
-/// the job's own, and the time for which it asks for machines, end it for good.
-pub(crate) fn retire(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool {
+/// Deactivates a workload if its attempt ended because the maximum execution time was reached, and returns
+/// whether it did. Other deadlines, such as the job's `activeDeadlineSeconds`, end the job for good.
+pub(crate) fn deactivate_at_time_limit(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool {
     let deadline = matches!(result, EndResult::Failed { reason, .. } if reason == "DeadlineExceeded");
-    let is_up = deadline
+    let limit_reached = deadline
         && turn.workload(uid).is_some_and(|w| w.deletion().is_none())
         && activity::job_of(turn, uid).is_some_and(|job| job.deactivates_when_up);
-    if is_up {
+    if limit_reached {
         let by = Actor::System;
         activity::audit_activity(turn, uid, &by, Action::Deactivate);
         turn.record_workload(
@@ -128,5 +132,5 @@ pub(crate) fn retire(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool 
             WorkloadFact::Deactivated { by, at: turn.now.wall, max_execution_time_reached: true },
         );
     }
-    is_up
+    limit_reached
 }

@@ -1,18 +1,21 @@
+//! Events that agents report about offers and attempts.
+
 use crate::dispatch::{grants, offers, starts};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::end;
 use crate::facts::record::WorkloadFact;
 use crate::link::{budget, ends, legs, pod_placement, scale_up};
-use crate::state::legs::leg::{self, Answer, Event as LegEvent, State as LegState};
+use crate::state::legs::leg::{self, LegAnswer, LegEvent, LegState};
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::protocol::{Event, GrantRefusal, RefuseReason, clean};
 use meridian_shared::time::Millis;
 
+/// Takes events in the order of their numbers; those that were taken before are skipped.
 pub(crate) fn take_events(turn: &mut Turn<'_>, cluster: &ClusterName, from: u64, events: Vec<Event>) {
     let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-    // What stands before the first was acknowledged, by us or by an earlier leadership: it is not ours to miss.
+    // Events before the first one sent were acknowledged, perhaps by an earlier leadership.
     live.events_through = live.events_through.max(from - 1);
     for (number, event) in (from..).zip(events) {
         let live = turn.world.live.clusters.get(cluster).expect("admitted sessions are live");
@@ -32,63 +35,64 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
     match event {
         Event::Held { offer, uid } => on_held(turn, cluster, offer, uid),
         Event::Waiting { offer, uid, reason, estimate } => {
-            on_waiting(turn, cluster, (offer, uid), clean(&reason), estimate)
+            on_waiting(turn, cluster, offer, uid, clean(&reason), estimate)
         }
         Event::Refused { offer, uid, reason, text } => on_refused(turn, cluster, offer, uid, reason, &text),
         Event::Gone { offer, uid, expired } => {
             let open =
-                matches!(legs::leg_answer(turn, cluster, uid, offer, LegEvent::Expired), Answer::To(_));
+                matches!(legs::leg_answer(turn, cluster, uid, offer, LegEvent::Expired), LegAnswer::To(_));
             if open {
                 turn.record_workload(uid, WorkloadFact::HoldExpired { offer });
                 budget::spend(turn, cluster, 0);
-                offers::over(turn, cluster, offer);
+                offers::release_offer_capacity(turn, cluster, offer);
                 if expired && legs::held_back(turn, uid).is_none() {
-                    starts::failed_start(turn, uid, cluster);
+                    starts::note_failed_start(turn, uid, cluster);
                 }
-                offers::after_leg(turn, uid);
+                offers::release_quota_if_idle(turn, uid);
             }
         }
         Event::Accepted { uid, fence, placement } => {
             match legs::own_leg(turn, cluster, uid, fence).map(|l| l.accepted) {
                 Some(false) => pod_placement::accepted(turn, uid, fence, placement),
-                Some(true) => pod_placement::take_placement(turn, cluster, (uid, fence), placement),
+                Some(true) => pod_placement::take_placement(turn, cluster, uid, fence, placement),
                 None => legs::stray(turn, cluster, uid, fence),
             }
         }
         Event::GrantRefused { uid, fence, why } => on_grant_refused(turn, cluster, uid, fence, &why),
         Event::Running { uid, fence, placement } => {
             match legs::own_leg(turn, cluster, uid, fence).map(|l| leg::step(l.state, LegEvent::Running)) {
-                Some(Answer::To(LegState::Running)) => {
+                Some(LegAnswer::To(LegState::Running)) => {
                     turn.record_workload(uid, WorkloadFact::Running { fence, at: turn.now.wall });
-                    starts::started(turn, uid, cluster);
-                    pod_placement::take_placement(turn, cluster, (uid, fence), placement);
+                    starts::note_started(turn, uid, cluster);
+                    pod_placement::take_placement(turn, cluster, uid, fence, placement);
                 }
-                Some(_) => pod_placement::take_placement(turn, cluster, (uid, fence), placement),
+                Some(_) => pod_placement::take_placement(turn, cluster, uid, fence, placement),
                 None => legs::stray(turn, cluster, uid, fence),
             }
         }
-        Event::Grown { uid, fence, number } => scale_up::on_scaled_up(turn, cluster, uid, fence, number),
-        Event::NotGrown { uid, fence, number, reason, text } => {
-            scale_up::on_scale_up_refused(turn, cluster, (uid, fence), number, (reason, &text))
+        Event::ScaledUp { uid, fence, number } => scale_up::on_scaled_up(turn, cluster, uid, fence, number),
+        Event::ScaleUpRefused { uid, fence, number, reason, text } => {
+            scale_up::on_scale_up_refused(turn, cluster, uid, fence, number, reason, &text)
         }
         Event::Ended(end) => ends::on_ended(turn, cluster, end),
     }
 }
 
-/// It waits for its provider, whose words and estimate may be others than before.
+/// The agent waits for its capacity provider. Reason and estimate may differ from those reported before.
 fn on_waiting(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
-    (offer, uid): (OfferId, Uid),
+    offer: OfferId,
+    uid: Uid,
     reason: String,
     estimate: Option<Millis>,
 ) {
     match legs::leg_answer(turn, cluster, uid, offer, LegEvent::Waiting) {
-        Answer::To(_) => {
+        LegAnswer::To(_) => {
             let leg = turn
                 .workload(uid)
                 .and_then(|w| w.legs().get(&offer))
-                .expect("the machine of that very leg has answered");
+                .expect("only an existing leg accepts the event");
             let (known, state) = ((leg.note.as_ref(), leg.estimate), leg.state);
             if state == LegState::Waiting && known == (Some(&reason), estimate) {
                 return;
@@ -104,7 +108,7 @@ fn on_waiting(
 
 fn on_held(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId, uid: Uid) {
     match legs::leg_answer(turn, cluster, uid, offer, LegEvent::Held) {
-        Answer::To(_) => {
+        LegAnswer::To(_) => {
             turn.record_workload(uid, WorkloadFact::Held { offer });
             grants::grant(turn, uid, offer);
         }
@@ -120,22 +124,22 @@ fn on_refused(
     reason: RefuseReason,
     text: &str,
 ) {
-    if !matches!(legs::leg_answer(turn, cluster, uid, offer, LegEvent::Refused), Answer::To(_)) {
+    if !matches!(legs::leg_answer(turn, cluster, uid, offer, LegEvent::Refused), LegAnswer::To(_)) {
         return;
     }
     let text = clean(text);
     turn.record_workload(uid, WorkloadFact::Refused { offer, reason, text: text.clone() });
-    offers::over(turn, cluster, offer);
+    offers::release_offer_capacity(turn, cluster, offer);
     let base = match reason {
-        // An agent that was asked too much at once has answered most of it a moment later.
-        RefuseReason::NoRoom | RefuseReason::StillRuns | RefuseReason::Overloaded => Millis(500),
+        // These obstacles often last only a moment.
+        RefuseReason::NoCapacity | RefuseReason::StillRuns | RefuseReason::Overloaded => Millis(500),
         RefuseReason::NeverFits | RefuseReason::Unsupported => Millis::mins(1),
         RefuseReason::ProviderFailed => Millis::secs(5),
     };
     let tried = u32::try_from(offer.counter % 4).unwrap_or(0);
     let until = turn.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);
     turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
-    offers::after_leg(turn, uid);
+    offers::release_quota_if_idle(turn, uid);
 }
 
 fn on_grant_refused(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, why: &GrantRefusal) {
@@ -149,5 +153,5 @@ fn on_grant_refused(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence:
     let until = turn.now.mono + Millis(500);
     turn.world.live.backoff_until.insert(uid, until);
     turn.world.mirror.touch(uid);
-    grants::freed(turn, uid, fence);
+    grants::settle_ended_attempt(turn, uid, fence);
 }

@@ -1,3 +1,10 @@
+//! Inventories: everything that an agent has, compared with the journal.
+//!
+//! - A reported run becomes its workload's attempt if its fence is higher than the known one and its
+//!   signature is ours. Otherwise it is stopped, or, if its workload is unknown, recorded as an orphan.
+//! - A grant that the inventory lacks frees nothing by itself. The agent must stop it and write a
+//!   tombstone; the confirmation of that, or the lapse of the lease, frees its capacity.
+
 use crate::dispatch::{grants, offers, priority, sizes, stops};
 use crate::facts::actor::Actor;
 use crate::facts::record::{OrphanFact, Record, WorkloadFact};
@@ -24,15 +31,16 @@ pub(crate) fn take_inventory(
         return;
     }
     let Some(live) = turn.world.live.clusters.get(cluster) else { return };
+    // Whether the inventory reflects every command that was sent.
     let settled = live.outbox.quiet() || commands_through >= live.outbox.last();
     for run in &inventory.runs {
-        take_run(turn, cluster, ledger, &scale_up::believed(turn, cluster, ledger, run));
+        take_run(turn, cluster, ledger, &scale_up::verified(turn, cluster, ledger, run));
     }
     for end in inventory.ends {
         ends::on_ended(turn, cluster, end);
     }
     if inventory.more {
-        // The rest comes with the next one, once these are acknowledged.
+        // The next inventory brings the rest, once these ends are acknowledged.
         return;
     }
     let known: BTreeSet<(Uid, Fence)> = inventory.runs.iter().map(|r| (r.uid, r.fence)).collect();
@@ -43,18 +51,8 @@ pub(crate) fn take_inventory(
         live.inventoried = true;
         live.want_inventory = false;
     }
-    if shows_everything(turn, cluster) && turn.world.live.awaited.remove(cluster) {
-        recovery::maybe_close(turn);
-    }
+    recovery::take_inventory(turn, cluster);
     turn.capacity_changed();
-}
-
-/// Whether this cluster's inventory answers recovery's question. What speaks under a session that came only after recovery
-/// opened may be a new ledger, or a copy of the store from before a grant; a journal that is behind can't tell what the
-/// ledger or the process before it was granted. That ends with its leases, so that only time or a person can tell.
-fn shows_everything(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
-    let state = &turn.world.state;
-    !state.behind() || state.members().get(cluster).is_some_and(|m| m.session_since < state.recovery_since())
 }
 
 fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
@@ -62,12 +60,12 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         return;
     }
     let Some(workload) = turn.workload(run.uid) else {
-        // What nobody signed is noise: a lying agent could invent it without end.
-        if !coded(turn, cluster, ledger, run) {
+        // Without our signature it is ignored: a faulty agent could invent any number of runs.
+        if !is_signed(turn, cluster, ledger, run) {
             turn.world.live.counts.illegal += 1;
         } else if !turn.world.state.orphans().contains_key(&(run.uid, run.fence)) {
             turn.world.live.counts.orphans += 1;
-            // Of which gang it is a placement isn't known yet.
+            // The gang is unknown, so only the size of the placement can be checked.
             let placement = run.placement.clone().filter(|placement| placement.is_bounded());
             let run = Run { placement, ..run.clone() };
             turn.record(Record::Orphan {
@@ -82,7 +80,7 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         && leg.cluster == *cluster
         && leg.ledger == ledger
     {
-        let (accepted, running) = (leg.accepted, leg.state == crate::state::legs::leg::State::Running);
+        let (accepted, running) = (leg.accepted, leg.state == crate::state::legs::leg::LegState::Running);
         let stopping = workload.phase() == Phase::Stopping;
         if !accepted {
             pod_placement::accepted(turn, run.uid, run.fence, run.placement.clone());
@@ -91,9 +89,9 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
             turn.record_workload(run.uid, WorkloadFact::Running { fence: run.fence, at: turn.now.wall });
         }
         scale_up::apply_reported_scale_up(turn, cluster, run);
-        pod_placement::take_placement(turn, cluster, (run.uid, run.fence), run.placement.clone());
-        sizes::reclaim(turn, run.uid, run.fence, &run.spare);
-        sizes::shrink(turn, cluster, run.uid, run.fence);
+        pod_placement::take_placement(turn, cluster, run.uid, run.fence, run.placement.clone());
+        sizes::apply_reclaimable_pods(turn, run.uid, run.fence, &run.spare);
+        sizes::send_scale_down(turn, cluster, run.uid, run.fence);
         priority::apply_reported_priority(turn, cluster, run);
         if stopping {
             let reason = turn.workload(run.uid).and_then(|w| w.stopping()).unwrap_or(StopReason::Superseded);
@@ -101,20 +99,22 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         }
         return;
     }
-    // The highest reported fence wins; and what is over here, or was granted elsewhere since, is stopped.
-    let larger = workload.fence().is_none_or(|known| run.fence > known);
-    if larger && !coded(turn, cluster, ledger, run) {
-        // Nobody but us could have granted it, and we don't know our own hand. A uid that this leadership minted can't run
-        // unknown to us; an older one is kept from other clusters until its own term has passed, however often it is shown.
-        let (older, term) = (workload.submitted() < turn.world.state.led_since(), workload.term());
+    // The highest reported fence wins. Runs of ended workloads, and of those granted elsewhere since, are
+    // stopped.
+    let is_newer = workload.fence().is_none_or(|known| run.fence > known);
+    if is_newer && !is_signed(turn, cluster, ledger, run) {
+        // The signature isn't ours, so the report can't be trusted, yet the run may exist. A workload that
+        // this leadership accepted can't run unknown to it. An older one isn't offered to any cluster until
+        // its term has passed since `sole_since`, however often the run is reported.
+        let (is_earlier, term) = (workload.submitted() < turn.world.state.led_since(), workload.term());
         turn.world.live.counts.illegal += 1;
-        if older {
+        if is_earlier {
             let until = meridian_shared::lease::ManagerLease::from_composed(turn.world.live.sole_since, term)
                 .deadline;
             turn.world.live.backoff_until.insert(run.uid, until);
             turn.world.mirror.touch(run.uid);
         }
-    } else if larger && workload.phase() != Phase::Finished && workload.deletion().is_none() {
+    } else if is_newer && workload.phase() != Phase::Finished && workload.deletion().is_none() {
         let gang = workload.adopted_gang(turn.world.queues.class(workload.class()), run);
         let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
         adoption::adopt(turn, cluster, ledger, &Run { placement, ..run.clone() });
@@ -123,14 +123,14 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
     }
 }
 
-/// Whether a run shows our own code over its grant to this very ledger.
-fn coded(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> bool {
+/// Whether a run carries our signature on its grant to this ledger.
+fn is_signed(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> bool {
     let message =
         grant_message(cluster, ledger, run.uid, run.fence, run.offer, run.attempt, run.term, run.on_loss);
     run.mac.as_ref().is_some_and(|mac| turn.world.config.receipt_key.verify(&message, mac))
 }
 
-/// Grants that this ledger should have and doesn't show, once no grant to it is under way.
+/// Stops grants that this ledger should have but didn't report, unless the grant is still being sent.
 fn stop_missing(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
@@ -138,16 +138,16 @@ fn stop_missing(
     known: &BTreeSet<(Uid, Fence)>,
     settled: bool,
 ) {
-    for (uid, fence, offer) in stops::rights(turn, cluster) {
+    for (uid, fence, offer) in stops::granted_attempts(turn, cluster) {
         let Some((_, leg)) = turn.workload(uid).and_then(|w| w.leg_of(fence)) else { continue };
-        let under_way = !settled
+        let in_transit = !settled
             && turn
                 .world
                 .live
                 .clusters
                 .get(cluster)
                 .is_some_and(|l| l.outbox.pending(&CommandRef::Grant(uid, offer, fence)));
-        if leg.ledger != ledger || known.contains(&(uid, fence)) || under_way {
+        if leg.ledger != ledger || known.contains(&(uid, fence)) || in_transit {
             continue;
         }
         if turn.world.config.planted.has(Bug::MissingFrees) {
@@ -155,14 +155,14 @@ fn stop_missing(
                 uid,
                 WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
             );
-            grants::freed(turn, uid, fence);
+            grants::settle_ended_attempt(turn, uid, fence);
             continue;
         }
         stops::order_stop(turn, uid, fence, StopReason::Superseded, &Actor::System);
     }
 }
 
-/// Offers that only one side knows.
+/// Withdraws offers that only the agent has, and expires those that only the manager has.
 fn settle_offers(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
@@ -205,6 +205,6 @@ fn settle_offers(
         .collect();
     for (uid, offer) in missing {
         turn.record_workload(uid, WorkloadFact::HoldExpired { offer });
-        offers::after_leg(turn, uid);
+        offers::release_quota_if_idle(turn, uid);
     }
 }

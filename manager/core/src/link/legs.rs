@@ -1,5 +1,7 @@
+//! Looking up legs that an agent reports about, and answering reports that don't match a leg.
+
 use crate::sessions::outbox::CommandRef;
-use crate::state::legs::leg::{self, Answer, Event as LegEvent, State as LegState};
+use crate::state::legs::leg::{self, LegAnswer, LegEvent, LegState};
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::placement::Placement;
@@ -10,33 +12,36 @@ pub(crate) fn held_back(turn: &Turn<'_>, uid: Uid) -> Option<()> {
     turn.workload(uid).filter(|w| turn.world.held_back(w, turn.now.mono)).map(|_| ())
 }
 
-/// What the leg's machine says of an event, for a leg of this cluster; one that is gone is over.
+/// The answer of a leg's state machine to an event. A leg that isn't stored any more counts as withdrawn; a
+/// leg of another cluster makes the event illegal.
 pub(crate) fn leg_answer(
     turn: &Turn<'_>,
     cluster: &ClusterName,
     uid: Uid,
     offer: OfferId,
     event: LegEvent,
-) -> Answer {
+) -> LegAnswer {
     match turn.workload(uid).and_then(|w| w.legs().get(&offer)) {
         Some(leg) if leg.cluster == *cluster => leg::step(leg.state, event),
-        Some(_) => Answer::Illegal,
+        Some(_) => LegAnswer::Illegal,
         None => leg::step(LegState::Withdrawn, event),
     }
 }
 
-pub(crate) fn late(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, offer: OfferId, answer: Answer) {
+/// Handles an event that didn't change its leg.
+pub(crate) fn late(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, offer: OfferId, answer: LegAnswer) {
     match answer {
-        Answer::Withdraw => {
+        LegAnswer::Withdraw => {
             turn.world.live.counts.late_holds += 1;
             turn.send_correction(cluster, CommandRef::Withdraw(uid, offer));
         }
-        Answer::Illegal => turn.world.live.counts.illegal += 1,
-        Answer::To(_) | Answer::Nothing => {}
+        LegAnswer::Illegal => turn.world.live.counts.illegal += 1,
+        LegAnswer::To(_) | LegAnswer::Nothing => {}
     }
 }
 
-/// The leg that exactly this fence names, if it was given to this cluster's present ledger: nothing else frees.
+/// The leg with exactly this fence, if it was granted to this cluster's present ledger. Only reports about
+/// such a leg may end an attempt.
 pub(crate) fn own_leg<'a>(
     turn: &'a Turn<'_>,
     cluster: &ClusterName,
@@ -44,23 +49,25 @@ pub(crate) fn own_leg<'a>(
     fence: Fence,
 ) -> Option<&'a crate::state::legs::Leg> {
     let ledger = turn.world.state.members().get(cluster)?.ledger;
-    let any = turn.world.config.planted.has(Bug::AnyFenceFrees);
+    let any_fence = turn.world.config.planted.has(Bug::AnyFenceFrees);
     let workload = turn.workload(uid)?;
     let leg = workload
         .legs()
         .values()
         .find(|l| l.fence == Some(fence))
-        .or_else(|| any.then(|| workload.right().map(|(_, l)| l)).flatten())?;
-    (any || (leg.cluster == *cluster && leg.ledger == ledger)).then_some(leg)
+        .or_else(|| any_fence.then(|| workload.right().map(|(_, l)| l)).flatten())?;
+    (any_fence || (leg.cluster == *cluster && leg.ledger == ledger)).then_some(leg)
 }
 
-/// Somebody runs an attempt that isn't theirs to run any more.
+/// Stops an attempt that the cluster reports but has no right to run any more. While recovery is open nothing
+/// is stopped, because the journal may lack the grant.
 pub(crate) fn stray(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     if turn.workload(uid).is_some() && turn.world.state.recovery().is_none() {
         turn.send_correction(cluster, CommandRef::Stop(uid, fence, StopReason::Superseded));
     }
 }
 
+/// Acknowledges an end in one of the next answers, once its record is durable.
 pub(crate) fn acknowledge(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     let number = turn.world.state.last().next();
     if let Some(live) = turn.world.live.clusters.get_mut(cluster)
@@ -70,16 +77,17 @@ pub(crate) fn acknowledge(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, 
     }
 }
 
-/// Ends that wait to be acknowledged at most, more than may come at once from a whole cluster; of those beyond, the next
-/// inventory speaks again.
+/// Most ends that wait to be acknowledged: more than one cluster can have at a time. The next inventory
+/// repeats the ends beyond.
 const ACKNOWLEDGE_MAX: usize = 4 * RUNS_MAX;
 
-/// Whether it is news of this very gang. Words may overtake each other, so only a later revision is.
+/// Whether a reported placement belongs to this gang and is newer than the known one. Reports may arrive out
+/// of order, so only a higher revision counts.
 pub(crate) fn placement_counts(turn: &Turn<'_>, uid: Uid, fence: Fence, placement: &Placement) -> bool {
     let Some(workload) = turn.workload(uid) else { return false };
-    let known =
+    let known_revision =
         workload.leg_of(fence).and_then(|(_, leg)| leg.placement.as_ref()).map(|known| known.revision);
-    if known.is_some_and(|known| placement.revision <= known) {
+    if known_revision.is_some_and(|known| placement.revision <= known) {
         return false;
     }
     placement.is_of(&workload.given_gang(turn.world.queues.class(workload.class())))

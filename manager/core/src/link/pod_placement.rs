@@ -1,7 +1,7 @@
-//! Where an agent says that the pods of its attempts are: what of it is believed, journaled and shown.
+//! Placements: the nodes and domains in which an agent reports the pods of its attempts.
 //!
-//! The one decision that rests on it is who gives way, of runs of that very cluster ([`crate::search`]); it goes to no cluster. An
-//! agent can only speak of its own attempts, and of their very pods.
+//! An agent can report only its own attempts and exactly their pods. Placements are displayed to users. They
+//! affect one decision, the choice of preemption victims in the same cluster, and are sent to no cluster.
 
 use crate::facts::record::WorkloadFact;
 use crate::link::{budget, legs};
@@ -10,17 +10,18 @@ use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::placement::Placement;
 use std::sync::Arc;
 
-/// The agent has the grant durably.
+/// Records that the agent has stored the grant durably.
 pub(crate) fn accepted(turn: &mut Turn<'_>, uid: Uid, fence: Fence, placement: Option<Arc<Placement>>) {
     let placement = placement.filter(|placement| legs::placement_counts(turn, uid, fence, placement));
     turn.record_workload(uid, WorkloadFact::GrantAccepted { fence, placement });
 }
 
-/// Journals where the pods of an attempt are, if that is news.
+/// Records a reported placement if it is newer than the known one.
 pub(crate) fn take_placement(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
-    (uid, fence): (Uid, Fence),
+    uid: Uid,
+    fence: Fence,
     placement: Option<Arc<Placement>>,
 ) {
     if let Some(placement) = placement.filter(|placement| legs::placement_counts(turn, uid, fence, placement))

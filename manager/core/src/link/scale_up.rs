@@ -1,3 +1,5 @@
+//! Scale-ups of running gangs: the command to the agent, and its reports.
+
 use crate::dispatch::scale_up::{self, REFUSED_FOR, REFUSED_FOR_MAX, UNABLE_FOR};
 use crate::dispatch::{grants, sizes};
 use crate::facts::record::WorkloadFact;
@@ -7,9 +9,10 @@ use crate::state::workload::phase::Phase;
 use crate::world::gangs;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, RecordNumber, Uid};
-use meridian_shared::protocol::{Command, Growth, RefuseReason, Run, StopReason, clean};
+use meridian_shared::protocol::{Command, RefuseReason, Run, ScaleUp, StopReason, clean};
 
-/// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
+/// Builds the scale-up command. If the scale-up is outdated, or rules forbid that the cluster knows the
+/// workload, a harmless command takes its number.
 pub(crate) fn render_scale_up(
     turn: &Turn<'_>,
     cluster: &ClusterName,
@@ -22,23 +25,23 @@ pub(crate) fn render_scale_up(
         return Command::Stop { uid, fence, reason: StopReason::Superseded };
     };
     let workload = workload.filter(|w| {
-        matches!(w.phase(), Phase::Granted | Phase::Running) && grants::may_know(turn, uid, cluster)
+        matches!(w.phase(), Phase::Granted | Phase::Running) && grants::may_disclose(turn, uid, cluster)
     });
     match workload
         .and_then(|w| Some((w.growing().filter(|growing| growing.number == number)?, w.counts().cloned()?)))
     {
         Some((growing, places)) => {
-            let mut growth = Growth { number, places, size: growing.size, mac: None };
+            let mut growth = ScaleUp { number, places, size: growing.size, mac: None };
             growth.mac =
                 Some(turn.world.config.receipt_key.sign(&growth.message(cluster, leg.ledger, uid, fence)));
-            Command::Grow { uid, fence, growth: Box::new(growth) }
+            Command::ScaleUp { uid, fence, growth: Box::new(growth) }
         }
-        // What was granted isn't withdrawn.
+        // Agents ignore the withdrawal of an offer that was granted.
         None => Command::Withdraw { offer, uid },
     }
 }
 
-/// The agent has room for all that a gang grows by.
+/// The agent has capacity for all additional pods.
 pub(crate) fn on_scaled_up(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
@@ -54,27 +57,33 @@ pub(crate) fn on_scaled_up(
         return;
     };
     if growing.number == number {
-        let growth = Growth { number, places, size: growing.size, mac: None };
+        let growth = ScaleUp { number, places, size: growing.size, mac: None };
         apply_scale_up(turn, cluster, uid, fence, growth);
     }
 }
 
-fn apply_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, growth: Growth) {
+fn apply_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, growth: ScaleUp) {
     turn.record_workload(
         uid,
-        WorkloadFact::ScaledUp { fence, growth: Box::new(Growth { mac: None, ..growth }), at: turn.now.wall },
+        WorkloadFact::ScaledUp {
+            fence,
+            growth: Box::new(ScaleUp { mac: None, ..growth }),
+            at: turn.now.wall,
+        },
     );
-    sizes::shrink(turn, cluster, uid, fence);
+    sizes::send_scale_down(turn, cluster, uid, fence);
     turn.capacity_changed();
 }
 
-/// The agent has no room for it: what was charged goes back, and it waits.
+/// The agent refused the additional pods: their quota is released, and the scale-up waits.
 pub(crate) fn on_scale_up_refused(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
-    (uid, fence): (Uid, Fence),
+    uid: Uid,
+    fence: Fence,
     number: RecordNumber,
-    (reason, text): (RefuseReason, &str),
+    reason: RefuseReason,
+    text: &str,
 ) {
     let Some(offer) = legs::own_leg(turn, cluster, uid, fence)
         .filter(|leg| leg.fence == Some(fence))
@@ -93,7 +102,7 @@ pub(crate) fn on_scale_up_refused(
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
         live.capacity.over(offer);
     }
-    let base = if matches!(reason, RefuseReason::NoRoom | RefuseReason::StillRuns) {
+    let base = if matches!(reason, RefuseReason::NoCapacity | RefuseReason::StillRuns) {
         REFUSED_FOR
     } else {
         UNABLE_FOR
@@ -101,12 +110,12 @@ pub(crate) fn on_scale_up_refused(
     let tried = u32::try_from(number.0 % 4).unwrap_or(0);
     let until = turn.now.mono + meridian_shared::backoff::wait(base, REFUSED_FOR_MAX, tried, number.0);
     turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
-    sizes::shrink(turn, cluster, uid, fence);
+    sizes::send_scale_down(turn, cluster, uid, fence);
     turn.capacity_changed();
 }
 
-/// What an inventory shows of a run's growth: the one that it was told, one that this journal doesn't know, as a copy from
-/// before, or not yet any.
+/// Takes the scale-up of a reported run: the one that was sent, or a later one that the journal lacks because
+/// it is an old copy. If the run reports neither, the scale-up in progress is sent again.
 pub(crate) fn apply_reported_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
     let (uid, fence) = (run.uid, run.fence);
     let Some(workload) = turn.workload(uid).filter(|w| w.phase().granted()) else { return };
@@ -120,18 +129,18 @@ pub(crate) fn apply_reported_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName
         Some(grown) if grown.number > last && grown.places.len() == sets => {
             apply_scale_up(turn, cluster, uid, fence, grown.clone())
         }
-        _ => drop(scale_up::say_grow(turn, cluster, uid, fence)),
+        _ => drop(scale_up::send_scale_up(turn, cluster, uid, fence)),
     }
 }
 
-/// A run as it may be believed: a growth counts with our own code only.
-pub(crate) fn believed(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> Run {
+/// A reported run without its scale-up, unless the scale-up carries our signature.
+pub(crate) fn verified(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> Run {
     let key = &turn.world.config.receipt_key;
-    let coded = |grown: &Growth| {
+    let is_signed = |grown: &ScaleUp| {
         grown
             .mac
             .as_ref()
             .is_some_and(|mac| key.verify(&grown.message(cluster, ledger, run.uid, run.fence), mac))
     };
-    Run { grown: run.grown.clone().filter(|grown| coded(grown)), ..run.clone() }
+    Run { grown: run.grown.clone().filter(|grown| is_signed(grown)), ..run.clone() }
 }

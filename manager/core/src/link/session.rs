@@ -1,30 +1,33 @@
+//! Sessions of agents: which requests are taken, and what a new session resets.
+
 use crate::capacity::reserved;
 use crate::dispatch::{grants, offers, stops};
 use crate::facts::record::{MemberFact, Record, WorkloadFact};
 use crate::leadership::receipts;
 use crate::link::budget;
-use crate::placement::capacity::ClusterCapacity;
 use crate::sessions::LiveCluster;
 use crate::sessions::budget::{BYTES_MAX, Budget, SESSION};
 use crate::sessions::outbox::{CommandRef, Outbox};
 use crate::state::members::LEDGERS_REPLACED_MAX;
 use crate::world::turn::Turn;
+use meridian_placement::cluster_capacity::ClusterCapacity;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, Session, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{SyncRefusal, SyncRequest, VERSION, VERSIONS};
 use meridian_shared::time::Mono;
 use std::collections::BTreeMap;
 
-/// Largest number that an event may have: no agent lives long enough, and sums of such numbers never overflow.
-const NUMBER_MAX: u64 = u64::MAX / 4;
+/// Upper bound for event numbers; keeps sums from overflowing.
+const EVENT_NUMBER_MAX: u64 = u64::MAX / 4;
 
-/// Whether this request may be taken at all; opens its session if it is new.
+/// Checks whether a request may be taken, and opens its session if that is new. Fails with the refusal to
+/// send.
 pub(crate) fn admit(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
     request: &SyncRequest,
 ) -> Result<(), SyncRefusal> {
-    if !grants::claims(turn) {
+    if !grants::holds_leader_claim(turn) {
         return Err(SyncRefusal::NotLeading);
     }
     if !VERSIONS.contains(&request.version) {
@@ -34,7 +37,7 @@ pub(crate) fn admit(
         return Err(SyncRefusal::UnknownCluster);
     }
     if request.events_from == 0
-        || request.events_from > NUMBER_MAX
+        || request.events_from > EVENT_NUMBER_MAX
         || request.events.len() > meridian_shared::protocol::EVENTS_MAX
     {
         return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
@@ -43,7 +46,7 @@ pub(crate) fn admit(
     if let Some(follows) = request.follows
         && (follows.epoch > ours.epoch || (follows.epoch == ours.epoch && follows.id != ours.id))
     {
-        return stand_above(turn, request, follows);
+        return refuse_newer_leadership(turn, request, follows);
     }
     open_session(turn, cluster, request.ledger, request.session)?;
     if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
@@ -52,13 +55,18 @@ pub(crate) fn admit(
     Ok(())
 }
 
-/// An agent follows a newer leadership. Shown with our own code, it makes us take a higher epoch and collect again.
-fn stand_above(turn: &mut Turn<'_>, request: &SyncRequest, follows: Leadership) -> Result<(), SyncRefusal> {
+/// Refuses an agent that follows a newer leadership. If a receipt with our signature proves that leadership,
+/// this manager also starts a leadership above it and recovers again.
+fn refuse_newer_leadership(
+    turn: &mut Turn<'_>,
+    request: &SyncRequest,
+    follows: Leadership,
+) -> Result<(), SyncRefusal> {
     let receipts = request.inventory.as_ref().map(|i| i.receipts.as_slice()).unwrap_or_default();
-    let shown: Vec<(Leadership, meridian_shared::ids::RecordNumber)> =
+    let foreign: Vec<(Leadership, meridian_shared::ids::RecordNumber)> =
         receipts::foreign(turn, receipts).into_iter().map(|(l, r)| (l, r.record)).collect();
-    if shown.iter().any(|(l, _)| *l == follows) {
-        receipts::above(turn, shown, receipts);
+    if foreign.iter().any(|(l, _)| *l == follows) {
+        receipts::lead_above(turn, foreign, receipts);
     }
     Err(SyncRefusal::NewerLeadership { follows })
 }
@@ -83,14 +91,15 @@ fn open_session(
         if !may_begin(turn, cluster) {
             turn.world.live.counts.put_off += 1;
             return Err(SyncRefusal::Malformed(
-                "its cluster begins too many sessions: try again in a moment".into(),
+                "this cluster opens sessions too often: try again in a moment".into(),
             ));
         }
         if turn.world.state.members().get(cluster).is_some_and(|member| !member.may_replace(ledger)) {
-            let words = format!(
-                "its cluster has replaced its ledger {LEDGERS_REPLACED_MAX} times, and each is remembered: join under another name"
+            let message = format!(
+                "this cluster has replaced its ledger {LEDGERS_REPLACED_MAX} times, which is the limit: \
+                 join under another name"
             );
-            return Err(SyncRefusal::Malformed(words));
+            return Err(SyncRefusal::Malformed(message));
         }
         spend_session(turn, cluster);
         let replaced = known.is_some_and(|(has, _, _)| has != ledger);
@@ -100,10 +109,10 @@ fn open_session(
         });
         if known.is_none() {
             if turn.world.state.recovery().is_some() {
-                // A journal that is older than it looks may have forgotten this cluster, and what runs there.
+                // The journal may be an old copy that lacks this cluster and what runs there.
                 turn.world.live.awaited.insert(cluster.clone());
             }
-            // The others must hear its name.
+            // The other members must acknowledge the new name before the cluster is admitted.
             turn.out.wake.extend(turn.world.live.clusters.keys().cloned());
         }
         if replaced && turn.world.config.planted.has(Bug::NewLedgerFrees) {
@@ -118,17 +127,18 @@ fn open_session(
 
 fn free_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
     let rights: Vec<(Uid, Fence)> =
-        stops::rights(turn, cluster).into_iter().map(|(u, f, _)| (u, f)).collect();
+        stops::granted_attempts(turn, cluster).into_iter().map(|(u, f, _)| (u, f)).collect();
     for (uid, fence) in rights {
         turn.record_workload(
             uid,
             WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
         );
-        grants::freed(turn, uid, fence);
+        grants::settle_ended_attempt(turn, uid, fence);
     }
 }
 
-/// A session that this leadership hasn't talked to: its holds are unknown, so open legs there are asked anew.
+/// Resets the volatile state of a cluster for a session that is new to this leadership. Holds in it are
+/// unknown, so open offers to the cluster are withdrawn.
 fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
     let now = turn.now.mono;
     let old = turn.world.live.clusters.remove(cluster);
@@ -161,16 +171,16 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
     reserved::restore_reservations(turn.world, cluster);
     offers::withdraw_all(turn, cluster);
     if turn.world.config.planted.has(Bug::RecoveryResends) && turn.world.state.recovery().is_some() {
-        for (uid, fence, offer) in stops::rights(turn, cluster) {
+        for (uid, fence, offer) in stops::granted_attempts(turn, cluster) {
             turn.send(cluster, CommandRef::Grant(uid, offer, fence));
         }
     }
 }
 
-/// A joining cluster gets no offer before another member has acknowledged the list that names it: should this journal be
-/// lost, somebody remembers whom to wait for.
+/// Admits joined clusters that `cluster` has acknowledged by name. Before that they get no offers: if this
+/// journal is lost, some other member must know the cluster's name, so that recovery waits for its inventory.
 pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
-    let Some(seen) = turn.world.live.clusters.get(cluster).map(|l| l.acknowledged_record) else {
+    let Some(acknowledged) = turn.world.live.clusters.get(cluster).map(|l| l.acknowledged_record) else {
         return;
     };
     let waiting: Vec<ClusterName> = turn
@@ -178,7 +188,7 @@ pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
         .state
         .members()
         .iter()
-        .filter(|(name, m)| *name != cluster && !m.admitted && m.since <= seen)
+        .filter(|(name, m)| *name != cluster && !m.admitted && m.since <= acknowledged)
         .map(|(name, _)| name.clone())
         .collect();
     for name in waiting {
@@ -190,13 +200,12 @@ pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
     }
 }
 
-/// Whether a cluster may begin another session now. It may with a full budget spent, so that who said too much may still
-/// start anew, and not with two.
+/// Whether a cluster may open another session now. An agent that has used up its budget of journal writes may
+/// still restart, so the limit is twice the budget.
 pub(crate) fn may_begin(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
     turn.world.live.clusters.get(cluster).is_none_or(|live| live.budget.spent(turn.now.mono) < 2 * BYTES_MAX)
 }
 
-/// A session is begun.
 pub(crate) fn spend_session(turn: &mut Turn<'_>, cluster: &ClusterName) {
     budget::spend(turn, cluster, SESSION);
 }

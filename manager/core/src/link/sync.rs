@@ -1,3 +1,6 @@
+//! The sync request of an agent: what it reports is taken, and answered at once or when there is something to
+//! send.
+
 use crate::dispatch::{grants, priority};
 use crate::facts::outcome::Reply;
 use crate::link::{answers, budget, events, inventory, pods, session};
@@ -9,14 +12,16 @@ use meridian_shared::protocol::{Digest, RefuseReason, SyncAnswer, SyncRefusal, S
 use meridian_shared::time::Mono;
 
 impl World {
-    /// Whether there is something to say to a cluster's agent.
+    /// Whether a parked poll of the cluster's agent must be answered now.
     pub fn owes(&self, cluster: &ClusterName, now: Mono) -> bool {
         let Some(live) = self.live.clusters.get(cluster) else { return true };
         live.want_inventory
             || !live.acknowledge.is_empty()
-            // Somebody must have heard the name of who joins. That the answer with it was taken isn't always shown at once: one more
-            // shows it, and nobody waits for the time of a poll.
-            || self.state.members().iter().any(|(name, member)| name != cluster && !member.admitted && member.since > live.acknowledged_record)
+            // A joined cluster is admitted once another member has acknowledged its name, which may take two
+            // answers. Don't let it wait for the end of a poll.
+            || self.state.members().iter().any(|(name, member)| {
+                name != cluster && !member.admitted && member.since > live.acknowledged_record
+            })
             || live.outbox.due(now)
             || (now >= live.renew_at && self.loads.get(cluster).is_some_and(|l| !l.is_empty()))
     }
@@ -30,14 +35,14 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     let mut request = request;
     let follows_us = request.follows == Some(turn.world.state.leadership());
     if !follows_us {
-        // Commands are numbered per leadership, and what was taken of an earlier one's answers says nothing of ours.
+        // Commands and answers are numbered per leadership; these acknowledgements are for an earlier one.
         (request.answered, request.commands_through) = (0, 0);
         if let Some(capacity) = &mut request.capacity {
             capacity.after_command = 0;
         }
     }
     let live = turn.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
-    let returned = now.since(live.heard) >= lease::silence(turn.world.config.term_min);
+    let reconnected = now.since(live.heard) >= lease::disconnect_after(turn.world.config.term_min);
     live.heard = now;
     (live.shrinks, live.grows, live.ranks) = (request.shrinks, request.grows, request.ranks);
     if request.answered > live.answered {
@@ -48,19 +53,20 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     live.outbox.acknowledge(request.commands_through, now);
     let stale =
         request.commands_through < live.outbox.acknowledged() || request.events_last < live.events_through;
-    if returned {
+    if reconnected {
         turn.capacity_changed();
     }
     session::admit_members(turn, &cluster);
     events::take_events(turn, &cluster, request.events_from, request.events.clone());
     pods::take_reclaimable(turn, &cluster, std::mem::take(&mut request.spare));
-    // What an older transmission shows must not be held against commands that were taken since, nor against what was told since:
-    // a run that has ended, and whose job is forgotten, would look like one that nobody knows.
+    // An inventory that is older than acknowledged commands or events is ignored: it could contain a run that
+    // has ended since. If its workload was also forgotten, the run would be recorded as an orphan.
     if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !budget::is_spent(turn, &cluster))
     {
         inventory::take_inventory(turn, &cluster, request.ledger, request.commands_through, inventory);
         if !turn.world.live.clusters.contains_key(&cluster) {
-            // Its receipts made us take a higher epoch: every session begins anew.
+            // A foreign receipt in the inventory started a new leadership, so every session must be opened
+            // again.
             return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
         }
     }
@@ -77,7 +83,7 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
 }
 
 pub(crate) fn unpark(turn: &mut Turn<'_>, cluster: ClusterName, session: Session, transmission: u64) {
-    if !grants::claims(turn) {
+    if !grants::holds_leader_claim(turn) {
         return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
     }
     match turn.world.live.clusters.get(&cluster) {
@@ -92,31 +98,32 @@ pub(crate) fn unpark(turn: &mut Turn<'_>, cluster: ClusterName, session: Session
 
 fn take_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, capacity: meridian_shared::protocol::Capacity) {
     let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-    let moved = live.located != capacity.located;
+    let region_changed = live.located != capacity.located;
     live.located.clone_from(&capacity.located);
-    let never_fits = |(_, of): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| {
-        of == cluster && *reason == RefuseReason::NeverFits
+    let never_fits = |(_, refused_by): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| {
+        refused_by == cluster && *reason == RefuseReason::NeverFits
     };
-    let before = turn
+    let nodes_before = turn
         .world
         .live
         .refused
         .iter()
-        .any(|(key, said)| never_fits(key, said))
+        .any(|(key, refusal)| never_fits(key, refusal))
         .then(|| live.capacity.machines());
     if live.capacity.report(capacity) {
-        // What was too much for the machines that were there is asked again where there are others.
-        if before.is_some_and(|before| live.capacity.machines() != before) {
-            turn.world.live.refused.retain(|key, said| !never_fits(key, said));
+        // Workloads that never fit on the previous nodes may fit on others.
+        if nodes_before.is_some_and(|before| live.capacity.machines() != before) {
+            turn.world.live.refused.retain(|key, refusal| !never_fits(key, refusal));
         }
         turn.capacity_changed();
     }
-    if moved {
+    if region_changed {
         priority::resend_priorities(turn);
     }
 }
 
-/// Compared only when nothing is under way either way: what differs then, the next inventory settles.
+/// Compares the agent's digest of its legs with the manager's, and asks for an inventory if they differ.
+/// Digests are compared only while no command and no event is in transit.
 fn compare_digest(turn: &mut Turn<'_>, cluster: &ClusterName, request: &SyncRequest) {
     let now = turn.now.mono;
     let every = lease::poll(turn.world.config.term_min);

@@ -1,6 +1,8 @@
-//! Which clusters the catalog leaves open to a class: what follows from objects alone, worked out once until one of them changes.
+//! Candidate clusters of a class, as far as stored objects decide. Computed once and kept until an object
+//! changes.
 //!
-//! The residency verdicts here say where asking makes sense. Before a grant the rules themselves are asked again.
+//! The residency verdicts here only save useless offers. Before every grant the residency rules are evaluated
+//! again.
 
 use crate::facts::reason::{Denied, Why};
 use crate::facts::submission::Class;
@@ -10,35 +12,36 @@ use meridian_objects::spec::{DispatchPolicySpec, Preference};
 use meridian_shared::ids::ClusterName;
 use std::sync::Arc;
 
-/// How a class gets from a cluster queue to clusters.
+/// The clusters that a class may be offered to from one cluster queue.
 #[derive(Clone, Debug)]
-pub(crate) struct CandidateClusters {
-    /// The cluster queue.
+pub struct CandidateClusters {
+    /// Name of the cluster queue.
     pub(crate) queue: Arc<str>,
     pub(crate) policy: DispatchPolicySpec,
-    /// The check of worker clusters whose list isn't there, and that list.
-    missing: Option<(String, String)>,
-    /// Every cluster that any object speaks of, by name.
-    pub(crate) candidates: Vec<Candidate>,
+    /// An admission check of the queue and the MultiKueueConfig that it names, if that config doesn't exist.
+    missing_config: Option<(String, String)>,
+    /// Every cluster that any object mentions, ordered by name.
+    pub candidates: Vec<Candidate>,
 }
 
-/// One cluster, as objects speak of it.
+/// What the stored objects say about one cluster for this class.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) cluster: ClusterName,
-    /// Place in the queue's MultiKueueConfig; none where that leaves it out.
-    pub(crate) listed: Option<usize>,
-    pub(crate) verdict: Result<(), Denied>,
-    /// Whether it is declared, and if so, whether it is cordoned.
-    pub(crate) cordoned: Option<bool>,
-    /// Something limits what it may be believed to have, or what the queue may use there.
-    pub(crate) capped: bool,
+pub struct Candidate {
+    pub cluster: ClusterName,
+    /// Index in the queue's MultiKueueConfig; `None` if the config doesn't list the cluster.
+    pub listed: Option<usize>,
+    pub verdict: Result<(), Denied>,
+    /// Whether the cluster is cordoned; `None` if it isn't declared.
+    pub cordoned: Option<bool>,
+    /// Whether an object limits the cluster's capacity or the queue's usage there, whatever the agent
+    /// reports.
+    pub capped: bool,
 }
 
 impl CandidateClusters {
-    pub(crate) fn new(catalog: &Catalog, class: &Class, queue: &Arc<str>, policy_required: bool) -> Self {
+    pub fn new(catalog: &Catalog, class: &Class, queue: &Arc<str>, policy_required: bool) -> Self {
         let listed = catalog.clusters_of(queue);
-        let site = |cluster: ClusterName| {
+        let candidate = |cluster: ClusterName| {
             let spec = catalog.cluster(&cluster);
             Candidate {
                 listed: listed
@@ -52,23 +55,23 @@ impl CandidateClusters {
             }
         };
         let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        let missing =
+        let missing_config =
             catalog.missing_config(queue).map(|(check, config)| (check.to_owned(), config.to_owned()));
         Self {
             queue: queue.clone(),
             policy,
-            missing,
-            candidates: catalog.promised_clusters().into_iter().map(site).collect(),
+            missing_config,
+            candidates: catalog.promised_clusters().into_iter().map(candidate).collect(),
         }
     }
 
-    /// Why a cluster isn't one of the queue's.
-    pub(crate) fn not_listed(&self) -> Why {
-        let missing = self.missing.clone();
+    /// The pending reason at clusters where `listed` is `None`.
+    pub fn not_listed(&self) -> Why {
+        let missing = self.missing_config.clone();
         missing.map_or(Why::NotInQueue, |(check, config)| Why::NoWorkersConfig { check, config })
     }
 
-    /// Whether of clusters that are as good otherwise the emptiest is taken.
+    /// Whether the emptiest of otherwise equal clusters is preferred.
     pub(crate) fn prefers_emptiest(&self) -> bool {
         self.policy.prefer.is_empty() || self.policy.prefer.contains(&Preference::Emptiest)
     }

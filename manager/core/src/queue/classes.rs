@@ -1,7 +1,8 @@
-//! Order within cluster queues, look-alike classes, and what is charged.
+//! Classes of equivalent workloads, queue order, and charged quota.
 //!
-//! A queue keeps its waiting workloads by class, so that a million look-alikes are looked at once: when the head of a class
-//! can't start, the class is skipped. Order is priority, then age. Everything here is a cache over the workloads.
+//! Waiting workloads are kept by class: if the first workload of a class can't start, no other one of the
+//! class can, so a million equivalent workloads cost one evaluation. Within a class the order is priority,
+//! then age. Everything here is a cache over the workloads.
 
 use crate::facts::flavors::Flavors;
 use crate::facts::submission::{Class, ClassId};
@@ -13,40 +14,40 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// QueuePosition in a queue: higher priority first, then older.
+/// Sort key of a waiting workload: higher priority first, then older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePosition {
     priority: Reverse<i64>,
     age: RecordNumber,
-    /// The workload.
     pub uid: Uid,
 }
 
 impl QueuePosition {
-    /// The place of a workload.
+    /// `age` is the record that submitted the workload.
     pub fn new(priority: i64, age: RecordNumber, uid: Uid) -> Self {
         Self { priority: Reverse(priority), age, uid }
     }
 }
 
-/// Those of one class who wait, in order; never nobody. Who is first stands beside them, so that whoever goes through all
-/// classes need not look into each.
+/// Waiting workloads of one class; never empty. `first` is kept outside the set so that a walk over all
+/// classes needn't search every set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiting {
     first: QueuePosition,
     all: BTreeSet<QueuePosition>,
 }
 
-/// A class, what its gang as a whole asks for, and how many are of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Interned {
     class: Arc<Class>,
+    /// Requests of the whole gang.
     total: Arc<Amounts>,
+    /// Workloads of this class, waiting or not.
     members: u64,
 }
 
 /// Charged amounts of one cluster queue by flavor and resource.
-pub type Usage = BTreeMap<(Arc<str>, String), i64>;
+pub type FlavorUsage = BTreeMap<(Arc<str>, String), i64>;
 
 /// Classes, waiting workloads and charged quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,8 +56,9 @@ pub struct Queues {
     ids: BTreeMap<Arc<Class>, ClassId>,
     next: u32,
     waiting: BTreeMap<ClassId, Waiting>,
-    usage: BTreeMap<Arc<str>, Usage>,
-    /// Where each charged workload's quota was charged, so that a changed route gives back what was taken.
+    usage: BTreeMap<Arc<str>, FlavorUsage>,
+    /// Cluster queue that each workload's quota was charged to. Its local queue may point elsewhere by the
+    /// time of the refund.
     charged: ByUid<Arc<str>>,
 }
 
@@ -69,18 +71,18 @@ impl Queues {
         }
         let id = ClassId(self.next);
         self.next += 1;
-        self.know(id, class.clone(), rules);
+        self.insert_class(id, class.clone(), rules);
         self.add_member(id);
         id
     }
 
-    fn know(&mut self, id: ClassId, class: Class, rules: &ResourceRules) {
+    fn insert_class(&mut self, id: ClassId, class: Class, rules: &ResourceRules) {
         let class = Arc::new(class);
         self.ids.insert(class.clone(), id);
         self.classes.insert(id, Interned { total: Arc::new(rules.total(&class.gang)), class, members: 0 });
     }
 
-    /// Forgets one member; true when the class is gone with it.
+    /// Removes one member. Returns whether it was the last one, in which case the class is forgotten too.
     pub(crate) fn drop_member(&mut self, id: ClassId) -> bool {
         let Some(interned) = self.classes.get_mut(&id) else { return false };
         interned.members -= 1;
@@ -94,79 +96,75 @@ impl Queues {
         true
     }
 
-    /// Puts interned classes back under the ids that a snapshot knows them by.
+    /// Restores the classes of a snapshot under their ids.
     pub fn restore(&mut self, classes: Vec<(ClassId, Class)>, next: ClassId, rules: &ResourceRules) {
-        // Ids of classes that are gone aren't used again, so that a replay interns as the world before it did.
+        // Ids of forgotten classes aren't reused: a replay must give every class the id that it had before.
         self.next = next.0;
         for (id, class) in classes {
-            self.know(id, class, rules);
+            self.insert_class(id, class, rules);
         }
     }
 
-    /// The id of the next new class.
     pub(crate) fn next_class(&self) -> ClassId {
         ClassId(self.next)
     }
 
     pub(crate) fn add_member(&mut self, id: ClassId) {
-        self.classes.get_mut(&id).expect("every class of a workload is known").members += 1;
+        self.classes.get_mut(&id).expect("the class of every workload is interned").members += 1;
     }
 
-    /// Every class.
     pub fn classes(&self) -> impl Iterator<Item = (ClassId, &Arc<Class>)> {
         self.classes.iter().map(|(id, interned)| (*id, &interned.class))
     }
 
-    /// One class.
     pub fn class(&self, id: ClassId) -> &Arc<Class> {
         &self.classes[&id].class
     }
 
-    /// One class, and what its gang as a whole asks for.
+    /// A class and the requests of its whole gang.
     pub(crate) fn class_and_total(&self, id: ClassId) -> (&Arc<Class>, &Arc<Amounts>) {
         let interned = &self.classes[&id];
         (&interned.class, &interned.total)
     }
 
-    pub(crate) fn wait(&mut self, class: ClassId, place: QueuePosition) {
+    pub(crate) fn wait(&mut self, class: ClassId, position: QueuePosition) {
         let waiting =
-            self.waiting.entry(class).or_insert_with(|| Waiting { first: place, all: BTreeSet::new() });
-        waiting.first = waiting.first.min(place);
-        waiting.all.insert(place);
+            self.waiting.entry(class).or_insert_with(|| Waiting { first: position, all: BTreeSet::new() });
+        waiting.first = waiting.first.min(position);
+        waiting.all.insert(position);
     }
 
-    pub(crate) fn leave(&mut self, class: ClassId, place: QueuePosition) {
+    pub(crate) fn leave(&mut self, class: ClassId, position: QueuePosition) {
         let Some(waiting) = self.waiting.get_mut(&class) else { return };
-        waiting.all.remove(&place);
+        waiting.all.remove(&position);
         match waiting.all.first() {
             Some(first) => waiting.first = *first,
             None => drop(self.waiting.remove(&class)),
         }
     }
 
-    /// Waiting workloads of a class, in order.
+    /// Waiting workloads of a class, in queue order.
     pub fn waiting(&self, class: ClassId) -> impl Iterator<Item = &QueuePosition> {
         self.waiting.get(&class).into_iter().flat_map(|waiting| &waiting.all)
     }
 
-    /// Whether one of a class waits.
-    pub(crate) fn is_waiting(&self, class: ClassId, place: &QueuePosition) -> bool {
-        self.waiting.get(&class).is_some_and(|waiting| waiting.all.contains(place))
+    pub(crate) fn is_waiting(&self, class: ClassId, position: &QueuePosition) -> bool {
+        self.waiting.get(&class).is_some_and(|waiting| waiting.all.contains(position))
     }
 
-    /// How many of a class wait.
+    /// Number of waiting workloads of a class.
     pub fn waiting_count(&self, class: ClassId) -> usize {
         self.waiting.get(&class).map_or(0, |waiting| waiting.all.len())
     }
 
-    /// Classes with someone waiting, with who is first and all, in order.
-    pub(crate) fn waiting_by_class(
+    /// Classes with waiting workloads: the first workload, and all of them in queue order.
+    pub fn waiting_by_class(
         &self,
     ) -> impl Iterator<Item = (ClassId, &QueuePosition, &BTreeSet<QueuePosition>)> {
         self.waiting.iter().map(|(id, waiting)| (*id, &waiting.first, &waiting.all))
     }
 
-    /// Classes with someone waiting.
+    /// Classes with waiting workloads.
     pub fn waiting_classes(&self) -> impl Iterator<Item = ClassId> + '_ {
         self.waiting.keys().copied()
     }
@@ -174,7 +172,8 @@ impl Queues {
     pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, flavors: &Flavors, total: &Amounts) {
         let usage = self.usage.entry(queue.clone()).or_default();
         for (resource, flavor) in flavors.iter() {
-            // Owner pods are over one and all holds nothing more: that isn't listed, here or below (simulation seed 1795358787439552).
+            // Zero is left out here and in `refund`, so that usage doesn't depend on the order of charges and
+            // refunds. A workload requests zero once all its pods have finished.
             let amount = total.get(resource).copied().filter(|amount| *amount != 0);
             if let Some(amount) = amount {
                 *usage.entry((flavor.clone(), resource.clone())).or_insert(0) += amount;
@@ -197,12 +196,11 @@ impl Queues {
         }
     }
 
-    /// Charged amounts of a cluster queue.
-    pub fn usage(&self, queue: &str) -> Option<&Usage> {
+    pub fn usage(&self, queue: &str) -> Option<&FlavorUsage> {
         self.usage.get(queue)
     }
 
-    /// Where a workload's quota is charged.
+    /// Cluster queue that a workload's quota is charged to.
     pub fn charged_to(&self, uid: Uid) -> Option<&Arc<str>> {
         self.charged.get(&uid)
     }
@@ -213,21 +211,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_first_of_a_class_is_known_whoever_comes_and_goes() {
+    fn first_of_a_class_follows_arrivals_and_departures() {
         let (mut queues, class) = (Queues::default(), ClassId(0));
-        let places = [3, 1, 2].map(|age| QueuePosition::new(0, RecordNumber(age), Uid(u128::from(age))));
+        let positions = [3, 1, 2].map(|age| QueuePosition::new(0, RecordNumber(age), Uid(u128::from(age))));
         let first =
             |queues: &Queues| queues.waiting_by_class().next().map(|(_, first, all)| (*first, all.len()));
-        places.iter().for_each(|place| queues.wait(class, *place));
-        assert_eq!(first(&queues), Some((places[1], 3)));
-        for (gone, then) in [(0, Some((places[1], 2))), (1, Some((places[2], 1))), (2, None)] {
-            queues.leave(class, places[gone]);
+        positions.iter().for_each(|position| queues.wait(class, *position));
+        assert_eq!(first(&queues), Some((positions[1], 3)));
+        for (gone, then) in [(0, Some((positions[1], 2))), (1, Some((positions[2], 1))), (2, None)] {
+            queues.leave(class, positions[gone]);
             assert_eq!(first(&queues), then);
         }
     }
 
     #[test]
-    fn places_order_by_priority_then_age() {
+    fn positions_order_by_priority_then_age() {
         let a = QueuePosition::new(5, RecordNumber(9), Uid(1));
         let b = QueuePosition::new(1, RecordNumber(1), Uid(2));
         let c = QueuePosition::new(5, RecordNumber(3), Uid(3));
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_doesnt_depend_on_the_order_in_which_it_was() {
+    fn usage_does_not_depend_on_the_order_of_charges() {
         let flavors = Flavors::from(BTreeMap::from([("cpu".to_owned(), Arc::from("any"))]));
         let (some, none) = (Amounts::from([("cpu".to_owned(), 4)]), Amounts::from([("cpu".to_owned(), 0)]));
         let queue: Arc<str> = Arc::from("q");
@@ -244,6 +242,9 @@ mod tests {
         queues.charge(Uid(2), queue.clone(), &flavors, &none);
         queues.refund(Uid(1), &flavors, &some);
         recount.charge(Uid(2), queue, &flavors, &none);
-        assert_eq!((queues.usage("q"), recount.usage("q")), (Some(&Usage::new()), Some(&Usage::new())));
+        assert_eq!(
+            (queues.usage("q"), recount.usage("q")),
+            (Some(&FlavorUsage::new()), Some(&FlavorUsage::new()))
+        );
     }
 }

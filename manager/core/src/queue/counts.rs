@@ -1,37 +1,41 @@
-//! How many workloads stand where, and what they use or ask for: per queue, and brought in line with every change of a
-//! workload, so that nobody who asks has to walk over them.
+//! Per queue: number of workloads by phase, reserved and used quota, and pending requests.
 //!
-//! A cache over the workloads. A local queue counts all of its own. A cluster queue counts who holds its quota where that is
-//! charged, and everybody else where their local queue leads today; when that changes, they move. What counts nobody is
-//! forgotten, so a recount gives the same.
+//! A cache over the workloads, updated with every change of one, so that readers needn't walk over all
+//! workloads.
+//!
+//! - A local queue counts all its workloads.
+//! - A cluster queue counts the workloads with quota that is charged to it, and the workloads without quota
+//!   in local queues that point to it now. When a local queue is pointed elsewhere, its workloads without
+//!   quota move.
+//! - Entries that are zero are removed, so that a recount gives an equal value.
 
 use crate::facts::flavors::Flavors;
 use crate::facts::submission::Class;
-use crate::queue::classes::Usage;
+use crate::queue::classes::FlavorUsage;
 use crate::state::catalog::Catalog;
-use crate::state::legs::leg::State;
+use crate::state::legs::leg::LegState;
 use crate::state::workload::phase::Phase;
 use meridian_shared::gang::{Amounts, add_scaled};
 use meridian_shared::ids::ClusterName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Who stands where in one queue.
+/// Counts and amounts of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkloadCounts {
     phases: [u64; Phase::ALL.len()],
-    /// Of those without quota and end, who was taken out of the queue.
+    /// Deactivated workloads among the pending ones.
     inactive: u64,
-    /// Charged amounts by flavor and resource.
-    pub reserved: Usage,
-    /// The same of workloads that a cluster has the right to run.
-    pub used: Usage,
-    /// What those ask for who wait.
+    /// Quota of all workloads that hold quota, by flavor and resource.
+    pub reserved: FlavorUsage,
+    /// Quota of the workloads that a cluster has the right to run, by flavor and resource.
+    pub used: FlavorUsage,
+    /// Requests of the waiting workloads.
     pub asked: Amounts,
 }
 
 impl WorkloadCounts {
-    /// How many are in one phase.
+    /// Number of workloads in a phase.
     pub fn phase(&self, phase: Phase) -> u64 {
         self.phases[phase as usize]
     }
@@ -40,17 +44,17 @@ impl WorkloadCounts {
         Phase::ALL.into_iter().filter(|p| of(*p)).map(|p| self.phase(p)).sum()
     }
 
-    /// How many wait for quota.
+    /// Number of workloads that wait for quota.
     pub fn waiting(&self) -> u64 {
         self.phase(Phase::Pending).saturating_sub(self.inactive)
     }
 
-    /// How many hold quota.
+    /// Number of workloads that hold quota.
     pub fn reserving(&self) -> u64 {
         self.sum(Phase::charged)
     }
 
-    /// How many a cluster has the right to run.
+    /// Number of workloads that a cluster has the right to run.
     pub fn admitted(&self) -> u64 {
         self.sum(Phase::granted)
     }
@@ -59,48 +63,49 @@ impl WorkloadCounts {
         self.phases.iter().all(|n| *n == 0)
     }
 
-    fn count(&mut self, one: &CountedWorkload<'_>, more: bool) {
-        self.count_phase(one, more);
-        for part in Part::ALL.into_iter().filter(|part| part.counts(one)) {
-            self.add(part, one, more);
+    fn count(&mut self, workload: &CountedWorkload<'_>, more: bool) {
+        self.count_phase(workload, more);
+        for sum in Sum::ALL.into_iter().filter(|sum| sum.counts(workload)) {
+            self.add(sum, workload, more);
         }
     }
 
-    /// Counts somebody as it stands now, and no longer as it stood before. What it takes part in as ever isn't touched.
+    /// Counts `after` instead of `before`, which are the same workload. Amounts that don't change aren't
+    /// touched.
     fn change(&mut self, before: &CountedWorkload<'_>, after: &CountedWorkload<'_>) {
         self.count_phase(before, false);
         self.count_phase(after, true);
-        let alike = before.flavors == after.flavors && before.total == after.total;
-        for part in Part::ALL {
-            let (was, is) = (part.counts(before), part.counts(after));
-            if was && !(is && alike) {
-                self.add(part, before, false);
+        let same_amounts = before.flavors == after.flavors && before.total == after.total;
+        for sum in Sum::ALL {
+            let (was, is) = (sum.counts(before), sum.counts(after));
+            if was && !(is && same_amounts) {
+                self.add(sum, before, false);
             }
-            if is && !(was && alike) {
-                self.add(part, after, true);
+            if is && !(was && same_amounts) {
+                self.add(sum, after, true);
             }
         }
     }
 
-    fn count_phase(&mut self, one: &CountedWorkload<'_>, more: bool) {
-        step(&mut self.phases[one.phase as usize], more);
-        if one.phase == Phase::Pending && one.inactive {
+    fn count_phase(&mut self, workload: &CountedWorkload<'_>, more: bool) {
+        step(&mut self.phases[workload.phase as usize], more);
+        if workload.phase == Phase::Pending && workload.inactive {
             step(&mut self.inactive, more);
         }
     }
 
-    fn add(&mut self, part: Part, one: &CountedWorkload<'_>, more: bool) {
+    fn add(&mut self, sum: Sum, workload: &CountedWorkload<'_>, more: bool) {
         let by = if more { 1 } else { -1 };
-        let usage = match part {
-            Part::Asked => {
-                add_scaled(&mut self.asked, one.total, by);
+        let usage = match sum {
+            Sum::Asked => {
+                add_scaled(&mut self.asked, workload.total, by);
                 return self.asked.retain(|_, amount| *amount != 0);
             }
-            Part::Reserved => &mut self.reserved,
-            Part::Used => &mut self.used,
+            Sum::Reserved => &mut self.reserved,
+            Sum::Used => &mut self.used,
         };
-        for (resource, flavor) in one.flavors.iter() {
-            let amount = by * one.total.get(resource).copied().unwrap_or(0);
+        for (resource, flavor) in workload.flavors.iter() {
+            let amount = by * workload.total.get(resource).copied().unwrap_or(0);
             match usage.iter_mut().find(|((of, what), _)| of == flavor && what == resource) {
                 Some((_, sum)) => *sum += amount,
                 None => drop(usage.insert((flavor.clone(), resource.clone()), amount)),
@@ -109,11 +114,11 @@ impl WorkloadCounts {
         usage.retain(|_, sum| *sum != 0);
     }
 
-    /// Moves those of `from` who hold no quota.
+    /// Adds or removes the workloads of `from` that hold no quota.
     fn shift(&mut self, from: &Self, more: bool) {
         for phase in Phase::ALL.into_iter().filter(|p| !p.charged()) {
-            let (times, by) = (&mut self.phases[phase as usize], from.phases[phase as usize]);
-            *times = if more { *times + by } else { times.saturating_sub(by) };
+            let (count, by) = (&mut self.phases[phase as usize], from.phases[phase as usize]);
+            *count = if more { *count + by } else { count.saturating_sub(by) };
         }
         self.inactive =
             if more { self.inactive + from.inactive } else { self.inactive.saturating_sub(from.inactive) };
@@ -122,87 +127,93 @@ impl WorkloadCounts {
     }
 }
 
-/// A standing in which nobody stands.
 static NO_WORKLOADS: WorkloadCounts = WorkloadCounts {
     phases: [0; Phase::ALL.len()],
     inactive: 0,
-    reserved: Usage::new(),
-    used: Usage::new(),
+    reserved: FlavorUsage::new(),
+    used: FlavorUsage::new(),
     asked: Amounts::new(),
 };
 
-/// What amounts are counted in.
+/// The sums of [`WorkloadCounts`] that amounts are added to.
 #[derive(Clone, Copy)]
-enum Part {
+enum Sum {
     Asked,
     Reserved,
     Used,
 }
 
-impl Part {
+impl Sum {
     const ALL: [Self; 3] = [Self::Asked, Self::Reserved, Self::Used];
 
-    fn counts(self, one: &CountedWorkload<'_>) -> bool {
+    fn counts(self, workload: &CountedWorkload<'_>) -> bool {
         match self {
-            Self::Asked => one.phase == Phase::Pending && !one.inactive,
-            Self::Reserved => one.phase.charged(),
-            Self::Used => one.phase.granted(),
+            Self::Asked => workload.phase == Phase::Pending && !workload.inactive,
+            Self::Reserved => workload.phase.charged(),
+            Self::Used => workload.phase.granted(),
         }
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Local {
-    leads_to: Option<Arc<str>>,
-    standing: WorkloadCounts,
+    points_to: Option<Arc<str>>,
+    counts: WorkloadCounts,
 }
 
-/// All standings.
+/// Counts of all queues, of all workloads, and of all legs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueCounts {
+    /// Workloads of all queues by phase.
     all: [u64; Phase::ALL.len()],
+    /// Deactivated workloads among the pending ones.
     inactive: u64,
+    /// By namespace and name.
     locals: BTreeMap<(Arc<str>, Arc<str>), Local>,
     queues: BTreeMap<Arc<str>, WorkloadCounts>,
-    legs: BTreeMap<(ClusterName, State), u64>,
+    legs: BTreeMap<(ClusterName, LegState), u64>,
 }
 
 impl QueueCounts {
-    /// How many workloads are in a phase.
+    /// Number of workloads in a phase, over all queues.
     pub fn phase(&self, phase: Phase) -> u64 {
         self.all[phase as usize]
     }
 
-    /// How many of those that are pending were taken out of their queues.
+    /// Number of deactivated workloads among the pending ones, over all queues.
     pub fn inactive(&self) -> u64 {
         self.inactive
     }
 
-    /// How many legs of a cluster are in a state.
-    pub fn legs(&self) -> impl Iterator<Item = (&ClusterName, State, u64)> {
+    /// Number of legs by cluster and state.
+    pub fn legs(&self) -> impl Iterator<Item = (&ClusterName, LegState, u64)> {
         self.legs.iter().map(|((cluster, state), n)| (cluster, *state, *n))
     }
 
-    /// Who stands where in a cluster queue.
     pub fn cluster_queue(&self, name: &str) -> &WorkloadCounts {
         self.queues.get(name).unwrap_or(&NO_WORKLOADS)
     }
 
-    /// Who stands where in a local queue.
     pub fn local_queue(&self, namespace: &Arc<str>, name: &Arc<str>) -> &WorkloadCounts {
-        self.locals.get(&(namespace.clone(), name.clone())).map_or(&NO_WORKLOADS, |local| &local.standing)
+        self.locals.get(&(namespace.clone(), name.clone())).map_or(&NO_WORKLOADS, |local| &local.counts)
     }
 
-    /// Counts somebody of a class as it stands, or no longer.
-    pub(crate) fn count(&mut self, catalog: &Catalog, class: &Class, one: &CountedWorkload<'_>, more: bool) {
-        self.count_one(one, more);
-        let leads_to = self.in_local(catalog, class, |standing| standing.count(one, more));
-        if let Some(queue) = one.queue(leads_to.as_ref()) {
-            self.in_queue(queue.clone(), |standing| standing.count(one, more));
+    /// Adds a workload of `class` to all counts, or removes it (`more`: false).
+    pub(crate) fn count(
+        &mut self,
+        catalog: &Catalog,
+        class: &Class,
+        workload: &CountedWorkload<'_>,
+        more: bool,
+    ) {
+        self.count_overall(workload, more);
+        let points_to = self.in_local(catalog, class, |counts| counts.count(workload, more));
+        if let Some(queue) = workload.queue(points_to.as_ref()) {
+            self.in_queue(queue.clone(), |counts| counts.count(workload, more));
         }
     }
 
-    /// Counts somebody of a class as it stands now, and no longer as it stood before.
+    /// Counts `after` instead of `before`, which are the same workload.
     pub(crate) fn change(
         &mut self,
         catalog: &Catalog,
@@ -210,29 +221,30 @@ impl QueueCounts {
         before: &CountedWorkload<'_>,
         after: &CountedWorkload<'_>,
     ) {
-        self.count_one(before, false);
-        self.count_one(after, true);
-        let leads_to = self.in_local(catalog, class, |standing| standing.change(before, after));
-        let [from, to] = [before, after].map(|one| one.queue(leads_to.as_ref()));
+        self.count_overall(before, false);
+        self.count_overall(after, true);
+        let points_to = self.in_local(catalog, class, |counts| counts.change(before, after));
+        let [from, to] = [before, after].map(|workload| workload.queue(points_to.as_ref()));
         if let (Some(from), true) = (from, from == to) {
-            return self.in_queue(from.clone(), |standing| standing.change(before, after));
+            return self.in_queue(from.clone(), |counts| counts.change(before, after));
         }
         if let Some(from) = from {
-            self.in_queue(from.clone(), |standing| standing.count(before, false));
+            self.in_queue(from.clone(), |counts| counts.count(before, false));
         }
         if let Some(to) = to {
-            self.in_queue(to.clone(), |standing| standing.count(after, true));
+            self.in_queue(to.clone(), |counts| counts.count(after, true));
         }
     }
 
-    fn count_one(&mut self, one: &CountedWorkload<'_>, more: bool) {
-        step(&mut self.all[one.phase as usize], more);
-        if one.phase == Phase::Pending && one.inactive {
+    fn count_overall(&mut self, workload: &CountedWorkload<'_>, more: bool) {
+        step(&mut self.all[workload.phase as usize], more);
+        if workload.phase == Phase::Pending && workload.inactive {
             step(&mut self.inactive, more);
         }
     }
 
-    /// Changes a class's local queue; returns where that leads.
+    /// Applies `change` to the local queue of a class. Returns the cluster queue that the local queue points
+    /// to.
     fn in_local(
         &mut self,
         catalog: &Catalog,
@@ -241,28 +253,28 @@ impl QueueCounts {
     ) -> Option<Arc<str>> {
         let key = (class.namespace.clone(), class.queue.clone());
         if let Some(local) = self.locals.get_mut(&key) {
-            change(&mut local.standing);
-            let leads_to = local.leads_to.clone();
-            if local.standing.is_empty() {
+            change(&mut local.counts);
+            let points_to = local.points_to.clone();
+            if local.counts.is_empty() {
                 self.locals.remove(&key);
             }
-            return leads_to;
+            return points_to;
         }
         let queue = catalog.local_queue(&class.namespace, &class.queue);
         let mut local = Local {
-            leads_to: queue.map(|q| Arc::from(q.cluster_queue.as_str())),
-            standing: WorkloadCounts::default(),
+            points_to: queue.map(|q| Arc::from(q.cluster_queue.as_str())),
+            counts: WorkloadCounts::default(),
         };
-        change(&mut local.standing);
-        let leads_to = local.leads_to.clone();
-        if !local.standing.is_empty() {
+        change(&mut local.counts);
+        let points_to = local.points_to.clone();
+        if !local.counts.is_empty() {
             self.locals.insert(key, local);
         }
-        leads_to
+        points_to
     }
 
-    /// Counts a leg, or no longer.
-    pub(crate) fn leg(&mut self, cluster: ClusterName, state: State, more: bool) {
+    /// Adds a leg to the counts, or removes it.
+    pub(crate) fn leg(&mut self, cluster: ClusterName, state: LegState, more: bool) {
         let key = (cluster, state);
         let legs = self.legs.get(&key).copied().unwrap_or(0);
         match if more { legs + 1 } else { legs.saturating_sub(1) } {
@@ -272,39 +284,40 @@ impl QueueCounts {
     }
 
     fn in_queue(&mut self, name: Arc<str>, change: impl FnOnce(&mut WorkloadCounts)) {
-        let Some(standing) = self.queues.get_mut(&name) else {
-            let mut standing = WorkloadCounts::default();
-            change(&mut standing);
-            if !standing.is_empty() {
-                self.queues.insert(name, standing);
+        let Some(counts) = self.queues.get_mut(&name) else {
+            let mut counts = WorkloadCounts::default();
+            change(&mut counts);
+            if !counts.is_empty() {
+                self.queues.insert(name, counts);
             }
             return;
         };
-        change(standing);
-        if standing.is_empty() {
+        change(counts);
+        if counts.is_empty() {
             self.queues.remove(&name);
         }
     }
 
-    /// A local queue leads elsewhere from now on. Returns where it led, if that changed and anybody was in it.
+    /// Points a local queue to another cluster queue. Returns the previous one, if the target changed and the
+    /// local queue has workloads.
     pub fn lead(&mut self, namespace: &Arc<str>, name: &Arc<str>, to: Option<&str>) -> Option<Arc<str>> {
         let local = self.locals.get_mut(&(namespace.clone(), name.clone()))?;
-        if local.leads_to.as_deref() == to {
+        if local.points_to.as_deref() == to {
             return None;
         }
-        let from = std::mem::replace(&mut local.leads_to, to.map(Arc::from));
-        let standing = local.standing.clone();
+        let from = std::mem::replace(&mut local.points_to, to.map(Arc::from));
+        let counts = local.counts.clone();
         if let Some(from) = from.clone() {
-            self.in_queue(from, |queue| queue.shift(&standing, false));
+            self.in_queue(from, |queue| queue.shift(&counts, false));
         }
         if let Some(to) = to {
-            self.in_queue(Arc::from(to), |queue| queue.shift(&standing, true));
+            self.in_queue(Arc::from(to), |queue| queue.shift(&counts, true));
         }
         from
     }
 }
 
-/// What is counted of one workload.
+/// The parts of a workload that counts depend on.
 pub(crate) struct CountedWorkload<'a> {
     pub(crate) phase: Phase,
     pub(crate) inactive: bool,
@@ -314,12 +327,12 @@ pub(crate) struct CountedWorkload<'a> {
 }
 
 impl<'a> CountedWorkload<'a> {
-    /// The cluster queue that counts it, where its local queue leads to `leads_to`.
-    fn queue<'b: 'a>(&self, leads_to: Option<&'b Arc<str>>) -> Option<&'a Arc<str>> {
-        if self.phase.charged() { self.charged_to } else { leads_to }
+    /// The cluster queue that counts the workload, given the one that its local queue points to.
+    fn queue<'b: 'a>(&self, points_to: Option<&'b Arc<str>>) -> Option<&'a Arc<str>> {
+        if self.phase.charged() { self.charged_to } else { points_to }
     }
 }
 
-fn step(times: &mut u64, more: bool) {
-    *times = if more { *times + 1 } else { times.saturating_sub(1) };
+fn step(count: &mut u64, more: bool) {
+    *count = if more { *count + 1 } else { count.saturating_sub(1) };
 }

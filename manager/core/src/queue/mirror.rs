@@ -1,10 +1,12 @@
-//! The brain beside the world: who waits and who holds quota, as decisions on queues see them.
+//! The queue mirror: the queue state of `meridian-queueing`, kept in line with the world.
 //!
-//! A cache over [`State`](crate::State): every record that touches a workload marks it, and before the next decision what is
-//! marked is brought in line. What the brain decided itself is in line already. Which classes sleep is all that it knows
-//! besides, and a restart may forget that: they are looked at once more.
+//! A cache over [`State`](crate::state::State). Every record about a workload marks the workload, and marked
+//! workloads are brought in line before the next scheduling cycle. The queue state knows only one thing that
+//! doesn't follow from the state: which workloads are parked. A restart may lose that; it costs one more
+//! evaluation of each.
 //!
-//! A gang that is to grow while it runs is there twice: as who holds quota, and as who waits for what it grows by.
+//! A running gang that is to be scaled up has two entries: one that holds its quota, and one that waits for
+//! the quota of the additional pods.
 
 use crate::facts::flavors::Flavors;
 use crate::facts::reason::NoRoute;
@@ -17,42 +19,44 @@ use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CON
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, Id, ResourceId};
-use meridian_queueing::{Brain, declare};
+use meridian_queueing::{QueueState, declare};
 use meridian_shared::ids::Uid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The brain, and who is who in it.
+/// The queue state, and the mapping between its ids and workload uids.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct QueueMirror {
-    pub(crate) brain: Arc<Brain>,
+pub struct QueueMirror {
+    state: Arc<QueueState>,
     pub(crate) ids: ByUid<WorkloadId>,
-    /// What gangs that run are to grow by, each an entry of its own.
-    pub(crate) scale_up_reasons: ByUid<WorkloadId>,
-    /// By number.
+    /// Entries for the additional pods of running gangs that are to be scaled up.
+    pub(crate) scale_ups: ByUid<WorkloadId>,
+    /// Workload of each entry, indexed by [`WorkloadId`].
     uids: Vec<Option<Uid>>,
-    /// Declarations changed.
+    /// Whether declarations of queues changed and must be read again.
     pub(crate) stale: bool,
-    /// Workloads about which something was recorded.
+    /// Workloads to bring in line, because a record was made about them.
     pub(crate) touched: BTreeSet<Uid>,
-    /// Who isn't looked at and holds nothing: without a way to a queue, backing_off, deactivated, or held back by recovery.
+    /// Workloads that aren't in the queue state: they hold no quota, and have no queue route, back off, are
+    /// deactivated, or are held back by recovery.
     pub(crate) outside: BTreeSet<Uid>,
-    /// Pods that were given and that gave back what they had, where the brain knows of a gang that isn't as it was given.
+    /// Pod counts in the queue state, for workloads with other counts than those that they were given.
     pub(crate) sizes: ByUid<Sizes>,
-    /// Ways of classes, until an object changes.
-    pub(crate) ways: BTreeMap<ClassId, Arc<CandidateClusters>>,
-    /// The queues that classes lead to, or why to none, until an object changes.
-    pub(crate) ways_in: BTreeMap<ClassId, Result<QueueId, NoRoute>>,
-    /// Flavors that were given, by the numbers of resources and flavors, so that all to whom they are share them.
+    /// Candidate clusters by class; cleared when an object changes.
+    pub(crate) candidate_clusters: BTreeMap<ClassId, Arc<CandidateClusters>>,
+    /// Queue routes by class; cleared when an object changes.
+    pub(crate) queue_routes: BTreeMap<ClassId, Result<QueueId, NoRoute>>,
+    /// Assigned flavors by their ids, so that workloads with equal flavors share one allocation.
     pub(crate) given: BTreeMap<Vec<(ResourceId, FlavorId)>, Flavors>,
-    /// Where a class was last led.
+    /// The queue that the waiting workloads of each class were last put into.
     pub(crate) routes: BTreeMap<ClassId, Option<QueueId>>,
-    /// Prefixes of resources that queues leave out, as those who wait know them.
+    /// Resource prefixes that each queue ignores, as the requests of waiting workloads were last computed
+    /// with.
     pub(crate) excluded: BTreeMap<QueueId, Vec<String>>,
 }
 
-/// It follows from the state, so it tells no two worlds apart.
+/// All mirrors are equal: a mirror follows from the state, so it must not make two worlds differ.
 impl PartialEq for QueueMirror {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -70,105 +74,105 @@ impl QueueMirror {
         self.touched.insert(uid);
     }
 
-    /// Declarations changed: they are read again before the next decision.
+    /// Has the declarations read again before the next scheduling cycle.
     pub(crate) fn mark_stale(&mut self) {
         self.stale = true;
     }
 
-    /// An object changed: ways are worked out anew.
+    /// Drops what was derived from objects, because one changed.
     pub(crate) fn forget_candidates(&mut self) {
-        self.ways.clear();
-        self.ways_in.clear();
+        self.candidate_clusters.clear();
+        self.queue_routes.clear();
     }
 
-    /// A class is gone.
     pub(crate) fn forget_class(&mut self, class: ClassId) {
-        self.ways.remove(&class);
-        self.ways_in.remove(&class);
+        self.candidate_clusters.remove(&class);
+        self.queue_routes.remove(&class);
         self.routes.remove(&class);
     }
 
-    /// Everything is brought in line before the next decision.
+    /// Empties the mirror; the next alignment builds it anew.
     pub(crate) fn start_over(&mut self) {
         *self = Self { stale: true, ..Self::default() };
     }
 
-    /// Whether the brain is in line with the state as it is.
+    /// Whether the queue state is in line with the state.
     pub(crate) fn is_aligned(&self) -> bool {
         !self.stale && self.touched.is_empty()
     }
 
-    pub(crate) fn brain(&self) -> &Brain {
-        &self.brain
+    pub fn queue_state(&self) -> &QueueState {
+        &self.state
     }
 
-    pub(crate) fn brain_mut(&mut self) -> &mut Brain {
-        Arc::make_mut(&mut self.brain)
+    pub(crate) fn queue_state_mut(&mut self) -> &mut QueueState {
+        Arc::make_mut(&mut self.state)
     }
 
-    /// Takes the brain out for a decision; records that are made meanwhile mark workloads as ever.
-    pub(crate) fn take(&mut self) -> Arc<Brain> {
-        std::mem::take(&mut self.brain)
+    /// Takes the queue state out for a scheduling cycle, until [`Self::put`]. Records made meanwhile still
+    /// mark workloads.
+    pub(crate) fn take(&mut self) -> Arc<QueueState> {
+        std::mem::take(&mut self.state)
     }
 
-    pub(crate) fn put(&mut self, brain: Arc<Brain>) {
-        self.brain = brain;
+    pub(crate) fn put(&mut self, queues: Arc<QueueState>) {
+        self.state = queues;
     }
 
-    pub(crate) fn uid(&self, id: WorkloadId) -> Option<Uid> {
+    pub fn uid(&self, id: WorkloadId) -> Option<Uid> {
         self.uids.get(id.index()).copied().flatten()
     }
 
-    pub(crate) fn id(&self, uid: Uid) -> Option<WorkloadId> {
+    pub fn id(&self, uid: Uid) -> Option<WorkloadId> {
         self.ids.get(&uid).copied()
     }
 
-    /// The queues that classes were last led to, those that were, in the order of classes.
-    pub(crate) fn routes(&self) -> impl Iterator<Item = (ClassId, QueueId)> {
+    /// Classes that have a queue route, with the queue that their waiting workloads were last put into.
+    pub fn routes(&self) -> impl Iterator<Item = (ClassId, QueueId)> {
         self.routes.iter().filter_map(|(id, queue)| Some((*id, (*queue)?)))
     }
 
-    /// Whether a workload that waits is looked at by the queue that its class was led to, and doesn't rest.
-    pub(crate) fn looks_at(&self, uid: Uid) -> bool {
+    /// Whether a waiting workload is in the queue of its class, so that the queue can admit it.
+    pub fn looks_at(&self, uid: Uid) -> bool {
         !self.outside.contains(&uid)
     }
 
-    /// A workload may get what it couldn't before: it and its neighbours are looked at again.
-    pub(crate) fn look_again(&mut self, uid: Uid) {
-        if let Some(queue) = self.id(uid).and_then(|id| self.brain.workload(id)).map(|w| w.queue) {
-            self.brain_mut().room_came_back(queue);
+    /// Requeues the parked workloads of the workload's queue: quota that one of them needs may be free now.
+    pub(crate) fn requeue_neighbours(&mut self, uid: Uid) {
+        if let Some(queue) = self.id(uid).and_then(|id| self.state.workload(id)).map(|w| w.queue) {
+            self.queue_state_mut().quota_released(queue);
         }
     }
 
-    /// Whether it is what a gang that runs is to grow by.
+    /// Whether the entry is for additional pods of a running gang.
     pub(crate) fn is_scale_up(&self, id: WorkloadId) -> bool {
-        self.uid(id).is_some_and(|uid| self.scale_up_reasons.get(&uid) == Some(&id))
+        self.uid(id).is_some_and(|uid| self.scale_ups.get(&uid) == Some(&id))
     }
 
-    /// What a gang that runs is to grow by.
-    pub(crate) fn growth(&self, uid: Uid) -> Option<WorkloadId> {
-        self.scale_up_reasons.get(&uid).copied()
+    /// The entry for additional pods of a running gang.
+    pub fn growth(&self, uid: Uid) -> Option<WorkloadId> {
+        self.scale_ups.get(&uid).copied()
     }
 
-    /// The flavor that each resource is given by an assignment of a brain that was taken out.
-    pub(crate) fn flavors_of(&mut self, brain: &Brain, assignment: &Assignment) -> Flavors {
+    /// The flavor of each resource in an assignment; `queues` is the queue state that was taken out.
+    pub(crate) fn flavors_of(&mut self, queues: &QueueState, assignment: &Assignment) -> Flavors {
         let chosen = assignment
             .pod_sets
             .iter()
             .flat_map(|set| &set.flavors)
             .map(|(resource, choice)| (*resource, choice.flavor))
             .collect();
-        self.given.entry(chosen).or_insert_with(|| flavors_of(brain, assignment)).clone()
+        self.given.entry(chosen).or_insert_with(|| flavors_of(queues, assignment)).clone()
     }
 
     pub(crate) fn forget_scale_up(&mut self, uid: Uid) {
-        if let Some(id) = self.scale_up_reasons.remove(&uid) {
+        if let Some(id) = self.scale_ups.remove(&uid) {
             self.uids[id.index()] = None;
-            self.brain_mut().remove(id);
+            self.queue_state_mut().remove(id);
         }
     }
 
-    /// Who is kept from the brain by something that isn't its business.
+    /// Workloads without quota that aren't in the queue state.
     pub(crate) fn outside(&self) -> impl Iterator<Item = &Uid> {
         self.outside.iter()
     }
@@ -177,7 +181,7 @@ impl QueueMirror {
         self.sizes.remove(&uid);
         if let Some(id) = self.ids.remove(&uid) {
             self.uids[id.index()] = None;
-            self.brain_mut().remove(id);
+            self.queue_state_mut().remove(id);
         }
     }
 
@@ -186,6 +190,8 @@ impl QueueMirror {
         self.name(uid, id);
     }
 
+    /// Maps an entry to its workload, but not the workload to the entry: a scale-up is a second entry of its
+    /// workload.
     pub(crate) fn name(&mut self, uid: Uid, id: WorkloadId) {
         if self.uids.len() <= id.index() {
             self.uids.resize(id.index() + 1, None);
@@ -193,35 +199,37 @@ impl QueueMirror {
         self.uids[id.index()] = Some(uid);
     }
 
-    /// Who is asleep: all that doesn't follow from the state.
+    /// Hashes the parked workloads and the pending alignment: all that doesn't follow from the state.
     pub(crate) fn hash_fingerprint(&self, into: &mut impl Hasher) {
         (self.stale, &self.touched).hash(into);
-        for (_, queue) in self.brain.queue_list() {
-            let asleep: BTreeSet<Uid> =
-                self.brain.pending(queue).asleep().filter_map(|place| self.uid(place.workload)).collect();
-            asleep.hash(into);
+        for (_, queue) in self.state.queue_list() {
+            let parked: BTreeSet<Uid> =
+                self.state.pending(queue).parked().filter_map(|place| self.uid(place.workload)).collect();
+            parked.hash(into);
         }
     }
 }
 
-/// Places that were given, and how many of them are empty.
+/// Pod counts by pod set: those after a resize, and those of reclaimable pods. `None` where there are none.
 pub(crate) type Sizes = (Option<Vec<u32>>, Option<Vec<u32>>);
 
-/// The catalog, as declarations of queues are judged by it.
-pub(crate) struct CatalogReferences<'a>(pub(crate) &'a Catalog);
+/// Looks up the objects that declarations of queues refer to.
+#[derive(Debug)]
+pub struct CatalogReferences<'a>(pub &'a Catalog);
 
-impl declare::Beside for CatalogReferences<'_> {
+impl declare::References for CatalogReferences<'_> {
     fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
         self.0.flavor(name)
     }
 
-    /// Agents place pods; here every topology will do.
+    /// Every topology counts as known, because agents place the pods.
     fn topology(&self, _: &str) -> bool {
         true
     }
 
-    /// Nobody answers for a check of another controller, as where that was never installed: its queue admits nothing. Nor does one
-    /// whose list of worker clusters isn't there.
+    /// The controller of an admission check, and whether the check can pass. It can't if another controller
+    /// is named, as in a cluster where that controller isn't installed, or if its MultiKueueConfig doesn't
+    /// exist.
     fn check(&self, name: &str) -> Option<(&str, bool)> {
         let controller = self.0.admission_check(name)?.controller_name.as_str();
         let served = [MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER].contains(&controller);
@@ -229,12 +237,12 @@ impl declare::Beside for CatalogReferences<'_> {
     }
 }
 
-/// The flavor that each resource is given by an assignment.
-pub(crate) fn flavors_of(brain: &Brain, assignment: &Assignment) -> Flavors {
+/// The flavor of each resource in an assignment.
+pub fn flavors_of(queues: &QueueState, assignment: &Assignment) -> Flavors {
     let chosen = assignment.pod_sets.iter().flat_map(|set| &set.flavors);
     chosen
         .map(|(resource, choice)| {
-            (brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone())
+            (queues.resource_name(*resource).to_string(), queues.flavor_name(choice.flavor).clone())
         })
         .collect()
 }

@@ -1,40 +1,42 @@
-//! What keeps a class of look-alikes: the last word of each pass, and which of them changed since readers were told.
+//! Why each class of equivalent workloads is pending, by the latest evaluation, and which reasons changed
+//! since readers last took them.
 //!
-//! Volatile: the first pass after a start finds all of it again. A reason may change though nothing happened to the workload
-//! that it keeps, so that it isn't part of what is known of one ([`crate::admission::Shown`]) but told beside it, by class.
+//! Volatile: the first scheduling pass after a start finds every reason again. Reasons are kept by class, not
+//! by workload, because a reason can change without any record about the workload.
 
 use crate::facts::reason::Why;
 use crate::facts::submission::ClassId;
 use meridian_shared::ids::ClusterName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What keeps every class.
+/// Pending reasons of all classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PendingReasons {
+pub struct PendingReasons {
+    /// Reasons that apply before any cluster is evaluated, such as missing quota.
     pub(crate) before: BTreeMap<ClassId, Why>,
     pub(crate) at_clusters: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
-    /// Those of whom somebody could be started somewhere when they were last looked at.
+    /// Classes that fitted in some cluster at their last evaluation.
     pub(crate) able: BTreeSet<ClassId>,
+    /// Classes with changes that readers haven't taken yet.
     pub(crate) changed: BTreeSet<ClassId>,
 }
 
 impl PendingReasons {
-    /// Before any cluster is looked at.
-    pub(crate) fn before(&self, class: ClassId) -> Option<&Why> {
+    /// The reason that applies before any cluster is evaluated.
+    pub fn before(&self, class: ClassId) -> Option<&Why> {
         self.before.get(&class)
     }
 
-    /// The same of all.
-    pub(crate) fn all_before(&self) -> impl Iterator<Item = (ClassId, &Why)> {
+    /// [`Self::before`] of every class that has one.
+    pub fn all_before(&self) -> impl Iterator<Item = (ClassId, &Why)> {
         self.before.iter().map(|(class, why)| (*class, why))
     }
 
-    /// At each cluster.
-    pub(crate) fn at_clusters(&self, class: ClassId) -> Option<&BTreeMap<ClusterName, Why>> {
+    pub fn at_clusters(&self, class: ClassId) -> Option<&BTreeMap<ClusterName, Why>> {
         self.at_clusters.get(&class)
     }
 
-    /// Something keeps it before any cluster is looked at, or nothing does.
+    /// Sets or clears the reason that applies before any cluster is evaluated.
     pub(crate) fn set(&mut self, class: ClassId, why: Option<Why>) {
         if self.before.get(&class) == why.as_ref() {
             return;
@@ -46,7 +48,8 @@ impl PendingReasons {
         }
     }
 
-    /// What keeps it at every cluster that was looked at but those that are `able` to start it, if there are any.
+    /// Sets the reasons at all clusters that were evaluated and can't start the class. `able`: whether some
+    /// cluster can.
     pub(crate) fn set_at_clusters(&mut self, class: ClassId, all: BTreeMap<ClusterName, Why>, able: bool) {
         if able != self.able.contains(&class) {
             self.changed.insert(class);
@@ -62,13 +65,12 @@ impl PendingReasons {
         }
     }
 
-    /// What keeps it at one cluster.
     pub(crate) fn set_at(&mut self, class: ClassId, cluster: &ClusterName, why: Why) {
         self.changed.insert(class);
         self.at_clusters.entry(class).or_default().insert(cluster.clone(), why);
     }
 
-    /// Nobody of it is left.
+    /// Drops the reasons of a class that has no workload left.
     pub(crate) fn forget(&mut self, class: ClassId) {
         let known = [
             self.before.remove(&class).is_some(),
@@ -81,14 +83,15 @@ impl PendingReasons {
     }
 }
 
-/// What keeps one class, as it is shown.
+/// Why one class is pending, as displayed to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingReason {
-    /// Before any cluster is looked at.
+    /// The reason that applies before any cluster is evaluated.
     pub before: Option<Why>,
-    /// Where it is the clusters that can't start it: the nearest of how many, and why.
+    /// If no cluster can start the class: the cluster with the smallest obstacle, the number of clusters
+    /// evaluated, and the obstacle.
     pub nearest: Option<(ClusterName, usize, Why)>,
 }
 
-/// What became of a class: what keeps it, if anything does.
+/// Classes with their new reason; `None` if the class isn't pending any more.
 pub type Changed = Vec<(ClassId, Option<PendingReason>)>;

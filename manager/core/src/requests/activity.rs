@@ -1,3 +1,5 @@
+//! Deactivating and reactivating workloads (`spec.active`).
+
 use crate::dispatch::{offers, stops};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
@@ -13,6 +15,8 @@ use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::protocol::StopReason;
 
+/// Checks a change of `spec.active`. Fails if the workload doesn't exist, changed since `version`, has ended
+/// or is being deleted.
 pub(crate) fn judge_activity(
     turn: &Turn<'_>,
     key: &Key,
@@ -35,7 +39,7 @@ pub(crate) fn judge_activity(
     let field = Some("spec.active");
     match (&workload.finished(), workload.deletion()) {
         (Some(finish), _) => {
-            let remedy = "submit the job again under another name to have it run again";
+            let remedy = "to run it again, submit the job under another name";
             rejection::reject(
                 RejectionReason::Invalid,
                 field,
@@ -45,7 +49,7 @@ pub(crate) fn judge_activity(
         (None, Some(_)) => rejection::reject(
             RejectionReason::Invalid,
             field,
-            format!("{key} is being deleted and can't be {what}: it goes once its gang has stopped"),
+            format!("{key} is being deleted and can't be {what}: it is gone once its gang has stopped"),
         ),
         (None, None) => Ok(()),
     }
@@ -53,7 +57,7 @@ pub(crate) fn judge_activity(
 
 pub(crate) fn set_active(turn: &mut Turn<'_>, key: Key, active: bool, by: &Actor, dry_run: bool) -> Written {
     let found = named(turn, &key).and_then(|uid| Some((uid, turn.workload(uid)?)));
-    // An earlier change of the same request may have deleted it.
+    // An earlier change of the same request may have deleted the workload.
     let changes = found.is_some_and(|(_, w)| {
         w.finished().is_none() && w.deletion().is_none() && w.inactive().is_none() != active
     });
@@ -74,15 +78,16 @@ fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
         WorkloadFact::Deactivated { by: by.clone(), at: turn.now.wall, max_execution_time_reached: false },
     );
     offers::withdraw_open(turn, uid);
-    let runs = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running));
-    if let Some(fence) = runs.and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
-        // Agents know no word of their own for it: to them it is an eviction.
+    let granted = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running));
+    if let Some(fence) = granted.and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
+        // The protocol has no stop reason for deactivation; agents treat it as an eviction.
         stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
     }
-    // Others may start now, and what was kept for it is let go.
+    // Its quota and the capacity reserved for it may let others start.
     turn.capacity_changed();
 }
 
+/// The stored job of a workload.
 pub(crate) fn job_of(turn: &Turn<'_>, uid: Uid) -> Option<JobWorkload> {
     let body = turn.body(turn.workload(uid)?.body())?;
     let object = Object::from_stored(serde_json::from_str(&body).ok()?).ok()?;
@@ -95,13 +100,14 @@ pub(crate) fn job_of(turn: &Turn<'_>, uid: Uid) -> Option<JobWorkload> {
 fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     audit_activity(turn, uid, by, Action::Activate);
     turn.record_workload(uid, WorkloadFact::Activated { by: by.clone(), at: turn.now.wall });
-    end_back_off(turn, uid);
+    end_backoff(turn, uid);
     turn.capacity_changed();
 }
 
-/// Who is put back waits out no back-off. Who rests for another goes on, and so does who may still run unknown to us: an
-/// older uid until its own term has passed.
-fn end_back_off(turn: &mut Turn<'_>, uid: Uid) {
+/// Ends the backoff of a reactivated workload, with two exceptions: a victim goes on backing off for its
+/// preemptor, and a workload of an earlier leadership, which may still run unknown to this one, backs off
+/// until its term has passed.
+fn end_backoff(turn: &mut Turn<'_>, uid: Uid) {
     if turn.world.live.reservations.pairs().1.contains_key(&uid) {
         return;
     }
@@ -119,7 +125,7 @@ pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: 
     turn.audit(by.clone(), entry);
 }
 
-/// The workload that a key means, by its own name or its job's.
+/// The workload of a key, which names either a `Workload` object or a job.
 fn named(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
     match key.kind {
         Kind::Workload => turn.world.workload_at(key).map(|(uid, _)| uid),

@@ -1,3 +1,5 @@
+//! Submitting and deleting jobs.
+
 use crate::facts::actor::Actor;
 use crate::facts::audit::Verdict;
 use crate::facts::key::Key;
@@ -6,7 +8,7 @@ use crate::facts::read_job::ReadJob;
 use crate::facts::reason::Denied;
 use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::{Class, Submission};
-use crate::requests::write::{self, TOLD_MAX};
+use crate::requests::write::{self, DENIALS_SHOWN_MAX};
 use crate::requests::{judge, rejection, resize};
 use crate::state::catalog::Catalog;
 use crate::state::residency;
@@ -20,7 +22,8 @@ use meridian_shared::time::Millis;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether a job may be submitted, or its pods may be more or fewer; with the class that it would have, unless nothing changes.
+/// Checks the submission of a job, or the change of an existing one. Returns the class that the job would
+/// have; `None` if nothing changes.
 pub(crate) fn judge_job(
     turn: &Turn<'_>,
     catalog: &Catalog,
@@ -30,8 +33,8 @@ pub(crate) fn judge_job(
     let invalid =
         |field: &str, message: String| rejection::reject(RejectionReason::Invalid, Some(field), message);
     if let Some(uid) = rejection::job_at(turn, key) {
-        let there = turn.workload(uid).expect("names lead to workloads");
-        if there.body() == read.hash_as(uid) {
+        let existing = turn.workload(uid).expect("every name has a workload");
+        if existing.body() == read.hash_as(uid) {
             return Ok(None);
         }
         resize::judge_resize(turn, read, uid, key)?;
@@ -70,14 +73,15 @@ pub(crate) fn judge_job(
         return invalid(
             "spec.template.spec.terminationGracePeriodSeconds",
             format!(
-                "a grace period of {grace} is longer than the stop budget of {} that a lease term of {term} leaves: shorten it, or choose a longer term",
+                "a grace period of {grace} is longer than {}, the stop budget of the lease term {term}: \
+                 shorten the grace period, or choose a longer lease term in the dispatch policy",
                 lease::stop_budget(term)
             ),
         );
     }
     let before = rejection::job_at(turn, key)
         .and_then(|uid| turn.workload(uid))
-        .map(|there| turn.world.queues.class(there.class()));
+        .map(|existing| turn.world.queues.class(existing.class()));
     let class = match before.map_or_else(
         || read.class(catalog, &namespace),
         |before| Ok(read.class_after(catalog, &namespace, before)),
@@ -85,26 +89,29 @@ pub(crate) fn judge_job(
         Ok(class) => class,
         Err(broken) => return invalid("spec.template.spec", broken),
     };
-    judge_place(turn, catalog, &class)?;
+    judge_residency(turn, catalog, &class)?;
     Ok(Some(class))
 }
 
-/// Refuses a job that no declared cluster may ever run by policy, and what may not be stored where this manager is.
-fn judge_place(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
+/// Fails if residency rules forbid that this manager stores the job, or that any cluster of its queue runs
+/// it.
+fn judge_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
     if let Some(here) = &turn.world.config.jurisdiction {
         for (name, version, policy) in
             catalog.residency_policies().filter(|(_, _, p)| residency::matches(catalog, p, class))
         {
-            let stays = policy
+            let allowed = policy
                 .allow
                 .as_ref()
                 .is_none_or(|a| a.jurisdictions.is_empty() || a.jurisdictions.contains(here));
-            if !stays || policy.deny.jurisdictions.contains(here) {
+            if !allowed || policy.deny.jurisdictions.contains(here) {
                 return rejection::reject(
                     RejectionReason::Forbidden,
                     None,
                     format!(
-                        "residency policy `{name}` (version {version}) doesn't allow this workload to be stored in `{here}`, where this manager is: submit it to a manager in an allowed jurisdiction"
+                        "residency policy `{name}` (version {version}) doesn't allow this workload to be \
+                         stored in `{here}`, where this manager is: submit it to a manager in an allowed \
+                         jurisdiction"
                     ),
                 );
             }
@@ -117,31 +124,32 @@ fn judge_place(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), 
     let denied: Result<Vec<Denied>, ()> = listed
         .iter()
         .map(|name| residency::judge(catalog, class, name, turn.world.config.residency_required).err())
-        // Only a rule that names places can never change its mind; of a cluster that isn't declared yet the place may be a right one.
+        // A cluster that isn't declared yet may turn out to be in an allowed place.
         .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
         .collect();
     let Some(denied) = denied.ok().filter(|denied| !denied.is_empty()) else { return Ok(()) };
-    let wished = |name: &&ClusterName| {
+    let is_requested = |name: &&ClusterName| {
         class.regions.is_empty()
             || catalog.cluster(name).is_some_and(|spec| class.regions.contains(&spec.region))
     };
-    // Of where it asks to be the reason is told, else which regions there are.
-    let told: BTreeSet<String> = listed
+    let denials: BTreeSet<String> = listed
         .iter()
         .zip(&denied)
-        .filter(|(name, _)| wished(name))
+        .filter(|(name, _)| is_requested(name))
         .map(|(name, why)| format!("at `{name}` {why}"))
-        .take(TOLD_MAX)
+        .take(DENIALS_SHOWN_MAX)
         .collect();
-    let why = if told.is_empty() {
+    let why = if denials.is_empty() {
         let regions: BTreeSet<_> =
             listed.iter().filter_map(|name| Some(format!("`{}`", catalog.cluster(name)?.region))).collect();
+        let requested: Vec<_> = class.regions.iter().map(|region| format!("`{region}`")).collect();
         format!(
-            "it asks for other regions than there are: {}",
+            "none is in region {}; regions: {}",
+            requested.join(", "),
             regions.into_iter().collect::<Vec<_>>().join(", ")
         )
     } else {
-        told.into_iter().collect::<Vec<_>>().join("; ")
+        denials.into_iter().collect::<Vec<_>>().join("; ")
     };
     let field = (!class.regions.is_empty()).then_some("metadata.annotations[meridian.dev/region]");
     rejection::reject(
@@ -151,29 +159,34 @@ fn judge_place(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), 
     )
 }
 
+/// Submits a job that [`judge_job`] accepted, or changes the existing one.
 pub(crate) fn submit(
     turn: &mut Turn<'_>,
     key: Key,
-    (read, class): (&ReadJob, Option<Class>),
+    read: &ReadJob,
+    class: Option<Class>,
     uid: Uid,
     by: &Actor,
     dry_run: bool,
 ) -> Written {
     let (uid, result, warnings) = match (rejection::job_at(turn, &key), class) {
-        (Some(there), class) => (there, resize::resize(turn, (read, class), there, by, dry_run), Vec::new()),
+        (Some(existing), class) => {
+            (existing, resize::resize(turn, read, class, existing, by, dry_run), Vec::new())
+        }
         (None, Some(class)) => {
             if !dry_run {
-                accept(turn, (read, class), &key, uid, None, by);
+                accept(turn, read, class, &key, uid, None, by);
                 turn.world.live.dirty = true;
             }
             (uid, WriteResult::Created, read.warnings.clone())
         }
-        (None, None) => unreachable!("a job that isn't there was judged with its class"),
+        (None, None) => unreachable!("`judge_job` returns the class of every new job"),
     };
     Written { key, uid, result, warnings }
 }
 
-/// Submits the job of a run that this journal doesn't know, if it is the very job that runs, under the run's uid and lease.
+/// Submits the job of an orphan under the orphan's uid and lease. Fails if the manifest isn't exactly the one
+/// that the orphan runs, if the job already exists, or if the job would be refused as a new one.
 pub(crate) fn submit_adopted(
     turn: &mut Turn<'_>,
     object: &Object,
@@ -181,32 +194,32 @@ pub(crate) fn submit_adopted(
     by: &Actor,
 ) -> Result<(), Rejection> {
     let key = rejection::key_of(object, None);
-    let there = rejection::reject(
+    let already_exists = rejection::reject(
         RejectionReason::AlreadyExists,
         None,
         format!("{key} already exists: delete it first, or stop the orphan"),
     );
     let Some(read) = ReadJob::of(&mut object.clone(), run.uid) else {
-        return rejection::reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
+        return rejection::reject(RejectionReason::Invalid, Some("kind"), format!("{key} isn't a job"));
     };
     if rejection::job_at(turn, &key).is_some() {
-        return there;
+        return already_exists;
     }
     if read.hash != run.spec {
-        let message = format!(
-            "{key} isn't the job that runs there: its manifest must be, to the letter, the one that was submitted"
-        );
+        let message =
+            format!("{key} isn't the job that runs there: pass the manifest exactly as it was submitted");
         return rejection::reject(RejectionReason::Invalid, None, message);
     }
-    let judged = judge_job(turn, &turn.world.state.catalog(), &read, &key)?;
-    let Some(class) = judged else { return there };
-    accept(turn, (&read, class), &key, run.uid, Some((run.term, run.on_loss)), by);
+    let judged = judge_job(turn, turn.world.state.catalog(), &read, &key)?;
+    let Some(class) = judged else { return already_exists };
+    accept(turn, &read, class, &key, run.uid, Some((run.term, run.on_loss)), by);
     Ok(())
 }
 
 fn accept(
     turn: &mut Turn<'_>,
-    (read, class): (&ReadJob, Class),
+    read: &ReadJob,
+    class: Class,
     key: &Key,
     uid: Uid,
     lease: Option<(Millis, OnLoss)>,
@@ -215,7 +228,7 @@ fn accept(
     let job = &read.job;
     let namespace = class.namespace.clone();
     let (term, on_loss) =
-        lease.unwrap_or_else(|| lease_of(turn, &turn.world.state.catalog(), &namespace, &class.queue));
+        lease.unwrap_or_else(|| lease_of(turn, turn.world.state.catalog(), &namespace, &class.queue));
     let priority = turn.world.state.catalog().job_priority(job).unwrap_or(0);
     turn.new_bodies.insert(read.hash, read.body.clone());
     let submission = Submission {
@@ -233,6 +246,7 @@ fn accept(
     turn.record_workload(uid, WorkloadFact::Submitted(Box::new(submission)));
 }
 
+/// Deletes an object, or a job. A job with a granted attempt is deleted once its gang has stopped.
 pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -> Written {
     if key.kind != Kind::Job {
         let uid = turn.world.state.catalog().get(&key).map_or(Uid(0), |s| s.uid);
@@ -243,8 +257,8 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
         }
         return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
     }
-    let uid = rejection::job_at(turn, &key).expect("judged before");
-    let phase = turn.workload(uid).expect("names lead to workloads").phase();
+    let uid = rejection::job_at(turn, &key).expect("`judge_change` found the job");
+    let phase = turn.workload(uid).expect("every name has a workload").phase();
     let result = if phase.granted() { WriteResult::Deleting } else { WriteResult::Deleted };
     if !dry_run {
         if turn.workload(uid).is_some_and(|w| w.deletion().is_none()) {
@@ -255,7 +269,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
     Written { key, uid, result, warnings: Vec::new() }
 }
 
-/// Lease term and loss mode for a job of this queue, as the dispatch policy says now.
+/// Lease term and loss mode for a new job of this queue, by the present dispatch policy.
 fn lease_of(turn: &Turn<'_>, catalog: &Catalog, namespace: &str, queue: &str) -> (Millis, OnLoss) {
     let cluster_queue =
         catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();

@@ -1,3 +1,5 @@
+//! Validation of changes against the stored objects and the workloads.
+
 use crate::config::Config;
 use crate::facts::actor::Actor;
 use crate::facts::input::{Change, PutMode};
@@ -9,14 +11,14 @@ use crate::requests::{activity, jobs, rejection};
 use crate::state::catalog::Catalog;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
-use meridian_objects::spec::QuotaWhileWaiting;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::lease;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Whether a change may be made; with the class that a job would have.
+/// Checks one change and applies it to `catalog`, so that later changes of the request see it. Returns the
+/// class that a submitted or changed job would have. `seen` holds the keys of the request's earlier changes.
 pub(crate) fn judge_change(
     turn: &Turn<'_>,
     catalog: &mut Cow<'_, Catalog>,
@@ -38,61 +40,14 @@ pub(crate) fn judge_change(
     }
     match change {
         Change::Put { object, uid, mode, .. } => {
-            if let Some(cluster) =
-                key.scope.as_ref().filter(|_| !meridian_objects::is_for_clusters(object.kind))
-            {
-                let message = format!(
-                    "a {} means nothing to cluster `{cluster}` alone: apply it without `--cluster`, for all of them",
-                    object.kind
-                );
-                return rejection::reject(RejectionReason::Invalid, Some("kind"), message);
-            }
-            if object.kind == Kind::Workload {
-                return rejection::reject(
-                    RejectionReason::Forbidden,
-                    None,
-                    "workloads are made from jobs: submit the job".into(),
-                );
-            }
-            let (exists, changed) = match object.kind {
-                Kind::Job => {
-                    let there = rejection::job_at(turn, &key);
-                    (there.is_some(), there.and_then(|u| turn.workload(u)).map(|w| w.changed()))
-                }
-                _ => (catalog.get(&key).is_some(), catalog.get(&key).map(|s| s.changed)),
-            };
-            match (mode, exists) {
-                (PutMode::Create, true) => {
-                    return rejection::reject(
-                        RejectionReason::AlreadyExists,
-                        None,
-                        format!("{key} already exists"),
-                    );
-                }
-                (PutMode::Replace(_), false) => {
-                    return rejection::reject(
-                        RejectionReason::NotFound,
-                        None,
-                        format!("{key} doesn't exist"),
-                    );
-                }
-                // A status that moved is no change of what people write.
-                (PutMode::Replace(Some(version)), true)
-                    if *version > turn.world.state.last() || changed.is_none_or(|at| at > *version) =>
-                {
-                    return rejection::reject(
-                        RejectionReason::Conflict,
-                        None,
-                        format!("{key} changed since version {version}: read it again and repeat the change"),
-                    );
-                }
-                _ => {}
-            }
+            judge_kind(&key, object.kind)?;
+            judge_put_mode(turn, catalog, &key, object.kind, mode)?;
             if object.kind == Kind::Job {
                 judge_uid(turn, &key, *uid)?;
-                let no_job =
-                    || rejection::reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
-                return job.map_or_else(no_job, |job| jobs::judge_job(turn, catalog, job, &key));
+                let not_a_job = || {
+                    rejection::reject(RejectionReason::Invalid, Some("kind"), format!("{key} isn't a job"))
+                };
+                return job.map_or_else(not_a_job, |job| jobs::judge_job(turn, catalog, job, &key));
             }
             judge_value(catalog, &key, object)?;
             catalog.to_mut().put(
@@ -109,15 +64,15 @@ pub(crate) fn judge_change(
             activity::judge_activity(turn, &key, *active, *version).map(|()| None)
         }
         Change::Delete { uid, .. } => {
-            let there = match key.kind {
+            let existing = match key.kind {
                 Kind::Job => rejection::job_at(turn, &key),
                 _ => catalog.get(&key).map(|s| s.uid),
             };
-            match (there, uid) {
+            match (existing, uid) {
                 (None, _) => {
                     rejection::reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"))
                 }
-                (Some(has), Some(wanted)) if has != *wanted => {
+                (Some(has), Some(expected)) if has != *expected => {
                     rejection::reject(RejectionReason::Conflict, None, format!("{key} has another uid now"))
                 }
                 (Some(_), _) => {
@@ -132,11 +87,64 @@ pub(crate) fn judge_change(
     }
 }
 
+fn judge_kind(key: &Key, kind: Kind) -> Result<(), Rejection> {
+    if let Some(cluster) = key.scope.as_ref().filter(|_| !meridian_objects::applies_to_clusters(kind)) {
+        let message =
+            format!("a {kind} can't apply to cluster `{cluster}` alone: apply it without `--cluster`");
+        return rejection::reject(RejectionReason::Invalid, Some("kind"), message);
+    }
+    if kind == Kind::Workload {
+        return rejection::reject(
+            RejectionReason::Forbidden,
+            None,
+            "workloads are created from jobs: submit the job".into(),
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the object exists if it is to be replaced, that it doesn't if it is to be created, and that it
+/// didn't change since the version that the user read. Changes of the status don't count.
+fn judge_put_mode(
+    turn: &Turn<'_>,
+    catalog: &Catalog,
+    key: &Key,
+    kind: Kind,
+    mode: &PutMode,
+) -> Result<(), Rejection> {
+    let (exists, changed) = match kind {
+        Kind::Job => {
+            let existing = rejection::job_at(turn, key);
+            (existing.is_some(), existing.and_then(|u| turn.workload(u)).map(|w| w.changed()))
+        }
+        _ => (catalog.get(key).is_some(), catalog.get(key).map(|s| s.changed)),
+    };
+    match (mode, exists) {
+        (PutMode::Create, true) => {
+            rejection::reject(RejectionReason::AlreadyExists, None, format!("{key} already exists"))
+        }
+        (PutMode::Replace(_), false) => {
+            rejection::reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"))
+        }
+        (PutMode::Replace(Some(version)), true)
+            if *version > turn.world.state.last() || changed.is_none_or(|at| at > *version) =>
+        {
+            rejection::reject(
+                RejectionReason::Conflict,
+                None,
+                format!("{key} changed since version {version}: read it again and repeat the change"),
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to delete an object that unfinished workloads depend on.
 fn judge_delete(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
     if key.scope.is_some() {
         return Ok(());
     }
-    let holds = |kind: &str, count: usize| {
+    let in_use = |kind: &str, count: usize| {
         rejection::reject(
             RejectionReason::Conflict,
             None,
@@ -146,24 +154,24 @@ fn judge_delete(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
     match key.kind {
         Kind::Cluster => match turn.world.loads.get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
             0 => Ok(()),
-            n => holds("workloads", n),
+            n => in_use("workloads", n),
         },
-        // Its labels bind its jobs: without it they would be bound by less.
+        // Residency policies match its labels: without the namespace, fewer policies would bind its jobs.
         Kind::Namespace => {
-            let here = |w: &&crate::state::workload::Workload| {
+            let is_in_namespace = |w: &&crate::state::workload::Workload| {
                 w.phase() != Phase::Finished && **w.namespace() == *key.name
             };
-            let queues = turn
+            let objects = turn
                 .world
                 .state
                 .catalog()
                 .iter()
                 .filter(|(of, _)| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name))
                 .count();
-            match (turn.world.state.workloads().values().filter(here).count(), queues) {
+            match (turn.world.state.workloads().values().filter(is_in_namespace).count(), objects) {
                 (0, 0) => Ok(()),
-                (0, queues) => holds("objects", queues),
-                (jobs, _) => holds("jobs", jobs),
+                (0, objects) => in_use("objects", objects),
+                (jobs, _) => in_use("jobs", jobs),
             }
         }
         Kind::LocalQueue => {
@@ -175,31 +183,30 @@ fn judge_delete(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
             };
             match turn.world.state.workloads().values().filter(|w| w.phase().charged()).filter(uses).count() {
                 0 => Ok(()),
-                n => holds("charged workloads", n),
+                n => in_use("workloads with quota", n),
             }
         }
-        // Who asks for nothing that is counted has its quota all the same.
-        Kind::ClusterQueue => match charged_by(turn, &key.name) {
+        // Counted by workload: the queue's usage misses workloads that request no resource with quota.
+        Kind::ClusterQueue => match charged_workloads(turn, &key.name) {
             0 => Ok(()),
-            n => holds("charged workloads", n),
+            n => in_use("workloads with quota", n),
         },
         Kind::Workload => rejection::reject(
             RejectionReason::Forbidden,
             None,
-            "workloads go with their job: delete the job".into(),
+            "a workload is deleted with its job: delete the job".into(),
         ),
         _ => Ok(()),
     }
 }
 
-/// How many workloads hold quota of a cluster queue.
-fn charged_by(turn: &Turn<'_>, queue: &str) -> usize {
+/// Number of workloads that hold quota of a cluster queue.
+fn charged_workloads(turn: &Turn<'_>, queue: &str) -> usize {
     let charged = |uid: &&Uid| turn.world.queues.charged_to(**uid).is_some_and(|of| **of == *queue);
     turn.world.state.workloads().keys().filter(charged).count()
 }
 
-/// Whether a new job may have its uid: not one under which a run is known that this journal never granted. That run would have
-/// another beside it (simulation seed 702893).
+/// Refuses a new job with the uid of an orphan: the job would run twice.
 fn judge_uid(turn: &Turn<'_>, key: &Key, uid: Uid) -> Result<(), Rejection> {
     const FIRST: Fence = Fence { epoch: 0, leadership: 0, counter: 0 };
     let orphan = turn.world.state.orphans().range((uid, FIRST)..).next().filter(|((of, _), _)| *of == uid);
@@ -208,7 +215,8 @@ fn judge_uid(turn: &Turn<'_>, key: &Key, uid: Uid) -> Result<(), Rejection> {
             RejectionReason::Conflict,
             None,
             format!(
-                "`{uid}` still runs at cluster `{}`, unknown to this journal: adopt that run as {key}, or stop it",
+                "`{uid}` still runs in cluster `{}` as an orphan, which this journal doesn't know: \
+                 adopt that run as {key}, or stop it",
                 orphan.cluster
             ),
         ),
@@ -216,13 +224,15 @@ fn judge_uid(turn: &Turn<'_>, key: &Key, uid: Uid) -> Result<(), Rejection> {
     }
 }
 
-/// The value of a PriorityClass stays as it is, as in Kubernetes: whoever was given it keeps it.
+/// Refuses to change the value of a PriorityClass, as Kubernetes does: workloads keep the value that they
+/// were given.
 fn judge_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match (&object.spec, catalog.get(key).map(|stored| &stored.object.spec)) {
         (Spec::PriorityClass(new), Some(Spec::PriorityClass(old))) if new.value != old.value => {
             let message = format!(
-                "{key} has the value {}, which can't be changed: create another class, or delete this one first",
+                "{key} has the value {}, which can't be changed: create another class, or delete this one \
+                 first",
                 old.value
             );
             rejection::reject(RejectionReason::Invalid, Some("value"), message)
@@ -231,7 +241,7 @@ fn judge_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Reje
     }
 }
 
-/// What an object refers to must exist, or be in the same request.
+/// Checks that what an object refers to exists in `catalog`, which includes the changes of the same request.
 pub(crate) fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match &object.spec {
@@ -253,7 +263,6 @@ pub(crate) fn judge_references(catalog: &Catalog, config: &Config, object: &Obje
             ),
         ),
         Spec::DispatchPolicy(spec) => {
-            let _: &QuotaWhileWaiting = &spec.quota_while_waiting;
             let term = spec.on_cluster_loss.term;
             let fits = match term > lease::TERM_MAX {
                 true => Err(format!(
@@ -270,6 +279,7 @@ pub(crate) fn judge_references(catalog: &Catalog, config: &Config, object: &Obje
     }
 }
 
+/// How to get a local queue that doesn't exist, for messages.
 pub(crate) fn which_queue(catalog: &Catalog, namespace: &str) -> String {
     let names: Vec<String> = catalog
         .iter()

@@ -1,4 +1,4 @@
-//! What operators do: day two, and the few things that only a person may say.
+//! Operator actions: cordon, drain, join, and the confirmations that no program can give.
 
 use crate::dispatch::{grants, offers, residency, stops};
 use crate::facts::actor::Actor;
@@ -41,7 +41,7 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
         Operator::AdoptOrphan { uid, fence, job } => adopt_orphan(turn, &by, uid, fence, &job),
     };
     match done {
-        Ok(words) => turn.reply(Reply::Done(words)),
+        Ok(message) => turn.reply(Reply::Done(message)),
         Err(rejection) => turn.reply(Reply::Rejected(vec![rejection])),
     }
 }
@@ -84,19 +84,19 @@ fn cordon(
         String::new(),
         Some(cluster),
     );
-    residency::rejudge(turn);
+    residency::recheck_residency(turn);
     turn.capacity_changed();
-    Ok(format!("cluster `{cluster}` {}", if cordoned { "is cordoned" } else { "takes work again" }))
+    Ok(format!("cluster `{cluster}` is {}", if cordoned { "cordoned" } else { "uncordoned" }))
 }
 
 fn drain(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
     cordon(turn, by, cluster, true)?;
-    let rights = stops::rights(turn, cluster);
-    for (uid, fence, _) in &rights {
+    let attempts = stops::granted_attempts(turn, cluster);
+    for (uid, fence, _) in &attempts {
         stops::order_stop(turn, *uid, *fence, StopReason::Drained, by);
     }
-    operator_audit(turn, by, Action::Drain, format!("{} workloads", rights.len()), Some(cluster));
-    Ok(format!("cluster `{cluster}` is cordoned and {} workloads are being stopped there", rights.len()))
+    operator_audit(turn, by, Action::Drain, format!("{} workloads", attempts.len()), Some(cluster));
+    Ok(format!("cluster `{cluster}` is cordoned; {} workloads are being stopped there", attempts.len()))
 }
 
 fn member<'a>(
@@ -118,7 +118,7 @@ fn admit_cluster(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Resu
     turn.record(Record::Member { cluster: cluster.clone(), fact: MemberFact::Admitted { by: by.clone() } });
     operator_audit(turn, by, Action::Admit, String::new(), Some(cluster));
     turn.capacity_changed();
-    Ok(format!("cluster `{cluster}` may have work"))
+    Ok(format!("cluster `{cluster}` is admitted and may get workloads"))
 }
 
 fn declare_lost(
@@ -145,23 +145,23 @@ fn declare_lost(
             .any(|w| w.legs().values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger))
     };
     if ledger != newest && !member.lost.contains(&ledger) && !orphaned() && !has_legs() {
-        let words =
-            format!("cluster `{cluster}` never had a ledger `{ledger}`; the one that it has is `{newest}`");
-        return Err(rejection(RejectionReason::NotFound, words));
+        let message =
+            format!("cluster `{cluster}` never had a ledger `{ledger}`; its present ledger is `{newest}`");
+        return Err(rejection(RejectionReason::NotFound, message));
     }
     turn.record(Record::Member {
         cluster: cluster.clone(),
         fact: MemberFact::DeclaredLost { ledger, by: by.clone() },
     });
     operator_audit(turn, by, Action::DeclareLost, ledger.to_string(), Some(cluster));
-    let rights: Vec<(Uid, Fence)> = stops::rights(turn, cluster)
+    let attempts: Vec<(Uid, Fence)> = stops::granted_attempts(turn, cluster)
         .into_iter()
         .filter(|(uid, fence, _)| {
             turn.workload(*uid).and_then(|w| w.leg_of(*fence)).is_some_and(|(_, l)| l.ledger == ledger)
         })
         .map(|(uid, fence, _)| (uid, fence))
         .collect();
-    for (uid, fence) in &rights {
+    for (uid, fence) in &attempts {
         turn.record_workload(
             *uid,
             WorkloadFact::LeaseLapsed {
@@ -171,27 +171,26 @@ fn declare_lost(
                 by: Some(by.clone()),
             },
         );
-        grants::freed(turn, *uid, *fence);
+        grants::settle_ended_attempt(turn, *uid, *fence);
     }
     orphans::orphans_declared_lost(turn, cluster, ledger, by);
-    // A ledger that came after the lost one still has to show what it runs.
+    // If the cluster has a newer ledger, its inventory is still needed.
     if ledger == newest {
         offers::withdraw_all(turn, cluster);
         turn.world.live.clusters.remove(cluster);
         if turn.world.live.awaited.remove(cluster) {
             recovery::maybe_close(turn);
         }
+    } else {
+        recovery::count_inventories(turn);
     }
     Ok(format!(
-        "ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads are free to start elsewhere",
-        rights.len()
+        "ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads may start elsewhere",
+        attempts.len()
     ))
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a token is bound to all of these, and each is a type of its own"
-)]
+#[expect(clippy::too_many_arguments, reason = "a token is bound to all of these, and each has its own type")]
 fn mint(
     turn: &mut Turn<'_>,
     by: &Actor,
@@ -202,12 +201,12 @@ fn mint(
     ttl: meridian_shared::time::Millis,
     replace: bool,
 ) -> Result<String, Rejection> {
-    let known = turn.world.state.members().contains_key(&cluster);
-    if known && !replace {
-        return Err(taken(&cluster));
+    let has_joined = turn.world.state.members().contains_key(&cluster);
+    if has_joined && !replace {
+        return Err(name_taken(&cluster));
     }
     let key = Key::global(Kind::Cluster, cluster.as_str());
-    is_declared_so(turn, &cluster, &region, &jurisdiction)?;
+    check_declared_place(turn, &cluster, &region, &jurisdiction)?;
     if turn.world.state.catalog().get(&key).is_none() {
         let value = json!({
             "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster.as_str()},
@@ -241,11 +240,11 @@ fn mint(
         },
     });
     turn.capacity_changed();
-    Ok(format!("a token for cluster `{cluster}` was made"))
+    Ok(format!("a join token for cluster `{cluster}` was created"))
 }
 
-/// A cluster is where its object says, and nowhere else.
-fn is_declared_so(
+/// Fails if the cluster is declared in another region or jurisdiction.
+fn check_declared_place(
     turn: &Turn<'_>,
     cluster: &ClusterName,
     region: &Region,
@@ -255,7 +254,8 @@ fn is_declared_so(
         Some(spec) if spec.region != *region || spec.jurisdiction != *jurisdiction => Err(rejection(
             RejectionReason::Conflict,
             format!(
-                "cluster `{cluster}` is declared in region `{}`, jurisdiction `{}`, not in `{region}`, `{jurisdiction}`: correct its `Cluster` object, or join with what it says",
+                "cluster `{cluster}` is declared in region `{}`, jurisdiction `{}`, not in `{region}`, \
+                 `{jurisdiction}`: correct its `Cluster` object, or join with that region and jurisdiction",
                 spec.region, spec.jurisdiction
             ),
         )),
@@ -264,20 +264,23 @@ fn is_declared_so(
 }
 
 fn use_token(turn: &mut Turn<'_>, hash: &str) {
-    let bad = || {
-        rejection(RejectionReason::Forbidden, "the join token is unknown, was used, or has expired: make a new one with `meridian cluster join`".into())
+    let invalid = || {
+        let message = "the join token is unknown, was used, or has expired: create a new one with \
+                       `meridian cluster join`";
+        rejection(RejectionReason::Forbidden, message.into())
     };
     let Some(token) = turn.world.state.tokens().get(hash).cloned() else {
-        return turn.reply(Reply::Rejected(vec![bad()]));
+        return turn.reply(Reply::Rejected(vec![invalid()]));
     };
     if token.expires < turn.now.wall {
-        return turn.reply(Reply::Rejected(vec![bad()]));
+        return turn.reply(Reply::Rejected(vec![invalid()]));
     }
-    // Since it was made another agent may have come, or the cluster been declared elsewhere.
+    // Since the token was created, another agent may have joined, or the cluster's declaration may have
+    // changed.
     if turn.world.state.members().contains_key(&token.cluster) && !token.replace {
-        return turn.reply(Reply::Rejected(vec![taken(&token.cluster)]));
+        return turn.reply(Reply::Rejected(vec![name_taken(&token.cluster)]));
     }
-    if let Err(elsewhere) = is_declared_so(turn, &token.cluster, &token.region, &token.jurisdiction) {
+    if let Err(elsewhere) = check_declared_place(turn, &token.cluster, &token.region, &token.jurisdiction) {
         return turn.reply(Reply::Rejected(vec![elsewhere]));
     }
     turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
@@ -289,7 +292,7 @@ fn use_token(turn: &mut Turn<'_>, hash: &str) {
     });
 }
 
-/// Confirms that no other copy of this journal leads. Clusters answer for themselves, or are declared lost.
+/// Confirms that no other copy of this journal leads. The inventories of clusters are still awaited.
 fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection> {
     let Some(recovery) = turn.world.state.recovery() else {
         let message = "recovery is not open: there is nothing to confirm";
@@ -297,7 +300,8 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
     };
     if !recovery.restored && !recovery.members_unknown {
         let message = format!(
-            "nothing to confirm: {}. If a cluster will not come back, use `meridian cluster declare-lost NAME`",
+            "nothing to confirm: {}. If a cluster will not come back, use \
+             `meridian cluster declare-lost NAME`",
             awaited(turn)
         );
         return Err(rejection(RejectionReason::Conflict, message));
@@ -310,6 +314,7 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
     Ok(format!("other copies are ruled out; recovery stays open: {}", awaited(turn)))
 }
 
+/// What open recovery waits for.
 fn awaited(turn: &Turn<'_>) -> String {
     let names: Vec<&str> = turn.world.live.awaited.iter().map(ClusterName::as_str).collect();
     if names.is_empty() {
@@ -318,7 +323,8 @@ fn awaited(turn: &Turn<'_>) -> String {
     format!("waiting for the inventory of {}", names.join(", "))
 }
 
-/// Only the job that really runs is taken, and only once everybody has shown what they run: the largest fence wins.
+/// Makes an orphan an attempt of the given job. Fails while recovery is open and while a newer attempt of the
+/// same uid is known, because only the run with the highest fence may go on.
 fn adopt_orphan(
     turn: &mut Turn<'_>,
     by: &Actor,
@@ -337,8 +343,8 @@ fn adopt_orphan(
         ));
     }
     if turn.world.state.recovery().is_some() {
-        let message =
-            "recovery is open, and another cluster may run a newer attempt: adopt it once recovery has ended";
+        let message = "recovery is open, and another cluster may run a newer attempt: adopt this one once \
+                       recovery has ended";
         return Err(rejection(RejectionReason::Conflict, message.into()));
     }
     let mut others = turn.world.state.orphans().iter().filter(|((other, _), _)| *other == uid);
@@ -353,14 +359,15 @@ fn adopt_orphan(
     operator_audit(turn, by, Action::AdoptOrphan, uid.to_string(), Some(&cluster));
     turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: Some(by.clone()) } });
     adoption::adopt(turn, &cluster, ledger, &run);
-    // What was kept is how the run was first seen: whether it has started since, its agent has said to nobody.
+    // The record holds the run as it was first reported; the next inventory shows whether it has started
+    // since.
     if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
         live.want_inventory = true;
         turn.out.wake.insert(cluster.clone());
     }
     turn.capacity_changed();
     Ok(format!(
-        "`{uid}` at `{cluster}` is job `{}/{}` again",
+        "orphan `{uid}` in cluster `{cluster}` is adopted as job `{}/{}`",
         job.namespace_or_default().unwrap_or_default(),
         job.name
     ))
@@ -385,18 +392,15 @@ fn unreadable(errors: &[FieldError]) -> Rejection {
     rejection(RejectionReason::Invalid, all.join("; "))
 }
 
-fn taken(cluster: &ClusterName) -> Rejection {
+fn name_taken(cluster: &ClusterName) -> Rejection {
     let message =
         format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name");
     rejection(RejectionReason::AlreadyExists, message)
 }
 
-/// A cluster that is declared, and from which no agent ever came.
 fn never_joined(cluster: &ClusterName) -> Rejection {
-    let words = format!(
-        "cluster `{cluster}` never joined: there is no agent of it that could be admitted or declared lost"
-    );
-    rejection(RejectionReason::Conflict, words)
+    let message = format!("cluster `{cluster}` never joined: it has no agent to admit or to declare lost");
+    rejection(RejectionReason::Conflict, message)
 }
 
 fn unknown(cluster: &ClusterName) -> Rejection {

@@ -1,3 +1,5 @@
+//! Rejections, and keys of submitted objects.
+
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason};
 use crate::world::turn::Turn;
@@ -23,6 +25,7 @@ pub(crate) fn key_of(object: &Object, scope: Option<&ClusterName>) -> Key {
     }
 }
 
+/// The workload of the job with this key, whatever kind the key has.
 pub(crate) fn job_at(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
     turn.world.uid_of(key.namespace.as_deref().unwrap_or("default"), &key.name)
 }

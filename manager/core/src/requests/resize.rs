@@ -1,3 +1,5 @@
+//! Changes of an existing job: pod counts, priority class, labels and annotations.
+
 use crate::dispatch::{offers, priority, sizes};
 use crate::facts::actor::Actor;
 use crate::facts::key::Key;
@@ -9,8 +11,8 @@ use crate::requests::rejection;
 use crate::state::workload::phase::Phase;
 use crate::world::gangs;
 use crate::world::turn::Turn;
-use meridian_objects::applied::LAST_APPLIED;
-use meridian_objects::job::{PRIORITY_LABEL, decides};
+use meridian_objects::job::{PRIORITY_LABEL, affects_admission};
+use meridian_objects::last_applied::LAST_APPLIED;
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_shared::ids::{ContentHash, Uid};
 use meridian_shared::protocol::Size;
@@ -19,35 +21,38 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What may change of a job, where nothing else does.
+/// A permitted change of a job.
 struct Change {
-    /// What an agent would be told.
+    /// The new size, as an agent would get it.
     size: Size,
     /// The manifest as it will be stored.
     manifest: Value,
-    /// It has another number of pods.
+    /// Whether the number of pods changes.
     resized: bool,
-    /// It has another priority class.
-    reclassed: bool,
-    /// It has other labels or annotations by which nothing is decided.
-    remarked: bool,
+    /// Whether the priority class changes.
+    priority_changed: bool,
+    /// Whether labels or annotations change that don't affect admission.
+    metadata_changed: bool,
 }
 
-/// Whether an existing job may have this manifest. Everything that new jobs are judged by is judged besides.
+/// Checks whether an existing job may get this manifest. The checks of new jobs apply too, and are made
+/// elsewhere.
 pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key) -> Result<(), Rejection> {
     let invalid =
         |field: &str, message: String| rejection::reject(RejectionReason::Invalid, Some(field), message);
-    let workload = turn.workload(uid).expect("names lead to workloads");
-    let Some(Change { resized, reclassed, .. }) = change_of(turn, read, uid) else {
+    let workload = turn.workload(uid).expect("every name has a workload");
+    let Some(Change { resized, priority_changed, .. }) = change_of(turn, read, uid) else {
         return invalid(
             "spec",
             format!(
-                "{key} exists with another spec, and nothing of a job can be changed but the label `{PRIORITY_LABEL}`, labels and annotations of other domains, and an elastic one's `parallelism`: delete it and create it again"
+                "{key} exists with another spec. Of an existing job only the label `{PRIORITY_LABEL}`, \
+                 labels and annotations of other domains, and an elastic job's `parallelism` can be \
+                 changed: delete it and create it again"
             ),
         );
     };
     let class = turn.world.queues.class(workload.class());
-    if reclassed && (workload.deletion().is_some() || workload.phase() == Phase::Finished) {
+    if priority_changed && (workload.deletion().is_some() || workload.phase() == Phase::Finished) {
         return rejection::reject(
             RejectionReason::Conflict,
             None,
@@ -61,7 +66,9 @@ pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
         return invalid(
             "spec.parallelism",
             format!(
-                "{key} exists with another `parallelism`, and only a job that was submitted with the annotation `{ELASTIC_ANNOTATION}: \"true\"` can change it: delete it and create it again"
+                "{key} exists with another `parallelism`, which can be changed only if the job was \
+                 submitted with the annotation `{ELASTIC_ANNOTATION}: \"true\"`: delete it and create it \
+                 again"
             ),
         );
     }
@@ -75,42 +82,44 @@ pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
     if !matches!(workload.phase(), Phase::Granted | Phase::Running) {
         return Ok(());
     }
-    let has: u32 = workload.runs_with(class).iter().sum();
-    let wants: u32 = read.job.gang.pod_sets.iter().map(|set| set.count).sum();
+    let pods: u32 = workload.runs_with(class).iter().sum();
+    let requested: u32 = read.job.gang.pod_sets.iter().map(|set| set.count).sum();
     let Some((_, leg)) = workload.right() else { return Ok(()) };
     let Some(live) = turn.world.live.clusters.get(&leg.cluster) else { return Ok(()) };
     let cluster = &leg.cluster;
-    let older = format!(
-        "{key} runs in cluster `{cluster}`, whose agent is of an older version and can't let a gang go on with"
+    let old_agent = format!(
+        "{key} runs in cluster `{cluster}`, and its agent is of an older version that can't scale a gang"
     );
-    match wants.cmp(&has) {
+    match requested.cmp(&pods) {
         Ordering::Less if !live.shrinks => {
-            invalid("spec.parallelism", format!("{older} fewer pods: update it first"))
+            invalid("spec.parallelism", format!("{old_agent} down: update the agent first"))
         }
         Ordering::Greater if !live.grows => {
             let name = &key.name;
-            let anew =
+            let restart =
                 format!("`meridian stop workload {name}`, change it, and `meridian resume workload {name}`");
             invalid(
                 "spec.parallelism",
-                format!("{older} more than {has} pods: update it first; or else {anew}"),
+                format!("{old_agent} up from {pods} pods: update the agent first, or use {restart}"),
             )
         }
         _ => Ok(()),
     }
 }
 
-/// Takes a change that was judged before. What waits for answers asks anew.
+/// Makes a change that [`judge_resize`] accepted. Open offers are withdrawn, because they carry the previous
+/// gang.
 pub(crate) fn resize(
     turn: &mut Turn<'_>,
-    (read, class): (&ReadJob, Option<Class>),
+    read: &ReadJob,
+    class: Option<Class>,
     uid: Uid,
     by: &Actor,
     dry_run: bool,
 ) -> WriteResult {
-    let change =
-        change_of(turn, read, uid).filter(|change| change.resized || change.reclassed || change.remarked);
-    let Some((Change { size, manifest, resized, reclassed, .. }, class)) = change.zip(class) else {
+    let change = change_of(turn, read, uid)
+        .filter(|change| change.resized || change.priority_changed || change.metadata_changed);
+    let Some((Change { size, manifest, resized, priority_changed, .. }, class)) = change.zip(class) else {
         return WriteResult::Unchanged;
     };
     if dry_run {
@@ -125,11 +134,11 @@ pub(crate) fn resize(
         WorkloadFact::Resized { class: Box::new(class), body: hash, size, at: turn.now.wall, by: by.clone() },
     );
     if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid).filter(|_| resized) {
-        sizes::shrink(turn, &cluster, uid, fence);
+        sizes::send_scale_down(turn, &cluster, uid, fence);
     }
     let priority = turn.world.state.catalog().job_priority(&read.job);
-    if let Some(priority) =
-        priority.filter(|priority| reclassed && turn.workload(uid).is_some_and(|w| w.priority() != *priority))
+    if let Some(priority) = priority
+        .filter(|priority| priority_changed && turn.workload(uid).is_some_and(|w| w.priority() != *priority))
     {
         priority::reprioritize(turn, uid, priority, by);
     }
@@ -137,33 +146,34 @@ pub(crate) fn resize(
     WriteResult::Configured
 }
 
-/// The stored manifest with this object's numbers, where nothing else differs. `completions` changes with the pods, where
-/// both are the same before and after and every index succeeds once.
+/// The change from the stored manifest to the one in `read`; `None` if anything differs that can't be
+/// changed. `completions` may change only together with `parallelism`, in jobs where both are equal and each
+/// index succeeds once.
 fn change_of(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<Change> {
     let mut manifest: Value = serde_json::from_str(&turn.body(turn.workload(uid)?.body())?).ok()?;
     let written = read.manifest();
-    if essence(&manifest) != essence(&written) {
+    if immutable_part(&manifest) != immutable_part(&written) {
         return None;
     }
-    let (old, new) = (sizes::size(&manifest)?, sizes::size(&written)?);
+    let (old, new) = (sizes::size_of_manifest(&manifest)?, sizes::size_of_manifest(&written)?);
     let completions = |value: &Value| value["spec"].get("completions").cloned();
     let (before, after) = (completions(&manifest), completions(&written));
-    let follow = old.completions.is_some() && new.completions.is_some();
-    if before != after && !follow {
+    let completions_follow = old.completions.is_some() && new.completions.is_some();
+    if before != after && !completions_follow {
         return None;
     }
     let resized = old.parallelism != new.parallelism || before != after;
     let class = |manifest: &Value| manifest["metadata"]["labels"].get(PRIORITY_LABEL).cloned();
-    let reclassed = class(&manifest) != class(&written);
-    let remarked = remarks(&manifest) != remarks(&written);
-    let marks = written["metadata"]
+    let priority_changed = class(&manifest) != class(&written);
+    let metadata_changed = informative_metadata(&manifest) != informative_metadata(&written);
+    let new_maps = written["metadata"]
         .as_object()
         .into_iter()
         .flatten()
-        .filter(|(part, _)| MARKS.contains(&part.as_str()));
+        .filter(|(part, _)| METADATA_MAPS.contains(&part.as_str()));
     if let Some(metadata) = manifest["metadata"].as_object_mut() {
-        metadata.retain(|part, _| !MARKS.contains(&part.as_str()));
-        metadata.extend(marks.map(|(part, entries)| (part.clone(), entries.clone())));
+        metadata.retain(|part, _| !METADATA_MAPS.contains(&part.as_str()));
+        metadata.extend(new_maps.map(|(part, entries)| (part.clone(), entries.clone())));
     }
     let size = Size { completions: new.completions.filter(|_| before != after), ..new };
     if resized {
@@ -172,14 +182,15 @@ fn change_of(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<Change> {
     if let Some(after) = after {
         manifest["spec"]["completions"] = after;
     }
-    Some(Change { size, manifest, resized, reclassed, remarked })
+    Some(Change { size, manifest, resized, priority_changed, metadata_changed })
 }
 
-/// Parts of an object's metadata in which people put marks of their own.
-const MARKS: [&str; 2] = ["annotations", "labels"];
+/// The maps in an object's metadata that users may add entries to.
+const METADATA_MAPS: [&str; 2] = ["annotations", "labels"];
 
-/// The labels and annotations of a manifest by which nothing is decided, but for what a client noted for itself.
-fn remarks(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {
+/// Labels and annotations that don't affect admission, without the one in which clients store the last
+/// applied manifest.
+fn informative_metadata(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {
     let of = |part| {
         manifest["metadata"][part]
             .as_object()
@@ -187,11 +198,15 @@ fn remarks(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {
             .flatten()
             .map(move |(key, value)| ((part, key.as_str()), value))
     };
-    MARKS.into_iter().flat_map(of).filter(|((_, key), _)| !decides(key) && *key != LAST_APPLIED).collect()
+    METADATA_MAPS
+        .into_iter()
+        .flat_map(of)
+        .filter(|((_, key), _)| !affects_admission(key) && *key != LAST_APPLIED)
+        .collect()
 }
 
-/// A manifest without what may change and what isn't the submitter's.
-fn essence(manifest: &Value) -> Value {
+/// A manifest without the parts that may change, and without those that the submitter doesn't set.
+fn immutable_part(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     for (part, fields) in [("spec", &["parallelism", "completions", "suspend"][..]), ("metadata", &["uid"])] {
         if let Some(part) = manifest.get_mut(part).and_then(Value::as_object_mut) {
@@ -201,9 +216,9 @@ fn essence(manifest: &Value) -> Value {
     let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) else {
         return manifest;
     };
-    for part in MARKS {
+    for part in METADATA_MAPS {
         let Some(entries) = metadata.get_mut(part).and_then(Value::as_object_mut) else { continue };
-        entries.retain(|key, _| decides(key) && key != PRIORITY_LABEL);
+        entries.retain(|key, _| affects_admission(key) && key != PRIORITY_LABEL);
         if entries.is_empty() {
             metadata.remove(part);
         }

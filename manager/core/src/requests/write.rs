@@ -1,4 +1,5 @@
-//! People's changes: judged as a whole, then recorded as a whole. Nothing of a rejected request is applied.
+//! Changes by users. All changes of a request are checked before the first one is made, so a rejected request
+//! changes nothing.
 
 use crate::dispatch::{offers, priority, residency, stops};
 use crate::facts::actor::Actor;
@@ -15,23 +16,23 @@ use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use meridian_objects::spec::StopPolicy;
-use meridian_objects::{Kind, applied};
+use meridian_objects::{Kind, last_applied};
 use meridian_shared::ids::Uid;
 use meridian_shared::protocol::{RefuseReason, StopReason};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Clusters of which a refusal tells why each is out of bounds.
-pub(crate) const TOLD_MAX: usize = 4;
+/// Most clusters that a refusal lists with the residency rule that denies them.
+pub(crate) const DENIALS_SHOWN_MAX: usize = 4;
 
-/// Most changes in one transaction.
+/// Most changes in one request.
 pub(crate) const CHANGES_MAX: usize = 10_000;
 
 pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     if write.changes.len() > CHANGES_MAX {
         let message = format!(
-            "{} changes in one request, at most {CHANGES_MAX} are taken: split it",
+            "the request has {} changes, and at most {CHANGES_MAX} are allowed: split it",
             write.changes.len()
         );
         return turn.reply(Reply::Rejected(vec![Rejection {
@@ -41,10 +42,10 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
             message,
         }]));
     }
-    // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
-    // Jobs change nothing in it, so that a write of jobs only borrows it.
+    // Check every change against a copy of the catalog that has the earlier ones. Jobs aren't in the catalog,
+    // so a request with only jobs needn't copy it.
     let mut catalog = Cow::Borrowed(turn.world.state.catalog());
-    let (remarks, mut rejections) = merge_applied(&catalog, &mut write.changes);
+    let (merge_warnings, mut rejections) = merge_applied(&catalog, &mut write.changes);
     let mut seen = BTreeSet::new();
     let mut judged = Vec::with_capacity(write.changes.len());
     for (index, (change, job)) in write.with_jobs().enumerate() {
@@ -75,29 +76,30 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         perform(turn, change, job.map(|job| (job, class)), &write.actor, write.dry_run)
     });
     let mut written: Vec<Written> = accepted.collect();
-    for (index, remarks) in remarks {
-        written[index].warnings.extend(remarks);
+    for (index, warnings) in merge_warnings {
+        written[index].warnings.extend(warnings);
     }
-    // Who waits too long at the head of a queue that is opened again comes before those behind it at once.
-    let opens = |written: &Written| {
+    // A changed queue may have been stopped before. If its head is starved, capacity must be reserved for the
+    // head before others are admitted.
+    let may_reopen = |written: &Written| {
         written.result == WriteResult::Configured
             && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue)
     };
     turn.world.live.starvation_check_due |=
-        turn.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(opens);
+        turn.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(may_reopen);
     if turn.world.state.rules() != rules_before {
-        residency::rejudge(turn);
+        residency::recheck_residency(turn);
         drain_stopped(turn);
         priority::resend_priorities(turn);
     }
     for class in classes {
-        priority::revalue(turn, &class, &write.actor);
+        priority::apply_class_value(turn, &class, &write.actor);
     }
     turn.reply(Reply::Written(written));
     turn.out.spent.push(write);
 }
 
-/// Queues that are to be drained: what they charged is taken back.
+/// Evicts the workloads of queues with the stop policy `HoldAndDrain`.
 fn drain_stopped(turn: &mut Turn<'_>) {
     let catalog = &turn.world.state.catalog();
     let drained = |uid: &Uid, w: &crate::state::workload::Workload| {
@@ -121,20 +123,21 @@ fn drain_stopped(turn: &mut Turn<'_>) {
             None => offers::withdraw_open(turn, uid),
         }
     }
-    // Whether its queue is stopped still is told of who was drained.
+    // The status of a drained workload says whether its queue is still stopped.
     turn.out
         .workloads
         .extend(turn.world.state.workloads().iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
 }
 
-/// Jobs that a rule of residency refuses are remembered, with who sent them: one line for each rule of a request.
+/// Writes jobs that residency rules refuse to the audit log: one line per request and message, so that a
+/// large request can't flood the log.
 fn audit_refusals(turn: &mut Turn<'_>, write: &Write, rejections: &[Rejection]) {
-    let mut told = BTreeSet::new();
+    let mut audited = BTreeSet::new();
     for rejection in
         rejections.iter().filter(|rejection| rejection.reason == RejectionReason::Forbidden && !write.dry_run)
     {
         let Some(Change::Put { object, scope, .. }) =
-            write.changes.get(rejection.index).filter(|_| told.insert(&rejection.message))
+            write.changes.get(rejection.index).filter(|_| audited.insert(&rejection.message))
         else {
             continue;
         };
@@ -159,24 +162,26 @@ fn perform(
     match change {
         Change::Put { object, scope, uid, .. } => {
             let key = rejection::key_of(object, scope.as_ref());
-            if let Some(job) = job {
-                return jobs::submit(turn, key, job, *uid, by, dry_run);
+            if let Some((read, class)) = job {
+                return jobs::submit(turn, key, read, class, *uid, by, dry_run);
             }
-            let there = turn.world.state.catalog().get(&key);
-            let result = match there {
+            let existing = turn.world.state.catalog().get(&key);
+            let result = match existing {
                 None => WriteResult::Created,
                 Some(stored) if stored.object.stored == object.stored => WriteResult::Unchanged,
                 Some(_) => WriteResult::Configured,
             };
-            let uid = there.map_or(*uid, |s| s.uid);
+            let uid = existing.map_or(*uid, |s| s.uid);
             let warnings = match scope {
-                None => meridian_objects::not_honoured(object),
-                Some(_) => meridian_objects::not_honoured_by_cluster(object),
+                None => meridian_objects::ignored_fields(object),
+                Some(_) => meridian_objects::fields_ignored_by_cluster(object),
             };
             let unknown =
                 scope.as_ref().filter(|cluster| turn.world.state.catalog().cluster(cluster).is_none());
             let unknown = unknown.map(|cluster| {
-                format!("no cluster `{cluster}` is declared: this counts once one of that name has joined")
+                format!(
+                    "no cluster `{cluster}` is declared: this takes effect once a cluster of that name joins"
+                )
             });
             let warnings = warnings.iter().map(ToString::to_string).chain(unknown).collect();
             if !dry_run && result != WriteResult::Unchanged {
@@ -196,7 +201,7 @@ fn perform(
                     },
                 });
                 if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
-                    // What was too much for the machines as they were described may fit now.
+                    // Workloads that never fit on the nodes as described before may fit now.
                     turn.world.live.refused.retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
                 }
                 turn.capacity_changed();
@@ -221,26 +226,27 @@ pub(crate) fn audit_change(turn: &mut Turn<'_>, key: &Key, by: &Actor, how: Verd
     }
 }
 
-/// Merges what is applied into what is there; with remarks on it, by index. What comes to no valid object is rejected.
+/// Merges applied objects into the stored ones. Returns warnings by index of the change, and a rejection of
+/// each merge that doesn't give a valid object.
 fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<(usize, Vec<String>)>, Vec<Rejection>) {
-    let (mut remarks, mut rejections) = (Vec::new(), Vec::new());
+    let (mut warnings, mut rejections) = (Vec::new(), Vec::new());
     for (index, change) in changes.iter_mut().enumerate() {
         let Change::Put { object, scope, mode: PutMode::Apply, .. } = change else { continue };
-        let Some(there) = catalog.get(&rejection::key_of(object, scope.as_ref())) else { continue };
-        match applied::over(&there.object, object) {
+        let Some(stored) = catalog.get(&rejection::key_of(object, scope.as_ref())) else { continue };
+        match last_applied::merge(&stored.object, object) {
             Ok(merged) => {
-                remarks.push((index, merged.remarks()));
+                warnings.push((index, merged.remarks()));
                 **object = merged.object;
             }
             Err(errors) => rejections.extend(errors.into_iter().map(|error| Rejection {
                 index,
                 reason: RejectionReason::Invalid,
                 field: Some(error.field.to_string()),
-                message: format!("with what is there already, {}; {}", error.message, error.remedy),
+                message: format!("merged with the stored object, {}; {}", error.message, error.remedy),
             })),
         }
     }
-    (remarks, rejections)
+    (warnings, rejections)
 }
 
 /// The workload priority class that a change sets.
@@ -253,7 +259,7 @@ fn changed_priority(change: &Change) -> Option<Arc<str>> {
     }
 }
 
-/// Ends a workload: at once where no cluster has the right to run it, else by an ordered stop.
+/// Ends a workload: at once if no cluster has the right to run it, otherwise by stopping its gang.
 pub(crate) fn end(turn: &mut Turn<'_>, uid: Uid, reason: StopReason, by: &Actor) {
     offers::withdraw_open(turn, uid);
     let Some(workload) = turn.workload(uid) else { return };

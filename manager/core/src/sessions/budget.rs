@@ -1,26 +1,27 @@
-//! How much a cluster may have written of what is known of it: another estimate, another place of the same pods.
+//! Budget for journal writes that an agent can cause as often as it likes: a new estimate, a new placement of
+//! the same pods.
 //!
-//! All else that an agent has written follows from what it was asked or granted, once. This could be said without end, and fill
-//! the disk that everybody needs. What is beyond the budget isn't taken: events are numbered, so that its agent says it again
-//! once there is some left. Nothing is lost, and nobody but that cluster waits.
+//! All other writes that an agent causes are bounded by what it was offered and granted. These are not, and
+//! could fill the disk that all clusters share. An event over budget isn't taken. Events are numbered, so the
+//! agent sends it again until there is budget: nothing is lost, and no other cluster is delayed.
 
 use meridian_shared::time::Mono;
 
-/// Bytes that may be written at once: as many as some 2,000 gangs take that move from lost nodes.
+/// Limit of bytes written in a burst: enough for some 2,000 gangs that move away from lost nodes.
 pub(crate) const BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes that may be written per millisecond: another estimate for each of 500 gangs in a second, or 20 GB in a day, of which
-/// snapshots leave little.
+/// Sustained rate: a new estimate for each of 500 gangs per second. That is 20 GB per day, most of which
+/// snapshots remove again.
 const BYTES_PER_MS: u64 = 256;
 
-/// What a record takes beside an agent's own words, in bytes.
+/// Size of a record without the agent's own data, in bytes.
 pub(crate) const FRAME: usize = 256;
 
-/// What a session costs that an agent begins, in bytes: with it all that its cluster was asked is withdrawn and asked anew. So
-/// one cluster begins some sixteen a second in the long run.
+/// Cost of a new session, in bytes: all offers to the cluster are withdrawn and made again. Limits an agent
+/// to about sixteen new sessions per second in the long run.
 pub(crate) const SESSION: usize = 16 << 10;
 
-/// What one cluster has had written, less what time has given back.
+/// Bytes written for one cluster, less those that the sustained rate has covered since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     spent: u64,
@@ -28,7 +29,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Bytes that count at this moment.
+    /// Bytes that count against [`BYTES_MAX`] now.
     pub(crate) fn spent(self, now: Mono) -> u64 {
         self.spent.saturating_sub(now.since(self.at).0.saturating_mul(BYTES_PER_MS))
     }

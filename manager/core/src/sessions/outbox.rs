@@ -1,51 +1,56 @@
-//! Commands to one agent session: numbered, repeated until acknowledged, rendered only when they are sent.
+//! Commands to one agent session: numbered, repeated until acknowledged, and rendered only when they are
+//! sent.
 //!
-//! What is kept is a reference, not a message: the rules about every send (residency, a grant's age, recovery) are judged
-//! when an answer is composed, first time or repeated.
+//! The outbox keeps references to commands, not messages. So the rules about sending (residency, the age of a
+//! grant, recovery) are checked whenever a command is sent, the first time or again.
 
 use meridian_shared::ids::{Fence, OfferId, RecordNumber, Uid};
 use meridian_shared::protocol::{COMMANDS_MAX, Size, StopReason};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, VecDeque};
 
-/// An unacknowledged command is sent again after this long.
+/// Time after which an unacknowledged command is sent again.
 pub const RESEND: Millis = Millis::secs(2);
 
-/// Commands under way at the same time. An agent that missed one keeps no more of those after it.
+/// Limit of commands under way. An agent that misses one buffers no more than this many later ones.
 const WINDOW: u64 = 2 * COMMANDS_MAX as u64;
 
-/// What is to be said.
+/// Reference to a command. The message is made from it when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CommandRef {
-    /// Ask.
+    /// Ask the agent to hold capacity.
     Offer(Uid, OfferId),
-    /// Take the question back.
+    /// Withdraw an offer.
     Withdraw(Uid, OfferId),
-    /// Give the right to run.
+    /// Grant the right to run.
     Grant(Uid, OfferId, Fence),
     /// Stop an attempt.
     Stop(Uid, Fence, StopReason),
-    /// Let an attempt go on with fewer pods.
+    /// Scale an attempt down to this size.
     Shrink(Uid, Fence, Size),
-    /// Let an attempt go on with more, by this growth.
+    /// Scale an attempt up; the record is the one that charged quota for it.
     Grow(Uid, Fence, RecordNumber),
-    /// Tell an attempt's priority, which changed with this record.
-    Rank(Uid, Fence, RecordNumber),
+    /// Set an attempt's priority, which this record changed.
+    SetPriority(Uid, Fence, RecordNumber),
 }
 
-/// Commands of one (leadership, session).
+/// Commands of one leadership to one session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outbox {
+    /// Unacknowledged commands, in order.
     queue: VecDeque<CommandRef>,
-    /// The number of each.
+    /// Number of each unacknowledged command.
     numbers: BTreeMap<CommandRef, u64>,
+    /// Number of the first command in `queue`.
     first: u64,
-    /// What follows is to be sent. Goes back when something is sent again, as the agent may have missed all that came after it.
+    /// Commands after this number are to be sent. Moves back on a resend, because the agent may have missed
+    /// everything after the resent command.
     sent_through: u64,
-    /// The highest that was ever sent.
+    /// The highest number that was ever sent.
     reached: u64,
-    /// When the oldest that is under way was sent, or the agent last showed that it goes on. Newer commands don't put this
-    /// off: an agent that missed one can use none of those after it, so under load it would wait for ever.
+    /// When the first command in `queue` was sent, or became the first by an acknowledgement. Sending newer
+    /// commands must not change it: an agent that missed a command can't use those after it, so under load
+    /// the resend would never come.
     sent_at: Mono,
 }
 
@@ -63,31 +68,31 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Adds one, unless the same is still waiting. Returns its number.
-    pub fn push(&mut self, said: CommandRef) -> u64 {
-        if let Some(number) = self.numbers.get(&said) {
+    /// Adds a command, unless the same one is unacknowledged. Returns its number.
+    pub fn push(&mut self, command: CommandRef) -> u64 {
+        if let Some(number) = self.numbers.get(&command) {
             return *number;
         }
-        self.queue.push_back(said);
+        self.queue.push_back(command);
         let number = self.last();
-        self.numbers.insert(said, number);
+        self.numbers.insert(command, number);
         number
     }
 
-    /// The agent has taken everything up to this number.
+    /// The agent acknowledged all commands up to this number.
     pub fn acknowledge(&mut self, through: u64, now: Mono) {
         let through = through.min(self.reached);
         while self.first <= through
-            && let Some(taken) = self.queue.pop_front()
+            && let Some(acknowledged) = self.queue.pop_front()
         {
-            self.numbers.remove(&taken);
+            self.numbers.remove(&acknowledged);
             self.first += 1;
             self.sent_at = now;
         }
         self.sent_through = self.sent_through.max(self.first - 1);
     }
 
-    /// Everything up to this number was acknowledged.
+    /// Number of the newest acknowledged command.
     pub fn acknowledged(&self) -> u64 {
         self.first - 1
     }
@@ -101,21 +106,22 @@ impl Outbox {
         self.sent_through >= self.first && now >= self.sent_at + RESEND
     }
 
-    /// When the oldest that is under way is sent again, if that is still to come.
+    /// When the oldest command under way will be sent again. `None` if none is under way, or if the resend is
+    /// due now.
     pub fn resend_at(&self, now: Mono) -> Option<Mono> {
         let at = self.sent_at + RESEND;
         (self.sent_through >= self.first && at > now).then_some(at)
     }
 
-    /// What to send now, from which number on.
-    pub fn next(&self, now: Mono, most: usize) -> (u64, Vec<CommandRef>) {
+    /// At most `limit` commands to send now, and the number of the first of them.
+    pub fn next(&self, now: Mono, limit: usize) -> (u64, Vec<CommandRef>) {
         let from = if self.is_late(now) { self.first } else { self.first.max(self.sent_through + 1) };
         let skip = usize::try_from(from - self.first).unwrap_or(usize::MAX);
-        let room = usize::try_from((self.first + WINDOW).saturating_sub(from)).unwrap_or(usize::MAX);
-        (from, self.queue.iter().skip(skip).take(most.min(room)).copied().collect())
+        let window_left = usize::try_from((self.first + WINDOW).saturating_sub(from)).unwrap_or(usize::MAX);
+        (from, self.queue.iter().skip(skip).take(limit.min(window_left)).copied().collect())
     }
 
-    /// So many were sent, from this number on.
+    /// `count` commands were sent, the first with number `from`.
     pub fn sent(&mut self, now: Mono, from: u64, count: usize) {
         if count > 0 {
             if from == self.first {
@@ -126,29 +132,29 @@ impl Outbox {
         }
     }
 
-    /// Whether everything was acknowledged.
+    /// Whether all commands are acknowledged.
     pub fn quiet(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether this command still waits to be acknowledged.
-    pub fn pending(&self, said: &CommandRef) -> bool {
-        self.numbers.contains_key(said)
+    /// Whether this command is unacknowledged.
+    pub fn pending(&self, command: &CommandRef) -> bool {
+        self.numbers.contains_key(command)
     }
 
-    /// Whether another priority of this attempt waits to be sent for the first time.
+    /// Whether the outbox has a priority of this attempt that was never sent.
     pub fn ranks(&self, uid: Uid, fence: Fence) -> bool {
-        let all = CommandRef::Rank(uid, fence, RecordNumber(0))
-            ..=CommandRef::Rank(uid, fence, RecordNumber(u64::MAX));
-        self.numbers.range(all).any(|(_, number)| *number > self.reached)
+        let of_attempt = CommandRef::SetPriority(uid, fence, RecordNumber(0))
+            ..=CommandRef::SetPriority(uid, fence, RecordNumber(u64::MAX));
+        self.numbers.range(of_attempt).any(|(_, number)| *number > self.reached)
     }
 
-    /// How many wait to be acknowledged.
+    /// Number of unacknowledged commands.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Everything: what waits, its first number, what was sent last and furthest, and when.
+    /// For fingerprints: `queue`, `first`, `sent_through` with `reached`, `sent_at`.
     pub(crate) fn parts(&self) -> (&VecDeque<CommandRef>, u64, [u64; 2], Mono) {
         (&self.queue, self.first, [self.sent_through, self.reached], self.sent_at)
     }
@@ -163,79 +169,82 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn take(outbox: &mut Outbox, now: Mono, most: usize) -> (u64, Vec<CommandRef>) {
-        let (from, said) = outbox.next(now, most);
-        outbox.sent(now, from, said.len());
-        (from, said)
+    fn send(outbox: &mut Outbox, now: Mono, limit: usize) -> (u64, Vec<CommandRef>) {
+        let (from, commands) = outbox.next(now, limit);
+        outbox.sent(now, from, commands.len());
+        (from, commands)
     }
 
     #[test]
-    fn is_sent_once_then_again_until_acknowledged() {
+    fn a_command_is_resent_until_acknowledged() {
         let mut outbox = Outbox::default();
         let offer = |counter| CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
         assert_eq!(outbox.push(offer(1)), 1);
-        assert_eq!(outbox.push(offer(1)), 1, "the same is said once");
-        assert_eq!(take(&mut outbox, Mono(5_000), 10), (1, vec![offer(1)]));
+        assert_eq!(outbox.push(offer(1)), 1, "an unacknowledged command is not added again");
+        assert_eq!(send(&mut outbox, Mono(5_000), 10), (1, vec![offer(1)]));
         outbox.push(offer(2));
-        assert_eq!(take(&mut outbox, Mono(5_001), 10), (2, vec![offer(2)]));
+        assert_eq!(send(&mut outbox, Mono(5_001), 10), (2, vec![offer(2)]));
         assert!(!outbox.due(Mono(5_002)));
-        assert_eq!(take(&mut outbox, Mono(7_001), 10), (1, vec![offer(1), offer(2)]));
+        assert_eq!(send(&mut outbox, Mono(7_001), 10), (1, vec![offer(1), offer(2)]));
         outbox.acknowledge(1, Mono(7_100));
         assert!(!outbox.due(Mono(9_001)));
-        assert_eq!(take(&mut outbox, Mono(9_100), 10), (2, vec![offer(2)]));
+        assert_eq!(send(&mut outbox, Mono(9_100), 10), (2, vec![offer(2)]));
         outbox.acknowledge(99, Mono(9_200));
         assert!(outbox.quiet());
     }
 
     #[test]
-    fn what_follows_a_lost_answer_is_sent_again_without_waiting_each_time() {
-        let most = COMMANDS_MAX;
+    fn commands_after_a_lost_answer_are_resent_without_further_delay() {
+        let limit = COMMANDS_MAX;
         let mut outbox = Outbox::default();
-        for counter in 0..4 * most as u64 {
+        for counter in 0..4 * limit as u64 {
             outbox.push(CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
         }
         let mut now = Mono(1_000);
-        assert_eq!([take(&mut outbox, now, most).1.len(), take(&mut outbox, now, most).1.len()], [most; 2]);
-        assert!(!outbox.due(now), "no more are under way than an agent keeps");
-        assert_eq!((take(&mut outbox, now, most).1.len(), outbox.resend_at(now)), (0, Some(now + RESEND)));
+        assert_eq!(
+            [send(&mut outbox, now, limit).1.len(), send(&mut outbox, now, limit).1.len()],
+            [limit; 2]
+        );
+        assert!(!outbox.due(now), "no more commands are under way than an agent buffers");
+        assert_eq!((send(&mut outbox, now, limit).1.len(), outbox.resend_at(now)), (0, Some(now + RESEND)));
         // Both answers were lost.
         now = now + RESEND;
-        assert_eq!(take(&mut outbox, now, most).0, 1);
+        assert_eq!(send(&mut outbox, now, limit).0, 1);
         for answer in 1..4 {
-            outbox.acknowledge(answer * most as u64, now);
+            outbox.acknowledge(answer * limit as u64, now);
             assert!(outbox.due(now));
-            assert_eq!(take(&mut outbox, now, most).0, answer * most as u64 + 1);
+            assert_eq!(send(&mut outbox, now, limit).0, answer * limit as u64 + 1);
         }
         outbox.acknowledge(u64::MAX, now);
         assert!(outbox.quiet());
     }
 
     #[test]
-    fn what_is_acknowledged_after_all_is_not_sent_again() {
+    fn a_late_acknowledgement_stops_the_resend() {
         let mut outbox = Outbox::default();
         for counter in 0..10 {
             outbox.push(CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
         }
-        take(&mut outbox, Mono(1_000), 10);
-        assert_eq!(take(&mut outbox, Mono(3_000), 5).0, 1);
+        send(&mut outbox, Mono(1_000), 10);
+        assert_eq!(send(&mut outbox, Mono(3_000), 5).0, 1);
         outbox.acknowledge(10, Mono(3_001));
         assert!(outbox.quiet() && !outbox.due(Mono(9_000)));
     }
 
     #[test]
-    fn a_lost_answer_is_made_good_however_much_is_said_after_it() {
+    fn a_lost_command_is_resent_in_time_under_constant_load() {
         let mut outbox = Outbox::default();
         let offer = |counter| CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
         outbox.push(offer(1));
-        take(&mut outbox, Mono(5_000), 10);
+        send(&mut outbox, Mono(5_000), 10);
         for i in 0..100 {
             outbox.push(offer(2 + i));
-            let (from, _) = take(&mut outbox, Mono(5_000 + 100 * (i + 1)), 200);
+            let (from, _) = send(&mut outbox, Mono(5_000 + 100 * (i + 1)), 200);
             if from == 1 {
                 assert_eq!(Mono(5_000 + 100 * (i + 1)), Mono(5_000) + RESEND);
                 return;
             }
         }
-        panic!("the first was never sent again");
+        panic!("the first command was never resent");
     }
 }

@@ -1,4 +1,4 @@
-//! What records change in durable state, except within one workload (see `state::workload::absorb`).
+//! Changes that records make to durable state. For those within one workload see `state::workload::absorb`.
 
 use crate::facts::audit::Head;
 use crate::facts::key::Key;
@@ -6,17 +6,19 @@ use crate::facts::record::{
     LeadershipFact, MemberFact, ObjectFact, OrphanFact, Record, TokenFact, WorkloadFact,
 };
 use crate::facts::submission::RecoveryStart;
+use crate::state::State;
 use crate::state::catalog::Catalog;
 use crate::state::members::{Member, Orphan, Token};
 use crate::state::usage_history::{self, UsageHistory};
 use crate::state::workload::Workload;
-use crate::state::{State, preemption_history};
 use meridian_objects::Kind;
+use meridian_placement::preemption_history;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Session, Uid};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Join tokens that may be valid at once. An operator joins clusters, not thousands of them in an hour. Beyond this number, the
-/// token that expires first is dropped.
+/// Limit of unused join tokens, far more than an operator needs to join clusters. Beyond it, the token that
+/// expires first is dropped.
 const TOKENS_MAX: usize = 1_000;
 
 impl State {
@@ -41,7 +43,7 @@ impl State {
                     self.usage_history.remove(local_queue);
                 }
                 for (namespace, name) in
-                    queues.keys().chain(forgotten).filter_map(|q| usage_history::names(q))
+                    queues.keys().chain(forgotten).filter_map(|local_queue| usage_history::names(local_queue))
                 {
                     self.catalog.touch_local_queue(&namespace, &name, number);
                 }
@@ -53,7 +55,7 @@ impl State {
     fn absorb_leadership(&mut self, number: RecordNumber, fact: &LeadershipFact) {
         match fact {
             LeadershipFact::Started { leadership, at, recovery, foreign } => {
-                preemption_history::forget_old(&mut self.displaced, *at);
+                preemption_history::forget_old(&mut self.preemption_history, *at);
                 self.start_leadership(number, *leadership, recovery.clone(), foreign);
             }
             LeadershipFact::RecoveryClosed { .. } => (self.recovery, self.behind) = (None, false),
@@ -137,6 +139,7 @@ impl State {
             MemberFact::DeclaredLost { ledger, .. } => {
                 if let Some(member) = self.members.get_mut(cluster) {
                     member.lost.insert(*ledger);
+                    member.replaced.remove(ledger);
                 }
             }
         }
@@ -149,11 +152,12 @@ impl State {
         ledger: LedgerId,
         session: Session,
     ) {
-        let first = self.members.is_empty();
+        let is_first_member = self.members.is_empty();
         let member = match self.members.remove(cluster) {
             Some(mut old) => {
                 if old.ledger != ledger {
                     old.lost.insert(old.ledger);
+                    old.replaced.insert(old.ledger, number);
                 }
                 Member { ledger, session, session_since: number, ..old }
             }
@@ -163,7 +167,8 @@ impl State {
                 lost: Default::default(),
                 since: number,
                 session_since: number,
-                admitted: first,
+                replaced: BTreeMap::new(),
+                admitted: is_first_member,
             },
         };
         self.members.insert(cluster.clone(), member);
@@ -190,16 +195,16 @@ impl State {
             | WorkloadFact::StopOrdered { preempted: Some(preempted), at, .. }
                 if self.workloads.contains_key(&uid) =>
             {
-                preemption_history::note(&mut self.displaced, uid, preempted.by, *at);
+                preemption_history::note(&mut self.preemption_history, uid, preempted.by, *at);
             }
             WorkloadFact::Offered { offer, .. } => self.offers = self.offers.max(offer.counter),
             WorkloadFact::Granted { fence, .. } => self.grants = self.grants.max(fence.counter),
-            WorkloadFact::Forgotten => drop(self.displaced.remove(&uid)),
+            WorkloadFact::Forgotten => drop(self.preemption_history.remove(&uid)),
             _ => {}
         }
     }
 
-    /// A workload to be changed by absorbing a fact about it; the caller brings the caches in line.
+    /// For absorbing a fact about a workload. The caller updates the caches over workloads.
     pub(crate) fn workload_mut(&mut self, uid: Uid) -> Option<&mut Workload> {
         self.workloads.get_mut(&uid)
     }
@@ -212,12 +217,13 @@ impl State {
         self.workloads.remove(&uid)
     }
 
-    /// Forgets recent preemptions of one workload, or all of them: priorities or quotas were changed.
+    /// Forgets recent preemptions that involve one workload, or all of them. Called when a user changes
+    /// priorities or quotas.
     pub(crate) fn forget_preemptions(&mut self, of: Option<Uid>) {
-        preemption_history::forget_preemptions(&mut self.displaced, of);
+        preemption_history::forget_preemptions(&mut self.preemption_history, of);
     }
 
-    /// The statuses of these queues changed with the newest record.
+    /// Notes that the newest record changed the statuses of these queues.
     pub(crate) fn touch_queues(&mut self, local: (&Arc<str>, &str), charged: Option<&str>) {
         self.catalog.touch_queues(local, charged, self.last);
     }

@@ -1,13 +1,12 @@
-//! Maps by uid, for whoever is looked up far more often than listed: a look is one step, not a walk down a tree.
+//! A hash map by uid, for values that are looked up far more often than listed.
 //!
-//! Listed, they are in the order of uids, so that nothing follows from how they are kept. Uids are random numbers of the
-//! manager's own, so nobody can choose them to collide.
+//! Iteration sorts by uid, so that no decision depends on hash or insertion order. The hash needs no random
+//! seed: uids are random numbers that the manager makes, so nobody can choose them to collide.
 
 use indexmap::IndexMap;
 use meridian_shared::ids::Uid;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
-/// A map by uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ByUid<V>(IndexMap<Uid, V, BuildHasherDefault<DefaultHasher>>);
 
@@ -42,12 +41,12 @@ impl<V> ByUid<V> {
         self.0.is_empty()
     }
 
-    /// Whether one of them is so. Who asks this sees no order.
-    pub(crate) fn any(&self, so: impl FnMut(&V) -> bool) -> bool {
-        self.0.values().any(so)
+    /// Whether any value satisfies `predicate`. Needs no order, so nothing is sorted.
+    pub(crate) fn any(&self, predicate: impl FnMut(&V) -> bool) -> bool {
+        self.0.values().any(predicate)
     }
 
-    /// All of them, in the order of uids.
+    /// In the order of uids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Uid, &V)> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_unstable_by_key(|(uid, _)| **uid);
@@ -58,7 +57,7 @@ impl<V> ByUid<V> {
 impl<V: Hash> Hash for ByUid<V> {
     fn hash<H: Hasher>(&self, into: &mut H) {
         self.len().hash(into);
-        self.iter().for_each(|one| one.hash(into));
+        self.iter().for_each(|entry| entry.hash(into));
     }
 }
 

@@ -1,7 +1,6 @@
-//! Objects as people wrote them, and the questions that decisions ask of them.
+//! Stored objects, and typed queries over them.
 //!
-//! Everything that depends on the shape of an object is asked here, so that the rest of the core speaks of queues, flavors,
-//! clusters and policies only.
+//! Only this module looks into objects. The rest of the core gets queues, flavors, clusters and policies.
 
 use crate::facts::actor::Actor;
 use crate::facts::key::{Key, Named};
@@ -22,43 +21,38 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Cohorts above a queue whose statuses follow at once; also what ends the walk where they are their own ancestors.
+/// Limit of cohorts above a cluster queue that are touched with it. Ends the walk if cohorts form a cycle.
 const COHORTS_DEEP_MAX: usize = 32;
 
-/// One stored object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stored {
-    /// As applied.
     pub object: Arc<Object>,
-    /// Its uid.
     pub uid: Uid,
-    /// When it was created.
     pub created: Wall,
-    /// Its newest record: the resourceVersion.
+    /// Record of the newest change of the object.
     pub changed: RecordNumber,
-    /// The newest record that changed what its status counts.
+    /// Record of the newest change of what the object's status shows.
     #[serde(default)]
     pub touched: RecordNumber,
-    /// Grows with every change.
+    /// Counts changes of the object, from 1.
     pub generation: u64,
-    /// Who changed it last.
+    /// The user of the newest change.
     pub by: Actor,
 }
 
-/// All stored objects but the jobs.
+/// All stored objects except jobs, which are workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Catalog {
-    #[serde(with = "pairs")]
+    #[serde(with = "crate::state::pairs")]
     objects: BTreeMap<Key, Stored>,
 }
 
 impl Catalog {
-    /// Every object, in order.
+    /// In the order of keys.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Stored)> {
         self.objects.iter()
     }
 
-    /// One object.
     pub fn get(&self, key: &Key) -> Option<&Stored> {
         self.objects.get(key)
     }
@@ -95,7 +89,8 @@ impl Catalog {
         Some(Arc::clone(&stored.object))
     }
 
-    /// What these queues count has changed: a local one, the cluster queue where it leads, and the one that is charged.
+    /// Notes that statuses changed: of a local queue, of the cluster queue that it points to, and of the
+    /// cluster queue that is charged.
     pub(crate) fn touch_queues(
         &mut self,
         (namespace, name): (&Arc<str>, &str),
@@ -103,30 +98,30 @@ impl Catalog {
         number: RecordNumber,
     ) {
         let local = self.touch(Kind::LocalQueue, Some(namespace), name, number);
-        let leads_to = match local.as_deref().map(|object| &object.spec) {
+        let points_to = match local.as_deref().map(|object| &object.spec) {
             Some(Spec::LocalQueue(spec)) => Some(spec.cluster_queue.as_str()),
             _ => None,
         };
-        for queue in leads_to.into_iter().chain(charged.filter(|queue| leads_to != Some(*queue))) {
+        for queue in points_to.into_iter().chain(charged.filter(|queue| points_to != Some(*queue))) {
             self.touch_cluster_queue(queue, number);
         }
     }
 
-    /// What a local queue shows has changed.
+    /// Notes that the status of a local queue changed.
     pub(crate) fn touch_local_queue(&mut self, namespace: &Arc<str>, name: &str, number: RecordNumber) {
         self.touch(Kind::LocalQueue, Some(namespace), name, number);
     }
 
-    /// What a cluster queue counts has changed, and with it the share of every cohort above.
+    /// Notes that the status of a cluster queue changed, and with it the share of every cohort above.
     pub(crate) fn touch_cluster_queue(&mut self, name: &str, number: RecordNumber) {
         let mut object = self.touch(Kind::ClusterQueue, None, name, number);
         for _ in 0..COHORTS_DEEP_MAX {
-            let above = match object.as_deref().map(|object| &object.spec) {
+            let parent = match object.as_deref().map(|object| &object.spec) {
                 Some(Spec::ClusterQueue(spec)) => spec.cohort.as_deref(),
                 Some(Spec::Cohort(spec)) => spec.parent.as_deref(),
                 _ => None,
             };
-            let Some(name) = above else { return };
+            let Some(name) = parent else { return };
             object = self.touch(Kind::Cohort, None, name, number);
         }
     }
@@ -140,13 +135,12 @@ impl Catalog {
         self.objects.get(&key as &dyn Named).map(|s| (s, &s.object.spec))
     }
 
-    /// Global objects of a kind. Keys are ordered by scope and kind first, so no others are looked at.
+    /// Global objects of a kind. Visits no others, because keys are ordered by scope and kind first.
     fn all(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Stored)> {
         let first = Key::global(kind, "");
         self.objects.range(first..).take_while(move |(k, _)| k.kind == kind && k.scope.is_none())
     }
 
-    /// A cluster queue.
     pub fn cluster_queue(&self, name: &str) -> Option<&ClusterQueueSpec> {
         match self.spec(Kind::ClusterQueue, None, name)?.1 {
             Spec::ClusterQueue(spec) => Some(spec),
@@ -154,7 +148,8 @@ impl Catalog {
         }
     }
 
-    /// What a worker's own file says of this cluster queue: caps for that cluster.
+    /// The cluster queue as it was applied for one worker cluster: its quotas cap what the queue may use
+    /// there.
     pub fn cap(&self, cluster: &ClusterName, queue: &str) -> Option<&ClusterQueueSpec> {
         let key = (Some(cluster.as_str()), Kind::ClusterQueue, None, queue);
         match &self.objects.get(&key as &dyn Named)?.object.spec {
@@ -163,7 +158,6 @@ impl Catalog {
         }
     }
 
-    /// A local queue.
     pub fn local_queue(&self, namespace: &str, name: &str) -> Option<&LocalQueueSpec> {
         match self.spec(Kind::LocalQueue, Some(namespace), name)?.1 {
             Spec::LocalQueue(spec) => Some(spec),
@@ -171,13 +165,12 @@ impl Catalog {
         }
     }
 
-    /// The cluster queue to which the local queue of a class leads; of no name where there is none.
+    /// The cluster queue that the local queue of a class points to; empty if the local queue doesn't exist.
     pub(crate) fn leads_to(&self, class: &Class) -> Arc<str> {
         self.local_queue(&class.namespace, &class.queue)
             .map_or_else(|| Arc::from(""), |queue| Arc::from(queue.cluster_queue.as_str()))
     }
 
-    /// Every flavor.
     pub fn flavors(&self) -> impl Iterator<Item = (&Arc<str>, &ResourceFlavorSpec)> {
         self.all(Kind::ResourceFlavor).filter_map(|(key, stored)| match &stored.object.spec {
             Spec::ResourceFlavor(spec) => Some((&key.name, spec)),
@@ -185,7 +178,7 @@ impl Catalog {
         })
     }
 
-    /// Every cohort that is declared.
+    /// Cohorts that have an object. A cohort exists without one if a cluster queue names it.
     pub fn cohorts(&self) -> impl Iterator<Item = (&Arc<str>, &CohortSpec)> {
         self.all(Kind::Cohort).filter_map(|(key, stored)| match &stored.object.spec {
             Spec::Cohort(spec) => Some((&key.name, spec)),
@@ -193,7 +186,6 @@ impl Catalog {
         })
     }
 
-    /// Every cluster queue.
     pub fn cluster_queues(&self) -> impl Iterator<Item = (&Arc<str>, &ClusterQueueSpec)> {
         self.all(Kind::ClusterQueue).filter_map(|(key, stored)| match &stored.object.spec {
             Spec::ClusterQueue(spec) => Some((&key.name, &**spec)),
@@ -201,7 +193,7 @@ impl Catalog {
         })
     }
 
-    /// Limit ranges of a namespace, by name.
+    /// Limit ranges of a namespace, in the order of their names.
     pub fn limit_ranges(&self, namespace: &str) -> Vec<LimitRangeSpec> {
         let ranges =
             self.all(Kind::LimitRange).filter(|(key, _)| key.namespace.as_deref() == Some(namespace));
@@ -212,7 +204,6 @@ impl Catalog {
             .collect()
     }
 
-    /// A runtime class.
     pub fn runtime_class(&self, name: &str) -> Option<&RuntimeClassSpec> {
         match self.spec(Kind::RuntimeClass, None, name)?.1 {
             Spec::RuntimeClass(spec) => Some(spec),
@@ -220,7 +211,7 @@ impl Catalog {
         }
     }
 
-    /// A cohort that is declared.
+    /// `None` for a cohort without an object, see [`Self::cohorts`].
     pub fn cohort(&self, name: &str) -> Option<&CohortSpec> {
         match self.spec(Kind::Cohort, None, name)?.1 {
             Spec::Cohort(spec) => Some(spec),
@@ -228,27 +219,27 @@ impl Catalog {
         }
     }
 
-    /// Whether a cohort is above itself.
+    /// Whether the parents of a cohort lead back to it.
     pub fn cohort_is_its_ancestor(&self, name: &str) -> bool {
         let parents = self
             .cohorts()
             .map(|(name, spec)| (name.clone(), spec.parent.as_deref().map(Arc::from)))
             .collect();
-        meridian_queueing::tree::cyclic(&parents).contains(name)
+        meridian_queueing::quota::cyclic(&parents).contains(name)
     }
 
-    /// Cohorts above a cluster queue, the nearest first; of those that are their own ancestors each once.
+    /// Cohorts above a cluster queue, the nearest first. In a cycle of cohorts, each is listed once.
     pub fn cohorts_above(&self, cluster_queue: &str) -> Vec<&str> {
         let mut above: Vec<&str> = Vec::new();
-        let mut at = self.cluster_queue(cluster_queue).and_then(|spec| spec.cohort.as_deref());
-        while let Some(name) = at.filter(|name| !above.contains(name)) {
+        let mut next = self.cluster_queue(cluster_queue).and_then(|spec| spec.cohort.as_deref());
+        while let Some(name) = next.filter(|name| !above.contains(name)) {
             above.push(name);
-            at = self.cohort(name).and_then(|spec| spec.parent.as_deref());
+            next = self.cohort(name).and_then(|spec| spec.parent.as_deref());
         }
         above
     }
 
-    /// Every local queue, with namespace and name.
+    /// Namespace, name and spec of every local queue.
     pub fn local_queues(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &LocalQueueSpec)> {
         self.all(Kind::LocalQueue).filter_map(|(key, stored)| match &stored.object.spec {
             Spec::LocalQueue(spec) => Some((key.namespace.as_ref()?, &key.name, spec)),
@@ -256,7 +247,6 @@ impl Catalog {
         })
     }
 
-    /// An admission check.
     pub fn admission_check(&self, name: &str) -> Option<&AdmissionCheckSpec> {
         match self.spec(Kind::AdmissionCheck, None, name)?.1 {
             Spec::AdmissionCheck(spec) => Some(spec),
@@ -264,7 +254,6 @@ impl Catalog {
         }
     }
 
-    /// A flavor.
     pub fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
         match self.spec(Kind::ResourceFlavor, None, name)?.1 {
             Spec::ResourceFlavor(spec) => Some(spec),
@@ -272,7 +261,7 @@ impl Catalog {
         }
     }
 
-    /// Node labels of a topology's levels, the widest first.
+    /// A topology: node labels of its levels, the widest first.
     pub fn topology(&self, name: &str) -> Option<&TopologySpec> {
         match self.spec(Kind::Topology, None, name)?.1 {
             Spec::Topology(spec) => Some(spec),
@@ -280,7 +269,6 @@ impl Catalog {
         }
     }
 
-    /// A worker cluster.
     pub fn cluster(&self, name: &ClusterName) -> Option<&ClusterSpec> {
         match self.spec(Kind::Cluster, None, name.as_str())?.1 {
             Spec::Cluster(spec) => Some(spec),
@@ -288,7 +276,6 @@ impl Catalog {
         }
     }
 
-    /// Every worker cluster.
     pub fn clusters(&self) -> impl Iterator<Item = (ClusterName, &ClusterSpec)> {
         self.all(Kind::Cluster).filter_map(|(key, stored)| match &stored.object.spec {
             Spec::Cluster(spec) => Some((ClusterName::new(&key.name), &**spec)),
@@ -296,7 +283,7 @@ impl Catalog {
         })
     }
 
-    /// Every residency policy with its version.
+    /// Name, version and spec of every residency policy.
     pub fn residency_policies(&self) -> impl Iterator<Item = (&str, RecordNumber, &ResidencyPolicySpec)> {
         self.all(Kind::ResidencyPolicy).filter_map(|(key, stored)| match &stored.object.spec {
             Spec::ResidencyPolicy(spec) => Some((&*key.name, stored.changed, &**spec)),
@@ -304,7 +291,8 @@ impl Catalog {
         })
     }
 
-    /// The dispatch policy for a cluster queue: one that names it beats one that says `*`; then by name.
+    /// The dispatch policy for a cluster queue. One that names the queue takes precedence over one for `*`;
+    /// among equals, the first by name.
     pub fn dispatch_policy(&self, cluster_queue: &str) -> Option<&DispatchPolicySpec> {
         let policies = || {
             self.all(Kind::DispatchPolicy).filter_map(|(_, stored)| match &stored.object.spec {
@@ -316,7 +304,7 @@ impl Catalog {
         named.or_else(|| policies().find(|p| p.queues.iter().any(|q| q == "*")))
     }
 
-    /// Labels of a namespace. One that nobody declared has its name only.
+    /// Labels of a namespace. A namespace without an object has only the label with its name.
     pub fn namespace_labels(&self, namespace: &str) -> BTreeMap<String, String> {
         let mut labels = match self.spec(Kind::Namespace, None, namespace) {
             Some((_, Spec::Namespace(spec))) => spec.labels.clone(),
@@ -326,7 +314,8 @@ impl Catalog {
         labels
     }
 
-    /// The cluster queue that a job of this namespace and queue goes to.
+    /// The cluster queue that admits jobs of this namespace and local queue. Fails if a queue doesn't exist
+    /// or is stopped, or if the cluster queue doesn't select the namespace.
     pub fn route(&self, namespace: &Arc<str>, queue: &Arc<str>) -> Result<Arc<str>, NoRoute> {
         let local = self
             .local_queue(namespace, queue)
@@ -345,8 +334,8 @@ impl Catalog {
         Ok(Arc::from(name.as_str()))
     }
 
-    /// Whether a cluster queue admits from a namespace.
-    pub(crate) fn selected(
+    /// Fails if the namespace selector of a cluster queue doesn't match the namespace.
+    pub fn selected(
         &self,
         cluster_queue: &str,
         spec: &ClusterQueueSpec,
@@ -361,7 +350,6 @@ impl Catalog {
         }
     }
 
-    /// A list of worker clusters.
     pub fn workers_config(&self, name: &str) -> Option<&MultiKueueConfigSpec> {
         match self.spec(Kind::MultiKueueConfig, None, name)?.1 {
             Spec::MultiKueueConfig(spec) => Some(spec),
@@ -369,21 +357,23 @@ impl Catalog {
         }
     }
 
-    /// The list of worker clusters that an admission check names, where it isn't there.
+    /// The MultiKueueConfig that an admission check names, if that doesn't exist.
     pub(crate) fn missing_config_of(&self, check: &str) -> Option<&str> {
-        let of_workers =
+        let multikueue =
             self.admission_check(check).filter(|spec| spec.controller_name == MULTIKUEUE_CONTROLLER)?;
-        let named = &of_workers.parameters.as_ref()?.name;
-        self.workers_config(named).is_none().then_some(named)
+        let config = &multikueue.parameters.as_ref()?.name;
+        self.workers_config(config).is_none().then_some(config)
     }
 
-    /// The same of a cluster queue, with the check.
-    pub(crate) fn missing_config(&self, cluster_queue: &str) -> Option<(&str, &str)> {
+    /// The first admission check of a cluster queue with a missing MultiKueueConfig, and the name of that
+    /// config.
+    pub fn missing_config(&self, cluster_queue: &str) -> Option<(&str, &str)> {
         let mut checks = self.cluster_queue(cluster_queue)?.admission_checks.iter();
         checks.find_map(|rule| Some((rule.name.as_str(), self.missing_config_of(&rule.name)?)))
     }
 
-    /// Clusters that a cluster queue may use, in the order of its MultiKueueConfig; `None` when it names none, which means all.
+    /// Clusters that a cluster queue may use, in the order of its MultiKueueConfig. `None` if the queue names
+    /// no config: then it may use all clusters.
     pub fn clusters_of(&self, cluster_queue: &str) -> Option<Vec<ClusterName>> {
         let spec = self.cluster_queue(cluster_queue)?;
         let mut listed: Option<Vec<ClusterName>> = None;
@@ -396,7 +386,7 @@ impl Catalog {
                 continue;
             }
             let Some(parameters) = &check.parameters else { continue };
-            // A check whose configuration is missing allows no cluster: fail closed.
+            // Fail closed: a check with a missing config allows no cluster.
             let clusters =
                 self.workers_config(&parameters.name).into_iter().flat_map(|config| &config.clusters);
             listed.get_or_insert_default().extend(clusters.cloned());
@@ -412,18 +402,19 @@ impl Catalog {
         }
     }
 
-    /// The workload priority class of a job that names this one, or none: then the one that is called `default`, where there is one.
+    /// The workload priority class that applies to a job: the one that the job names, otherwise the one
+    /// called `default` if that exists.
     pub fn priority_class<'a>(&self, named: Option<&'a str>) -> Option<&'a str> {
         named.or_else(|| self.workload_priority(USUAL_PRIORITY_CLASS).map(|_| USUAL_PRIORITY_CLASS))
     }
 
-    /// The priority of a job: that of its workload priority class or, failing that, of its pods' class. `None` where there is no
-    /// such class.
+    /// The priority of a job: the value of its workload priority class or, if none applies, of its pods'
+    /// priority class. `None` if that class doesn't exist.
     pub fn job_priority(&self, job: &JobWorkload) -> Option<i64> {
         match (self.priority_class(job.priority_class.as_deref()), job.pod_priority_class.as_deref()) {
             (Some(class), _) => self.workload_priority(class),
             (None, Some(class)) => self.pod_priority(class),
-            (None, None) => Some(self.usual_pod_priority()),
+            (None, None) => Some(self.default_pod_priority()),
         }
     }
 
@@ -434,16 +425,17 @@ impl Catalog {
         }
     }
 
-    /// Of pods without a class. Of several classes for all the lowest counts, as in Kubernetes.
-    fn usual_pod_priority(&self) -> i64 {
-        let for_all = self.all(Kind::PriorityClass).filter_map(|(_, stored)| match &stored.object.spec {
+    /// Priority of pods without a priority class: the value of the class that is the global default. If
+    /// several are, the lowest value counts, as in Kubernetes.
+    fn default_pod_priority(&self) -> i64 {
+        let defaults = self.all(Kind::PriorityClass).filter_map(|(_, stored)| match &stored.object.spec {
             Spec::PriorityClass(spec) if spec.global_default => Some(i64::from(spec.value)),
             _ => None,
         });
-        for_all.min().unwrap_or(0)
+        defaults.min().unwrap_or(0)
     }
 
-    /// Whether an object of this kind says who may have how much, or which way leads to a queue.
+    /// Whether objects of this kind configure quotas or queue routes.
     pub fn is_declaration(kind: Kind) -> bool {
         use Kind::{
             AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueConfig, Namespace, ResourceFlavor,
@@ -462,7 +454,7 @@ impl Catalog {
         )
     }
 
-    /// Whether an object of this kind can change where workloads may go, or how much they may use.
+    /// Whether objects of this kind can change where workloads may run, or how much they may use.
     pub(crate) fn is_rule(kind: Kind) -> bool {
         match kind {
             Kind::ResidencyPolicy
@@ -487,34 +479,15 @@ impl Catalog {
         }
     }
 
-    /// Names of every cluster that any object speaks of: known ones, and those that files promise.
+    /// Names of clusters that have a Cluster or a MultiKueueCluster object, joined or not.
     pub fn promised_clusters(&self) -> BTreeSet<ClusterName> {
         let promised = self.all(Kind::MultiKueueCluster).map(|(k, _)| ClusterName::new(&k.name));
         promised.chain(self.clusters().map(|(name, _)| name)).collect()
     }
 }
 
-/// JSON keys are strings, so a map with other keys travels as a list of pairs.
-pub(crate) mod pairs {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use std::collections::BTreeMap;
-
-    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
-        map: &BTreeMap<K, V>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        s.collect_seq(map)
-    }
-
-    pub(crate) fn deserialize<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<BTreeMap<K, V>, D::Error> {
-        Ok(Vec::<(K, V)>::deserialize(d)?.into_iter().collect())
-    }
-}
-
 impl Catalog {
-    /// Whether a job says that its number of pods may change.
+    /// Whether a job's annotation allows its number of pods to change.
     pub(crate) fn is_elastic(object: &Object) -> bool {
         object.annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true")
     }

@@ -1,4 +1,4 @@
-//! The part of durable state that later behaviour depends on.
+//! Hash of the parts of durable state that later behaviour depends on.
 
 use crate::state::State;
 use crate::state::members::Orphan;
@@ -26,14 +26,14 @@ impl State {
             offers,
             grants,
             usage_history,
-            displaced,
+            preemption_history,
         } = self;
         (journal, last, leadership, led_since, ranges, recovery).hash(into);
         (recovery_since, behind).hash(into);
         (rules, rules_doubted, members, offers, grants).hash(into);
-        // How long ago it was taken down is what it decays by.
+        // The time of a sample counts: usage decays from then on.
         usage_history.hash(into);
-        displaced
+        preemption_history
             .iter()
             .flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times)))
             .for_each(|pair| pair.hash(into));

@@ -1,10 +1,10 @@
-//! The legs of a workload that are not over: one nearly always, a few in a race. Hundreds of thousands of workloads have
-//! some, so they take no more room than they need.
+//! Legs of a workload that are not over. Nearly always there is one; a race has a few. They are kept in a
+//! vector without spare capacity, because hundreds of thousands of workloads may have legs.
 
 pub mod leg;
 
 use crate::facts::submission::Choice;
-use crate::state::legs::leg::State;
+use crate::state::legs::leg::LegState;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, OfferId};
 use meridian_shared::placement::Placement;
 use meridian_shared::time::Millis;
@@ -15,30 +15,28 @@ use std::sync::Arc;
 /// One workload on one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Leg {
-    /// The cluster.
     pub cluster: ClusterName,
-    /// The ledger that was asked: only it can free.
+    /// The agent's ledger at the time of the offer. Only this ledger can refuse, end or confirm the leg.
     pub ledger: LedgerId,
-    /// Where the leg stands.
-    pub state: State,
-    /// Its fence, once granted.
+    pub state: LegState,
+    /// Present once granted.
     pub fence: Option<Fence>,
-    /// Whether the agent is known to have the grant durably.
+    /// Whether the agent has confirmed that the grant is durable there.
     pub accepted: bool,
-    /// The provider's words.
+    /// The provider's reason for the wait.
     pub note: Option<String>,
-    /// The provider's estimate.
+    /// The provider's estimate of the wait.
     pub estimate: Option<Millis>,
-    /// Why this cluster was asked.
+    /// Why this cluster was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
-    /// Where its pods are, as the agent said last.
+    /// Newest placement of the pods that the agent reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Arc<Placement>>,
 }
 
 impl Leg {
-    pub fn new(cluster: ClusterName, ledger: LedgerId, state: State) -> Self {
+    pub fn new(cluster: ClusterName, ledger: LedgerId, state: LegState) -> Self {
         Self {
             cluster,
             ledger,
@@ -53,7 +51,7 @@ impl Leg {
     }
 }
 
-/// Legs in the order of their offers.
+/// Legs, sorted by offer id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Legs(Vec<(OfferId, Leg)>);
 
@@ -62,7 +60,6 @@ impl Legs {
         self.0.binary_search_by_key(offer, |(offer, _)| *offer)
     }
 
-    /// The leg of an offer.
     pub fn get(&self, offer: &OfferId) -> Option<&Leg> {
         self.find(offer).ok().map(|at| &self.0[at].1)
     }
@@ -89,22 +86,19 @@ impl Legs {
         self.0.clear();
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Offers and legs.
+    /// In the order of offer ids.
     pub fn iter(&self) -> impl Iterator<Item = (&OfferId, &Leg)> {
         self.0.iter().map(|(offer, leg)| (offer, leg))
     }
 
-    /// Offers.
     pub fn keys(&self) -> impl Iterator<Item = &OfferId> {
         self.iter().map(|(offer, _)| offer)
     }
 
-    /// Legs.
     pub fn values(&self) -> impl Iterator<Item = &Leg> {
         self.iter().map(|(_, leg)| leg)
     }
@@ -114,7 +108,7 @@ impl Legs {
     }
 }
 
-/// As the map that it is.
+/// Serialised as a map by offer id.
 impl Serialize for Legs {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.iter())

@@ -2,61 +2,61 @@ use meridian_shared::ids::{ClusterName, Jurisdiction, LedgerId, RecordNumber, Re
 use meridian_shared::protocol::Run;
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A cluster that ever had a session.
+/// A cluster with an agent that once opened a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
-    /// Its newest ledger.
+    /// The newest ledger of its agent.
     pub ledger: LedgerId,
-    /// Its highest session.
+    /// The newest session of its agent. Older ones are refused.
     pub session: Session,
-    /// Ledgers that were replaced; a session that brings one again is refused.
+    /// Ledgers that were replaced or declared lost. A session with one of them is refused.
     pub lost: BTreeSet<LedgerId>,
-    /// The record of its first session.
+    /// Record of the first session.
     pub since: RecordNumber,
-    /// The record of its newest session.
+    /// Record of the newest session.
     #[serde(default)]
     pub session_since: RecordNumber,
-    /// Another member has acknowledged a list with its name, or an operator said so, or there was no other.
+    /// Replaced ledgers that nobody has declared lost, with the record of the session that replaced each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replaced: BTreeMap<LedgerId, RecordNumber>,
+    /// Whether the cluster may get workloads: another member acknowledged a member list with its name, an
+    /// operator admitted it, or it was the first member.
     pub admitted: bool,
 }
 
-/// A join token: only its hash is kept.
+/// A join token. Only its hash is kept, as the key of the map of tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// What it is bound to.
+    /// The only cluster that may join with the token.
     pub cluster: ClusterName,
-    /// Region.
     pub region: Region,
-    /// Jurisdiction.
     pub jurisdiction: Jurisdiction,
-    /// Not good after.
     pub expires: Wall,
-    /// Whether the name may exist.
+    /// Whether a cluster of this name may already exist.
     pub replace: bool,
 }
 
-/// A run of a uid that this journal doesn't know.
+/// A run of a workload that this journal doesn't know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Orphan {
-    /// Where.
     pub cluster: ClusterName,
-    /// By which ledger.
     pub ledger: LedgerId,
-    /// As reported.
+    /// As the agent first reported it.
     pub run: Run,
-    /// A person wants it stopped.
+    /// An operator ordered its stop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopping: bool,
 }
 
-/// Ledgers that one cluster may have replaced: an agent makes a new one when its disk is lost. Each has to be remembered for as
-/// long as a copy of it could come back, so beyond this a new one isn't taken.
+/// Limit of replaced ledgers per cluster; beyond it a session with a new ledger is refused. An agent makes a
+/// new ledger when its disk is lost, and each replaced one must be remembered because a copy of it could come
+/// back.
 pub(crate) const LEDGERS_REPLACED_MAX: usize = 1_000;
 
 impl Member {
-    /// Whether this ledger may take the place of the one that is known.
+    /// Whether a session may bring this ledger: it is the current one, or may still replace it.
     pub(crate) fn may_replace(&self, ledger: LedgerId) -> bool {
         self.ledger == ledger || self.lost.len() < LEDGERS_REPLACED_MAX
     }

@@ -1,15 +1,16 @@
-//! What local queues used before, for fair sharing of admissions between them.
+//! Usage history of local queues, for admission fair sharing.
 //!
-//! It is a fact like any other: a sample is a record, so that past use survives a restart, and a replay doesn't depend on how it
-//! decays today. Every interval what was used decays, and what is used counts. Who is granted is taken down with the next end of
-//! a batch, together with what the admission costs; until then the brain has that cost as pending, from the moment at which
-//! quota is reserved, and takes it back when the quota goes back without a grant. A restart forgets what is pending, and takes
-//! back every question that it was pending for.
+//! Each interval, the history decays and current usage is added. The result is a *sample*, written as a
+//! record: it survives a restart, and a replay doesn't depend on today's decay. Queues without usage and
+//! history aren't sampled.
 //!
-//! Elapsed time is calendar time, because it must be known over a restart; a clock that jumps misjudges past use for a while, and
-//! nothing else. When it is time is said by boot time.
+//! An admission costs an extra penalty at once. From the reservation of quota until the grant, the queue
+//! state keeps the penalty as pending; it is dropped if quota is released without a grant. The first sample
+//! after the grant includes it. A restart forgets pending penalties, but also withdraws the offers that they
+//! belong to.
 //!
-//! Who uses nothing and of whom nothing is remembered isn't in a sample, and where that is everybody, there is none.
+//! Decay uses calendar time, which is known across a restart; a clock that jumps distorts the history for a
+//! while. Boot time decides when the next sample is due.
 
 use crate::facts::key::Key;
 use crate::facts::submission::Consumed;
@@ -18,21 +19,20 @@ use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What a local queue used, as it counted at one moment.
+/// Decayed usage of one local queue at the time of its last sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UsageHistory {
-    /// What still counts, by resource.
     pub consumed: Consumed,
-    /// When it was taken down.
+    /// Time of the sample.
     pub at: Wall,
 }
 
-/// A local queue's key in samples and in the brain, taken apart.
+/// Namespace and name of a local queue given as `namespace/name`.
 pub(crate) fn names(local_queue: &str) -> Option<(Arc<str>, Arc<str>)> {
     local_queue.split_once('/').map(|(namespace, name)| (Arc::from(namespace), Arc::from(name)))
 }
 
-/// The keys of the objects that a sample is about.
+/// Object keys of local queues given as `namespace/name`.
 pub(crate) fn keys<'a>(local_queues: impl Iterator<Item = &'a Arc<str>>) -> impl Iterator<Item = Key> {
     local_queues.filter_map(|key| names(key)).map(|(namespace, name)| Key {
         scope: None,

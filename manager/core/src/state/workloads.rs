@@ -7,18 +7,18 @@ use std::hash::Hash;
 use std::ops::Index;
 use std::sync::Arc;
 
-/// Every workload. Who took one down shares it until it changes.
+/// All workloads by uid. Each is behind an `Arc`, so that a copy of the state shares every workload that
+/// doesn't change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Workloads(ByUid<Arc<Workload>>);
 
 impl Workloads {
-    /// One of them.
     pub fn get(&self, uid: &Uid) -> Option<&Workload> {
         self.0.get(uid).map(|workload| &**workload)
     }
 
-    /// One of them as it is now.
-    pub(crate) fn shared(&self, uid: &Uid) -> Option<&Arc<Workload>> {
+    /// The workload as it is now. Later changes don't affect the returned value.
+    pub fn shared(&self, uid: &Uid) -> Option<&Arc<Workload>> {
         self.0.get(uid)
     }
 
@@ -34,37 +34,34 @@ impl Workloads {
         self.0.remove(uid)
     }
 
-    /// Whether there is one.
     pub fn contains_key(&self, uid: &Uid) -> bool {
         self.0.get(uid).is_some()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether one of them is so.
-    pub fn any(&self, mut so: impl FnMut(&Workload) -> bool) -> bool {
-        self.0.any(|workload| so(workload))
+    /// Whether any workload satisfies `predicate`. Cheaper than [`Self::values`], which sorts.
+    pub fn any(&self, mut predicate: impl FnMut(&Workload) -> bool) -> bool {
+        self.0.any(|workload| predicate(workload))
     }
 
-    /// All of them, in the order of uids.
+    /// In the order of uids. Sorts all workloads first.
     pub fn iter(&self) -> impl Iterator<Item = (&Uid, &Workload)> {
         self.0.iter().map(|(uid, workload)| (uid, &**workload))
     }
 
-    /// Their uids, in order.
+    /// In order. Sorts all workloads first.
     pub fn keys(&self) -> impl Iterator<Item = &Uid> {
         self.iter().map(|(uid, _)| uid)
     }
 
-    /// All of them, in the order of uids.
+    /// In the order of uids. Sorts all workloads first.
     pub fn values(&self) -> impl Iterator<Item = &Workload> {
         self.iter().map(|(_, workload)| workload)
     }
@@ -74,7 +71,7 @@ impl Index<&Uid> for Workloads {
     type Output = Workload;
 
     fn index(&self, uid: &Uid) -> &Workload {
-        self.get(uid).expect("who asks has seen it")
+        self.get(uid).expect("the caller knows that the workload exists")
     }
 }
 
@@ -97,7 +94,7 @@ mod tests {
     use std::hash::{DefaultHasher, Hasher};
 
     #[test]
-    fn what_is_listed_doesnt_depend_on_the_order_in_which_it_came() {
+    fn iteration_equality_and_hash_ignore_insertion_order() {
         let (mut some, mut others) = (ByUid::default(), ByUid::default());
         for uid in [3, 1, 2, 4] {
             some.insert(Uid(uid), uid);

@@ -1,6 +1,6 @@
 //! Absorbing records: the only writer of [`State`](crate::state::State) and of the caches over it.
 //!
-//! Absorbing works for every record that was ever written, in order, and decides nothing.
+//! Absorbing decides nothing and never fails, so any journal can be replayed.
 
 pub mod caches;
 pub mod preemptions;
@@ -27,8 +27,13 @@ use std::sync::Arc;
 impl World {
     /// The world of an empty journal.
     pub fn empty(journal: JournalId, config: Config) -> Self {
+        Self::after(journal, RecordNumber(0), config)
+    }
+
+    /// An empty world; its next record follows `last`.
+    pub fn after(journal: JournalId, last: RecordNumber, config: Config) -> Self {
         Self {
-            state: State::empty(journal),
+            state: State::after(journal, last),
             live: Live::default(),
             config,
             queues: Default::default(),
@@ -39,11 +44,11 @@ impl World {
         }
     }
 
-    /// Absorbs one record. Returns the bodies that nothing refers to any more.
+    /// Absorbs one record. Returns the stored manifests that nothing refers to any more.
     pub fn absorb(&mut self, number: RecordNumber, record: &Record) -> Vec<ContentHash> {
         self.state.absorb(number, record);
         match record {
-            // A new leadership holds back workloads that the previous one was free to dispatch.
+            // A new leadership may hold back workloads that the previous one could dispatch.
             Record::Leadership(LeadershipFact::Started { .. }) => self.mirror.start_over(),
             Record::Leadership(LeadershipFact::RecoveryClosed { .. }) => self.mirror.mark_stale(),
             Record::Object { key, fact } => self.absorb_object(key, fact),
@@ -70,16 +75,16 @@ impl World {
         if key.scope.is_none() && Catalog::is_declaration(key.kind) {
             self.mirror.mark_stale();
         }
-        let rights = matches!(fact, ObjectFact::Applied { .. })
+        let quota_applied = matches!(fact, ObjectFact::Applied { .. })
             && matches!(key.kind, Kind::ClusterQueue | Kind::Cohort);
-        if rights && key.scope.is_none() {
+        if quota_applied && key.scope.is_none() {
             preemptions::rights_changed(self, None);
         }
         self.mirror.forget_candidates();
-        self.lead_local_queue(key);
+        self.repoint_local_queue(key);
     }
 
-    /// Returns the body that nothing refers to any more, if there is one.
+    /// Returns the stored manifest that nothing refers to any more, if there is one.
     fn absorb_workload(
         &mut self,
         number: RecordNumber,
@@ -101,7 +106,7 @@ impl World {
             }
             _ => {}
         }
-        let stopped_queue = self.stopped_queue(uid);
+        let stopped_queue = self.drain_cause(uid);
         self.update(uid, |workload, class| workload.absorb(fact, &Context { number, class, stopped_queue }));
         None
     }
@@ -150,8 +155,9 @@ impl World {
         Some(workload.body())
     }
 
-    /// Cause of an eviction for which no other workload and no user is responsible.
-    fn stopped_queue(&self, uid: Uid) -> EvictionCause {
+    /// The cause of an eviction that neither a user nor another workload asked for: one of the workload's
+    /// queues is being drained.
+    fn drain_cause(&self, uid: Uid) -> EvictionCause {
         let class = self.state.workloads().get(&uid).map(|w| self.queues.class(w.class()));
         let local = class.and_then(|class| self.state.catalog().local_queue(&class.namespace, &class.queue));
         match local {
@@ -160,20 +166,21 @@ impl World {
         }
     }
 
-    /// A local queue may lead elsewhere now, or nowhere.
-    fn lead_local_queue(&mut self, key: &Key) {
+    /// Moves the counts of a local queue after it was pointed to another cluster queue, or deleted.
+    fn repoint_local_queue(&mut self, key: &Key) {
         let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) else {
             return;
         };
-        let leads_to =
+        let points_to =
             self.state.catalog().local_queue(namespace, &key.name).map(|queue| queue.cluster_queue.clone());
-        let before = self.counts_by_queue.lead(namespace, &key.name, leads_to.as_deref());
-        for queue in before.iter().map(|queue| &**queue).chain(leads_to.as_deref()) {
+        let before = self.counts_by_queue.lead(namespace, &key.name, points_to.as_deref());
+        for queue in before.iter().map(|queue| &**queue).chain(points_to.as_deref()) {
             self.state.touch_cluster_queue(queue);
         }
     }
 
-    /// What the statuses of these queues say has changed with the newest record.
+    /// Marks the statuses of a class's queues, and of the queue that was charged, as changed by the newest
+    /// record.
     pub(crate) fn touch_queues(&mut self, class: ClassId, charged: Option<Arc<str>>) {
         let class = self.queues.class(class);
         self.state.touch_queues((&class.namespace, &class.queue), charged.as_deref());

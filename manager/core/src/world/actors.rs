@@ -1,4 +1,4 @@
-//! Who caused a record, for readers of a journal: as the record says, or the agent of the cluster it is about.
+//! The actor that caused a record, for readers of a journal.
 
 use crate::facts::actor::Actor;
 use crate::facts::record::{
@@ -8,7 +8,9 @@ use crate::world::World;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 
 impl World {
-    /// Who caused a record that is about to be absorbed; `None` for the manager's own decisions.
+    /// The actor that caused a record: the one that the record names, or the agent of the record's cluster.
+    /// `None` for the manager's own decisions. Call this before the record is absorbed, as it may remove the
+    /// leg or token that names the cluster.
     pub fn actor_of(&self, record: &Record) -> Option<Actor> {
         match record {
             Record::Leadership(
@@ -51,7 +53,7 @@ impl World {
             WorkloadFact::Waiting { offer, .. }
             | WorkloadFact::Held { offer }
             | WorkloadFact::Refused { offer, .. }
-            | WorkloadFact::HoldExpired { offer } => self.asked(uid, *offer).map(Actor::agent),
+            | WorkloadFact::HoldExpired { offer } => self.cluster_of_offer(uid, *offer).map(Actor::agent),
             WorkloadFact::GrantAccepted { fence, .. }
             | WorkloadFact::PodsPlaced { fence, .. }
             | WorkloadFact::Running { fence, .. }
@@ -60,7 +62,9 @@ impl World {
             | WorkloadFact::Ended { fence, .. }
             | WorkloadFact::GrantRefused { fence, .. }
             | WorkloadFact::ScaledUp { fence, .. }
-            | WorkloadFact::ScaleUpRefused { fence, .. } => self.granted(uid, *fence).map(Actor::agent),
+            | WorkloadFact::ScaleUpRefused { fence, .. } => {
+                self.cluster_of_grant(uid, *fence).map(Actor::agent)
+            }
             WorkloadFact::QuotaReserved { .. }
             | WorkloadFact::QuotaReleased { .. }
             | WorkloadFact::Offered { .. }
@@ -72,11 +76,11 @@ impl World {
         }
     }
 
-    fn asked(&self, uid: Uid, offer: OfferId) -> Option<&ClusterName> {
+    fn cluster_of_offer(&self, uid: Uid, offer: OfferId) -> Option<&ClusterName> {
         Some(&self.state.workloads().get(&uid)?.legs().get(&offer)?.cluster)
     }
 
-    fn granted(&self, uid: Uid, fence: Fence) -> Option<&ClusterName> {
+    fn cluster_of_grant(&self, uid: Uid, fence: Fence) -> Option<&ClusterName> {
         Some(&self.state.workloads().get(&uid)?.leg_of(fence)?.1.cluster)
     }
 }

@@ -1,8 +1,4 @@
-//! One scheduling pass: in the queue's order, who gets quota, which clusters are asked, who is granted.
-//!
-//! Each head is tried once per class and pass; a class whose head can't start is parked until something changes that could
-//! let it start. Candidate clusters are filtered with a stored reason each, then ordered by a score whose field order is the
-//! policy. Quota is held only together with a live leg.
+//! Gangs in the form that offers carry, and short look-ups about one workload.
 
 use crate::facts::flavors::Flavors;
 use crate::facts::submission::Class;
@@ -16,8 +12,9 @@ use meridian_shared::topology::FlavorTopology;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether pods of this gang may run on machines of this flavor: its labels must not contradict their selectors, and its
-/// taints must be tolerated by the pods or by the flavor's own tolerations.
+/// Whether pods of this gang may run on nodes of this flavor: the flavor's labels must not contradict the
+/// pods' node selectors and affinity, and its taints must be tolerated by the pods or by the flavor's own
+/// tolerations.
 pub(crate) fn serves(catalog: &crate::state::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
     let Some(spec) = catalog.flavor(flavor) else { return false };
     gang.pod_sets.iter().all(|set| {
@@ -26,7 +23,7 @@ pub(crate) fn serves(catalog: &crate::state::catalog::Catalog, flavor: &str, gan
             .iter()
             .filter(|(k, _)| spec.node_labels.contains_key(*k))
             .all(|(k, v)| spec.node_labels.get(k) == Some(v));
-        // Requirements on keys that the flavor doesn't speak of are left to the nodes.
+        // A requirement on a label that the flavor doesn't set is left for the nodes to meet.
         let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
             term.iter()
                 .filter(|r| spec.node_labels.contains_key(&r.key))
@@ -56,42 +53,42 @@ fn flavor_topology(
     })
 }
 
-/// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
-/// the topology of their nodes where it asks for a place in one.
-pub(crate) fn with_flavor_constraints(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
+/// The gang with the node labels and tolerations of its flavors, which Kueue injects into pods too, and with
+/// the topology of each pod set that has a topology request.
+pub fn with_flavor_constraints(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
     let catalog = &world.state.catalog();
     let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
     let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
     if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
         return gang.clone();
     }
-    let near = gang.wants_topology();
+    let requests_topology = gang.requests_topology();
     let mut gang = (**gang).clone();
     for set in &mut gang.pod_sets {
-        let seen = world.config.resources.seen(&set.per_pod);
+        let requests = world.config.resources.counted(&set.per_pod);
         let mut topologies = Vec::new();
         for (flavor, spec) in &specs {
-            let uses = seen.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
+            let uses = requests.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
             if uses {
                 for (label, value) in &spec.node_labels {
                     let other =
                         set.node_selector.insert(label.clone(), value.clone()).filter(|other| other != value);
-                    // No node is of two flavors that contradict each other, nor of one that contradicts the pods.
+                    // The values contradict each other, so no node may match: require a label that none has.
                     if let Some(other) = other {
                         set.node_selector.insert(format!("{label}={other}"), value.clone());
                     }
                 }
                 set.tolerations.extend(spec.tolerations.clone());
-                topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| near));
+                topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| requests_topology));
             }
         }
-        // Of two topologies none is the one that is meant, and the agent says so.
+        // With two topologies it is unclear which one is meant: none is sent, and the agent refuses the gang.
         set.within = topologies.pop().filter(|_| topologies.is_empty());
     }
     Arc::new(gang)
 }
 
-/// The gang of an offer as it is sent.
+/// The gang of a workload as an offer carries it.
 pub(crate) fn asked_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
     let workload = world.state.workloads().get(&uid)?;
     Some(with_flavor_constraints(
@@ -101,12 +98,12 @@ pub(crate) fn asked_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
     ))
 }
 
-/// The gang of a workload: as it was submitted, or as much of it as it was given.
-pub(crate) fn gang_of(world: &World, uid: Uid) -> Option<Arc<Gang>> {
+/// The gang of a workload: as submitted, or with the reduced counts that it was admitted with.
+pub fn gang_of(world: &World, uid: Uid) -> Option<Arc<Gang>> {
     world.state.workloads().get(&uid).map(|w| w.gang(world.queues.class(w.class())))
 }
 
-/// A workload as people know it: its namespace and name.
+/// Namespace and name of a workload, for messages.
 pub(crate) fn name_of(world: &World, uid: Uid) -> String {
     world
         .state
@@ -116,7 +113,7 @@ pub(crate) fn name_of(world: &World, uid: Uid) -> String {
 }
 
 /// Whether a workload has the right to run in this cluster.
-pub(crate) fn runs_in(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
+pub fn runs_in(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
     world
         .state
         .workloads()
@@ -132,11 +129,11 @@ pub(crate) fn start_timeout(world: &World, class: &Class) -> Millis {
     policy.map_or(world.config.start_timeout, |policy| policy.start_timeout)
 }
 
-/// The pods that a gang is to grow by, with the flavors that it has.
-pub(crate) fn scale_up_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
+/// The additional pods of a gang that is to be scaled up, on the flavors that it already has.
+pub fn scale_up_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
     let workload = world.state.workloads().get(&uid)?;
     let class = world.queues.class(workload.class());
-    let gang = Arc::new(class.gang.of_counts(&workload.scale_up_counts(class)?));
+    let gang = Arc::new(class.gang.with_counts(&workload.scale_up_counts(class)?));
     Some(with_flavor_constraints(world, &gang, workload.flavors()))
 }
 

@@ -1,3 +1,5 @@
+//! Lifecycle events, which feed metrics: derived from a workload before and after a record.
+
 use crate::facts::end::EvictionCause;
 use crate::facts::lifecycle::{Event, LifecycleEvent, Owner};
 use crate::facts::record::WorkloadFact;
@@ -11,8 +13,8 @@ use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Now, Wall};
 use std::sync::Arc;
 
-/// How it stood before a record.
-pub(crate) struct Before {
+/// What lifecycle events need of a workload's state before a record.
+pub(crate) struct WorkloadBefore {
     uid: Uid,
     owner: Owner,
     phase: Phase,
@@ -22,17 +24,18 @@ pub(crate) struct Before {
     evicted: Option<Evicted>,
 }
 
-/// When a workload began to wait for its current attempt.
+/// When a workload began to wait for its current attempt: at its creation, requeueing or reactivation.
 fn queued(workload: &Workload) -> Wall {
-    let back = workload.history().iter().rev().find_map(|stay| stay.over).unwrap_or(workload.created());
-    workload.reactivated().map_or(back, |reactivated| back.max(reactivated.at))
+    let queued =
+        workload.history().iter().rev().find_map(|attempt| attempt.over).unwrap_or(workload.created());
+    workload.reactivated().map_or(queued, |reactivated| queued.max(reactivated.at))
 }
 
 fn priority_class(class: &Class) -> Arc<str> {
     Arc::from(class.labels.get(PRIORITY_LABEL).map_or("", String::as_str))
 }
 
-/// The cluster queue where a workload's quota is charged, or that its local queue leads to.
+/// The cluster queue that a workload's quota is charged to, else the one that its local queue points to.
 pub(crate) fn queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
     let charged = world.queues.charged_to(uid).cloned();
     charged.or_else(|| {
@@ -43,11 +46,11 @@ pub(crate) fn queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
     })
 }
 
-/// The workload before a fact that may be a lifecycle event.
-pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Before> {
+/// Notes a workload's state before a fact is absorbed; `None` if the fact can't cause a lifecycle event.
+pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<WorkloadBefore> {
     let deactivated = matches!(fact, WorkloadFact::QuotaReleased { .. })
         && world.state.workloads().get(&uid).is_some_and(|w| w.inactive().is_some());
-    let may_be = matches!(
+    let may_cause_event = matches!(
         fact,
         WorkloadFact::QuotaReserved { .. }
             | WorkloadFact::QuotaReleased { preempted: Some(_), .. }
@@ -60,7 +63,7 @@ pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Bef
             | WorkloadFact::ScaleUpStarted { .. }
             | WorkloadFact::Finished { .. }
     );
-    let workload = world.state.workloads().get(&uid).filter(|_| may_be || deactivated)?;
+    let workload = world.state.workloads().get(&uid).filter(|_| may_cause_event || deactivated)?;
     let class = world.queues.class(workload.class());
     let owner = Owner {
         cluster_queue: queue_of(world, uid).unwrap_or_else(|| Arc::from("")),
@@ -70,7 +73,7 @@ pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Bef
     };
     let (phase, since, reserved, evicted) =
         (workload.phase(), workload.since(), workload.reserved(), workload.evicted().cloned());
-    Some(Before {
+    Some(WorkloadBefore {
         uid,
         owner,
         phase,
@@ -81,9 +84,14 @@ pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Bef
     })
 }
 
-/// Lifecycle events that a fact brought about.
-pub(crate) fn events(world: &World, before: Before, fact: &WorkloadFact, now: Now) -> Vec<LifecycleEvent> {
-    let Before { uid, owner, phase, since, cluster, reserved, evicted } = before;
+/// Lifecycle events that a fact caused, once it is absorbed.
+pub(crate) fn events(
+    world: &World,
+    before: WorkloadBefore,
+    fact: &WorkloadFact,
+    now: Now,
+) -> Vec<LifecycleEvent> {
+    let WorkloadBefore { uid, owner, phase, since, cluster, reserved, evicted } = before;
     let Some(workload) = world.state.workloads().get(&uid) else { return Vec::new() };
     let to = workload.phase();
     let mut events = Vec::new();

@@ -1,5 +1,7 @@
-//! One turn: what an input does, collected. The only place where a record is made, and where it is absorbed at once, so that
-//! the next decision of the same turn sees it.
+//! One turn: the application of one input, which collects the outcome.
+//!
+//! Records are made only here. The world absorbs each at once, so that the next decision of the same turn
+//! sees it.
 
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Entry, Line};
@@ -17,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// An input under way.
+/// The context of one input that is being applied.
 pub struct Turn<'a> {
     pub(crate) world: &'a mut World,
     pub(crate) now: Now,
@@ -45,7 +47,7 @@ impl<'a> Turn<'a> {
         self.out
     }
 
-    /// Records a fact: the world absorbs it at once, and the shell will commit it.
+    /// Records a fact: the world absorbs it at once, the caller of the core commits it.
     pub(crate) fn record(&mut self, record: Record) {
         let number = self.world.state.last().next();
         let subject = match &record {
@@ -77,28 +79,29 @@ impl<'a> Turn<'a> {
         self.record(Record::Workload { uid, fact });
     }
 
-    /// A line of the audit log, in the same transaction as what it is about.
+    /// Writes a line of the audit log, in the same transaction as the change that it is about.
     pub(crate) fn audit(&mut self, by: Actor, entry: Entry) {
-        let line = Line::after(&self.world.state.audit(), self.now.wall, by, entry);
+        let line = Line::after(self.world.state.audit(), self.now.wall, by, entry);
         self.record(Record::Audited(Box::new(line)));
     }
 
-    /// Tells a cluster, if it has a session; otherwise its next inventory finds out.
-    pub(crate) fn send(&mut self, cluster: &ClusterName, said: CommandRef) -> Option<u64> {
+    /// Queues a command to an agent and returns its number. Without a session the command is dropped: the
+    /// inventory at the start of the next session shows what must be done.
+    pub(crate) fn send(&mut self, cluster: &ClusterName, command: CommandRef) -> Option<u64> {
         let live = self.world.live.clusters.get_mut(cluster)?;
         self.out.wake.insert(cluster.clone());
-        Some(live.outbox.push(said))
+        Some(live.outbox.push(command))
     }
 
-    /// Objects to what an agent shows. It may show anything, so what it doesn't take in is bounded: once there is room again,
-    /// its next inventory shows what is left.
-    pub(crate) fn send_correction(&mut self, cluster: &ClusterName, said: CommandRef) {
+    /// Queues a command that corrects what an agent reported. An agent may report anything, so the outbox is
+    /// bounded for corrections; those dropped are found again in the agent's next inventory.
+    pub(crate) fn send_correction(&mut self, cluster: &ClusterName, command: CommandRef) {
         if self.world.live.clusters.get(cluster).is_some_and(|live| live.outbox.waiting() < CORRECTIONS_MAX) {
-            self.send(cluster, said);
+            self.send(cluster, command);
         }
     }
 
-    /// Something changed that could let a waiting class start.
+    /// Has the next pass evaluate parked workloads again, because something changed that may let them start.
     pub(crate) fn capacity_changed(&mut self) {
         self.world.live.capacity_changed = true;
         self.world.live.dirty = true;
@@ -116,11 +119,11 @@ impl<'a> Turn<'a> {
         self.world.state.workloads().get(&uid)
     }
 
-    /// Stores why a class waits at a cluster.
+    /// Stores why a cluster can't start a class.
     pub(crate) fn note(&mut self, class: crate::facts::submission::ClassId, cluster: &ClusterName, why: Why) {
         self.world.live.pending_reasons.set_at(class, cluster, why);
     }
 }
 
-/// Commands that wait at one agent before nothing more is said of what only it has.
+/// Length of an agent's outbox at which corrections are dropped.
 const CORRECTIONS_MAX: usize = 8_192;

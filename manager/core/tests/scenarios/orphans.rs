@@ -1,17 +1,21 @@
-//! Runs of jobs that a journal doesn't know: that they are stopped, and how they go where nobody can tell of them any more.
+//! Orphans (runs of jobs that the journal doesn't know): stopping them, and when they are forgotten.
 
 use super::*;
 
-/// A journal from before a job with this lease term was submitted; where that runs.
+/// A fleet with a journal that is restored from before a job was submitted. The job has this lease term and
+/// still runs. Returns the orphan, its fence and its cluster.
 fn orphaned(term: &str) -> (Fleet, Uid, Fence, ClusterName) {
     let mut f = Fleet::regions();
-    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "term"}, "spec": {
-        "applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Fence", "term": term}}})]);
-    let copy = f.world.snapshot();
+    f.apply(vec![meridian_object(
+        "DispatchPolicy",
+        "term",
+        json!({"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Fence", "term": term}}),
+    )]);
+    let backup = f.world.snapshot();
     let lost = f.submit("lost", 3);
     f.settle();
-    let home = ClusterName::new(f.at(lost).unwrap());
-    f.lead_with_copy(&copy);
+    let home = ClusterName::new(f.cluster_of(lost).unwrap());
+    f.lead_from_backup(&backup);
     f.confirm_rules();
     f.settle();
     f.settle();
@@ -32,27 +36,27 @@ impl Fleet {
 }
 
 #[test]
-fn an_orphan_whose_agent_is_away_is_stopped_once_it_is_back() {
+fn a_stopped_orphan_ends_once_its_agent_is_back() {
     let (mut f, uid, fence, home) = orphaned("15m");
-    f.cut.push(home);
+    f.disconnected.push(home);
     f.restart(3, RECOVERY);
     f.settle();
     assert!(matches!(f.operate(Operator::StopOrphan { uid, fence }), Reply::Done(_)));
     f.settle();
-    assert!(f.at(uid).is_some(), "its agent hasn't heard of it");
-    // Nobody has to say it again, not even to the next leadership.
+    assert!(f.cluster_of(uid).is_some(), "the agent is disconnected");
+    // The next leadership still knows that the orphan is to be stopped.
     f.restart(4, RECOVERY);
-    f.cut.clear();
+    f.disconnected.clear();
     f.settle();
     f.settle();
-    assert_eq!((f.at(uid), f.world.state.orphans().len()), (None, 0));
+    assert_eq!((f.cluster_of(uid), f.world.state.orphans().len()), (None, 0));
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
 #[test]
-fn an_orphan_that_is_being_stopped_isnt_adopted() {
+fn an_orphan_that_is_being_stopped_cant_be_adopted() {
     let (mut f, uid, fence, home) = orphaned("8s");
-    f.cut.push(home);
+    f.disconnected.push(home);
     f.operate(Operator::StopOrphan { uid, fence });
     let job = object(job("default", "lost", 3, &json!({"kueue.x-k8s.io/queue-name": "lq"}), ""));
     let adopted = f.operate(Operator::AdoptOrphan { uid, fence, job });
@@ -63,9 +67,9 @@ fn an_orphan_that_is_being_stopped_isnt_adopted() {
 }
 
 #[test]
-fn the_orphans_of_a_ledger_that_is_declared_lost_go_with_it() {
+fn orphans_of_a_ledger_declared_lost_are_forgotten() {
     let (mut f, uid, _, home) = orphaned("8s");
-    f.cut.push(home.clone());
+    f.disconnected.push(home.clone());
     f.running.clear();
     assert!(matches!(f.submit_again(uid), Reply::Rejected(_)));
     f.operate(Operator::DeclareLost { cluster: home, ledger: None });
@@ -74,21 +78,21 @@ fn the_orphans_of_a_ledger_that_is_declared_lost_go_with_it() {
 }
 
 #[test]
-fn the_orphans_of_a_store_that_was_deleted_go_once_their_leases_have_lapsed() {
+fn orphans_of_a_deleted_ledger_are_forgotten_after_their_leases() {
     let (mut f, uid, _, home) = orphaned("8s");
     f.add_agent(home.as_str(), 9_999);
     f.settle();
-    f.pass(Millis(TERM.0 - 1_000));
-    assert!(matches!(f.submit_again(uid), Reply::Rejected(_)), "it may run to the end of its lease");
-    f.pass(Millis::secs(32));
+    f.advance(Millis(TERM.0 - 1_000));
+    assert!(matches!(f.submit_again(uid), Reply::Rejected(_)), "the orphan may run until its lease ends");
+    f.advance(Millis::secs(32));
     f.running.clear();
     assert!(f.world.state.orphans().is_empty());
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
 #[test]
-fn what_ended_since_an_inventory_was_composed_is_no_orphan() {
-    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+fn a_run_that_ended_after_the_inventory_was_composed_is_no_orphan() {
+    let mut f = Fleet::new(EU);
     let eu = ClusterName::new("eu");
     let uid = f.submit("job", 3);
     f.settle();

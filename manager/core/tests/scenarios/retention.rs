@@ -5,24 +5,24 @@ use meridian_objects::job::MAX_EXEC_LABEL;
 
 const DAY: Millis = Millis::mins(24 * 60);
 
-/// One cluster with room for many.
-fn fleet(keeps: usize) -> Fleet {
-    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+/// One large cluster, and a manager that keeps this number of finished workloads.
+fn fleet(kept_max: usize) -> Fleet {
+    let mut f = Fleet::new(EU);
     let nodes = vec![NodeSpec {
         name: "n".into(),
         capacity: Amounts::from([(GPU.into(), 5_000), ("pods".into(), 5_000)]),
         ..NodeSpec::default()
     }];
     f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
-    f.world.config.finished_kept_max = keeps;
+    f.world.config.finished_kept_max = kept_max;
     f.quota(5_000);
     f.settle();
     f
 }
 
 impl Fleet {
-    /// A job that has run and ended.
-    fn over(&mut self, name: &str, ttl: Option<u32>) -> Uid {
+    /// Submits a job and lets it succeed.
+    fn run_to_success(&mut self, name: &str, ttl: Option<u32>) -> Uid {
         let mut job =
             job("default", name, 1, &json!({"kueue.x-k8s.io/queue-name": "lq", MAX_EXEC_LABEL: "600"}), "");
         if let Some(ttl) = ttl {
@@ -35,11 +35,11 @@ impl Fleet {
         written[0].uid
     }
 
-    fn known(&self, uids: &[Uid]) -> Vec<bool> {
+    fn exist(&self, uids: &[Uid]) -> Vec<bool> {
         uids.iter().map(|uid| self.phase(*uid).is_some()).collect()
     }
 
-    /// The agents hear nothing of it: only what time alone changes.
+    /// Lets time pass without any exchange with the agents.
     fn wait(&mut self, time: Millis) {
         self.now += time.0;
         self.world.committed(Mono(self.now));
@@ -48,40 +48,39 @@ impl Fleet {
 }
 
 #[test]
-fn a_jobs_own_word_counts_then_a_day() {
+fn a_finished_job_is_kept_for_its_ttl_or_a_day() {
     let mut f = fleet(100_000);
     let all = [
-        f.over("at-once", Some(0)),
-        f.over("an-hour", Some(3_600)),
-        f.over("a-day", None),
-        f.over("a-week", Some(7 * 86_400)),
+        f.run_to_success("at-once", Some(0)),
+        f.run_to_success("an-hour", Some(3_600)),
+        f.run_to_success("a-day", None),
+        f.run_to_success("a-week", Some(7 * 86_400)),
     ];
     f.wait(Millis::secs(10));
-    assert_eq!(f.known(&all), [false, true, true, true]);
+    assert_eq!(f.exist(&all), [false, true, true, true]);
     f.wait(Millis::mins(59));
-    assert_eq!(f.known(&all), [false, true, true, true]);
+    assert_eq!(f.exist(&all), [false, true, true, true]);
     f.wait(Millis::mins(1));
-    assert_eq!(f.known(&all), [false, false, true, true]);
+    assert_eq!(f.exist(&all), [false, false, true, true]);
     f.wait(DAY);
-    assert_eq!(f.known(&all), [false, false, false, true]);
+    assert_eq!(f.exist(&all), [false, false, false, true]);
     f.wait(Millis(6 * DAY.0));
-    assert_eq!(f.known(&all), [false; 4]);
-    // The ledger and the audit log keep what is gone.
+    assert_eq!(f.exist(&all), [false; 4]);
     f.world.check().unwrap();
 }
 
 #[test]
-fn of_many_the_newest_are_kept() {
+fn over_the_limit_the_oldest_finished_workloads_are_forgotten() {
     let mut f = fleet(2);
-    let all: Vec<Uid> = (0..4).map(|i| f.over(&format!("job-{i}"), None)).collect();
+    let all: Vec<Uid> = (0..4).map(|i| f.run_to_success(&format!("job-{i}"), None)).collect();
     f.wait(Millis::secs(10));
-    assert_eq!(f.known(&all), [false, false, true, true]);
-    // A name that is gone is free.
-    f.over("job-0", None);
+    assert_eq!(f.exist(&all), [false, false, true, true]);
+    // The name of a forgotten job can be used again.
+    f.run_to_success("job-0", None);
 }
 
 #[test]
-fn however_many_end_they_are_forgotten_in_time() {
+fn thousands_of_finished_workloads_are_forgotten_within_seconds() {
     let mut f = fleet(10);
     let jobs = (0..2_600)
         .map(|i| job("default", &format!("job-{i}"), 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), ""))
@@ -103,7 +102,7 @@ fn however_many_end_they_are_forgotten_in_time() {
     let finished = uids.iter().filter(|uid| f.phase(**uid) == Some(Phase::Finished)).count();
     let gone = uids.iter().filter(|uid| f.phase(**uid).is_none()).count();
     assert_eq!(finished + gone, uids.len());
-    // One turn forgets a bounded number, and the next doesn't wait for the usual time.
+    // One turn forgets a bounded number of workloads, and the next turn follows without the usual delay.
     f.wait(Millis::secs(10));
     (0..3).for_each(|_| f.wait(Millis(100)));
     assert_eq!(uids.iter().filter(|uid| f.phase(**uid).is_some()).count(), 10);

@@ -1,8 +1,8 @@
-//! Jobs that wait as workloads: those that no workload stands for yet.
+//! Queues the jobs that have no workload yet.
 
-use super::catalog::holds;
-use super::queues::planned;
-use super::{HeldBack, Loaded, shapes};
+use super::catalog::true_condition;
+use super::queues::planned_objects;
+use super::{Loaded, ParkReason, shapes};
 use meridian_objects::job::POD_SET;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::Spec;
@@ -11,73 +11,89 @@ use meridian_queueing::NewWorkload;
 use meridian_queueing::model::{Marks, NO_MOMENT, PodSet, QueueId, Shape};
 use std::sync::Arc;
 
-/// The fewest pods that do.
-const LEAST_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
+/// Annotation with the fewest pods that a job accepts (partial admission).
+const MIN_COUNT_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
 
 impl Loaded {
-    pub(super) fn enlist_jobs(&mut self, objects: &[PlanObject]) {
-        for of in planned(objects) {
-            if let Spec::Job(job) = &of.object.spec {
-                self.place_job(of, job);
+    pub(super) fn add_jobs(&mut self, objects: &[PlanObject]) {
+        for planned in planned_objects(objects) {
+            if let Spec::Job(job) = &planned.object.spec {
+                self.add_job(planned, job);
             }
         }
     }
 
-    fn place_job(&mut self, of: &PlannedObject, job: &JobWorkload) {
-        let (name, namespace) = (&of.object.name, of.object.namespace_or_default().unwrap_or_default());
-        let owner = (Kind::Job.to_string(), namespace.to_owned(), name.clone());
-        let over = holds(&of.conditions, "Complete").or_else(|| holds(&of.conditions, "Failed"));
-        if over.is_some()
-            || self.catalog.owners.contains(&owner)
+    fn add_job(&mut self, planned: &PlannedObject, job: &JobWorkload) {
+        let name = planned.object.name.as_str();
+        let namespace = planned.object.namespace_or_default().unwrap_or_default();
+        let conditions = &planned.conditions;
+        let ended =
+            true_condition(conditions, "Complete").or_else(|| true_condition(conditions, "Failed")).is_some();
+        if ended
+            || self.catalog.is_owner(Kind::Job.name(), namespace, name)
             || job.queue.is_empty()
             || job.parallelism == 0
         {
             return;
         }
         let local_queue = format!("{namespace}/{}", job.queue);
-        let Some((queue, stopped)) = self.queue_of(&local_queue, &format!("job `{namespace}/{name}`")) else {
+        let Some((queue, stopped)) = self.route(&local_queue, &format!("job `{namespace}/{name}`")) else {
             return;
         };
         let priority =
             self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
-        let shape =
-            Shape { priority: *priority.as_ref().unwrap_or(&0), ..self.job_shape(of, job, namespace, queue) };
-        let (wrong_namespace, stranger) = self.stranger(namespace, queue);
-        let unfit = stranger.or_else(|| self.broken(&job.template, namespace)).or(priority.err());
-        let marks = unfit
-            .map(|why| Box::new(Marks { wrong_namespace, unfit: Some(Arc::from(why)), ..Marks::default() }));
-        // A workload of the same name may be another job's.
+        let shape = Shape {
+            priority: *priority.as_ref().unwrap_or(&0),
+            ..self.job_shape(planned, job, namespace, queue)
+        };
+        let access = self.namespace_access(namespace, queue);
+        let unfit = access.unfit.or_else(|| self.broken_limits(&job.template, namespace)).or(priority.err());
+        let marks = unfit.map(|why| {
+            Box::new(Marks {
+                wrong_namespace: access.not_selected,
+                unfit: Some(Arc::from(why)),
+                ..Marks::default()
+            })
+        });
+        // A workload with this name may belong to another job.
         let key = format!("{namespace}/{name}");
-        let key = if self.brain.find(&key).is_some() { format!("{namespace}/job-{name}") } else { key };
+        let key = if self.state.find(&key).is_some() { format!("{namespace}/job-{name}") } else { key };
         let new = NewWorkload {
             key: Arc::from(key),
-            uid: Arc::from(of.uid.as_str()),
+            uid: Arc::from(planned.uid.as_str()),
             queue,
             local_queue: Arc::from(local_queue),
-            shape: self.brain.intern(shape),
-            since: of.created.unwrap_or(NO_MOMENT),
+            shape: self.state.intern(shape),
+            since: planned.created.unwrap_or(NO_MOMENT),
             marks,
         };
-        self.begin_to_wait(new, stopped.then_some(HeldBack::LocalQueueStopped));
+        self.enqueue(new, stopped.then_some(ParkReason::LocalQueueStopped));
     }
 
-    fn job_shape(&mut self, of: &PlannedObject, job: &JobWorkload, namespace: &str, queue: QueueId) -> Shape {
-        // All pod sets are of the one template, which the namespace and a runtime class add to.
-        let asked = self.filled(&job.template, namespace).requests();
-        let template = &of.object.stored["spec"]["template"];
-        let least = of.object.annotations.get(LEAST_ANNOTATION).and_then(|text| text.parse().ok());
+    fn job_shape(
+        &mut self,
+        planned: &PlannedObject,
+        job: &JobWorkload,
+        namespace: &str,
+        queue: QueueId,
+    ) -> Shape {
+        // All pod sets of a job share one template; the namespace and the runtime class add to it.
+        let requested = self.complete_template(&job.template, namespace).requests();
+        let template = &planned.object.stored["spec"]["template"];
+        let min_count =
+            planned.object.annotations.get(MIN_COUNT_ANNOTATION).and_then(|text| text.parse().ok());
         let mut pod_sets = Vec::with_capacity(job.gang.pod_sets.len());
         for set in &job.gang.pod_sets {
             pod_sets.push(PodSet {
                 name: Arc::from(set.name.as_str()),
                 count: set.count,
-                min_count: least.filter(|least| set.name == POD_SET && *least < set.count),
-                per_pod: self.requests(&asked, queue),
-                on_node: asked.clone(),
+                min_count: min_count.filter(|min| set.name == POD_SET && *min < set.count),
+                per_pod: self.quota_requests(&requested, queue),
+                on_node: requested.clone(),
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),
-                preferred: shapes::preferred(template),
+                preferred: shapes::preferred_terms(template),
                 topology: set.topology.clone(),
                 group: set.group.clone(),
             });

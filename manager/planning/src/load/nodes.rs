@@ -1,7 +1,7 @@
-//! Nodes, and pods that run on them beside what topologies place.
+//! Topologies, their nodes, and what other pods use of the nodes.
 
 use super::Loaded;
-use super::queues::planned;
+use super::queues::planned_objects;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::{ConditionStatus, NodeObject, PodObject, Spec};
 use meridian_shared::gang::Amounts;
@@ -9,46 +9,46 @@ use meridian_topology::Node;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Marks pods that a topology placed: their workloads count them.
+/// Label of pods that Kueue placed by a topology. They are counted with their workloads, not here.
 const PLACED_LABEL: &str = "kueue.x-k8s.io/tas";
 
 impl Loaded {
-    /// Tells the brain which topologies there are, and what their nodes have free.
-    pub(super) fn survey(&mut self, objects: &[PlanObject]) {
+    /// Declares topologies, their nodes, and the usage of pods that no topology placed.
+    pub(super) fn declare_nodes(&mut self, objects: &[PlanObject]) {
         let mut levels: BTreeMap<Arc<str>, Vec<String>> = BTreeMap::new();
-        for of in planned(objects) {
-            if let Spec::Topology(spec) = &of.object.spec {
-                levels.insert(Arc::from(of.object.name.as_str()), spec.levels.clone());
+        for planned in planned_objects(objects) {
+            if let Spec::Topology(spec) = &planned.object.spec {
+                levels.insert(Arc::from(planned.object.name.as_str()), spec.levels.clone());
             }
         }
         if levels.is_empty() {
             return;
         }
-        let (mut nodes, mut others) = (Vec::new(), Vec::new());
+        let (mut nodes, mut other_pods) = (Vec::new(), Vec::new());
         for object in objects {
             match object {
-                PlanObject::Node(of) => nodes.push(node(of)),
-                PlanObject::Pod(pod) => others.extend(beside(pod)),
+                PlanObject::Node(object) => nodes.push(node(object)),
+                PlanObject::Pod(pod) => other_pods.extend(usage_of_other(pod)),
                 PlanObject::Object(_) | PlanObject::Workload(_) => {}
             }
         }
-        self.brain.set_nodes(&levels, &nodes, &others);
+        self.state.set_nodes(&levels, &nodes, &other_pods);
     }
 }
 
-fn node(of: &NodeObject) -> Node {
+fn node(object: &NodeObject) -> Node {
     Node {
-        name: of.meta.name.clone(),
-        labels: of.meta.labels.clone(),
-        taints: of.taints.clone(),
-        ready: of.ready() == Some(ConditionStatus::True),
-        unschedulable: of.unschedulable,
-        allocatable: of.allocatable.clone(),
+        name: object.meta.name.clone(),
+        labels: object.meta.labels.clone(),
+        taints: object.taints.clone(),
+        ready: object.ready() == Some(ConditionStatus::True),
+        unschedulable: object.unschedulable,
+        allocatable: object.allocatable.clone(),
     }
 }
 
-/// The node of a pod that no topology placed, and what it takes there.
-fn beside(pod: &PodObject) -> Option<(String, Amounts)> {
+/// Node and requests of a running pod that no topology placed.
+fn usage_of_other(pod: &PodObject) -> Option<(String, Amounts)> {
     let node = pod
         .template
         .node_name

@@ -1,29 +1,60 @@
-//! Flavors, cohorts and cluster queues, and why a queue admits nothing; what local queues used before.
+//! Declares flavors, cohorts and cluster queues, and restores the usage history of local queues.
 
 use super::Loaded;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::quantity;
 use meridian_objects::spec::{ConditionStatus, LocalQueueSpec, ResourceFlavorSpec, ResourceGroup, Spec};
-use meridian_queueing::brain::LocalUsage;
 use meridian_queueing::declare;
 use meridian_queueing::model::Inactive;
 use meridian_queueing::names::FlavorId;
-use meridian_queueing::tree::WEIGHT_ONE;
-use meridian_queueing::{Brain, Parts};
+use meridian_queueing::queue_state::LocalQueueUsage;
+use meridian_queueing::quota::WEIGHT_ONE;
+use meridian_queueing::{NanoUsage, QueueState};
 use meridian_shared::gang::Amounts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What queues are declared beside.
+/// Objects that cluster queues refer to. A queue with a missing or inactive one is inactive.
 #[derive(Default)]
-struct Beside<'a> {
+struct ReferencedObjects<'a> {
     flavors: BTreeMap<&'a str, &'a ResourceFlavorSpec>,
     topologies: BTreeSet<&'a str>,
-    /// The checks' controllers, and whether they are active.
-    checks: BTreeMap<&'a str, (&'a str, bool)>,
+    checks: BTreeMap<&'a str, DeclaredCheck<'a>>,
 }
 
-impl declare::Beside for Beside<'_> {
+struct DeclaredCheck<'a> {
+    controller: &'a str,
+    active: bool,
+}
+
+impl<'a> ReferencedObjects<'a> {
+    fn collect(objects: &'a [PlanObject], checks_need_active_condition: bool) -> Self {
+        let mut referenced = Self::default();
+        for planned in planned_objects(objects) {
+            let name = planned.object.name.as_str();
+            match &planned.object.spec {
+                Spec::ResourceFlavor(spec) => {
+                    referenced.flavors.insert(name, spec);
+                }
+                Spec::Topology(_) => {
+                    referenced.topologies.insert(name);
+                }
+                Spec::AdmissionCheck(spec) => {
+                    let active = match planned.conditions.iter().find(|c| c.kind == "Active") {
+                        Some(condition) => condition.status == ConditionStatus::True,
+                        None => !checks_need_active_condition,
+                    };
+                    let check = DeclaredCheck { controller: &spec.controller_name, active };
+                    referenced.checks.insert(name, check);
+                }
+                _ => {}
+            }
+        }
+        referenced
+    }
+}
+
+impl declare::References for ReferencedObjects<'_> {
     fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
         self.flavors.get(name).copied()
     }
@@ -33,12 +64,12 @@ impl declare::Beside for Beside<'_> {
     }
 
     fn check(&self, name: &str) -> Option<(&str, bool)> {
-        self.checks.get(name).copied()
+        self.checks.get(name).map(|check| (check.controller, check.active))
     }
 }
 
-/// Ordinary objects.
-pub(super) fn planned(objects: &[PlanObject]) -> impl Iterator<Item = &PlannedObject> {
+/// All objects except workloads, nodes and pods.
+pub(super) fn planned_objects(objects: &[PlanObject]) -> impl Iterator<Item = &PlannedObject> {
     objects.iter().filter_map(|object| match object {
         PlanObject::Object(planned) => Some(&**planned),
         PlanObject::Workload(_) | PlanObject::Node(_) | PlanObject::Pod(_) => None,
@@ -46,72 +77,54 @@ pub(super) fn planned(objects: &[PlanObject]) -> impl Iterator<Item = &PlannedOb
 }
 
 impl Loaded {
-    /// Declares everything that workloads queue for.
-    pub(super) fn declare(&mut self, objects: &[PlanObject]) {
-        let mut beside = Beside::default();
-        for of in planned(objects) {
-            let name = of.object.name.as_str();
-            match &of.object.spec {
-                Spec::ResourceFlavor(spec) => {
-                    beside.flavors.insert(name, spec);
-                }
-                Spec::Topology(_) => {
-                    beside.topologies.insert(name);
-                }
-                Spec::AdmissionCheck(spec) => {
-                    let stated = of
-                        .conditions
-                        .iter()
-                        .find(|condition| condition.kind == "Active")
-                        .map(|condition| condition.status);
-                    let active = stated.map_or(!self.catalog.options.checks_say_active, |status| {
-                        status == ConditionStatus::True
-                    });
-                    beside.checks.insert(name, (&spec.controller_name, active));
-                }
-                _ => {}
-            }
-        }
-        // Resources are numbered by their names, so that what ties falls the same way in whatever order they are written.
-        let resources: BTreeSet<&String> = planned(objects).flat_map(covered).collect();
+    /// Declares flavors, cohorts and cluster queues. May be called again with other objects.
+    pub(super) fn declare_queues(&mut self, objects: &[PlanObject]) {
+        let referenced =
+            ReferencedObjects::collect(objects, self.catalog.options.checks_need_active_condition);
+        // Resource ids follow the names, so ties fall the same way in whatever order the objects are written.
+        let resources: BTreeSet<&String> = planned_objects(objects).flat_map(resources_with_quota).collect();
         for resource in resources {
-            self.brain.resource(resource);
+            self.state.resource(resource);
         }
-        let gone: Vec<FlavorId> = self
-            .brain
-            .flavor_list()
-            .map(|(id, _)| id)
-            .filter(|id| !beside.flavors.contains_key(&**self.brain.flavor_name(*id)))
-            .collect();
-        for id in gone {
-            self.brain.set_flavor(id, None);
-        }
-        for (name, spec) in &beside.flavors {
-            let id = self.brain.flavor_id(name);
-            let flavor = declare::flavor(spec, self.brain.settings.gates.topology);
-            self.brain.set_flavor(id, Some(flavor));
-        }
+        self.declare_flavors(&referenced);
         let (mut cohorts, mut queues) = (BTreeMap::new(), Vec::new());
-        for of in planned(objects) {
-            match &of.object.spec {
+        for planned in planned_objects(objects) {
+            let name = planned.object.name.as_str();
+            match &planned.object.spec {
                 Spec::Cohort(spec) => {
-                    cohorts
-                        .insert(Arc::from(of.object.name.as_str()), declare::cohort(&mut self.brain, spec));
+                    cohorts.insert(Arc::from(name), declare::cohort(&mut self.state, spec));
                 }
                 Spec::ClusterQueue(spec) => {
-                    queues.push(declare::cluster_queue(&mut self.brain, &of.object.name, spec, &beside))
+                    queues.push(declare::cluster_queue(&mut self.state, name, spec, &referenced));
                 }
                 _ => {}
             }
         }
-        self.brain.configure(&cohorts, queues);
-        self.note_excluded(objects);
+        self.state.configure(&cohorts, queues);
+        self.declare_excluded_resources(objects);
     }
 
-    fn note_excluded(&mut self, objects: &[PlanObject]) {
-        for of in planned(objects) {
+    fn declare_flavors(&mut self, referenced: &ReferencedObjects<'_>) {
+        let removed: Vec<FlavorId> = self
+            .state
+            .flavor_list()
+            .map(|(id, _)| id)
+            .filter(|id| !referenced.flavors.contains_key(&**self.state.flavor_name(*id)))
+            .collect();
+        for id in removed {
+            self.state.set_flavor(id, None);
+        }
+        for (name, spec) in &referenced.flavors {
+            let id = self.state.flavor_id(name);
+            let flavor = declare::flavor(spec, self.state.settings().gates.topology);
+            self.state.set_flavor(id, Some(flavor));
+        }
+    }
+
+    fn declare_excluded_resources(&mut self, objects: &[PlanObject]) {
+        for planned in planned_objects(objects) {
             if let (Spec::ClusterQueue(spec), Some(id)) =
-                (&of.object.spec, self.brain.queue_id(&of.object.name))
+                (&planned.object.spec, self.state.queue_id(&planned.object.name))
                 && !spec.exclude_resource_prefixes.is_empty()
             {
                 self.excluded.insert(id, spec.exclude_resource_prefixes.clone());
@@ -119,45 +132,39 @@ impl Loaded {
         }
     }
 
-    /// Says which queues admit nothing; those below a cohort that is its own ancestor have no place in the forest.
-    pub(super) fn note_inactive(&mut self) {
-        let all: Vec<_> = self.brain.queue_list().map(|(name, id)| (name.clone(), id)).collect();
-        for (name, id) in all {
-            let queue = self.brain.queue(id);
-            if let Some(why) = &queue.setup.inactive {
-                self.notes.push(format!("cluster queue `{name}` admits nothing: {}", words(why)));
-            } else if queue.node.is_none() {
-                self.notes.push(format!(
-                    "cluster queue `{name}` admits nothing: {}",
-                    words(&Inactive::CohortCycle)
-                ));
+    /// Notes every inactive queue. A queue below a cohort that is its own ancestor isn't in the forest.
+    pub(super) fn note_inactive_queues(&mut self) {
+        for (name, id) in self.state.queue_list() {
+            let queue = self.state.queue(id);
+            let cycle = queue.node.is_none().then_some(&Inactive::CohortCycle);
+            if let Some(why) = queue.setup.inactive.as_ref().or(cycle) {
+                self.notes.push(format!("cluster queue `{name}` is inactive: {}", inactive_message(why)));
             }
         }
     }
 
-    /// What local queues used before: as the caller says, else as their status does. One that isn't there any more has the
-    /// usual weight.
-    pub(super) fn recall_usage(&mut self, objects: &[PlanObject]) {
-        for (key, stated) in self.catalog.options.local_usage.clone() {
-            let usage = LocalUsage {
-                consumed: consumed(&mut self.brain, stated),
-                penalty: Parts::new(),
-                weight: 1.0,
-            };
-            self.brain.set_local_usage(Arc::from(key), usage);
+    /// Restores the usage history of local queues: from the options, else from the status. A local queue that
+    /// the options name and that is not declared has the default weight.
+    pub(super) fn restore_local_usage(&mut self, objects: &[PlanObject]) {
+        for (key, amounts) in self.catalog.options.local_usage.clone() {
+            let consumed = parts_of(&mut self.state, amounts);
+            let usage = LocalQueueUsage { consumed, penalty: NanoUsage::new(), weight: 1.0 };
+            self.state.set_local_usage(Arc::from(key), usage);
         }
-        for of in planned(objects) {
-            let Spec::LocalQueue(spec) = &of.object.spec else { continue };
-            let key = format!("{}/{}", of.object.namespace_or_default().unwrap_or_default(), of.object.name);
-            let usage = local_usage(&mut self.brain, spec, self.catalog.options.local_usage.get(&key), of);
-            self.brain.set_local_usage(Arc::from(key), usage);
+        for planned in planned_objects(objects) {
+            let Spec::LocalQueue(spec) = &planned.object.spec else { continue };
+            let namespace = planned.object.namespace_or_default().unwrap_or_default();
+            let key = format!("{namespace}/{}", planned.object.name);
+            let given = self.catalog.options.local_usage.get(&key);
+            let usage = local_usage(&mut self.state, spec, given, planned);
+            self.state.set_local_usage(Arc::from(key), usage);
         }
     }
 }
 
-/// Resources that an object declares quota of.
-fn covered(of: &PlannedObject) -> impl Iterator<Item = &String> {
-    let groups: &[ResourceGroup] = match &of.object.spec {
+/// Resources for which an object declares quota.
+fn resources_with_quota(planned: &PlannedObject) -> impl Iterator<Item = &String> {
+    let groups: &[ResourceGroup] = match &planned.object.spec {
         Spec::Cohort(spec) => &spec.resource_groups,
         Spec::ClusterQueue(spec) => &spec.resource_groups,
         _ => &[],
@@ -165,43 +172,44 @@ fn covered(of: &PlannedObject) -> impl Iterator<Item = &String> {
     groups.iter().flat_map(|group| &group.flavors).flat_map(|flavor| flavor.resources.keys())
 }
 
-fn words(why: &Inactive) -> String {
+/// Why a cluster queue is inactive, to follow "cluster queue `NAME` is inactive: ".
+pub(crate) fn inactive_message(why: &Inactive) -> String {
     match why {
         Inactive::Stopped => "it is stopped".to_owned(),
         Inactive::CohortCycle => "its cohort is its own ancestor".to_owned(),
-        Inactive::FlavorNotFound(name) => format!("its flavor `{name}` isn't there"),
-        Inactive::AdmissionCheck(name) => format!("its admission check `{name}` isn't there"),
-        Inactive::CheckInactive(name) => format!("its admission check `{name}` isn't active"),
-        Inactive::WorkersCheck(name, clash) => clash.words(name),
-        Inactive::TopologyNotFound(name) => format!("the topology `{name}` of its flavor isn't there"),
+        Inactive::FlavorNotFound(name) => format!("ResourceFlavor `{name}` not found"),
+        Inactive::AdmissionCheck(name) => format!("AdmissionCheck `{name}` not found"),
+        Inactive::CheckInactive(name) => format!("AdmissionCheck `{name}` is inactive"),
+        Inactive::WorkersCheck(name, clash) => clash.message(name),
+        Inactive::TopologyNotFound(name) => format!("Topology `{name}` of its flavor not found"),
     }
 }
 
-fn consumed(brain: &mut Brain, amounts: Amounts) -> Parts {
+fn parts_of(state: &mut QueueState, amounts: Amounts) -> NanoUsage {
     amounts
         .into_iter()
-        .map(|(resource, amount)| (brain.resource(&resource), meridian_queueing::parts(&resource, amount)))
+        .map(|(resource, amount)| (state.resource(&resource), meridian_queueing::to_nanos(&resource, amount)))
         .collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "weights are only compared")]
 fn local_usage(
-    brain: &mut Brain,
+    state: &mut QueueState,
     spec: &LocalQueueSpec,
-    stated: Option<&Amounts>,
-    of: &PlannedObject,
-) -> LocalUsage {
-    let status = &of.status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
-    let consumed = match stated {
-        Some(stated) => consumed(brain, stated.clone()),
-        // What decayed is seldom a whole number of base units.
+    given: Option<&Amounts>,
+    planned: &PlannedObject,
+) -> LocalQueueUsage {
+    let status = &planned.status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
+    let consumed = match given {
+        Some(given) => parts_of(state, given.clone()),
+        // Usage that has decayed is seldom a whole number of base units.
         None => status
             .as_object()
             .into_iter()
             .flatten()
-            .filter_map(|(name, part)| Some((brain.resource(name), quantity::nano_from_json(part).ok()?)))
+            .filter_map(|(name, amount)| Some((state.resource(name), quantity::nano_from_json(amount).ok()?)))
             .collect(),
     };
     let weight = declare::weight(spec.fair_sharing.as_ref()) as f64 / WEIGHT_ONE as f64;
-    LocalUsage { consumed, penalty: Parts::new(), weight }
+    LocalQueueUsage { consumed, penalty: NanoUsage::new(), weight }
 }

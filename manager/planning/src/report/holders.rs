@@ -1,57 +1,48 @@
-//! Who holds quota, and what of it.
+//! Workloads that hold quota.
 
-use super::reasons::{self, Why};
-use crate::decide::Outcome;
-use meridian_queueing::cycle::Outcome as Came;
-use meridian_queueing::model::{self, Delayed, Workload, WorkloadId, amount_of};
-use meridian_queueing::{Amount, Brain};
+use super::reasons::{self, FlavorReason};
+use crate::decide::Decisions;
+use meridian_queueing::cycle::EntryOutcome;
+use meridian_queueing::model::{Delayed, Holding, PodSetAdmission, Shape, Workload, WorkloadId, amount_of};
+use meridian_queueing::{Amount, QueueState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A workload that holds quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// Namespace and name.
     pub workload: String,
-    /// Its cluster queue.
     pub cluster_queue: String,
-    /// Its local queue: namespace and name.
+    /// In the form `NAMESPACE/NAME`.
     pub local_queue: String,
-    /// Its priority.
     pub priority: i64,
-    /// Whether it may run.
-    pub state: State,
-    /// The cycle of this plan in which it got what it holds; none where it held that before.
+    pub state: HolderState,
+    /// The cycle that reserved the quota; left out if the workload held it before the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle: Option<u32>,
-    /// From how far away its quota came, where this plan gave it.
+    /// Left out if the workload held its quota before the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub borrowing: Option<Borrowing>,
-    /// Admission checks that must agree before it may run.
+    pub borrowing: Option<BorrowedFrom>,
+    /// Admission checks that are not ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<String>,
-    /// What each pod set was given.
-    pub pod_sets: Vec<PodSet>,
-    /// Why it has no place yet.
+    pub pod_sets: Vec<AssignedPodSet>,
+    /// Why the pods are not placed yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reasons: Vec<Why>,
+    pub reasons: Vec<FlavorReason>,
 }
 
-/// Whether a holder may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum State {
-    /// It may.
+pub enum HolderState {
     Admitted,
-    /// A check or a place is still to come.
+    /// An admission check or the placement of pods is missing.
     QuotaReserved,
-    /// It was told to stop.
+    /// The workload is being evicted.
     Stopping,
 }
 
-impl State {
-    /// The word.
-    pub const fn word(self) -> &'static str {
+impl HolderState {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Admitted => "Admitted",
             Self::QuotaReserved => "QuotaReserved",
@@ -60,138 +51,134 @@ impl State {
     }
 }
 
-/// From how far away quota came.
+/// The cohort that provides the quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Borrowing {
-    /// Height of the subtree that holds it; 0 is the queue's own quota.
+pub struct BorrowedFrom {
+    /// Height of the cohort's subtree; 0 is the queue's own quota.
     pub level: u32,
-    /// The cohort at that height.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cohort: Option<String>,
 }
 
-/// What one pod set was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodSet {
-    /// Its name.
+pub struct AssignedPodSet {
     pub name: String,
-    /// Pods that start.
+    /// Number of admitted pods.
     pub count: u32,
-    /// Pods that were asked for; more than `count` where it was admitted smaller.
+    /// Number of requested pods; larger than `count` after partial admission.
     pub of: u32,
-    /// By resource: the flavor, and what all pods take together.
-    pub resources: BTreeMap<String, Given>,
-    /// Where its pods lie.
+    /// Assigned flavor and amount by resource.
+    pub resources: BTreeMap<String, AssignedResource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology: Option<Topology>,
-    /// Whether that is still to come.
+    pub topology: Option<PlacedTopology>,
+    /// The pods are placed later, once admission checks are ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub topology_pending: bool,
 }
 
-/// What was given of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Given {
-    /// Of which flavor.
+pub struct AssignedResource {
     pub flavor: String,
-    /// How much, all pods together.
+    /// Quantity for all pods together.
     pub amount: String,
 }
 
-/// Where the pods of a set lie.
+/// The topology domains in which the pods of a set are placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Topology {
-    /// Node labels of the levels, from the top.
+pub struct PlacedTopology {
+    /// Node labels of the levels, the widest first.
     pub levels: Vec<String>,
-    /// Domains with pods.
-    pub domains: Vec<Domain>,
+    pub domains: Vec<PlacedDomain>,
 }
 
-/// Pods in one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Domain {
-    /// Values of the levels.
+pub struct PlacedDomain {
+    /// Label values of the levels.
     pub values: Vec<String>,
-    /// Pods.
+    /// Number of pods.
     pub count: u32,
 }
 
-/// Everybody who holds quota, by queue and name.
-pub(super) fn list(brain: &Brain, outcome: &Outcome) -> Vec<Holder> {
-    let mut all: Vec<Holder> =
-        brain.workloads().filter_map(|(id, workload)| one(brain, outcome, id, workload)).collect();
+/// All holders, by queue and name.
+pub(super) fn list(state: &QueueState, decisions: &Decisions) -> Vec<Holder> {
+    let mut all: Vec<Holder> = Vec::new();
+    for (id, workload) in state.workloads() {
+        all.extend(workload.holding.as_ref().map(|holding| holder(state, decisions, id, workload, holding)));
+    }
     all.sort_by(|a, b| (&a.cluster_queue, &a.workload).cmp(&(&b.cluster_queue, &b.workload)));
     all
 }
 
-fn one(brain: &Brain, outcome: &Outcome, id: WorkloadId, workload: &Workload) -> Option<Holder> {
-    let holding = workload.holding.as_ref()?;
-    let shape = brain.shape_of(workload.shape);
-    let state = match (holding.evicted, holding.admitted) {
-        (true, _) => State::Stopping,
-        (false, true) => State::Admitted,
-        (false, false) => State::QuotaReserved,
+fn holder(
+    state: &QueueState,
+    decisions: &Decisions,
+    id: WorkloadId,
+    workload: &Workload,
+    holding: &Holding,
+) -> Holder {
+    let shape = state.shape_of(workload.shape);
+    let holder_state = match (holding.evicted, holding.admitted) {
+        (true, _) => HolderState::Stopping,
+        (false, true) => HolderState::Admitted,
+        (false, false) => HolderState::QuotaReserved,
     };
-    let decided = outcome.admitted.get(&id);
-    let checks: Vec<String> = if state == State::QuotaReserved && !workload.marks().checks_ready {
-        brain.checks_of(id).map(ToString::to_string).collect()
-    } else {
-        Vec::new()
-    };
-    let refused = outcome.looks.get(&id).filter(|look| look.entry.outcome != Came::Admitted);
-    Some(Holder {
+    let admission = decisions.admitted.get(&id);
+    let checks_open = holder_state == HolderState::QuotaReserved && !workload.marks().checks_ready;
+    let checks =
+        if checks_open { state.checks_of(id).map(ToString::to_string).collect() } else { Vec::new() };
+    let second_pass = decisions.evaluations.get(&id).filter(|e| e.entry.outcome != EntryOutcome::Admitted);
+    Holder {
         workload: workload.key.to_string(),
-        cluster_queue: brain.queue(workload.queue).setup.name.to_string(),
+        cluster_queue: state.queue(workload.queue).setup.name.to_string(),
         local_queue: workload.local_queue.to_string(),
         priority: shape.priority,
-        state,
-        cycle: decided.map(|(cycle, _)| *cycle),
-        borrowing: decided.map(|(_, level)| borrowing(brain, workload, *level)),
+        state: holder_state,
+        cycle: admission.map(|admission| admission.cycle),
+        borrowing: admission.map(|admission| borrowed_from(state, workload, admission.borrowing_level)),
         checks,
         pod_sets: holding
             .given
             .iter()
             .enumerate()
-            .map(|(at, given)| pod_set(brain, shape, at, given))
+            .map(|(at, given)| pod_set(state, shape, at, given))
             .collect(),
-        reasons: refused
-            .map(|look| reasons::of_assignment(brain, shape, &look.entry.assignment))
+        reasons: second_pass
+            .map(|evaluation| reasons::of_assignment(state, shape, &evaluation.entry.assignment))
             .unwrap_or_default(),
-    })
+    }
 }
 
-fn borrowing(brain: &Brain, workload: &Workload, level: u32) -> Borrowing {
-    let node = brain.queue(workload.queue).node.filter(|_| level > 0);
-    let cohort =
-        node.and_then(|node| brain.forest.ancestors(node).find(|at| brain.forest.node(*at).height >= level));
-    Borrowing { level, cohort: cohort.map(|at| brain.forest.node(at).name.to_string()) }
+fn borrowed_from(state: &QueueState, workload: &Workload, level: u32) -> BorrowedFrom {
+    let node = state.queue(workload.queue).node.filter(|_| level > 0);
+    let cohort = node.and_then(|node| {
+        state.forest().ancestors(node).find(|ancestor| state.forest().node(*ancestor).height >= level)
+    });
+    BorrowedFrom { level, cohort: cohort.map(|cohort| state.forest().node(cohort).name.to_string()) }
 }
 
-fn pod_set(brain: &Brain, shape: &model::Shape, at: usize, given: &model::Given) -> PodSet {
+fn pod_set(state: &QueueState, shape: &Shape, at: usize, given: &PodSetAdmission) -> AssignedPodSet {
     let declared = shape.pod_sets.get(at);
     let resources = given.flavors.iter().map(|(resource, flavor)| {
-        let amount = brain.amount_text(*resource, Amount(amount_of(&given.usage, *resource)));
-        (
-            brain.resource_name(*resource).to_string(),
-            Given { flavor: brain.flavor_name(*flavor).to_string(), amount },
-        )
+        let amount = state.amount_text(*resource, Amount(amount_of(&given.usage, *resource)));
+        let flavor = state.flavor_name(*flavor).to_string();
+        (state.resource_name(*resource).to_string(), AssignedResource { flavor, amount })
     });
-    PodSet {
+    AssignedPodSet {
         name: declared.map(|set| set.name.to_string()).unwrap_or_default(),
         count: given.count,
         of: declared.map_or(given.count, |set| set.count),
         resources: resources.collect(),
-        topology: given.placement.as_ref().map(|placement| Topology {
+        topology: given.placement.as_ref().map(|placement| PlacedTopology {
             levels: placement.levels.clone(),
             domains: placement
                 .domains
                 .iter()
-                .map(|d| Domain { values: d.values.clone(), count: d.count })
+                .map(|domain| PlacedDomain { values: domain.values.clone(), count: domain.count })
                 .collect(),
         }),
         topology_pending: given.placement.is_none() && given.delayed == Some(Delayed::Pending),

@@ -1,53 +1,50 @@
-//! Reasons as data: which flavor and resource each is about, and its words.
+//! Why a flavor can't be assigned: a stable name, the flavor and resource, and a message.
 
-use meridian_queueing::Brain;
-use meridian_queueing::cycle::Entry;
+use meridian_queueing::QueueState;
+use meridian_queueing::cycle::CycleEntry;
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::Shape;
+use meridian_queueing::model::{Obstacle, Reason};
 use meridian_queueing::names::FlavorId;
-use meridian_queueing::reason::{Obstacle, Reason};
 use serde::{Deserialize, Serialize};
 
-/// Why a flavor doesn't serve, or not yet.
+/// Why a flavor can't be assigned, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Why {
-    /// The pod set; left out where one reason is everybody's.
+pub struct FlavorReason {
+    /// Left out if the workload has one pod set, or if the reason concerns all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_set: Option<String>,
-    /// The flavor, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<String>,
-    /// The resource, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// A word that stays.
+    /// Stable name, for programs.
     pub reason: String,
-    /// In words.
     pub message: String,
 }
 
-/// Whether waiting doesn't help: only other declarations do.
-pub(super) fn for_good(obstacle: Option<Obstacle>) -> bool {
+/// Whether only another spec or another quota can help.
+pub(super) fn is_permanent(obstacle: Option<Obstacle>) -> bool {
     matches!(obstacle, Some(Obstacle::ExceedsMaxQuota | Obstacle::NoMatchingFlavor))
 }
 
-/// Every reason of an assignment, once.
-pub(super) fn of_assignment(brain: &Brain, shape: &Shape, assignment: &Assignment) -> Vec<Why> {
-    let several = shape.pod_sets.len() > 1;
-    let mut all: Vec<Why> = Vec::new();
+/// The distinct reasons of an assignment.
+pub(super) fn of_assignment(state: &QueueState, shape: &Shape, assignment: &Assignment) -> Vec<FlavorReason> {
+    let names_pod_set = shape.pod_sets.len() > 1;
+    let mut all: Vec<FlavorReason> = Vec::new();
     for (at, reason) in assignment.reasons() {
-        let name = shape.pod_sets.get(at).filter(|_| several).map(|set| set.name.to_string());
-        let why = Why { pod_set: name, ..of(brain, reason) };
-        if !all.contains(&why) {
-            all.push(why);
+        let pod_set = shape.pod_sets.get(at).filter(|_| names_pod_set).map(|set| set.name.to_string());
+        let reason = FlavorReason { pod_set, ..flavor_reason(state, reason) };
+        if !all.contains(&reason) {
+            all.push(reason);
         }
     }
     all
 }
 
-/// The flavors that others of the same cycle took first.
-pub(super) fn taken(brain: &Brain, entry: &Entry) -> Vec<Why> {
+/// One reason for each flavor that earlier entries of the same cycle took quota of.
+pub(super) fn taken_by_others(state: &QueueState, entry: &CycleEntry) -> Vec<FlavorReason> {
     let mut flavors: Vec<FlavorId> = entry
         .assignment
         .pod_sets
@@ -56,17 +53,21 @@ pub(super) fn taken(brain: &Brain, entry: &Entry) -> Vec<Why> {
         .collect();
     flavors.sort_unstable();
     flavors.dedup();
-    let why = |flavor: FlavorId| {
-        let name = brain.flavor_name(flavor).to_string();
-        let message = format!("others took quota of flavor {name} first");
-        Why { pod_set: None, flavor: Some(name), resource: None, reason: "TakenByOthers".to_owned(), message }
+    let reason = |flavor: FlavorId| {
+        let name = state.flavor_name(flavor).to_string();
+        FlavorReason {
+            pod_set: None,
+            message: format!("other workloads took the quota of flavor {name} in the same cycle"),
+            flavor: Some(name),
+            resource: None,
+            reason: "TakenByOthers".to_owned(),
+        }
     };
-    flavors.into_iter().map(why).collect()
+    flavors.into_iter().map(reason).collect()
 }
 
-/// One reason.
-pub(super) fn of(brain: &Brain, reason: &Reason) -> Why {
-    let (word, flavor, resource) = match reason {
+pub(super) fn flavor_reason(state: &QueueState, reason: &Reason) -> FlavorReason {
+    let (name, flavor, resource) = match reason {
         Reason::ResourceNotCovered { resource } => ("ResourceNotCovered", None, Some(*resource)),
         Reason::FlavorNotFound { flavor } => ("FlavorNotFound", Some(*flavor), None),
         Reason::Taint { flavor, .. } => ("UntoleratedTaint", Some(*flavor), None),
@@ -83,11 +84,11 @@ pub(super) fn of(brain: &Brain, reason: &Reason) -> Why {
         Reason::Placement(_) => ("TopologyPlacementFailed", None, None),
         Reason::TopologyFlavors(_) => ("TopologyFlavorsConflict", None, None),
     };
-    Why {
+    FlavorReason {
         pod_set: None,
-        flavor: flavor.map(|f| brain.flavor_name(f).to_string()),
-        resource: resource.map(|r| brain.resource_name(r).to_string()),
-        reason: word.to_owned(),
-        message: reason.text(brain),
+        flavor: flavor.map(|flavor| state.flavor_name(flavor).to_string()),
+        resource: resource.map(|resource| state.resource_name(resource).to_string()),
+        reason: name.to_owned(),
+        message: reason.text(state.catalog()),
     }
 }

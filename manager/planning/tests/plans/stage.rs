@@ -1,31 +1,30 @@
-//! Brains built by hand, in few words.
+//! A builder for queue state: flavors, cohorts and queues first, workloads after [`Stage::open`].
 
-use meridian_planning::load::{Loaded, Options, load};
-use meridian_planning::{Limits, Report, decide};
+use meridian_planning::load::{LoadOptions, Loaded, load};
+use meridian_planning::{CycleLimits, PlanReport, decide};
+use meridian_queueing::capacity_model::UnlimitedCapacity;
 use meridian_queueing::model::{
-    Displaces, Flavor, Given, Group, Inactive, Marks, Moment, PodSet, Preemption, QueueSetup, Shape,
-    WorkloadId,
+    ClusterQueuePreemption, Flavor, Inactive, Marks, Moment, PodSet, PodSetAdmission, PreemptionRule,
+    QueueSetup, ResourceGroup, Shape, WorkloadId,
 };
-use meridian_queueing::places::Anywhere;
+use meridian_queueing::quota::{CohortSetup, Quota};
 use meridian_queueing::settings::Settings;
-use meridian_queueing::tree::{CohortSetup, Quota};
-use meridian_queueing::{Amount, Brain, NewWorkload};
+use meridian_queueing::{Amount, NewWorkload, QueueState};
 use meridian_shared::gang::{Taint, TaintEffect, Toleration};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) const GPU: &str = "nvidia.com/gpu";
 
-/// A brain in the making.
 pub(crate) struct Stage {
-    pub(crate) brain: Brain,
+    state: QueueState,
     cohorts: BTreeMap<Arc<str>, CohortSetup>,
     queues: Vec<QueueSetup>,
     notes: Vec<String>,
     clock: Moment,
 }
 
-/// A workload in the making: one pod set, unless more are added.
+/// A workload of one pod set.
 #[derive(Clone)]
 pub(crate) struct Job {
     name: &'static str,
@@ -37,7 +36,7 @@ pub(crate) struct Job {
 impl Stage {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
-            brain: Brain::new(settings),
+            state: QueueState::new(settings),
             cohorts: BTreeMap::new(),
             queues: Vec::new(),
             notes: Vec::new(),
@@ -46,13 +45,13 @@ impl Stage {
     }
 
     pub(crate) fn flavor(mut self, name: &str, tainted: bool) -> Self {
-        let id = self.brain.flavor_id(name);
+        let id = self.state.flavor_id(name);
         let taints = if tainted {
             vec![Taint { key: name.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule }]
         } else {
             Vec::new()
         };
-        self.brain.set_flavor(id, Some(Flavor { taints, ..Flavor::default() }));
+        self.state.set_flavor(id, Some(Flavor { taints, ..Flavor::default() }));
         self
     }
 
@@ -66,9 +65,9 @@ impl Stage {
     pub(crate) fn queue(mut self, name: &str, cohort: Option<&str>, quotas: &[(&str, &str, i64)]) -> Self {
         let mut setup =
             QueueSetup { name: Arc::from(name), cohort: cohort.map(Arc::from), ..QueueSetup::default() };
-        let mut group = Group::default();
+        let mut group = ResourceGroup::default();
         for (flavor, resource, nominal) in quotas {
-            let (flavor, resource) = (self.brain.flavor_id(flavor), self.brain.resource(resource));
+            let (flavor, resource) = (self.state.flavor_id(flavor), self.state.resource(resource));
             setup.quotas.insert((flavor, resource), Quota { nominal: Amount(*nominal), ..Quota::default() });
             if !group.flavors.contains(&flavor) {
                 group.flavors.push(flavor);
@@ -93,9 +92,9 @@ impl Stage {
         self
     }
 
-    /// Declares everything so far; workloads come after.
+    /// Declares everything so far.
     pub(crate) fn open(mut self) -> Self {
-        self.brain.configure(&self.cohorts, self.queues.clone());
+        self.state.configure(&self.cohorts, self.queues.clone());
         self
     }
 
@@ -104,32 +103,32 @@ impl Stage {
         let new = NewWorkload {
             key: Arc::from(format!("ml/{}", job.name)),
             uid: Arc::from(job.name),
-            queue: self.brain.queue_id(job.queue).unwrap(),
+            queue: self.state.queue_id(job.queue).unwrap(),
             local_queue: Arc::from(format!("ml/{}", job.queue)),
-            shape: self.brain.intern(job.shape.clone()),
+            shape: self.state.intern(job.shape.clone()),
             since: self.clock,
             marks: (job.marks != Marks::default()).then(|| Box::new(job.marks)),
         };
         (new, job.shape)
     }
 
-    pub(crate) fn waits(mut self, job: Job) -> Self {
+    pub(crate) fn pending(mut self, job: Job) -> Self {
         let (new, _) = self.new_workload(job);
-        self.brain.wait(new);
+        self.state.add_pending(new);
         self
     }
 
-    pub(crate) fn aside(mut self, job: Job) -> Self {
+    pub(crate) fn parked(mut self, job: Job) -> Self {
         let (new, _) = self.new_workload(job);
-        self.brain.wait_aside(new);
+        self.state.add_parked(new);
         self
     }
 
-    /// A workload that holds a flavor's quota already, and runs.
-    pub(crate) fn runs(mut self, job: Job, flavor: &str) -> Self {
+    /// Adds a workload that is admitted with quota of `flavor`.
+    pub(crate) fn running(mut self, job: Job, flavor: &str) -> Self {
         let (new, shape) = self.new_workload(job);
-        let flavor = self.brain.flavor_id(flavor);
-        let given = shape.pod_sets.iter().map(|set| Given {
+        let flavor = self.state.flavor_id(flavor);
+        let given = shape.pod_sets.iter().map(|set| PodSetAdmission {
             flavors: set.per_pod.iter().map(|(resource, _)| (*resource, flavor)).collect(),
             usage: set
                 .per_pod
@@ -137,10 +136,10 @@ impl Stage {
                 .map(|(resource, amount)| (*resource, amount * i64::from(set.count)))
                 .collect(),
             count: set.count,
-            ..Given::default()
+            ..PodSetAdmission::default()
         });
         let (given, since) = (given.collect(), self.clock);
-        let _: WorkloadId = self.brain.hold(new, given, since, false, true);
+        let _: WorkloadId = self.state.add_holder(new, given, since, false, true);
         self
     }
 
@@ -154,7 +153,7 @@ impl Stage {
         requests: &[(&str, i64)],
     ) -> Job {
         let per_pod: BTreeMap<String, i64> = requests.iter().map(|(r, a)| ((*r).to_owned(), *a)).collect();
-        let per_pod = self.brain.requests(&per_pod);
+        let per_pod = self.state.requests(&per_pod);
         let main = PodSet { name: Arc::from("main"), count, per_pod, ..PodSet::default() };
         Job {
             name,
@@ -164,17 +163,16 @@ impl Stage {
         }
     }
 
-    pub(crate) fn loaded(self) -> Loaded {
-        let mut loaded = load(&[], &Options::default());
-        (loaded.brain, loaded.notes) = (self.brain, self.notes);
+    fn loaded(self) -> Loaded {
+        let mut loaded = load(&[], &LoadOptions::default());
+        (loaded.state, loaded.notes) = (self.state, self.notes);
         loaded
     }
 
-    /// Decides and reports.
-    pub(crate) fn plan(self, limits: &Limits) -> Report {
+    pub(crate) fn plan(self, limits: &CycleLimits) -> PlanReport {
         let mut loaded = self.loaded();
-        let outcome = decide(&mut loaded, &mut Anywhere, limits);
-        Report::new(&loaded, &outcome)
+        let decisions = decide(&mut loaded, &mut UnlimitedCapacity, limits);
+        PlanReport::new(&loaded, &decisions)
     }
 }
 
@@ -201,11 +199,11 @@ impl Job {
     }
 }
 
-/// May take back what it lent, and prefers the important within.
+/// Preempts lower priorities within the queue, and reclaims lent quota from any workload.
 pub(crate) fn reclaims(setup: &mut QueueSetup) {
-    setup.preemption = Preemption {
-        within_queue: Displaces::LowerPriority,
-        reclaim_within_cohort: Displaces::Any,
+    setup.preemption = ClusterQueuePreemption {
+        within_queue: PreemptionRule::LowerPriority,
+        reclaim_within_cohort: PreemptionRule::Any,
         borrow_within_cohort: None,
     };
 }

@@ -1,94 +1,90 @@
-//! One head of a queue in a cycle.
+//! Entries of a cycle.
 
-use crate::flavors::Assignment;
-use crate::model::{QueueId, WorkloadId};
-use crate::preempt::Target;
-use crate::reason::Obstacle;
+use crate::model::{Assignment, Obstacle, QueueId, Target, WorkloadId};
 use std::sync::Arc;
 
-/// What came of an entry.
+/// Result of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum EntryOutcome {
     /// Not processed yet.
     Nominated,
-    /// It can't be admitted as it is, whatever is free.
+    /// It can't be admitted as it is.
     Rejected,
-    /// It got its quota.
+    /// It reserved quota.
     Admitted,
-    /// Others were told to stop for it.
+    /// Victims were preempted for it.
     Preempting,
-    /// It fits once others, told to stop for another's sake, are gone.
+    /// It fits once the victims of other entries are gone.
     Deferred,
-    /// Entries before it took what it needs.
+    /// Previous entries took what it needs.
     Skipped,
-    /// It fits, and what it needs is kept for who waits too long.
-    GivesWay,
-    /// It would fit if others gave way, and nobody may be made to.
+    /// It fits, but yields to a starved head.
+    Yields,
+    /// It would fit after preemption, but may not preempt.
     NoCandidates,
-    /// It doesn't fit.
     NoFit,
-    /// Quota is there, and no cluster has the room.
-    NoPlace,
-    /// A gate holds its preemptions back.
+    /// Quota is available, but no cluster has capacity.
+    NoCapacity,
+    /// A closed gate blocks its preemptions.
     Gated,
-    /// It takes over from a variant with a worse flavor, once that has stopped.
+    /// It replaces a variant with a worse flavor once that has stopped.
     Migrating,
-    /// It was told to stop.
+    /// It was evicted.
     Evicted,
 }
 
-/// Where an entry waits afterwards.
+/// Where an entry waits after the cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requeued {
-    /// It is looked at in the next cycle.
-    Awake,
-    /// It is looked at again when something changes.
+    /// It is evaluated in the next cycle.
+    Active,
+    /// It is evaluated again after a change.
     Parked,
 }
 
 /// One head of a queue in a cycle.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    /// Who.
+pub struct CycleEntry {
     pub workload: WorkloadId,
-    /// Its queue.
     pub queue: QueueId,
-    /// It holds quota already, and is looked at for its places.
+    /// It holds quota already and is evaluated for its topology assignment.
     pub second_pass: bool,
-    /// What it would be given.
     pub assignment: Assignment,
-    /// Who would have to stop for it.
+    /// Victims that would have to stop.
     pub targets: Vec<Target>,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// What stands in its way.
+    pub outcome: EntryOutcome,
     pub obstacle: Option<Obstacle>,
-    /// What else there is to say.
+    /// More details for users.
     pub note: Option<Arc<str>>,
-    /// Where it waits afterwards.
     pub requeued: Option<Requeued>,
 }
 
-impl Entry {
-    pub(super) fn new(workload: WorkloadId, queue: QueueId, second_pass: bool) -> Self {
+impl CycleEntry {
+    pub(crate) fn new(workload: WorkloadId, queue: QueueId, second_pass: bool) -> Self {
         Self {
             workload,
             queue,
             second_pass,
             assignment: Assignment::default(),
             targets: Vec::new(),
-            outcome: Outcome::Nominated,
+            outcome: EntryOutcome::Nominated,
             obstacle: None,
             note: None,
             requeued: None,
         }
     }
 
+    /// Sets the outcome and the main obstacle.
+    pub(super) fn end(&mut self, outcome: EntryOutcome, obstacle: Obstacle) {
+        (self.outcome, self.obstacle) = (outcome, Some(obstacle));
+    }
+
     pub(super) fn reject(&mut self, obstacle: Obstacle, why: Arc<str>) {
-        (self.outcome, self.obstacle, self.note) = (Outcome::Rejected, Some(obstacle), Some(why));
+        (self.outcome, self.obstacle, self.note) = (EntryOutcome::Rejected, Some(obstacle), Some(why));
     }
 
     pub(super) fn skip(&mut self, obstacle: Obstacle, why: &str) {
-        (self.outcome, self.obstacle, self.note) = (Outcome::Skipped, Some(obstacle), Some(Arc::from(why)));
+        (self.outcome, self.obstacle, self.note) =
+            (EntryOutcome::Skipped, Some(obstacle), Some(Arc::from(why)));
     }
 }

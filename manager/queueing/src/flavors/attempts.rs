@@ -1,49 +1,31 @@
-//! What became of every flavor that was looked at, and what that says about the workload as a whole.
+//! Results of the evaluated flavors, and the obstacle that follows for the workload.
 
-use super::{Assignment, Mode, Possibility};
-use crate::brain::Brain;
-use crate::model::{Group, QueueSetup};
+use crate::model::{
+    Assignment, FlavorAttempt, Mode, Obstacle, PreemptionPossibility, QueueSetup, Reason, ResourceGroup,
+};
 use crate::names::FlavorId;
-use crate::reason::{Obstacle, Reason};
-use serde::{Deserialize, Serialize};
-
-/// A flavor that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// The flavor.
-    pub flavor: FlavorId,
-    /// The worst mode over the resources.
-    pub mode: Mode,
-    /// From how far away quota would come.
-    pub borrowing: u32,
-    /// What displacing others would bring, where it was asked.
-    pub possibility: Option<Possibility>,
-    /// Why not, or not at once.
-    pub reasons: Vec<Reason>,
-    /// What stands in the way, where it doesn't fit.
-    pub obstacle: Option<Obstacle>,
-}
+use crate::queue_state::QueueState;
 
 /// Attempts of one group of pod sets.
 #[derive(Default)]
 pub(super) struct Attempts {
-    all: Vec<Attempt>,
+    all: Vec<FlavorAttempt>,
 }
 
 impl Attempts {
-    /// Where the attempts of the next resource group begin.
+    /// Index of the first attempt of the next resource group.
     pub(super) fn begin(&self) -> usize {
         self.all.len()
     }
 
-    /// Forgets what came after.
+    /// Drops all later attempts.
     pub(super) fn rewind(&mut self, to: usize) {
         self.all.truncate(to);
     }
 
     pub(super) fn no_fit(&mut self, flavor: FlavorId, why: Reason) {
         let obstacle = Some(Obstacle::NoMatchingFlavor);
-        self.all.push(Attempt {
+        self.all.push(FlavorAttempt {
             flavor,
             mode: Mode::NoFit,
             borrowing: 0,
@@ -56,25 +38,25 @@ impl Attempts {
     pub(super) fn tried(
         &mut self,
         flavor: FlavorId,
-        possibility: Possibility,
+        possibility: PreemptionPossibility,
         borrowing: u32,
         why: &[Reason],
         obstacle: Option<Obstacle>,
     ) {
-        let asked = !matches!(possibility, Possibility::Fit | Possibility::NoFit);
-        let possibility_asked = asked.then_some(possibility);
-        self.all.push(Attempt {
+        let is_simulated = !matches!(possibility, PreemptionPossibility::Fit | PreemptionPossibility::NoFit);
+        let simulated = is_simulated.then_some(possibility);
+        self.all.push(FlavorAttempt {
             flavor,
             mode: possibility.mode(),
             borrowing,
-            possibility: possibility_asked,
+            possibility: simulated,
             reasons: why.to_vec(),
             obstacle,
         });
     }
 
-    /// Joins what was found since `before` with what earlier resource groups found of the same flavors.
-    pub(super) fn merge(&mut self, before: usize, group: &Group) {
+    /// Merges the attempts since `before` with those of the same flavors in earlier resource groups.
+    pub(super) fn merge(&mut self, before: usize, group: &ResourceGroup) {
         if before == 0 {
             return;
         }
@@ -105,10 +87,10 @@ impl Attempts {
         }
     }
 
-    /// By the flavors' names.
-    pub(super) fn finish(mut self, brain: &Brain) -> Vec<Attempt> {
+    /// The attempts by name of the flavor.
+    pub(super) fn finish(mut self, state: &QueueState) -> Vec<FlavorAttempt> {
         if self.all.len() > 1 {
-            self.all.sort_by(|a, b| brain.flavor_name(a.flavor).cmp(brain.flavor_name(b.flavor)));
+            self.all.sort_by(|a, b| state.flavor_name(a.flavor).cmp(state.flavor_name(b.flavor)));
         }
         self.all
     }
@@ -118,15 +100,15 @@ fn has_uncovered(assignment: &Assignment) -> bool {
     assignment.reasons().any(|(_, reason)| matches!(reason, Reason::ResourceNotCovered { .. }))
 }
 
-/// What has to change before a workload that fits nowhere starts. A resource that no group gives isn't waited for, whatever was
-/// tried before it.
+/// The obstacle that must change before the workload can start. An uncovered resource must be fixed, whatever
+/// was tried before.
 pub(super) fn barrier(assignment: &Assignment) -> Option<Obstacle> {
     let uncovered = assignment.mode() == Mode::NoFit && has_uncovered(assignment);
     if uncovered { Some(Obstacle::NoMatchingFlavor) } else { assignment.obstacle }
 }
 
-/// What is told as standing in the way of a workload that fits nowhere: of alternatives the mildest, of what is needed together
-/// the worst. Kueue's word is about the flavors that were tried, where any were.
+/// The reported obstacle of a workload that doesn't fit: the mildest of alternatives, the worst of joint
+/// requirements. As in Kueue, it concerns the flavors that were tried, if any.
 pub(super) fn obstacle(assignment: &Assignment, setup: &QueueSetup) -> Option<Obstacle> {
     if assignment.mode() != Mode::NoFit {
         return None;
@@ -154,6 +136,6 @@ pub(super) fn obstacle(assignment: &Assignment, setup: &QueueSetup) -> Option<Ob
         }
         worst = by_group.into_iter().flatten().chain(strays).fold(worst, Option::max);
     }
-    // Where all that were tried fit, Kueue has no word.
+    // If all flavors that were tried fit, Kueue reports no obstacle.
     worst.or_else(|| has_uncovered(assignment).then_some(Obstacle::NoMatchingFlavor))
 }

@@ -1,23 +1,23 @@
-//! Quota by plain arithmetic from declarations and holders, and the rules of preemption in plain words.
+//! Quota computed from declarations and holders, and the rules of preemption, as simply as possible.
 
-use super::fleet::{Cohort, Queue};
+use super::plan::{Cohort, Queue};
 use std::collections::BTreeMap;
 
 /// Flavor and resource, by name.
 pub(crate) type Key = (String, String);
 
-/// A cohort (true) or a queue, and its place in the plan.
+/// A cohort (true) or a queue, and its index in the plan.
 pub(crate) type Node = (bool, usize);
 
-/// Declarations and what queues use.
+/// Declarations, and usage of the queues.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct Recount {
     pub(crate) queues: Vec<Queue>,
     pub(crate) cohorts: Vec<Cohort>,
     pub(crate) used: BTreeMap<(usize, Key), i64>,
 }
 
-impl Books {
+impl Recount {
     pub(crate) fn parent(&self, node: Node) -> Option<Node> {
         let parent = if node.0 { self.cohorts[node.1].parent } else { self.queues[node.1].cohort };
         parent.map(|at| (true, at))

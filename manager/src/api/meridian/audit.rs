@@ -1,8 +1,8 @@
-//! The audit log as it is now, one line of JSON per entry.
+//! The audit log up to now, one line of JSON per entry.
 
-use crate::api::Api;
-use crate::api::access::{self, Own};
-use crate::api::error::Error;
+use crate::api::access::{self, Endpoint};
+use crate::api::response::error::Error;
+use crate::api::state::Api;
 use crate::auth::User;
 use crate::journal::{self, AuditNumber, Reader};
 use axum::Extension;
@@ -16,13 +16,13 @@ use serde::Deserialize;
 use std::io;
 use tokio::sync::mpsc;
 
-/// Lines read from the journal at once: reads must be short, because a reload waits for them.
+/// Lines per read of the journal. Reads must be short, because a reload waits for them.
 const LINES_AT_ONCE: u64 = 1_000;
-/// Pieces that wait for a slow reader.
+/// Chunks that wait for a slow client.
 const PIECES_WAITING: usize = 4;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct AuditQuery {
     #[serde(default = "first")]
     from: u64,
 }
@@ -34,13 +34,13 @@ fn first() -> u64 {
 pub(super) async fn audit(
     State(api): State<Api>,
     Extension(user): Extension<User>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    query: Result<Query<AuditQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    access::own(&user, Own::Audit)?;
-    let Query(asked) = asked.map_err(|error| Error::BadRequest(error.body_text()))?;
+    access::check_endpoint(&user, Endpoint::Audit)?;
+    let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
     let reader = api.handle.journal();
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
-    tokio::task::spawn_blocking(move || copy(&*reader, asked.from.max(1), &pieces));
+    tokio::task::spawn_blocking(move || copy(&*reader, query.from.max(1), &pieces));
     let lines = futures::stream::unfold(waiting, |mut waiting| async move {
         waiting.recv().await.map(|piece| (piece, waiting))
     });
@@ -49,7 +49,8 @@ pub(super) async fn audit(
     Ok(response)
 }
 
-/// Copies up to the head of this moment. A reader that sees an error has not seen the end: the stream breaks off.
+/// Copies the lines from `from` to the current end. After an error the stream breaks off, so that the client
+/// knows.
 fn copy(reader: &dyn Reader, from: u64, pieces: &mpsc::Sender<io::Result<Bytes>>) {
     let broken = |error: journal::Error| io::Error::other(error.to_string());
     let end = match reader.audit_head() {

@@ -1,11 +1,12 @@
-//! What operators do to worker clusters.
+//! Operators' actions on worker clusters.
 
-use super::{action_body, done, operate};
-use crate::api::Api;
-use crate::api::access::{self, Own};
-use crate::api::body;
-use crate::api::error::Error;
+use super::action;
+use crate::api::access::{self, Endpoint};
+use crate::api::request::body;
+use crate::api::response::error::Error;
+use crate::api::state::Api;
 use crate::auth::User;
+use crate::random;
 use crate::tls::token;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -20,9 +21,9 @@ use meridian_shared::time::Millis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// How long a join token is good that names no time: long enough to walk over to the other cluster.
+/// Validity of a join token without `ttl`: long enough to log in to the other cluster.
 const TTL_DEFAULT: SignedDuration = SignedDuration::from_hours(1);
-/// Longest life of a join token: it is a secret in a shell's history.
+/// Longest validity of a join token, which is a secret in a shell's history.
 const TTL_MAX: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Longest region or jurisdiction, in characters.
 const PLACE_CHARS_MAX: usize = 63;
@@ -43,7 +44,7 @@ pub(super) async fn join_token(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::own(&user, Own::Operate)?;
+    access::check_endpoint(&user, Endpoint::Operate)?;
     body::must_be_json(&headers)?;
     let join: Join = body::json(&body::read(&headers, body, body::ACTION_BYTES_MAX).await?)?;
     for (what, text) in [("region", &join.region), ("jurisdiction", &join.jurisdiction)] {
@@ -51,14 +52,12 @@ pub(super) async fn join_token(
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.');
         if text.is_empty() || !fits {
             return Err(Error::BadRequest(format!(
-                "`{what}` must be at most {PLACE_CHARS_MAX} letters, digits, `-`, `_` and `.`"
+                "{what}: must be 1 to {PLACE_CHARS_MAX} letters, digits, `-`, `_` and `.`"
             )));
         }
     }
     let ttl = ttl(join.ttl.as_deref())?;
-    let mut random = [0; 32];
-    getrandom::fill(&mut random)
-        .map_err(|error| Error::Internal(format!("the system has no random numbers: {error}")))?;
+    let random = random::bytes().map_err(|error| Error::Internal(error.to_string()))?;
     let (token, hash) = token::mint(random);
     let action = Operator::MintToken {
         hash: hash.to_string(),
@@ -68,7 +67,7 @@ pub(super) async fn join_token(
         ttl: Millis(u64::try_from(ttl.as_millis()).expect("checked to be positive and bounded")),
         replace: join.replace,
     };
-    operate(&api, &user, action).await?;
+    action::perform(&api, &user, action).await?;
     let expires = (Timestamp::now() + ttl).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let (front, secret) = (&api.front, token.expose());
     let command = format!(
@@ -81,11 +80,13 @@ pub(super) async fn join_token(
 fn ttl(text: Option<&str>) -> Result<SignedDuration, Error> {
     let Some(text) = text else { return Ok(TTL_DEFAULT) };
     let ttl: SignedDuration = text.parse().map_err(|_| {
-        Error::BadRequest(format!("`ttl` is `{text}`; write a number with a unit, such as `1h`"))
+        Error::BadRequest(format!(
+            "ttl: Invalid value: \"{text}\": must be a number with a unit, such as `1h`"
+        ))
     })?;
     if ttl <= SignedDuration::ZERO || ttl > TTL_MAX {
         return Err(Error::BadRequest(format!(
-            "`ttl` is `{text}`; it can be up to {} h",
+            "ttl: Invalid value: \"{text}\": must be between 0 and {} h",
             TTL_MAX.as_hours()
         )));
     }
@@ -96,7 +97,7 @@ fn cluster(name: &str) -> Result<ClusterName, Error> {
     if is_cluster_name(name) {
         Ok(ClusterName::new(name))
     } else {
-        Err(Error::BadRequest(format!("`{name}` is not a cluster's name")))
+        Err(Error::BadRequest(format!("`{name}` is not a valid cluster name")))
     }
 }
 
@@ -148,12 +149,13 @@ async fn act(
     body: Body,
     action: fn(ClusterName) -> Operator,
 ) -> Result<Response, Error> {
-    access::own(&user, Own::Operate)?;
-    action_body(&headers, body).await?;
-    done(operate(&api, &user, action(cluster(&name)?)).await?)
+    access::check_endpoint(&user, Endpoint::Operate)?;
+    action::read_body(&headers, body).await?;
+    action::done(action::perform(&api, &user, action(cluster(&name)?)).await?)
 }
 
-/// The one exception to at-most-one, by a person's word; so the word must be the cluster's name.
+/// The one exception to at-most-one, on an operator's responsibility: the operator must repeat the cluster's
+/// name.
 pub(super) async fn declare_lost(
     State(api): State<Api>,
     Extension(user): Extension<User>,
@@ -161,20 +163,21 @@ pub(super) async fn declare_lost(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::own(&user, Own::Operate)?;
-    let asked = action_body(&headers, body).await?;
-    if asked.get("confirm").and_then(Value::as_str) != Some(&name) {
-        let risk = "whatever still runs there would run twice, once there and once elsewhere";
+    access::check_endpoint(&user, Endpoint::Operate)?;
+    let body = action::read_body(&headers, body).await?;
+    if body.get("confirm").and_then(Value::as_str) != Some(&name) {
         return Err(Error::BadRequest(format!(
-            "{risk}: make sure that its machines are off, then send `\"confirm\": \"{name}\"`"
+            "workloads that still run there would run twice, there and elsewhere: make sure that the \
+             cluster's machines are off, then send `\"confirm\": \"{name}\"`"
         )));
     }
-    let ledger = match asked.get("ledger") {
+    let ledger = match body.get("ledger") {
         None | Some(Value::Null) => None,
         Some(ledger) => {
             let parsed = ledger.as_str().and_then(|ledger| ledger.parse::<LedgerId>().ok());
-            Some(parsed.ok_or_else(|| Error::BadRequest("`ledger` is not a ledger's id".to_owned()))?)
+            Some(parsed.ok_or_else(|| Error::BadRequest("ledger: not a ledger id".to_owned()))?)
         }
     };
-    done(operate(&api, &user, Operator::DeclareLost { cluster: cluster(&name)?, ledger }).await?)
+    let lost = Operator::DeclareLost { cluster: cluster(&name)?, ledger };
+    action::done(action::perform(&api, &user, lost).await?)
 }

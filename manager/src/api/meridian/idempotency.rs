@@ -1,37 +1,38 @@
-//! First results by idempotency key, so that a repeated request is answered as the first one was.
+//! Results by idempotency key, so that a repeated request gets the first answer.
 //!
-//! This is a memory, not the promise: names that a key decides and `Apply` make a repetition harmless even after a restart,
-//! when nothing is kept here. What it adds are the first words ("created", not "unchanged"), and that a key which comes with
-//! another body is a mistake that shows.
+//! This cache is a convenience, not the guarantee: names derived from the key, and apply mode, make a
+//! repetition harmless even after a restart. The cache adds the first result ("created" instead of
+//! "unchanged"), and an error for a key that is reused with another body.
 
+use crate::locks;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Results kept at most.
+/// Most results in the cache.
 const KEPT_MAX: usize = 4_096;
-/// Bytes of results kept at most.
+/// Bytes of all cached results.
 const BYTES_MAX: usize = 64 << 20;
-/// How long a result is kept; a client that repeats later asks anew.
+/// How long a result is cached. A later repetition is treated as a new request.
 const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// What is remembered of a key.
+/// The cached result of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// The same request had this answer.
-    Same(Bytes),
-    /// Another request had this key.
-    Other,
+pub(crate) enum CachedResult {
+    /// The same request got this answer.
+    SameRequest(Bytes),
+    /// Another request used this key.
+    OtherRequest,
 }
 
-/// First results.
+/// The first answer for each user and key.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<VecDeque<First>>);
+pub(crate) struct IdempotencyCache(Mutex<VecDeque<CachedAnswer>>);
 
 #[derive(Debug)]
-struct First {
+struct CachedAnswer {
     at: Instant,
     user: String,
     key: String,
@@ -39,29 +40,33 @@ struct First {
     answer: Bytes,
 }
 
-impl Kept {
-    /// What the first request of this key was.
-    pub(crate) fn look(&self, user: &str, key: &str, request: &[u8]) -> Option<Known> {
-        let firsts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl IdempotencyCache {
+    /// The cached result of this key, if there is one.
+    pub(crate) fn find(&self, user: &str, key: &str, request: &[u8]) -> Option<CachedResult> {
+        let firsts = locks::lock(&self.0);
         let first = firsts
             .iter()
             .find(|first| first.key == key && first.user == user && first.at.elapsed() < KEPT_FOR)?;
-        Some(if first.request == hash(request) { Known::Same(first.answer.clone()) } else { Known::Other })
+        Some(if first.request == hash(request) {
+            CachedResult::SameRequest(first.answer.clone())
+        } else {
+            CachedResult::OtherRequest
+        })
     }
 
-    /// Remembers the answer to a request, if its key is new.
-    pub(crate) fn keep(&self, user: &str, key: &str, request: &[u8], answer: Bytes) {
-        if answer.len() > BYTES_MAX || self.look(user, key, request).is_some() {
+    /// Caches the answer to a request, if its key is new.
+    pub(crate) fn insert(&self, user: &str, key: &str, request: &[u8], answer: Bytes) {
+        if answer.len() > BYTES_MAX || self.find(user, key, request).is_some() {
             return;
         }
-        let mut firsts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut firsts = locks::lock(&self.0);
         firsts.retain(|first| first.at.elapsed() < KEPT_FOR);
         let mut bytes = answer.len() + firsts.iter().map(|first| first.answer.len()).sum::<usize>();
         while firsts.len() >= KEPT_MAX || bytes > BYTES_MAX {
             let Some(oldest) = firsts.pop_front() else { break };
             bytes -= oldest.answer.len();
         }
-        firsts.push_back(First {
+        firsts.push_back(CachedAnswer {
             at: Instant::now(),
             user: user.to_owned(),
             key: key.to_owned(),
@@ -81,24 +86,27 @@ mod tests {
 
     #[test]
     fn a_key_belongs_to_a_user_and_a_request() {
-        let kept = Kept::default();
-        kept.keep("u", "k", b"one", Bytes::from_static(b"first"));
-        kept.keep("u", "k", b"one", Bytes::from_static(b"second"));
-        assert_eq!(kept.look("u", "k", b"one"), Some(Known::Same(Bytes::from_static(b"first"))));
-        assert_eq!(kept.look("u", "k", b"two"), Some(Known::Other));
-        assert_eq!(kept.look("v", "k", b"one"), None);
-        assert_eq!(kept.look("u", "l", b"one"), None);
+        let cache = IdempotencyCache::default();
+        cache.insert("u", "k", b"one", Bytes::from_static(b"first"));
+        cache.insert("u", "k", b"one", Bytes::from_static(b"second"));
+        assert_eq!(
+            cache.find("u", "k", b"one"),
+            Some(CachedResult::SameRequest(Bytes::from_static(b"first")))
+        );
+        assert_eq!(cache.find("u", "k", b"two"), Some(CachedResult::OtherRequest));
+        assert_eq!(cache.find("v", "k", b"one"), None);
+        assert_eq!(cache.find("u", "l", b"one"), None);
     }
 
     #[test]
-    fn the_oldest_makes_room() {
-        let kept = Kept::default();
+    fn the_oldest_answer_is_evicted_first() {
+        let cache = IdempotencyCache::default();
         for i in 0..3 {
-            kept.keep("u", &i.to_string(), b"r", Bytes::from(vec![0; BYTES_MAX / 2]));
+            cache.insert("u", &i.to_string(), b"r", Bytes::from(vec![0; BYTES_MAX / 2]));
         }
-        assert_eq!(kept.look("u", "0", b"r"), None);
-        assert!(kept.look("u", "2", b"r").is_some());
-        kept.keep("u", "big", b"r", Bytes::from(vec![0; BYTES_MAX + 1]));
-        assert_eq!(kept.look("u", "big", b"r"), None);
+        assert_eq!(cache.find("u", "0", b"r"), None);
+        assert!(cache.find("u", "2", b"r").is_some());
+        cache.insert("u", "big", b"r", Bytes::from(vec![0; BYTES_MAX + 1]));
+        assert_eq!(cache.find("u", "big", b"r"), None);
     }
 }

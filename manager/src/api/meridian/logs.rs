@@ -1,21 +1,21 @@
-//! A job's output, through the agent that has it.
+//! A job's output, through the agent of its cluster.
 
-use super::explain;
-use crate::agents::LogRelay;
-use crate::api::Api;
-use crate::api::access::{self, Own};
-use crate::api::error::Error;
+use super::why::explain;
+use crate::api::access::{self, Endpoint};
+use crate::api::logs::LogBytes;
+use crate::api::response::error::Error;
+use crate::api::state::Api;
 use crate::auth::User;
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use futures::StreamExt as _;
-use futures::future::{self, BoxFuture};
-use futures::stream::{self, BoxStream};
+use futures::future;
+use futures::stream;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::logs::{ATTEMPT_HEADER, LogRequest};
 use serde::Deserialize;
@@ -23,27 +23,8 @@ use serde_json::Value;
 use std::io;
 use tokio_util::sync::CancellationToken;
 
-/// The bytes as they were printed; an error where the stream broke off.
-pub type LogBytes = BoxStream<'static, io::Result<Bytes>>;
-
-/// Asks agents for logs. A request may be lost with its agent: then it is refused or breaks off, and asking again is the
-/// asker's. Two requests for one log are two streams.
-pub trait Logs: Send + Sync {
-    /// Opens one log, whose request's `id` is chosen there; an error says in words why there is none.
-    fn open(&self, cluster: ClusterName, request: LogRequest) -> BoxFuture<'_, Result<LogBytes, String>>;
-}
-
-impl Logs for LogRelay {
-    fn open(&self, cluster: ClusterName, request: LogRequest) -> BoxFuture<'_, Result<LogBytes, String>> {
-        Box::pin(async move {
-            let stream = self.begin(&cluster, request).await.map_err(|why| why.to_string())?;
-            Ok(stream.boxed())
-        })
-    }
-}
-
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct LogQuery {
     #[serde(default)]
     follow: bool,
     pod: Option<u32>,
@@ -54,10 +35,10 @@ pub(super) async fn logs(
     State(api): State<Api>,
     Extension(user): Extension<User>,
     Path((namespace, name)): Path<(String, String)>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    access::own(&user, Own::Logs)?;
-    let Query(asked) = asked.map_err(|error| Error::BadRequest(error.body_text()))?;
+    access::check_endpoint(&user, Endpoint::Logs)?;
+    let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
     let explained = explain(&api, &namespace, &name).await?;
     let Some((cluster, request)) = newest_attempt(&explained) else {
         let summary = text(&explained, "/summary").unwrap_or_default();
@@ -65,10 +46,10 @@ pub(super) async fn logs(
             "job `{namespace}/{name}` has not run yet, so there are no logs: {summary}"
         )));
     };
-    let request = LogRequest { pod: asked.pod, follow: asked.follow, tail_lines: asked.tail, ..request };
+    let request = LogRequest { pod: query.pod, follow: query.follow, tail_lines: query.tail, ..request };
     let attempt = request.fence.map(|fence| fence.to_string());
     let unavailable =
-        |why: String| Error::Unavailable(format!("the logs can't be had from cluster `{cluster}`: {why}"));
+        |why: String| Error::Unavailable(format!("no logs available from cluster `{cluster}`: {why}"));
     let bytes = api.logs.open(cluster.clone(), request).await.map_err(unavailable)?;
     let mut response = Response::new(Body::from_stream(until(api.stop.clone(), bytes)));
     if let Some(Ok(attempt)) = attempt.map(HeaderValue::try_from) {
@@ -78,23 +59,23 @@ pub(super) async fn logs(
     Ok(response)
 }
 
-/// The log until it ends, or breaks off because this manager ends: a reader must know the one from the other.
+/// The log until it ends. If the manager stops first, the stream ends with an error, so that the client
+/// knows.
 fn until(stop: CancellationToken, bytes: LogBytes) -> LogBytes {
     let stopped = stop.clone();
-    let broken =
-        stream::once(
-            async move { stopped.is_cancelled().then(|| Err(io::Error::other("the manager ends"))) },
-        );
+    let broken = stream::once(async move {
+        stopped.is_cancelled().then(|| Err(io::Error::other("the manager is stopping")))
+    });
     bytes.take_until(async move { stop.cancelled().await }).chain(broken.filter_map(future::ready)).boxed()
 }
 
-/// Which cluster has, or had, the newest attempt; and what to ask of it.
+/// The cluster of the newest attempt, and the request for its log.
 fn newest_attempt(explained: &Value) -> Option<(ClusterName, LogRequest)> {
     let uid = text(explained, "/uid")?.parse().ok()?;
-    let stay = explained.get("history")?.as_array()?.last()?;
-    let fence = text(stay, "/fence")?.parse().ok();
+    let attempt = explained.get("history")?.as_array()?.last()?;
+    let fence = text(attempt, "/fence")?.parse().ok();
     let request = LogRequest { id: 0, uid, fence, pod: None, follow: false, tail_lines: None };
-    Some((ClusterName::new(text(stay, "/cluster")?), request))
+    Some((ClusterName::new(text(attempt, "/cluster")?), request))
 }
 
 fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
@@ -104,11 +85,12 @@ fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Bytes;
     use meridian_shared::ids::{Fence, Uid};
     use serde_json::json;
 
     #[tokio::test]
-    async fn a_manager_that_ends_breaks_logs_off_and_does_not_end_them() {
+    async fn a_stopping_manager_breaks_a_log_off() {
         let piece = || stream::iter([Ok(Bytes::from_static(b"a"))]);
         let ended: Vec<_> = until(CancellationToken::new(), piece().boxed()).collect().await;
         assert!(matches!(ended.as_slice(), [Ok(_)]), "{ended:?}");
@@ -121,10 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_attempt_is_asked() {
+    fn the_newest_attempt_is_selected() {
         let uid = "00000000-0000-0000-0000-00000000000a";
-        let stay = |cluster: &str, fence: &str| json!({"cluster": cluster, "fence": fence, "granted": 1, "over": null, "end": null});
-        let explained = json!({"uid": uid, "history": [stay("eu", "1-2-3"), stay("us", "1-2-4")]});
+        let attempt = |cluster: &str, fence: &str| {
+            let (over, end) = (Value::Null, Value::Null);
+            json!({"cluster": cluster, "fence": fence, "granted": 1, "over": over, "end": end})
+        };
+        let explained = json!({"uid": uid, "history": [attempt("eu", "1-2-3"), attempt("us", "1-2-4")]});
         let (cluster, request) = newest_attempt(&explained).unwrap();
         assert_eq!((cluster.as_str(), request.uid), ("us", Uid(10)));
         assert_eq!(request.fence, Some(Fence { epoch: 1, leadership: 2, counter: 4 }));

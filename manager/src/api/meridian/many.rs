@@ -1,14 +1,15 @@
-//! Many objects in one transaction: `apply`, all or nothing, and `bulk`, many new jobs under an idempotency key.
+//! Many objects in one transaction: `apply`, and `bulk` for many new jobs with an idempotency key.
 
-use super::idempotency::Known;
-use crate::api::Api;
+use super::idempotency::CachedResult;
 use crate::api::access::{self, Verb};
-use crate::api::body::{self, MANY_BYTES_MAX, OBJECT_BYTES_MAX};
-use crate::api::error::{Cause, Error};
-use crate::api::naming;
-use crate::api::read::json_bytes;
-use crate::api::write::common_reason;
+use crate::api::request::body::{self, MANY_BYTES_MAX, OBJECT_BYTES_MAX};
+use crate::api::response::error::common_reason;
+use crate::api::response::error::{Cause, Error};
+use crate::api::response::json_bytes;
+use crate::api::state::Api;
+use crate::api::verbs::naming;
 use crate::auth::User;
+use crate::job_kinds::is_job;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -21,7 +22,7 @@ use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Written};
 use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::object::DEFAULT_NAMESPACE;
-use meridian_objects::{Kind, Object, applied};
+use meridian_objects::{Kind, Object, last_applied};
 use meridian_shared::ids::ClusterName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -29,16 +30,16 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Most objects in one request; the core takes as many changes in one transaction.
+/// Objects in one request; the core takes as many changes in one transaction.
 const OBJECTS_MAX: usize = 10_000;
-/// Most remarks in one answer.
+/// Warnings in one answer.
 const REMARKS_MAX: usize = 1_000;
 /// Longest idempotency key, in characters.
 const KEY_CHARS_MAX: usize = 128;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
+struct ManyRequest {
     objects: Vec<Box<RawValue>>,
     #[serde(default)]
     cluster: Option<String>,
@@ -46,16 +47,21 @@ struct Asked {
     dry_run: bool,
 }
 
-/// What a request comes to once it is read.
-struct Batch {
+/// A request after parsing.
+struct ParsedRequest {
     objects: Vec<Object>,
     remarks: Vec<String>,
     scope: Option<ClusterName>,
     dry_run: bool,
 }
 
-/// Objects as they were read, and the turn to read, which is over once they wait for the engine.
-type Read = (Vec<Object>, OwnedSemaphorePermit);
+/// How the objects of one request are written.
+#[derive(Clone)]
+struct WriteOptions {
+    scope: Option<ClusterName>,
+    dry_run: bool,
+    mode: PutMode,
+}
 
 pub(super) async fn apply(
     State(api): State<Api>,
@@ -65,21 +71,22 @@ pub(super) async fn apply(
 ) -> Result<Response, Error> {
     body::must_be_json(&headers)?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
-    let turn = api.turn_to_read().await;
+    let permit = api.read_permit().await;
     let batch = parsed(bytes).await?;
     may_write(&user, &batch)?;
     let unnamed = batch.objects.iter().enumerate().filter(|(_, object)| object.name.is_empty());
-    let message =
-        "has only a `generateName`, so that every apply would make another one; name it, or create it";
+    let message = "Required value: with only a `generateName` every apply would create another object; set a \
+                   name, or create the object";
     let causes = unnamed.map(|(i, _)| Cause {
         reason: "FieldValueInvalid",
         field: format!("objects[{i}].metadata.name"),
         message: message.to_owned(),
     });
     refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
-    let Batch { objects, remarks, scope, dry_run } = batch;
+    let ParsedRequest { objects, remarks, scope, dry_run } = batch;
     let count = objects.len();
-    let written = write(&api, &user, (objects, turn), (scope, dry_run), PutMode::Apply)
+    let options = WriteOptions { scope, dry_run, mode: PutMode::Apply };
+    let written = write(&api, &user, objects, permit, options)
         .await?
         .map_err(|rejections| rejected(count, &rejections))?;
     Ok(json_bytes(answer(remarks, &written)))
@@ -94,48 +101,52 @@ pub(super) async fn bulk(
     body::must_be_json(&headers)?;
     let key = idempotency_key(&headers)?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
-    match key.as_ref().and_then(|key| api.kept.look(&user.name, key, &bytes)) {
-        Some(Known::Same(answer)) => return Ok(json_bytes(answer.to_vec())),
-        Some(Known::Other) => {
+    match key.as_ref().and_then(|key| api.idempotency.find(&user.name, key, &bytes)) {
+        Some(CachedResult::SameRequest(answer)) => return Ok(json_bytes(answer.to_vec())),
+        Some(CachedResult::OtherRequest) => {
             return Err(Error::Conflict(
-                "the `Idempotency-Key` came with another body before: make a new key for every new request"
+                "the `Idempotency-Key` was used with another body before: use a new key for every new request"
                     .to_owned(),
             ));
         }
         None => {}
     }
     let request = bytes.clone();
-    let turn = api.turn_to_read().await;
+    let permit = api.read_permit().await;
     let batch = parsed(bytes).await?;
     if batch.scope.is_some() {
         return Err(Error::BadRequest(
-            "`cluster` is for `apply`; jobs are dispatched, not placed".to_owned(),
+            "cluster: not supported for bulk requests; jobs are dispatched by the manager".to_owned(),
         ));
     }
     may_write(&user, &batch)?;
-    let others = batch.objects.iter().enumerate().filter(|(_, object)| object.kind != Kind::Job);
+    let others = batch.objects.iter().enumerate().filter(|(_, object)| !is_job(object.kind));
     let causes = others.map(|(i, object)| Cause {
         reason: "FieldValueInvalid",
         field: format!("objects[{i}].kind"),
-        message: format!("is `{}`; bulk takes jobs only: use `apply` for the rest", object.kind),
+        message: format!(
+            "Unsupported value: \"{}\": bulk takes jobs only; use `apply` for the rest",
+            object.kind
+        ),
     });
     refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
-    let Batch { mut objects, remarks, dry_run, .. } = batch;
+    let ParsedRequest { mut objects, remarks, dry_run, .. } = batch;
     let count = objects.len();
     let written = match &key {
         Some(key) => {
             for (index, object) in objects.iter_mut().enumerate() {
                 naming::keyed(object, &user.name, key, index);
             }
-            // a repetition finds its own jobs, and finding them is success
-            write(&api, &user, (objects, turn), (None, dry_run), PutMode::Apply).await?
+            // a repetition finds the jobs that the first request created, which counts as success
+            let options = WriteOptions { scope: None, dry_run, mode: PutMode::Apply };
+            write(&api, &user, objects, permit, options).await?
         }
-        None => create_all(&api, &user, (objects, turn), dry_run, &request).await?,
+        None => create_all(&api, &user, objects, permit, dry_run, &request).await?,
     };
     let written = written.map_err(|rejections| rejected(count, &rejections))?;
     let bytes = answer(remarks, &written);
     if let Some(key) = key.filter(|_| !dry_run) {
-        api.kept.keep(&user.name, &key, &request, Bytes::from(bytes.clone()));
+        api.idempotency.insert(&user.name, &key, &request, Bytes::from(bytes.clone()));
     }
     Ok(json_bytes(bytes))
 }
@@ -151,26 +162,28 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
     Ok(Some(text.to_owned()))
 }
 
-/// Creates everything under new names where only a prefix is given; tries others for those that are taken. What is written is
-/// gone from here, so another try reads the request again.
+/// Creates all objects. Generated names that are taken are replaced by others. A write consumes the objects,
+/// so another try parses the request again.
 async fn create_all(
     api: &Api,
     user: &User,
-    (mut objects, mut turn): Read,
+    mut objects: Vec<Object>,
+    mut permit: OwnedSemaphorePermit,
     dry_run: bool,
     request: &Bytes,
 ) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
+    let options = WriteOptions { scope: None, dry_run, mode: PutMode::Create };
     let unnamed: Vec<bool> = objects.iter().map(|object| object.name.is_empty()).collect();
     let mut made: Vec<Option<String>> = vec![None; objects.len()];
-    let place = |object: &Object| (object.namespace.clone(), object.name.clone());
-    let mut taken: BTreeSet<_> = objects.iter().map(place).collect();
+    let name_of = |object: &Object| (object.namespace.clone(), object.name.clone());
+    let mut taken: BTreeSet<_> = objects.iter().map(name_of).collect();
     let mut tries = 1;
     loop {
         for (index, object) in objects.iter_mut().enumerate().filter(|(index, _)| unnamed[*index]) {
             let name = made[index].get_or_insert_with(|| fresh_name(object, &mut taken));
             object.set_name(name);
         }
-        let outcome = write(api, user, (objects, turn), (None, dry_run), PutMode::Create).await?;
+        let outcome = write(api, user, objects, permit, options.clone()).await?;
         let Err(rejections) = &outcome else { return Ok(outcome) };
         let only_names =
             rejections.iter().all(|r| r.reason == RejectionReason::AlreadyExists && unnamed[r.index]);
@@ -179,7 +192,7 @@ async fn create_all(
         }
         tries += 1;
         rejections.iter().for_each(|rejection| made[rejection.index] = None);
-        turn = api.turn_to_read().await;
+        permit = api.read_permit().await;
         objects = parsed(request.clone()).await?.objects;
     }
 }
@@ -194,26 +207,26 @@ fn fresh_name(object: &Object, taken: &mut BTreeSet<(Option<String>, String)>) -
     }
 }
 
-/// Reads a body on a thread of its own: ten thousand objects take a while.
-async fn parsed(bytes: Bytes) -> Result<Batch, Error> {
+/// Parses a body on a blocking thread: ten thousand objects take a while.
+async fn parsed(bytes: Bytes) -> Result<ParsedRequest, Error> {
     let reading = tokio::task::spawn_blocking(move || parse(&bytes));
     reading.await.map_err(|error| Error::Internal(format!("the body could not be read: {error}")))?
 }
 
-fn parse(bytes: &[u8]) -> Result<Batch, Error> {
-    let asked: Asked = body::json(bytes)?;
-    let count = asked.objects.len();
+fn parse(bytes: &[u8]) -> Result<ParsedRequest, Error> {
+    let request: ManyRequest = body::json(bytes)?;
+    let count = request.objects.len();
     if count == 0 || count > OBJECTS_MAX {
-        return Err(Error::BadRequest(format!("there are {count} objects; send 1 to {OBJECTS_MAX} at once")));
+        return Err(Error::BadRequest(format!("objects: has {count} items: must have 1 to {OBJECTS_MAX}")));
     }
-    let mut batch = Batch {
+    let mut batch = ParsedRequest {
         objects: Vec::with_capacity(count),
         remarks: Vec::new(),
-        scope: asked.cluster.filter(|cluster| !cluster.is_empty()).map(ClusterName::new),
-        dry_run: asked.dry_run,
+        scope: request.cluster.filter(|cluster| !cluster.is_empty()).map(ClusterName::new),
+        dry_run: request.dry_run,
     };
     let mut causes = Vec::new();
-    for (index, raw) in asked.objects.iter().enumerate() {
+    for (index, raw) in request.objects.iter().enumerate() {
         match object(index, raw.get(), batch.scope.as_ref(), &mut batch.remarks) {
             Ok(object) => batch.objects.push(object),
             Err(found) => causes.extend(found),
@@ -223,7 +236,7 @@ fn parse(bytes: &[u8]) -> Result<Batch, Error> {
     Ok(batch)
 }
 
-/// The one object that a body is.
+/// The only object of a body. Fails if it isn't a valid object.
 pub(super) fn one_object(bytes: &[u8]) -> Result<Object, Error> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))?;
@@ -249,13 +262,13 @@ fn object(
     }
     let mut value: Value =
         serde_json::from_str(text).map_err(|error| wrong(format!("can't be read: {error}")))?;
-    // as written to a file by `get -o yaml`: what the manager wrote is not what is applied
-    body::take_stamp(&mut value).map_err(|error| wrong(error.to_string()))?;
-    if let Some(cluster) = body::take_cluster(&mut value, scope) {
+    // a file from `get -o yaml` has fields that only the manager writes
+    body::take_precondition(&mut value).map_err(|error| wrong(error.to_string()))?;
+    if let Some(cluster) = body::take_cluster_label(&mut value, scope) {
         let remedy = format!("apply it with `--cluster {cluster}`, or remove the label");
         return Err(wrong_at(
             &format!(".metadata.labels[{CLUSTER_LABEL}]"),
-            format!("says that this is what cluster `{cluster}` was told; {remedy}"),
+            format!("this object was read for cluster `{cluster}`; {remedy}"),
         ));
     }
     let (mut object, warnings) = Object::from_value(value)
@@ -263,32 +276,34 @@ fn object(
     if object.kind.namespaced() && object.namespace.is_none() {
         object.set_namespace(DEFAULT_NAMESPACE);
     }
-    if object.kind != Kind::Job {
-        applied::note(&mut object);
+    if !is_job(object.kind) {
+        last_applied::record(&mut object);
     }
     let title = object.title();
     remarks.extend(warnings.iter().map(|warning| format!("{title}: {warning}")));
     Ok(object)
 }
 
-fn may_write(user: &User, batch: &Batch) -> Result<(), Error> {
+fn may_write(user: &User, batch: &ParsedRequest) -> Result<(), Error> {
     let kinds: BTreeSet<Kind> = batch.objects.iter().map(|object| object.kind).collect();
-    // a job that is applied is made or left as it is, so that whoever may create may apply
-    let verb = |kind| if kind == Kind::Job { Verb::Create } else { Verb::Update };
-    kinds.into_iter().try_for_each(|kind| access::object(user, verb(kind), kind, batch.scope.is_some()))
+    // applying a job creates it or leaves it as it is, so the permission to create is enough
+    let verb = |kind| if is_job(kind) { Verb::Create } else { Verb::Update };
+    kinds.into_iter().try_for_each(|kind| access::check_object(user, verb(kind), kind, batch.scope.is_some()))
 }
 
-/// One transaction. Rejections and results come in the order of the request.
+/// Writes `objects` in one transaction. Rejections and results have the order of the request. `permit` is
+/// returned before the write waits for the engine.
 async fn write(
     api: &Api,
     user: &User,
-    (objects, turn): Read,
-    (scope, dry_run): (Option<ClusterName>, bool),
-    mode: PutMode,
+    objects: Vec<Object>,
+    permit: OwnedSemaphorePermit,
+    options: WriteOptions,
 ) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
+    let WriteOptions { scope, dry_run, mode } = options;
     let rank = |kind: Kind| Kind::ALL.iter().position(|known| *known == kind);
     let mut ordered: Vec<(usize, Object)> = objects.into_iter().enumerate().collect();
-    // what others refer to comes first, whatever the order in the files
+    // objects that others refer to come first, whatever the order in the files
     ordered.sort_by_key(|(_, object)| rank(object.kind));
     let order: Vec<usize> = ordered.iter().map(|(index, _)| *index).collect();
     let actor = Actor::user(&user.name);
@@ -303,7 +318,7 @@ async fn write(
     });
     let write =
         reading.await.map_err(|error| Error::Internal(format!("the objects could not be read: {error}")))?;
-    drop(turn);
+    drop(permit);
     match api.ask(Input::Write(Box::new(write))).await? {
         Reply::Written(written) if written.len() == order.len() => {
             let mut placed: Vec<(usize, Written)> = order.into_iter().zip(written).collect();
@@ -349,7 +364,10 @@ fn answer(mut remarks: Vec<String>, written: &[Written]) -> Vec<u8> {
                 WriteResult::Deleting => "deleting",
             };
             let key = &written.key;
-            json!({"kind": key.kind.name(), "namespace": key.namespace.as_deref(), "name": &*key.name, "uid": written.uid.to_string(), "result": result})
+            json!({
+                "kind": key.kind.name(), "namespace": key.namespace.as_deref(), "name": &*key.name,
+                "uid": written.uid.to_string(), "result": result,
+            })
         })
         .collect();
     remarks.extend(written.iter().flat_map(|written| {
@@ -358,13 +376,13 @@ fn answer(mut remarks: Vec<String>, written: &[Written]) -> Vec<u8> {
     if remarks.len() > REMARKS_MAX {
         let more = remarks.len() - REMARKS_MAX;
         remarks.truncate(REMARKS_MAX);
-        remarks.push(format!("{more} more warnings are left out"));
+        remarks.push(format!("{more} more warnings are omitted"));
     }
     serde_json::to_vec(&json!({"results": results, "warnings": remarks}))
         .expect("results have text keys and plain values")
 }
 
-/// As [`Object::title`] has it.
+/// The key's object as [`Object::title`] writes it.
 fn title(key: &Key) -> String {
     let namespace = key.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
     format!("{}/{namespace}{}", key.kind.singular(), key.name)

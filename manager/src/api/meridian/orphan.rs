@@ -1,11 +1,11 @@
-//! Runs that no workload of this journal owns: a person stops them, or gives them their job back.
+//! Orphans: runs of no known workload. An operator stops them, or adopts them by submitting their job again.
 
+use super::action;
 use super::many::one_object;
-use super::{done, operate};
-use crate::api::Api;
-use crate::api::access::{self, Own};
-use crate::api::body::{self, OBJECT_BYTES_MAX};
-use crate::api::error::Error;
+use crate::api::access::{self, Endpoint};
+use crate::api::request::body::{self, OBJECT_BYTES_MAX};
+use crate::api::response::error::Error;
+use crate::api::state::Api;
 use crate::auth::User;
 use axum::Extension;
 use axum::body::Body;
@@ -20,12 +20,12 @@ pub(super) async fn stop(
     Extension(user): Extension<User>,
     Path(run): Path<(String, String)>,
 ) -> Result<Response, Error> {
-    access::own(&user, Own::Operate)?;
+    access::check_endpoint(&user, Endpoint::Operate)?;
     let (uid, fence) = named(&run)?;
-    done(operate(&api, &user, Operator::StopOrphan { uid, fence }).await?)
+    action::done(action::perform(&api, &user, Operator::StopOrphan { uid, fence }).await?)
 }
 
-/// The body is the job that runs there, as it was submitted.
+/// Adopts an orphan. The body is its job, as it was submitted.
 pub(super) async fn adopt(
     State(api): State<Api>,
     Extension(user): Extension<User>,
@@ -33,12 +33,12 @@ pub(super) async fn adopt(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::own(&user, Own::Operate)?;
+    access::check_endpoint(&user, Endpoint::Operate)?;
     let (uid, fence) = named(&run)?;
     body::must_be_json(&headers)?;
     let bytes = body::read(&headers, body, OBJECT_BYTES_MAX).await?;
     let job = Box::new(one_object(&bytes)?);
-    done(operate(&api, &user, Operator::AdoptOrphan { uid, fence, job }).await?)
+    action::done(action::perform(&api, &user, Operator::AdoptOrphan { uid, fence, job }).await?)
 }
 
 fn named((uid, fence): &(String, String)) -> Result<(Uid, Fence), Error> {

@@ -1,7 +1,9 @@
+//! Creation of objects.
+
 use super::*;
 
 #[tokio::test]
-async fn a_job_is_created_once_and_seen_at_once() {
+async fn a_job_is_created_once_and_visible_at_once() {
     let rig = Rig::with_queue().await;
     let created = rig.post(JOBS, &job("train")).await;
     assert_eq!(created.code, 201);
@@ -31,7 +33,7 @@ async fn names_are_generated() {
 }
 
 #[tokio::test]
-async fn a_dry_run_judges_and_changes_nothing() {
+async fn a_dry_run_validates_and_changes_nothing() {
     let rig = Rig::with_queue().await;
     let before = rig.engine.reads().version();
     let judged = rig.post(&format!("{JOBS}?dryRun=All"), &job("train")).await;
@@ -64,7 +66,7 @@ async fn both_versions_write_one_object() {
 }
 
 #[tokio::test]
-async fn what_is_not_honoured_is_said() {
+async fn unsupported_fields_get_a_warning() {
     let rig = Rig::with_queue().await;
     let mut shared = queue("shared");
     shared["spec"]["concurrentAdmissionPolicy"] = json!({"migration": {"mode": "TryPreferredFlavors"}});
@@ -88,7 +90,7 @@ async fn every_write_names_its_user() {
 }
 
 #[tokio::test]
-async fn objects_of_one_cluster_lie_beside_the_global_ones() {
+async fn objects_of_one_cluster_are_separate_from_global_ones() {
     let rig = Rig::with_queue().await;
     let mut cap = queue("q");
     cap["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!("4");

@@ -1,3 +1,5 @@
+//! Malformed, oversized and odd requests.
+
 use super::*;
 
 async fn raw(rig: &Rig, path: &str, form: &str, body: impl Into<Body>) -> Answer {
@@ -7,7 +9,7 @@ async fn raw(rig: &Rig, path: &str, form: &str, body: impl Into<Body>) -> Answer
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_objects_are_refused() {
+async fn bodies_without_an_object_are_refused() {
     let rig = Rig::with_queue().await;
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let nested = format!(
@@ -42,7 +44,7 @@ async fn bodies_that_are_no_objects_are_refused() {
 }
 
 #[tokio::test]
-async fn bodies_in_other_forms_are_refused() {
+async fn bodies_of_other_media_types_are_refused() {
     let rig = Rig::with_queue().await;
     for form in [
         "application/yaml",
@@ -60,9 +62,9 @@ async fn bodies_in_other_forms_are_refused() {
 }
 
 #[tokio::test]
-async fn large_bodies_are_refused_whether_or_not_they_say_so() {
+async fn large_bodies_are_refused_with_or_without_a_length() {
     let rig = Rig::with_queue().await;
-    let large = "x".repeat(crate::api::body::OBJECT_BYTES_MAX + 1);
+    let large = "x".repeat(crate::api::request::body::OBJECT_BYTES_MAX + 1);
     assert_eq!(raw(&rig, JOBS, "application/json", large).await.failure().0, 413);
     let pieces =
         futures::stream::iter((0..64).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 64 << 10]))));

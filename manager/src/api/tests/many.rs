@@ -1,3 +1,5 @@
+//! The endpoints `apply` and `bulk`.
+
 use super::*;
 
 async fn bulk(rig: &Rig, key: Option<&str>, objects: &[Value]) -> Answer {
@@ -24,9 +26,9 @@ fn results(answer: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn apply_is_all_or_nothing_and_twice_is_once() {
+async fn apply_is_atomic_and_idempotent() {
     let rig = Rig::new().await;
-    // in an order that refers forwards
+    // the order has references to later objects
     let all = [job("train"), local("main", "q"), queue("q"), flavor()];
     let applied = rig.apply(&all).await.ok();
     assert_eq!(
@@ -75,7 +77,7 @@ async fn apply_is_all_or_nothing_and_twice_is_once() {
 }
 
 #[tokio::test]
-async fn apply_warns_for_each_object_and_takes_what_was_read_back() {
+async fn apply_warns_per_object_and_accepts_objects_read_back() {
     let rig = Rig::with_queue().await;
     let mut shared = rig.get(&format!("{QUEUES}/q")).await.ok();
     shared["spec"]["concurrentAdmissionPolicy"] = json!({"migration": {"mode": "TryPreferredFlavors"}});
@@ -96,7 +98,10 @@ async fn apply_warns_for_each_object_and_takes_what_was_read_back() {
     let scoped =
         rig.post("/meridian/v1/apply", &json!({"objects": [queue("q")], "cluster": "eu"})).await.ok();
     assert_eq!(results(&scoped), ["ClusterQueue q created"]);
-    let policy = json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "p"}, "spec": {"allow": {"jurisdictions": ["EU"]}}});
+    let policy = json!({
+        "apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "p"},
+        "spec": {"allow": {"jurisdictions": ["EU"]}},
+    });
     let refused =
         rig.post("/meridian/v1/apply", &json!({"objects": [policy, job("j")], "cluster": "eu"})).await;
     let causes = refused.body["details"]["causes"].as_array().unwrap();
@@ -108,7 +113,7 @@ async fn apply_warns_for_each_object_and_takes_what_was_read_back() {
 }
 
 #[tokio::test]
-async fn bulk_makes_every_job_or_none() {
+async fn bulk_creates_all_jobs_or_none() {
     let rig = Rig::with_queue().await;
     let made = bulk(&rig, None, &[job("a"), generated("t-"), generated("t-")]).await.ok();
     assert_eq!(made["results"].as_array().unwrap().len(), 3);
@@ -143,7 +148,7 @@ async fn a_key_makes_a_repetition_harmless() {
     assert_eq!(rig.names(JOBS).await.len(), 3);
     let other = bulk(&rig, Some("k1"), &[job("b")]).await;
     assert_eq!((other.failure().0, other.failure().1), (409, "Conflict"));
-    // another key makes other names, and what is there and the same is success
+    // another key gives other names, and an unchanged existing job counts as success
     let next = bulk(&rig, Some("k2"), &jobs).await.ok();
     assert_eq!(next["results"][0]["result"], "unchanged");
     assert_eq!(rig.names(JOBS).await.len(), 5);

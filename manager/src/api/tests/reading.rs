@@ -1,9 +1,11 @@
+//! Reads: objects, lists, pages, tables and discovery.
+
 use super::*;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 #[tokio::test]
-async fn lists_are_of_one_version_and_in_order() {
+async fn a_list_has_one_version_and_is_sorted() {
     let rig = Rig::with_queue().await;
     rig.apply(&[queue("b"), queue("a")]).await.ok();
     let list = rig.get(QUEUES).await.ok();
@@ -25,7 +27,7 @@ async fn lists_are_of_one_version_and_in_order() {
 }
 
 #[tokio::test]
-async fn namespaces_are_kept_apart_and_together() {
+async fn lists_are_per_namespace_or_over_all() {
     let rig = Rig::with_queue().await;
     let mut elsewhere = local("other", "q");
     elsewhere["metadata"]["namespace"] = json!("research");
@@ -38,7 +40,7 @@ async fn namespaces_are_kept_apart_and_together() {
 }
 
 #[tokio::test]
-async fn selectors_choose() {
+async fn selectors_filter_a_list() {
     let rig = Rig::new().await;
     let spaces: Vec<Value> = [("a", "vision"), ("b", "nlp"), ("c", "vision")]
         .iter()
@@ -58,14 +60,14 @@ async fn selectors_choose() {
 }
 
 #[tokio::test]
-async fn pages_are_of_the_version_of_the_first() {
+async fn all_pages_have_the_version_of_the_first() {
     let rig = Rig::new().await;
     let all: Vec<Value> = (0..5).map(|i| namespace(&format!("n{i}"), &json!({}))).collect();
     rig.apply(&all).await.ok();
     let path = "/api/v1/namespaces?limit=2";
     let first = rig.get(path).await.ok();
     assert_eq!(first["metadata"]["remainingItemCount"], 3);
-    // what changes between two pages is not seen in them
+    // changes between two pages are not visible in them
     rig.delete("/api/v1/namespaces/n3").await.ok();
     rig.apply(&[namespace("n9", &json!({}))]).await.ok();
     let mut names: Vec<Value> =
@@ -84,12 +86,12 @@ async fn pages_are_of_the_version_of_the_first() {
     assert_eq!(
         rig.get(&format!("{QUEUES}?continue={foreign}")).await.failure().0,
         410,
-        "a token is good for its own list"
+        "a token is valid for its own list only"
     );
 }
 
 #[tokio::test]
-async fn versions_that_can_not_be_read_are_refused() {
+async fn unavailable_versions_are_refused() {
     let rig = Rig::with_queue().await;
     let now = rig.engine.reads().version().0;
     assert!(
@@ -142,7 +144,7 @@ async fn tables_have_the_columns_of_their_kind() {
 }
 
 #[tokio::test]
-async fn a_jobs_workload_is_listed_beside_it() {
+async fn a_jobs_workload_is_listed() {
     let rig = Rig::with_queue().await;
     let created = rig.post(JOBS, &job("train")).await.ok();
     let workloads = rig.get("/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads").await.ok();
@@ -168,11 +170,11 @@ async fn long_answers_are_compressed_on_demand() {
     let watch = rig
         .send(with(rig.request("GET", "/api/v1/namespaces?watch=true", None), "accept-encoding", "gzip"))
         .await;
-    assert!(watch.headers().get("content-encoding").is_none(), "a stream is never held back");
+    assert!(watch.headers().get("content-encoding").is_none(), "a stream is never delayed by compression");
 }
 
 #[tokio::test]
-async fn discovery_leads_to_every_kind() {
+async fn discovery_lists_every_kind() {
     let rig = Rig::new().await;
     assert_eq!(rig.get("/api").await.ok()["versions"], json!(["v1"]));
     let groups = rig.get("/apis").await.ok();

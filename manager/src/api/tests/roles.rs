@@ -1,3 +1,5 @@
+//! Authentication and roles.
+
 use super::*;
 
 async fn as_submitter(rig: &Rig, method: &str, path: &str, body: Option<&Value>) -> Answer {
@@ -6,7 +8,7 @@ async fn as_submitter(rig: &Rig, method: &str, path: &str, body: Option<&Value>)
 }
 
 #[tokio::test]
-async fn nobody_unknown_learns_anything() {
+async fn unknown_users_get_no_information() {
     let rig = Rig::with_queue().await;
     let paths = ["/", "/api", "/version", QUEUES, "/meridian/v1/recovery", "/meridian/v1/audit", "/nowhere"];
     for path in paths {
@@ -24,7 +26,7 @@ async fn nobody_unknown_learns_anything() {
 }
 
 #[tokio::test]
-async fn nobody_speaks_in_anothers_name() {
+async fn impersonation_is_refused() {
     let rig = Rig::with_queue().await;
     for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-scopes"] {
         let answer = rig.read(with(rig.request("GET", QUEUES, None), name, "root")).await;
@@ -34,7 +36,7 @@ async fn nobody_speaks_in_anothers_name() {
 }
 
 #[tokio::test]
-async fn submitters_submit_and_no_more() {
+async fn submitters_may_submit_and_nothing_else() {
     let rig = Rig::with_queue().await;
     let bulk = json!({"objects": [job("b")]});
     let apply = |object: Value| json!({"objects": [object]});
@@ -95,10 +97,7 @@ async fn submitters_submit_and_no_more() {
             assert!(answer.code.is_success(), "{method} {path}: {answer:?}");
         } else {
             assert_eq!(answer.failure().0, 403, "{method} {path}");
-            assert!(
-                answer.failure().2.starts_with("user `sam` with the role `submitter` may not"),
-                "{answer:?}"
-            );
+            assert!(answer.failure().2.starts_with("user `sam` (role `submitter`) cannot"), "{answer:?}");
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Watches.
+
 use super::*;
 
 const SPACES: &str = "/api/v1/namespaces";
@@ -7,14 +9,14 @@ fn labelled(name: &str, team: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_from_a_list() {
+async fn a_watch_continues_from_a_list() {
     let rig = Rig::new().await;
     rig.apply(&[labelled("a", "x")]).await.ok();
     let from = version(&rig.get(SPACES).await.ok());
     // before the watch begins, and after
     rig.apply(&[labelled("b", "x")]).await.ok();
     let mut watch = rig.watch(&format!("{SPACES}?watch=true&resourceVersion={from}")).await;
-    assert_eq!(watch.told().await, "ADDED b");
+    assert_eq!(watch.next_summary().await, "ADDED b");
     rig.apply(&[labelled("a", "y")]).await.ok();
     let changed = watch.next().await.unwrap();
     assert_eq!(
@@ -24,14 +26,14 @@ async fn a_watch_goes_on_from_a_list() {
     rig.delete(&format!("{SPACES}/b")).await.ok();
     let deleted = watch.next().await.unwrap();
     assert_eq!(deleted["type"], "DELETED");
-    // resumed from any event, the next ones come
+    // a watch can resume from any event
     let mut resumed =
         rig.watch(&format!("{SPACES}?watch=true&resourceVersion={}", version(&changed["object"]))).await;
-    assert_eq!(resumed.told().await, "DELETED b");
+    assert_eq!(resumed.next_summary().await, "DELETED b");
     let mut resumed =
         rig.watch(&format!("{SPACES}?watch=true&resourceVersion={}", version(&deleted["object"]))).await;
     rig.apply(&[labelled("c", "x")]).await.ok();
-    assert_eq!(resumed.told().await, "ADDED c");
+    assert_eq!(resumed.next_summary().await, "ADDED c");
 }
 
 #[tokio::test]
@@ -51,33 +53,33 @@ async fn versions_in_a_watch_only_grow() {
 }
 
 #[tokio::test]
-async fn a_watch_without_a_version_begins_with_what_is_there() {
+async fn a_watch_without_version_begins_with_existing_objects() {
     let rig = Rig::new().await;
     rig.apply(&[labelled("a", "x"), labelled("b", "x")]).await.ok();
     for query in ["watch=true", "watch=1&resourceVersion=0"] {
         let mut watch = rig.watch(&format!("{SPACES}?{query}")).await;
-        assert_eq!([watch.told().await, watch.told().await], ["ADDED a", "ADDED b"]);
+        assert_eq!([watch.next_summary().await, watch.next_summary().await], ["ADDED a", "ADDED b"]);
         rig.delete(&format!("{SPACES}/b")).await.ok();
-        assert_eq!(watch.told().await, "DELETED b");
+        assert_eq!(watch.next_summary().await, "DELETED b");
         rig.apply(&[labelled("b", "x")]).await.ok();
     }
     let query =
         "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = rig.watch(&format!("{SPACES}?{query}")).await;
-    assert_eq!([watch.told().await, watch.told().await], ["ADDED a", "ADDED b"]);
+    assert_eq!([watch.next_summary().await, watch.next_summary().await], ["ADDED a", "ADDED b"]);
     let mark = watch.next().await.unwrap();
     assert_eq!(mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
 }
 
 #[tokio::test]
-async fn forgotten_and_future_versions_are_refused() {
+async fn past_and_future_versions_are_refused() {
     let rig = Rig::new().await;
-    // the first record of a leadership stands above 0, and nothing before the start is kept
+    // a leadership's first record is above 0, and changes before the start are not in the ring
     rig.apply(&[labelled("a", "x")]).await.ok();
     let now = rig.engine.reads().version().0;
     let ahead = rig.get(&format!("{SPACES}?watch=true&resourceVersion={}", now + 7)).await;
     assert_eq!((ahead.failure().0, ahead.failure().1), (504, "Timeout"));
-    // more changes than are kept
+    // more changes than the ring holds
     let wide: Vec<Value> = (0..2_000).map(|i| labelled(&format!("n{i}"), "x")).collect();
     let other: Vec<Value> = (0..2_000).map(|i| labelled(&format!("n{i}"), "y")).collect();
     for _ in 0..9 {
@@ -90,24 +92,24 @@ async fn forgotten_and_future_versions_are_refused() {
 }
 
 #[tokio::test]
-async fn labels_that_change_move_objects_in_and_out() {
+async fn label_changes_add_and_remove_objects() {
     let rig = Rig::new().await;
     rig.apply(&[labelled("in", "x"), labelled("out", "y")]).await.ok();
     let from = rig.engine.reads().version().0;
     let mut watch =
         rig.watch(&format!("{SPACES}?watch=true&resourceVersion={from}&labelSelector=team%3Dx")).await;
-    rig.apply(&[labelled("out", "z")]).await.ok(); // still out: not told
+    rig.apply(&[labelled("out", "z")]).await.ok(); // still not selected: no event
     rig.apply(&[labelled("out", "x")]).await.ok();
-    assert_eq!(watch.told().await, "ADDED out");
+    assert_eq!(watch.next_summary().await, "ADDED out");
     rig.apply(&[labelled("in", "y")]).await.ok();
-    assert_eq!(watch.told().await, "DELETED in");
-    rig.delete(&format!("{SPACES}/in")).await.ok(); // gone already, for this reader
+    assert_eq!(watch.next_summary().await, "DELETED in");
+    rig.delete(&format!("{SPACES}/in")).await.ok(); // deleted already for this client
     rig.delete(&format!("{SPACES}/out")).await.ok();
-    assert_eq!(watch.told().await, "DELETED out");
+    assert_eq!(watch.next_summary().await, "DELETED out");
 }
 
 #[tokio::test]
-async fn a_watch_is_of_its_kind_namespace_and_name() {
+async fn a_watch_sees_its_kind_namespace_and_name_only() {
     let rig = Rig::with_queue().await;
     let mut all = rig.watch("/apis/batch/v1/jobs?watch=true").await;
     let mut elsewhere = rig.watch("/apis/batch/v1/namespaces/other/jobs?watch=true&timeoutSeconds=1").await;
@@ -121,13 +123,13 @@ async fn a_watch_is_of_its_kind_namespace_and_name() {
         (Some("ADDED"), Some("two"))
     );
     assert_eq!(event["object"]["spec"]["template"]["spec"]["containers"][0]["image"], "example/train");
-    assert_eq!(named.told().await, "ADDED two");
-    assert_eq!(all.told().await, "ADDED one");
-    assert_eq!(elsewhere.next().await, None, "nothing there, until its time is over");
+    assert_eq!(named.next_summary().await, "ADDED two");
+    assert_eq!(all.next_summary().await, "ADDED one");
+    assert_eq!(elsewhere.next().await, None, "no event until the timeout");
 }
 
 #[tokio::test]
-async fn bookmarks_and_tables_and_both_versions() {
+async fn a_watch_sends_bookmarks_tables_and_both_versions() {
     let rig = Rig::with_queue().await;
     let now = rig.engine.reads().version().0;
     let path = format!("{JOBS}?watch=true&resourceVersion={now}&allowWatchBookmarks=true&timeoutSeconds=1");

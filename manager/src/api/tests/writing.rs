@@ -1,3 +1,5 @@
+//! Updates, patches and deletions.
+
 use super::*;
 
 const SPACE: &str = "/api/v1/namespaces/a";
@@ -7,7 +9,7 @@ async fn patch(rig: &Rig, path: &str, form: &str, body: &Value) -> Answer {
 }
 
 #[tokio::test]
-async fn what_was_read_can_be_changed_and_written_back() {
+async fn an_object_can_be_read_changed_and_written_back() {
     let rig = Rig::with_queue().await;
     let mut read = rig.get(&format!("{QUEUES}/q")).await.ok();
     assert!(read["status"].is_object());
@@ -27,12 +29,12 @@ async fn what_was_read_can_be_changed_and_written_back() {
 }
 
 #[tokio::test]
-async fn a_status_that_went_on_is_no_conflict() {
+async fn a_changed_status_is_no_conflict() {
     let rig = Rig::with_queue().await;
     let mut watch = rig.watch(&format!("{QUEUES}?watch=true")).await;
-    assert_eq!(watch.told().await, "ADDED q");
+    assert_eq!(watch.next_summary().await, "ADDED q");
     rig.post(JOBS, &job("train")).await.ok();
-    // the count of pending workloads follows, with a version of its own
+    // the count of pending workloads follows, with a later version
     let event = watch.next().await.unwrap();
     assert_eq!(event["type"], "MODIFIED");
     let mut read = event["object"].clone();
@@ -69,18 +71,28 @@ async fn merge_patches_change_some_fields() {
 }
 
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
+const MERGE: &str = "application/merge-patch+json";
+
+fn active(active: bool) -> Value {
+    json!({"spec": {"active": active}})
+}
+
+/// Submits a job and returns the name of its workload.
+async fn workload_of_train(rig: &Rig) -> String {
+    let job = rig.post(JOBS, &job("train")).await.ok();
+    job["status"]["meridian"]["workload"].as_str().unwrap().to_owned()
+}
 
 #[tokio::test]
-async fn of_a_workload_only_whether_it_is_active_is_written() {
+async fn a_workload_is_deactivated_and_activated() {
     let rig = Rig::with_queue().await;
-    let job = rig.post(JOBS, &job("train")).await.ok();
-    let name = job["status"]["meridian"]["workload"].as_str().unwrap().to_owned();
+    let name = workload_of_train(&rig).await;
     let (path, older) = (
         format!("{WORKLOADS}/{name}"),
         format!("/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads/{name}"),
     );
-    let merge = "application/merge-patch+json";
-    let set = |active: bool| json!({"spec": {"active": active}});
+    let merge = MERGE;
+    let set = active;
     let stopped = patch(&rig, &path, merge, &set(false)).await.ok();
     assert_eq!(
         (&stopped["spec"]["active"], stopped["metadata"]["name"].as_str()),
@@ -91,7 +103,7 @@ async fn of_a_workload_only_whether_it_is_active_is_written() {
     let again = patch(&rig, &path, merge, &set(false)).await.ok();
     assert_eq!(version(&again), version(&stopped), "nothing changed");
 
-    // What was read can be written back with another word, in both versions.
+    // an object that was read can be written back with another value, in both API versions
     let mut read = rig.get(&older).await.ok();
     read["spec"]["active"] = json!(true);
     let resumed = rig.put(&older, &read).await.ok();
@@ -112,14 +124,29 @@ async fn of_a_workload_only_whether_it_is_active_is_written() {
         (&dry["spec"]["active"], &rig.get(&path).await.ok()["spec"]["active"]),
         (&json!(false), &json!(true))
     );
-    // Kueue's default.
+    // Kueue's default
     patch(&rig, &path, merge, &set(false)).await.ok();
     assert_eq!(
         patch(&rig, &path, merge, &json!({"spec": {"active": null}})).await.ok()["spec"]["active"],
         true
     );
+    let audit = rig.get("/meridian/v1/audit").await.body;
+    let lines: Vec<Value> =
+        audit.as_str().unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let deactivations: Vec<_> = lines
+        .iter()
+        .filter(|line| line["entry"]["action"] == "deactivate")
+        .map(|line| (&line["by"], &line["entry"]["detail"]))
+        .collect();
+    assert_eq!(deactivations, [(&json!("user:ada"), &json!("default/train")); 2], "audited with the user");
+}
 
-    // Nothing else, and nothing of it is done.
+#[tokio::test]
+async fn no_other_field_of_a_workload_can_be_changed() {
+    let rig = Rig::with_queue().await;
+    let path = format!("{WORKLOADS}/{}", workload_of_train(&rig).await);
+    let merge = MERGE;
+    let set = active;
     for (change, field) in [
         (json!({"spec": {"active": false, "priority": 7}}), "spec.priority"),
         (json!({"spec": {"active": false, "podSets": []}}), "spec.podSets"),
@@ -143,19 +170,10 @@ async fn of_a_workload_only_whether_it_is_active_is_written() {
         let path = if method == "POST" { WORKLOADS } else { &path };
         assert_eq!(rig.read(rig.request(method, path, Some(&json!({})))).await.failure().0, 405);
     }
-    let audit = rig.get("/meridian/v1/audit").await.body;
-    let lines: Vec<Value> =
-        audit.as_str().unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let who: Vec<_> = lines
-        .iter()
-        .filter(|line| line["entry"]["action"] == "deactivate")
-        .map(|line| (&line["by"], &line["entry"]["detail"]))
-        .collect();
-    assert_eq!(who, [(&json!("user:ada"), &json!("default/train")); 2], "who did it is written down");
 }
 
 #[tokio::test]
-async fn deletions_have_conditions() {
+async fn deletions_honour_preconditions() {
     let rig = Rig::with_queue().await;
     let created = rig.post(JOBS, &job("train")).await.ok();
     let path = format!("{JOBS}/train");
@@ -166,7 +184,8 @@ async fn deletions_have_conditions() {
     delete(json!({"dryRun": ["All"]})).await.ok();
     assert_eq!(rig.get(&path).await.code, 200);
     let options = json!({
-        "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background", "gracePeriodSeconds": 0,
+        "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
+        "gracePeriodSeconds": 0,
         "preconditions": {"uid": created["metadata"]["uid"]},
     });
     let deleted = delete(options).await.ok();
@@ -183,7 +202,7 @@ async fn deletions_have_conditions() {
 }
 
 #[tokio::test]
-async fn of_a_jobs_spec_nothing_changes_but_the_pods_of_an_elastic_one() {
+async fn only_the_pods_of_an_elastic_job_can_be_changed() {
     let rig = Rig::with_queue().await;
     rig.post(JOBS, &job("train")).await.ok();
     let mut other = job("train");
@@ -199,7 +218,7 @@ async fn of_a_jobs_spec_nothing_changes_but_the_pods_of_an_elastic_one() {
     elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
     rig.post(JOBS, &elastic).await.ok();
     let path = format!("{JOBS}/elastic");
-    // What a client has read and sends back has fields that nobody wrote.
+    // an object that a client sends back also has fields that only the manager writes
     let changed =
         patch(&rig, &path, "application/merge-patch+json", &json!({"spec": {"parallelism": 1}})).await.ok();
     assert_eq!(changed["spec"]["parallelism"], 1);

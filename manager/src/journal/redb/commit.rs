@@ -1,10 +1,10 @@
-//! The one transaction of a commit, and what is tried when the disk is full.
+//! The transaction of a commit, and what is tried when the disk is full.
 
-use super::super::encoding::{CHUNK_BYTES, SnapshotRow, State, Table, seal};
+use super::super::encoding::{CHUNK_BYTES, MetaRow, SnapshotRow, State, Table, seal};
 use super::super::medium::io_error;
-use super::super::{BATCH_BYTES_MAX, Batch, Error, Found, Meta, Snapshot, VALUE_BYTES_MAX};
-use super::read::{blame, contained};
-use super::{AUDIT, BODY, LOG, META, META_KEY, RedbJournal, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY, Trouble};
+use super::super::{BATCH_BYTES_MAX, Batch, Error, ReloadOutcome, Snapshot, VALUE_BYTES_MAX};
+use super::read::{catch_store_panic, into_error};
+use super::{AUDIT, BODY, Failure, LOG, META, META_KEY, RedbJournal, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY};
 use ::redb::{ReadableTable, WriteTransaction};
 use meridian_shared::ids::RecordNumber;
 
@@ -12,15 +12,15 @@ impl RedbJournal {
     pub(super) fn commit_batch(&mut self, batch: &Batch) -> Result<(), Error> {
         self.ready()?;
         validate(batch, self.state.truncated)?;
-        if let Err(error) = self.condition(batch) {
-            self.poison();
+        if let Err(error) = self.check_fence(batch) {
+            self.shut_until_reload();
             return Err(error);
         }
         if self.urgent_only && !batch.urgent && !self.regain_reserve() {
             return Err(Error::Full { place: self.place() });
         }
         let next = self.state.after(batch);
-        let written = self.transact(next, |txn, known| put(txn, batch, known));
+        let written = self.transact(next, |txn, known| write_batch(txn, batch, known));
         match written {
             Err(Error::Full { .. }) if batch.urgent && !self.urgent_only => {
                 self.commit_with_reserve(batch, next)
@@ -32,7 +32,7 @@ impl RedbJournal {
     pub(super) fn accept(&mut self) -> Result<(), Error> {
         self.ready()?;
         let identity = self.medium.identity().map_err(io_error("look at", self.place()))?;
-        let meta = Meta { identity, ..self.meta };
+        let meta = MetaRow { identity, ..self.meta };
         let next = State { commits: self.state.commits + 1, ..self.state };
         self.transact(next, |txn, _| {
             Ok(txn.open_table(META)?.insert(META_KEY, meta.encode().as_slice()).map(drop)?)
@@ -41,14 +41,14 @@ impl RedbJournal {
         Ok(())
     }
 
-    /// Tries to keep the reserve back again; true when it is.
+    /// Tries to reserve space again; returns whether it is reserved.
     pub(super) fn regain_reserve(&mut self) -> bool {
         self.urgent_only = self.medium.hold_reserve().is_err();
         !self.urgent_only
     }
 
-    /// Who may write: the last writer or a later leadership, who has seen all that is there.
-    fn condition(&self, batch: &Batch) -> Result<(), Error> {
+    /// Checks that `batch` comes from the last writer or a later leadership, and follows the last record.
+    fn check_fence(&self, batch: &Batch) -> Result<(), Error> {
         let known = self.state;
         let later = batch.leadership.epoch > known.leadership.epoch || batch.leadership == known.leadership;
         let why = if !later {
@@ -64,25 +64,25 @@ impl RedbJournal {
         Err(Error::Fenced { place: self.place(), why })
     }
 
-    /// Runs one transaction from the known state to `next`. After an error the journal is poisoned and `next` is kept as
-    /// what may have become durable.
+    /// Runs one transaction from the known state to `next`. After an error the journal needs a reload, and
+    /// `next` is remembered as what may have become durable.
     fn transact(
         &mut self,
         next: State,
-        change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>,
+        change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Failure>,
     ) -> Result<(), Error> {
         if self.medium.identity().ok() != Some(self.identity) {
-            self.poison();
+            self.shut_until_reload();
             return Err(Error::Replaced { place: self.place() });
         }
-        self.watch.take_full();
-        let written = contained(&self.shared.place, || self.write(next, change))
-            .map_err(|trouble| blame("write to", &self.shared.place, Some(&self.watch), trouble));
+        self.status.take_full();
+        let written = catch_store_panic(&self.shared.place, || self.write(next, change))
+            .map_err(|failure| into_error("write to", &self.shared.place, Some(&self.status), failure));
         match written {
             Ok(()) => self.state = next,
             Err(_) => {
                 self.attempted = Some(next);
-                self.poison();
+                self.shut_until_reload();
             }
         }
         written
@@ -91,11 +91,12 @@ impl RedbJournal {
     fn write(
         &self,
         next: State,
-        change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let slot = self.shared.read();
-        let database = slot.as_ref().ok_or_else(|| Error::Poisoned { place: self.place() })?;
-        // durable on return is redb's default; quick repair would halve the rate of small commits for a faster start
+        let database = slot.as_ref().ok_or_else(|| Error::ReloadRequired { place: self.place() })?;
+        // redb's default is durable on return; quick repair would halve the rate of small commits for a
+        // faster start
         let txn = database.begin_write()?;
         {
             let mut own = txn.open_table(META)?;
@@ -117,19 +118,19 @@ impl RedbJournal {
         self.urgent_only = true;
         let known = self.state;
         match self.reopen()? {
-            Found::Unknown => Ok(()),
-            Found::Acknowledged => self.transact(next, |txn, known| put(txn, batch, known)),
-            Found::Foreign => {
-                // the engine's own reload must find it foreign as well
+            ReloadOutcome::CommitCompleted => Ok(()),
+            ReloadOutcome::Acknowledged => self.transact(next, |txn, known| write_batch(txn, batch, known)),
+            ReloadOutcome::ForeignWriter => {
+                // restored so that the engine's own reload finds the foreign writer as well
                 self.state = known;
-                self.poison();
+                self.shut_until_reload();
                 Err(Error::Fenced { place: self.place(), why: "another writer has changed it".into() })
             }
         }
     }
 }
 
-/// Whether a batch agrees with itself and keeps the limits.
+/// Checks that the batch agrees with itself and keeps the limits.
 fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
     let values = || batch.records.iter().chain(&batch.audit).chain(batch.bodies.iter().map(|(_, body)| body));
     let largest = values().map(Vec::len).max().unwrap_or(0);
@@ -154,7 +155,7 @@ fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
     Err(Error::Invalid { why })
 }
 
-fn put(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(), Trouble> {
+fn write_batch(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(), Failure> {
     if !batch.records.is_empty() {
         let mut log = txn.open_table(LOG)?;
         for (number, record) in (batch.first.0..).zip(&batch.records) {
@@ -179,12 +180,12 @@ fn put(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(), Troub
         }
     }
     match &batch.snapshot {
-        Some(snapshot) => put_snapshot(txn, snapshot, batch.last()),
+        Some(snapshot) => write_snapshot(txn, snapshot, batch.last()),
         None => Ok(()),
     }
 }
 
-fn put_snapshot(txn: &WriteTransaction, snapshot: &Snapshot, last: RecordNumber) -> Result<(), Trouble> {
+fn write_snapshot(txn: &WriteTransaction, snapshot: &Snapshot, last: RecordNumber) -> Result<(), Failure> {
     let row = SnapshotRow::of(snapshot.through, &snapshot.bytes);
     txn.open_table(META)?.insert(SNAPSHOT_KEY, row.encode().as_slice())?;
     txn.delete_table(SNAPSHOT)?;

@@ -1,14 +1,13 @@
-//! What a caller sees on a disk that behaves.
+//! What a caller sees on a disk without faults.
 
 use super::*;
-use crate::journal::Error;
-use crate::journal::Found;
+use crate::journal::{Error, ReloadOutcome};
 use std::path::Path;
 
 #[test]
-fn what_was_committed_is_there_after_reopening() {
-    let room = tempfile::tempdir().unwrap();
-    let path = room.path().join("journal.redb");
+fn commits_survive_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.redb");
     let mut journal = RedbJournal::init(&path, ID, MADE).unwrap();
     let mut expect = Contents::default();
     for step in 0..5_u8 {
@@ -43,16 +42,25 @@ fn a_batch_for_another_state_of_the_journal_is_fenced() {
     let one = batch(&journal, &["a"]);
     journal.commit(&one).unwrap();
     let stale = [
-        one, // twice the same
-        Batch { leadership: Leadership { epoch: 0, id: 9 }, ..Batch::new(FIRST, RecordNumber(1)) }, // an older leadership
-        Batch { leadership: Leadership { epoch: 1, id: 78 }, ..Batch::new(FIRST, RecordNumber(1)) }, // an equal one with another id
-        Batch { leadership: Leadership { epoch: 2, id: 1 }, ..Batch::new(FIRST, RecordNumber(2)) }, // one that saw too much
+        one, // the same batch twice
+        // an older leadership
+        Batch { leadership: Leadership { epoch: 0, id: 9 }, ..Batch::new(FIRST, RecordNumber(1)) },
+        // an equal epoch with another id
+        Batch { leadership: Leadership { epoch: 1, id: 78 }, ..Batch::new(FIRST, RecordNumber(1)) },
+        // a writer that saw a record too many
+        Batch { leadership: Leadership { epoch: 2, id: 1 }, ..Batch::new(FIRST, RecordNumber(2)) },
     ];
     for batch in stale {
         assert!(matches!(journal.commit(&batch), Err(Error::Fenced { .. })), "{batch:?}");
-        assert!(matches!(journal.commit(&Batch::new(FIRST, RecordNumber(1))), Err(Error::Poisoned { .. })));
-        assert!(matches!(journal.replay(RecordNumber(0), &mut |_, _| Ok(())), Err(Error::Poisoned { .. })));
-        assert_eq!(journal.reload().unwrap(), Found::Acknowledged);
+        assert!(matches!(
+            journal.commit(&Batch::new(FIRST, RecordNumber(1))),
+            Err(Error::ReloadRequired { .. })
+        ));
+        assert!(matches!(
+            journal.replay(RecordNumber(0), &mut |_, _| Ok(())),
+            Err(Error::ReloadRequired { .. })
+        ));
+        assert_eq!(journal.reload().unwrap(), ReloadOutcome::Acknowledged);
     }
     let newer =
         Batch { records: vec![b"b".to_vec()], ..Batch::new(Leadership { epoch: 2, id: 5 }, RecordNumber(1)) };
@@ -73,7 +81,7 @@ fn a_fenced_journal_writes_nothing_even_while_it_closes() {
 }
 
 #[test]
-fn record_numbers_may_skip_upwards_and_never_go_back() {
+fn record_numbers_skip_upwards_and_never_go_back() {
     let (_, mut journal) = fresh();
     journal.commit(&batch(&journal, &["a"])).unwrap();
     let skip = Batch { first: RecordNumber(500), ..batch(&journal, &["b", "c"]) };
@@ -81,7 +89,7 @@ fn record_numbers_may_skip_upwards_and_never_go_back() {
     assert_eq!(journal.last(), RecordNumber(501));
     let back = Batch { first: RecordNumber(501), ..batch(&journal, &["d"]) };
     assert!(matches!(journal.commit(&back), Err(Error::Invalid { .. })));
-    assert!(!journal.poisoned(), "a batch that was never begun leaves the journal usable");
+    assert!(!journal.needs_reload(), "nothing was written, so no reload is due");
     assert_eq!(Contents::of(&journal, []).records.keys().copied().collect::<Vec<_>>(), [1, 500, 501]);
 }
 
@@ -111,7 +119,7 @@ fn batches_that_contradict_themselves_are_refused() {
 }
 
 #[test]
-fn a_body_is_kept_once_and_stays_when_it_is_dropped_and_put_together() {
+fn a_body_is_stored_once_and_stays_if_dropped_and_added_together() {
     let (_, mut journal) = fresh();
     let body = b"a long spec".to_vec();
     let hash = ContentHash::of(&body);
@@ -126,14 +134,14 @@ fn a_body_is_kept_once_and_stays_when_it_is_dropped_and_put_together() {
 }
 
 #[test]
-fn a_reader_lives_over_a_reload_and_a_refused_entry_ends_a_walk() {
+fn a_reader_survives_a_reload_and_a_rejected_entry_ends_a_visit() {
     let (_, mut journal) = fresh();
     let reader = journal.reader();
     assert_eq!(reader.audit_head().unwrap(), None);
     journal
         .commit(&Batch { audit: vec![b"x".to_vec(), b"y".to_vec()], ..batch(&journal, &["a", "b"]) })
         .unwrap();
-    assert_eq!(journal.reload().unwrap(), Found::Acknowledged);
+    assert_eq!(journal.reload().unwrap(), ReloadOutcome::Acknowledged);
     assert_eq!(reader.audit_head().unwrap(), Some((AuditNumber(2), b"y".to_vec())));
     let refused = journal.replay(RecordNumber(0), &mut |_, _| Err("no such kind".into()));
     assert!(matches!(refused, Err(Error::Rejected { number: 1, .. })), "{refused:?}");
@@ -157,37 +165,42 @@ fn a_heartbeat_writes_and_changes_nothing() {
     assert_eq!((journal.last(), journal.chain(), journal.leadership()), before);
     disk.fail_syncs(1);
     assert!(matches!(journal.heartbeat(), Err(Error::Io { .. })));
-    assert!(matches!(journal.heartbeat(), Err(Error::Poisoned { .. })));
-    assert_ne!(journal.reload().unwrap(), Found::Foreign);
+    assert!(matches!(journal.heartbeat(), Err(Error::ReloadRequired { .. })));
+    assert_ne!(journal.reload().unwrap(), ReloadOutcome::ForeignWriter);
     assert_eq!((journal.last(), journal.chain(), journal.leadership()), before);
     journal.heartbeat().unwrap();
 }
 
 #[test]
-fn one_manager_at_a_time() {
-    let room = tempfile::tempdir().unwrap();
-    let path = room.path().join("journal.redb");
+fn an_embedded_journal_cannot_be_followed() {
+    let (_, journal) = fresh();
+    assert!(matches!(journal.follow(RecordNumber(0)), Err(Error::NotFollowable { .. })));
+}
+#[test]
+fn only_one_manager_opens_a_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.redb");
     let missing = RedbJournal::open(&path).unwrap_err().to_string();
     assert!(missing.contains("`journal restore`") && missing.contains("`--init --recover`"), "{missing}");
     let journal = RedbJournal::init(&path, ID, MADE).unwrap();
     assert!(matches!(RedbJournal::init(&path, ID, MADE), Err(Error::Exists { .. })));
-    let held = RedbJournal::open(&path).unwrap_err();
-    assert!(matches!(held, Error::Held { .. }), "{held:?}");
+    let locked = RedbJournal::open(&path).unwrap_err();
+    assert!(matches!(locked, Error::Locked { .. }), "{locked:?}");
     drop(journal);
     RedbJournal::open(&path).unwrap();
     let mut left: Vec<_> =
-        std::fs::read_dir(room.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["journal.redb", "journal.reserve"], "no draft is left behind");
 }
 
 #[test]
-fn a_copy_is_told_from_the_original() {
-    let room = tempfile::tempdir().unwrap();
-    let (path, copy) = (room.path().join("journal.redb"), room.path().join("copy.redb"));
+fn a_copy_is_distinguished_from_the_original() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("journal.redb"), directory.path().join("copy.redb"));
     drop(RedbJournal::init(&path, ID, MADE).unwrap());
     std::fs::copy(&path, &copy).unwrap();
-    let moved = room.path().join("moved.redb");
+    let moved = directory.path().join("moved.redb");
     std::fs::rename(&path, &moved).unwrap();
     assert!(!RedbJournal::open(&moved).unwrap().identity_changed(), "a renamed file is the same one");
     let mut journal = RedbJournal::open(&copy).unwrap();
@@ -199,18 +212,18 @@ fn a_copy_is_told_from_the_original() {
 }
 
 #[test]
-fn a_file_that_is_taken_away_stops_its_manager() {
+fn a_removed_or_replaced_file_stops_its_manager() {
     fn refuses(path: &Path, take_away: impl FnOnce(&Path)) {
         let mut journal = RedbJournal::init(path, ID, MADE).unwrap();
         journal.heartbeat().unwrap();
         take_away(path);
         assert!(matches!(journal.heartbeat(), Err(Error::Replaced { .. })));
-        assert!(matches!(journal.commit(&batch(&journal, &["a"])), Err(Error::Poisoned { .. })));
+        assert!(matches!(journal.commit(&batch(&journal, &["a"])), Err(Error::ReloadRequired { .. })));
         assert!(journal.reload().is_err());
     }
-    let room = tempfile::tempdir().unwrap();
-    refuses(&room.path().join("deleted.redb"), |path| std::fs::remove_file(path).unwrap());
-    refuses(&room.path().join("replaced.redb"), |path| {
+    let directory = tempfile::tempdir().unwrap();
+    refuses(&directory.path().join("deleted.redb"), |path| std::fs::remove_file(path).unwrap());
+    refuses(&directory.path().join("replaced.redb"), |path| {
         let other = path.with_file_name("other.redb");
         drop(RedbJournal::init(&other, JournalId(5), MADE).unwrap());
         std::fs::rename(other, path).unwrap();
@@ -218,10 +231,10 @@ fn a_file_that_is_taken_away_stops_its_manager() {
 }
 
 #[test]
-fn a_volume_that_is_attached_elsewhere_silences_its_old_manager() {
+fn a_volume_attached_elsewhere_stops_its_old_manager() {
     let (disk, mut old) = fresh();
     old.commit(&batch(&old, &["a"])).unwrap();
-    assert!(matches!(RedbJournal::open_on(disk.clone()), Err(Error::Held { .. })));
+    assert!(matches!(RedbJournal::open_on(disk.clone()), Err(Error::Locked { .. })));
     let mut new = RedbJournal::open_on(disk.attach_elsewhere()).unwrap();
     let lead = Batch { leadership: Leadership { epoch: 2, id: 8 }, ..batch(&new, &["b"]) };
     new.commit(&lead).unwrap();
@@ -232,7 +245,7 @@ fn a_volume_that_is_attached_elsewhere_silences_its_old_manager() {
 }
 
 #[test]
-fn a_reload_tells_of_a_foreign_writer() {
+fn a_reload_reports_a_foreign_writer() {
     let (disk, mut old) = fresh();
     old.commit(&batch(&old, &["a"])).unwrap();
     disk.fail_syncs(1);
@@ -241,6 +254,10 @@ fn a_reload_tells_of_a_foreign_writer() {
     let mut new = RedbJournal::open_on(disk.clone()).unwrap();
     new.heartbeat().unwrap();
     drop(new);
-    assert_eq!(old.reload().unwrap(), Found::Foreign);
-    assert_eq!(old.reload().unwrap(), Found::Acknowledged, "told once, then it is what this object knows");
+    assert_eq!(old.reload().unwrap(), ReloadOutcome::ForeignWriter);
+    assert_eq!(
+        old.reload().unwrap(),
+        ReloadOutcome::Acknowledged,
+        "reported once; afterwards it is what this object knows"
+    );
 }

@@ -1,11 +1,11 @@
-//! Thousands of crash points: nothing acknowledged is lost, nothing unacknowledged appears in part, every open succeeds.
+//! Thousands of crash points: no acknowledged commit is lost, none appears in part, and every open succeeds.
 
 use super::*;
-use crate::journal::{Error, Found};
+use crate::journal::{Error, ReloadOutcome};
 
-/// What the lives went through, so that a run that proves nothing fails.
+/// Counts of what happened, so that a run that proves nothing fails.
 #[derive(Debug, Default)]
-struct Tally {
+struct CrashCounts {
     crashes: u32,
     crashes_in_recovery: u32,
     commits: u32,
@@ -14,8 +14,8 @@ struct Tally {
     failed_syncs: u32,
 }
 
-/// One journal over many deaths.
-struct Life {
+/// One journal through many crashes.
+struct JournalHistory {
     random: Random,
     disk: FaultyDisk,
     journal: RedbJournal,
@@ -23,7 +23,7 @@ struct Life {
     epoch: u64,
 }
 
-impl Life {
+impl JournalHistory {
     fn new(seed: u64) -> Self {
         let lose = [8, 128, 512, 900][seed as usize % 4];
         let disk = FaultyDisk::new(seed, 42, Faults { lose, tear: lose, ..Faults::default() });
@@ -53,15 +53,15 @@ impl Life {
         Contents::of(&self.journal, 0..12)
     }
 
-    /// Commits under a fault until one commit fails; returns what it would have made.
-    fn commit_until_failure(&mut self, tally: &mut Tally) -> Option<Contents> {
+    /// Commits under a fault until one commit fails. Returns the contents that it would have made.
+    fn commit_until_failure(&mut self, counts: &mut CrashCounts) -> Option<Contents> {
         for _ in 0..8 {
             let batch = self.batch();
             let next = self.expect.after(&batch);
             match self.journal.commit(&batch) {
                 Ok(()) => {
                     self.expect = next;
-                    tally.commits += 1;
+                    counts.commits += 1;
                 }
                 Err(Error::Io { .. }) => return Some(next),
                 Err(other) => panic!("{other}"),
@@ -70,80 +70,87 @@ impl Life {
         None
     }
 
-    /// The journal holds what was acknowledged, or that and the whole commit whose outcome nobody knew.
-    fn settle(&mut self, unknown: Option<Contents>, tally: &mut Tally) -> bool {
+    /// Checks that the journal holds the acknowledged commits, or those and the whole commit of unknown
+    /// outcome.
+    fn check_contents(&mut self, unknown: Option<Contents>, counts: &mut CrashCounts) -> bool {
         let found = self.contents();
         if found == self.expect {
-            tally.unknown_lost += u32::from(unknown.is_some());
+            counts.unknown_lost += u32::from(unknown.is_some());
             return false;
         }
         assert_eq!(Some(&found), unknown.as_ref(), "acknowledged: {:?}", self.expect.last);
-        tally.unknown_kept += 1;
+        counts.unknown_kept += 1;
         self.expect = found;
         true
     }
 
-    fn die_and_come_back(&mut self, tally: &mut Tally) {
+    fn crash_and_reopen(&mut self, counts: &mut CrashCounts) {
         let operations = self.random.below(30);
         self.disk.power_off_after(operations);
-        let unknown = self.commit_until_failure(tally);
+        let unknown = self.commit_until_failure(counts);
         self.disk = if self.random.below(5) == 0 { self.disk.kill() } else { self.disk.crash() };
-        tally.crashes += 1;
+        counts.crashes += 1;
         while self.random.below(4) == 0 {
             let operations = self.random.below(6);
             self.disk.power_off_after(operations);
             drop(RedbJournal::open_on(self.disk.clone()));
             self.disk = self.disk.crash();
-            tally.crashes += 1;
-            tally.crashes_in_recovery += 1;
+            counts.crashes += 1;
+            counts.crashes_in_recovery += 1;
         }
         self.journal = RedbJournal::open_on(self.disk.clone()).expect("every open succeeds");
-        self.settle(unknown, tally);
+        self.check_contents(unknown, counts);
         self.epoch += 1;
     }
 
-    fn fail_a_sync(&mut self, tally: &mut Tally) {
+    fn fail_a_sync(&mut self, counts: &mut CrashCounts) {
         self.disk.fail_syncs(1);
-        let Some(unknown) = self.commit_until_failure(tally) else {
+        let Some(unknown) = self.commit_until_failure(counts) else {
             panic!("a failed sync must fail a commit")
         };
-        tally.failed_syncs += 1;
-        assert!(matches!(self.journal.heartbeat(), Err(Error::Poisoned { .. })));
+        counts.failed_syncs += 1;
+        assert!(matches!(self.journal.heartbeat(), Err(Error::ReloadRequired { .. })));
         let found = self.journal.reload().expect("every reload succeeds");
         let same = self.expect == unknown;
-        let kept = self.settle(Some(unknown), tally);
-        assert!(same || found == if kept { Found::Unknown } else { Found::Acknowledged }, "{found:?}");
+        let kept = self.check_contents(Some(unknown), counts);
+        assert!(
+            same || found == if kept { ReloadOutcome::CommitCompleted } else { ReloadOutcome::Acknowledged },
+            "{found:?}"
+        );
     }
 }
 
 #[test]
 fn no_crash_loses_or_invents_a_commit() {
-    let mut tally = Tally::default();
+    let mut counts = CrashCounts::default();
     for seed in 0..40 {
-        let mut life = Life::new(seed);
+        let mut history = JournalHistory::new(seed);
         for _ in 0..80 {
-            match life.random.below(6) {
-                0 => life.fail_a_sync(&mut tally),
-                _ => life.die_and_come_back(&mut tally),
+            match history.random.below(6) {
+                0 => history.fail_a_sync(&mut counts),
+                _ => history.crash_and_reopen(&mut counts),
             }
         }
     }
     assert!(
-        tally.crashes >= 3_000 && tally.crashes_in_recovery >= 300 && tally.failed_syncs >= 200,
-        "{tally:?}"
+        counts.crashes >= 3_000 && counts.crashes_in_recovery >= 300 && counts.failed_syncs >= 200,
+        "{counts:?}"
     );
-    assert!(tally.unknown_kept >= 100 && tally.unknown_lost >= 300 && tally.commits >= 2_000, "{tally:?}");
+    assert!(
+        counts.unknown_kept >= 100 && counts.unknown_lost >= 300 && counts.commits >= 2_000,
+        "{counts:?}"
+    );
 }
 
 #[test]
 fn one_seed_gives_one_history() {
     let run = || {
-        let mut tally = Tally::default();
-        let mut life = Life::new(7);
+        let mut counts = CrashCounts::default();
+        let mut history = JournalHistory::new(7);
         for _ in 0..20 {
-            life.die_and_come_back(&mut tally);
+            history.crash_and_reopen(&mut counts);
         }
-        (format!("{tally:?}"), life.expect, life.journal.chain(), life.disk.image())
+        (format!("{counts:?}"), history.expect, history.journal.chain(), history.disk.image())
     };
     assert!(run() == run());
 }

@@ -1,4 +1,5 @@
-//! Files that are cut, overwritten, bit-rotten or somebody else's: a clear error, never a panic, never wrong bytes.
+//! Files that are cut, overwritten, damaged or another program's: a clear error, never a panic, never wrong
+//! bytes.
 
 use super::*;
 use crate::journal::Error;
@@ -25,7 +26,7 @@ fn open(image: Vec<u8>) -> Result<RedbJournal, Error> {
     RedbJournal::open_on(FaultyDisk::from_image(image, 1, 42, Faults::default()))
 }
 
-/// Reads everything; an error is fine, a panic or other bytes than `expect` are not.
+/// Reads everything. An error is fine; a panic or other bytes than `expect` are not.
 fn read_all(journal: &RedbJournal, expect: &Contents) -> Result<(), Error> {
     if let Some(snapshot) = journal.snapshot()? {
         assert_eq!(Some(snapshot), expect.snapshot);
@@ -50,19 +51,19 @@ fn read_all(journal: &RedbJournal, expect: &Contents) -> Result<(), Error> {
 }
 
 #[test]
-fn files_of_others_are_refused_in_words() {
-    let room = tempfile::tempdir().unwrap();
-    let path = room.path().join("journal.redb");
-    let says = |expect: &str| {
+fn files_of_other_programs_are_refused_with_a_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.redb");
+    let check_error = |expect: &str| {
         let error = RedbJournal::open(&path).unwrap_err();
         assert!(error.to_string().contains(expect), "{error}");
     };
     fs::write(&path, b"").unwrap();
-    says("it is empty");
+    check_error("it is empty");
     fs::write(&path, b"short").unwrap();
-    says("is not a meridian journal");
+    check_error("is not a meridian journal");
     fs::write(&path, vec![0x55; 100_000]).unwrap();
-    says("is not a meridian journal");
+    check_error("is not a meridian journal");
     fs::remove_file(&path).unwrap();
 
     let numbers: ::redb::TableDefinition<'_, u64, u64> = ::redb::TableDefinition::new("numbers");
@@ -71,7 +72,7 @@ fn files_of_others_are_refused_in_words() {
     txn.open_table(numbers).unwrap().insert(1, 2).unwrap();
     txn.commit().unwrap();
     drop(other);
-    says("the store of another program");
+    check_error("the store of another program");
 
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
@@ -119,7 +120,7 @@ fn rotten_bits_give_an_error_or_change_nothing() {
     let (mut refused, mut harmless) = (0, 0);
     for round in 0..600 {
         let mut rotten = image.clone();
-        // the first page holds the store's own header, so it gets more than its share
+        // the first page holds the store's own header, so it gets a larger share
         let at = if round % 4 == 0 {
             random.below(512) as usize
         } else {
@@ -130,7 +131,7 @@ fn rotten_bits_give_an_error_or_change_nothing() {
             Ok(()) => harmless += 1,
             Err(error) => {
                 assert!(
-                    !matches!(error, Error::Missing { .. } | Error::Held { .. } | Error::Fenced { .. }),
+                    !matches!(error, Error::Missing { .. } | Error::Locked { .. } | Error::Fenced { .. }),
                     "{error}"
                 );
                 refused += 1;
@@ -144,7 +145,7 @@ fn rotten_bits_give_an_error_or_change_nothing() {
 fn a_page_of_garbage_gives_an_error() {
     let (image, expect) = sample();
     let mut random = Random(6);
-    // pages that hold nothing are all alike, so most of them are left out
+    // pages without data are all the same, so most of them are skipped
     let pages = (0..image.len() / 4096)
         .filter(|page| page % 16 == 0 || image[page * 4096..][..4096].iter().any(|byte| *byte != 0));
     for page in pages {
@@ -157,7 +158,7 @@ fn a_page_of_garbage_gives_an_error() {
 }
 
 #[test]
-fn a_panic_of_the_callers_own_code_is_not_taken_for_damage() {
+fn a_panic_of_the_caller_is_not_reported_as_damage() {
     let (image, _) = sample();
     let journal = open(image).unwrap();
     let walk = || drop(journal.replay(RecordNumber(15), &mut |_, _| panic!("a bug of the engine")));

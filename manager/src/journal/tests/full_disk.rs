@@ -1,8 +1,9 @@
-//! Full disks: ends and deletions go on, new work is refused, nothing is lost, and all is well once space returns.
+//! Full disks: ends and deletions still commit, new work is refused, nothing is lost, and freed space
+//! restores service.
 
 use super::*;
 use crate::journal::medium::{FileMedium, RESERVE_BYTES};
-use crate::journal::{Error, Found};
+use crate::journal::{Error, ReloadOutcome};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,7 +15,7 @@ fn end(journal: &RedbJournal) -> Batch {
     Batch { urgent: true, audit: vec![b"ended".to_vec()], ..batch(journal, &["end"]) }
 }
 
-/// Drives a journal into a full disk and out again; `free` gives space back.
+/// Drives a journal into a full disk and out again. `free` gives space back.
 fn survives_a_full_disk(mut journal: RedbJournal, free: impl FnOnce(&RedbJournal)) -> RedbJournal {
     let mut expect = Contents::of(&journal, []);
     assert!(!journal.urgent_only());
@@ -27,29 +28,29 @@ fn survives_a_full_disk(mut journal: RedbJournal, free: impl FnOnce(&RedbJournal
         assert!(expect.records.len() < 2_000, "the disk never fills");
     };
     assert!(matches!(refused, Error::Full { .. }), "{refused:?}");
-    assert!(journal.poisoned());
-    // the world that was not committed is thrown away; opening works although the disk is full
-    assert_eq!(journal.reload().unwrap(), Found::Acknowledged);
+    assert!(journal.needs_reload());
+    // the uncommitted world is dropped; opening works although the disk is full
+    assert_eq!(journal.reload().unwrap(), ReloadOutcome::Acknowledged);
     assert_eq!(Contents::of(&journal, []), expect);
 
-    // ends commit, enough of them that copied pages alone would fill what is left
+    // ends commit, enough of them that copied pages alone would fill the rest
     for _ in 0..300 {
         let batch = end(&journal);
         journal.commit(&batch).unwrap();
         expect = expect.after(&batch);
         journal.heartbeat().unwrap();
     }
-    // fill the disk to the brim with what is let through, then new work is refused without a reload
+    // fill the disk with urgent batches; then new work is refused without a reload
     let mut urgent = Batch { urgent: true, ..filler(&journal) };
     while !journal.urgent_only() {
         match journal.commit(&urgent) {
             Ok(()) => expect = expect.after(&urgent),
-            Err(error) => panic!("an urgent commit fails although space is kept back: {error}"),
+            Err(error) => panic!("an urgent commit fails although space is reserved: {error}"),
         }
         urgent = Batch { urgent: true, ..filler(&journal) };
     }
     assert!(matches!(journal.commit(&filler(&journal)), Err(Error::Full { .. })));
-    assert!(!journal.poisoned(), "nothing was written, so nothing needs a reload");
+    assert!(!journal.needs_reload(), "nothing was written, so nothing needs a reload");
     let batch = end(&journal);
     journal.commit(&batch).unwrap();
     expect = expect.after(&batch);
@@ -57,7 +58,7 @@ fn survives_a_full_disk(mut journal: RedbJournal, free: impl FnOnce(&RedbJournal
 
     free(&journal);
     journal.heartbeat().unwrap();
-    assert!(!journal.urgent_only(), "a heartbeat keeps space back again");
+    assert!(!journal.urgent_only(), "a heartbeat reserves space again");
     let batch = filler(&journal);
     journal.commit(&batch).unwrap();
     assert_eq!(Contents::of(&journal, []), expect.after(&batch));
@@ -65,7 +66,7 @@ fn survives_a_full_disk(mut journal: RedbJournal, free: impl FnOnce(&RedbJournal
 }
 
 #[test]
-fn on_a_disk_in_memory() {
+fn an_in_memory_disk_that_fills_up_is_survived() {
     let (disk, journal) = fresh();
     disk.set_capacity(RESERVE_BYTES + (12 << 20));
     let journal = survives_a_full_disk(journal, |_| disk.set_capacity(128 << 20));
@@ -90,21 +91,21 @@ fn a_journal_that_opens_on_a_full_disk_takes_ends_only() {
     assert_eq!(journal.last(), RecordNumber(2));
 }
 
-/// A small filesystem of its own, gone with this value.
+/// A small mounted filesystem, unmounted on drop.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
-    /// Needs the right to mount; `None` without.
+    /// `None` without the right to mount.
     fn new(bytes: u64) -> Option<Self> {
-        let room = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let options = format!("size={bytes}");
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
-            .arg(room.path())
+            .arg(directory.path())
             .output()
             .ok()?
             .status;
-        status.success().then_some(Self(room))
+        status.success().then_some(Self(directory))
     }
 
     fn path(&self) -> &Path {
@@ -119,8 +120,8 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn on_a_real_filesystem() {
-    // where mounting isn't permitted, the disk in memory above stands for it
+fn a_real_filesystem_that_fills_up_is_survived() {
+    // where mounting isn't permitted, the in-memory disk above covers this case
     let Some(mounted) = Mounted::new(RESERVE_BYTES + (24 << 20)) else { return };
     let ballast: PathBuf = mounted.path().join("somebody-elses.file");
     std::fs::write(&ballast, vec![0; 12 << 20]).unwrap();

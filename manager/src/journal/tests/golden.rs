@@ -1,24 +1,24 @@
-//! The bytes of format 1, fixed. A change here is a new version of the format, with a reader for the old one.
+//! The bytes of format 1, fixed. A change here needs a new version of the format, with a reader for the old
+//! one.
 
 use super::*;
-use crate::journal::Identity;
 use crate::journal::Meta;
-use crate::journal::encoding::{FORMAT, SnapshotRow, State, Table, seal, unseal};
+use crate::journal::encoding::{FORMAT, MetaRow, SnapshotRow, State, Table, seal, unseal};
 use crate::journal::mark::{BootId, Mark};
+use crate::journal::medium::FileIdentity;
 use meridian_shared::time::Mono;
 use std::fmt::Write;
 use std::path::PathBuf;
 
 const CHECKED_IN: &str = include_str!("golden/format-1.txt");
 
-/// Set it to write the file again, for a new version of the format.
+/// Environment variable that makes the test write the file again, for a new version of the format.
 const WRITE: &str = "MERIDIAN_WRITE_GOLDEN";
 
-fn meta() -> Meta {
-    Meta {
-        journal: ID,
-        identity: Identity { device: 7, inode: 1234, born_ns: Some(1_700_000_000_123_456_789) },
-        created: MADE,
+fn meta() -> MetaRow {
+    MetaRow {
+        meta: Meta { journal: ID, created: MADE },
+        identity: FileIdentity { device: 7, inode: 1234, born_ns: Some(1_700_000_000_123_456_789) },
     }
 }
 
@@ -95,7 +95,7 @@ fn the_checked_in_bytes_are_read() {
         unhex(line.unwrap_or_else(|| panic!("no `{name}`")))
     };
     assert_eq!(value("meta/format"), b"meridian journal 1");
-    assert_eq!(Meta::decode(&value("meta/meta")).unwrap(), meta());
+    assert_eq!(MetaRow::decode(&value("meta/meta")).unwrap(), meta());
     assert_eq!(State::decode(&value("meta/state")).unwrap(), state());
     let row = SnapshotRow::decode(&value("meta/snapshot")).unwrap();
     assert_eq!((row.through, row.bytes, row.chunks), (RecordNumber(1), 5, 1));
@@ -108,7 +108,7 @@ fn the_checked_in_bytes_are_read() {
 }
 
 #[test]
-fn a_value_is_good_only_in_its_place_and_version() {
+fn a_value_is_valid_only_under_its_key_and_version() {
     let (value, _) = seal(Table::Log, 5, b"payload");
     assert!(unseal(Table::Log, 6, &value).is_err());
     assert!(unseal(Table::Audit, 5, &value).is_err());

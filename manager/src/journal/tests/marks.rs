@@ -1,4 +1,4 @@
-//! The mark in shared memory: whatever is doubtful is no mark.
+//! The mark in shared memory: any doubt reads as "no mark".
 
 use super::*;
 use crate::journal::mark::{self, BootId, Mark, MarkWriter};
@@ -22,7 +22,7 @@ fn mark_of(journal: &dyn Journal) -> Mark {
 }
 
 #[test]
-fn a_mark_vouches_for_the_journal_that_was_left_and_for_no_other() {
+fn a_mark_vouches_only_for_the_journal_that_was_left() {
     let (disk, mut journal) = fresh();
     journal.commit(&batch(&journal, &["a"])).unwrap();
     let good = mark_of(&journal);
@@ -51,75 +51,76 @@ fn a_mark_vouches_for_the_journal_that_was_left_and_for_no_other() {
 }
 
 #[test]
-fn only_marks_that_vouch_for_nothing_any_more_are_swept() {
-    let room = tempfile::tempdir().unwrap();
+fn only_stale_marks_are_swept() {
+    let directory = tempfile::tempdir().unwrap();
     let (_, journal) = fresh();
     let now = Mono(NOW.0 + mark::STALE.0);
     let leave = |id: u128, boot: BootId, at: Mono| {
         let mark = Mark { journal: JournalId(id), boot, at, ..mark_of(&journal) };
-        MarkWriter::open(room.path(), mark.journal).unwrap().write(&mark).unwrap();
+        MarkWriter::open(directory.path(), mark.journal).unwrap().write(&mark).unwrap();
     };
     leave(1, BOOT, NOW);
     leave(2, BOOT, Mono(NOW.0 + 1));
     leave(3, BootId(4), NOW);
     leave(4, BOOT, Mono(now.0 + 1));
-    fs::write(room.path().join("meridian-notes.mark"), "somebody's").unwrap();
-    fs::copy(mark::path(room.path(), JournalId(1)), room.path().join("a-copy-with-another-name")).unwrap();
-    assert_eq!(mark::sweep(room.path(), BOOT, now).unwrap(), 1);
-    assert!(!mark::path(room.path(), JournalId(1)).exists());
-    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 5);
-    assert!(mark::sweep(&room.path().join("nowhere"), BOOT, now).is_err());
+    fs::write(directory.path().join("meridian-notes.mark"), "somebody's").unwrap();
+    fs::copy(mark::path(directory.path(), JournalId(1)), directory.path().join("a-copy-with-another-name"))
+        .unwrap();
+    assert_eq!(mark::sweep(directory.path(), BOOT, now).unwrap(), 1);
+    assert!(!mark::path(directory.path(), JournalId(1)).exists());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 5);
+    assert!(mark::sweep(&directory.path().join("nowhere"), BOOT, now).is_err());
 
-    mark::remove(room.path(), JournalId(2)).unwrap();
-    mark::remove(room.path(), JournalId(2)).unwrap();
-    assert!(!mark::path(room.path(), JournalId(2)).exists());
+    mark::remove(directory.path(), JournalId(2)).unwrap();
+    mark::remove(directory.path(), JournalId(2)).unwrap();
+    assert!(!mark::path(directory.path(), JournalId(2)).exists());
 }
 
 #[test]
-fn what_was_written_is_read_and_the_last_write_counts() {
-    let room = tempfile::tempdir().unwrap();
+fn the_last_written_mark_is_read() {
+    let directory = tempfile::tempdir().unwrap();
     let (_, journal) = fresh();
-    assert_eq!(mark::read(room.path(), ID), None);
-    let writer = MarkWriter::open(room.path(), ID).unwrap();
-    assert_eq!(mark::read(room.path(), ID), None, "an empty file is no mark");
+    assert_eq!(mark::read(directory.path(), ID), None);
+    let writer = MarkWriter::open(directory.path(), ID).unwrap();
+    assert_eq!(mark::read(directory.path(), ID), None, "an empty file is no mark");
     for last in [1, 2] {
         let mark = Mark { last: RecordNumber(last), ..mark_of(&journal) };
         writer.write(&mark).unwrap();
-        assert_eq!(mark::read(room.path(), ID), Some(mark));
+        assert_eq!(mark::read(directory.path(), ID), Some(mark));
     }
     writer.write(&Mark { journal: JournalId(5), ..mark_of(&journal) }).unwrap();
-    assert_eq!(mark::read(room.path(), ID), None, "it speaks of another journal");
+    assert_eq!(mark::read(directory.path(), ID), None, "it is about another journal");
 }
 
 #[test]
-fn torn_long_shared_and_linked_marks_are_none() {
-    let room = tempfile::tempdir().unwrap();
-    let path = mark::path(room.path(), ID);
+fn torn_long_shared_and_linked_marks_are_ignored() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = mark::path(directory.path(), ID);
     let (_, journal) = fresh();
     let good = mark_of(&journal);
-    let writer = MarkWriter::open(room.path(), ID).unwrap();
+    let writer = MarkWriter::open(directory.path(), ID).unwrap();
     let bytes = good.encode();
     for at in 0..bytes.len() {
         let mut torn = bytes;
         torn[at] ^= 1;
         fs::write(&path, torn).unwrap();
-        assert_eq!(mark::read(room.path(), ID), None, "byte {at}");
+        assert_eq!(mark::read(directory.path(), ID), None, "byte {at}");
         fs::write(&path, &bytes[..at]).unwrap();
-        assert_eq!(mark::read(room.path(), ID), None, "cut at {at}");
+        assert_eq!(mark::read(directory.path(), ID), None, "cut at {at}");
     }
     fs::write(&path, [&bytes[..], b"x"].concat()).unwrap();
-    assert_eq!(mark::read(room.path(), ID), None);
+    assert_eq!(mark::read(directory.path(), ID), None);
     fs::write(&path, bytes).unwrap();
-    assert_eq!(mark::read(room.path(), ID), Some(good));
+    assert_eq!(mark::read(directory.path(), ID), Some(good));
 
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-    assert_eq!(mark::read(room.path(), ID), None, "everybody may write it");
-    assert!(MarkWriter::open(room.path(), ID).is_err());
+    assert_eq!(mark::read(directory.path(), ID), None, "other users may write it");
+    assert!(MarkWriter::open(directory.path(), ID).is_err());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    let elsewhere = room.path().join("elsewhere");
+    let elsewhere = directory.path().join("elsewhere");
     fs::rename(&path, &elsewhere).unwrap();
     symlink(&elsewhere, &path).unwrap();
-    assert_eq!(mark::read(room.path(), ID), None, "a link");
-    assert!(MarkWriter::open(room.path(), ID).is_err());
+    assert_eq!(mark::read(directory.path(), ID), None, "a link");
+    assert!(MarkWriter::open(directory.path(), ID).is_err());
     drop(writer);
 }

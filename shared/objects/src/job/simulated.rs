@@ -1,90 +1,103 @@
-//! What a job asks of the simulated runner, in annotations that every other runner passes by.
+//! Annotations for the simulated runner; every other runner ignores them.
 
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 
-/// The annotation that says how long each pod takes in the simulated runner, such as `90s` or `1h30m`.
+/// Run time of each pod, such as `90s` or `1h30m`.
 pub const SIMULATED_DURATION: &str = "simulated.meridian.dev/duration";
-/// So much longer each pod takes there than the one before it, such as `10s`: without it all end together.
+/// Additional run time of each pod over the pod before it, such as `10s`; without it all pods end together.
 pub const SIMULATED_STAGGER: &str = "simulated.meridian.dev/stagger";
-/// With which exit code each pod ends there.
+/// Exit code of each pod.
 pub const SIMULATED_EXIT_CODE: &str = "simulated.meridian.dev/exit-code";
-/// How many pods fail there before the others go their way.
+/// Number of pods that fail before the others start to succeed.
 pub const SIMULATED_FAIL_FIRST: &str = "simulated.meridian.dev/fail-first";
 
-/// Longer than any lease or run, and safely added to any moment.
+/// Longer than any lease or run, and safe to add to any moment.
 const LENGTH_MAX: Millis = Millis::mins(366 * 24 * 60);
 
-/// Characters of what can't be read that are repeated.
+/// Characters of an invalid value that are repeated in a message.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// What the annotations say.
+/// The annotations of one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Simulated {
-    /// How long a pod takes, where that is said.
     pub duration: Option<Millis>,
-    /// So much longer than the one before it.
     pub stagger: Millis,
-    /// With what each pod ends.
     pub exit_code: u8,
-    /// So many failures come first, counted over all attempts.
+    /// Counted over all attempts.
     pub fail_first: u32,
 }
 
-/// An annotation that can't be read.
+/// An annotation that can't be read, with what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// Which.
+pub struct InvalidAnnotation {
     pub key: &'static str,
-    /// What is written there, or how it begins.
+    /// The value, or its beginning.
     pub written: String,
-    /// What it isn't.
+    /// What the value should be.
     pub wanted: &'static str,
-    /// What to write.
     pub remedy: &'static str,
 }
 
 impl Simulated {
-    /// Reads them. What can't be read is as if it weren't there, and named besides.
-    pub fn read(annotations: &BTreeMap<String, String>) -> (Self, Vec<Wrong>) {
-        const A_LENGTH: (&str, &str) =
-            ("length of time of at most a year", "write one such as `90s` or `1h30m`");
-        let mut wrong = Vec::new();
-        let duration = value(annotations, SIMULATED_DURATION, length, A_LENGTH, &mut wrong);
-        let stagger =
-            value(annotations, SIMULATED_STAGGER, length, A_LENGTH, &mut wrong).unwrap_or(Millis(0));
-        let a_code = ("exit code", "write a whole number from 0 to 255, in quotes");
-        let exit_code = value(annotations, SIMULATED_EXIT_CODE, |text| text.parse().ok(), a_code, &mut wrong)
-            .unwrap_or(0);
-        let a_number = ("number of pods", "write a whole number, in quotes");
-        let fail_first =
-            value(annotations, SIMULATED_FAIL_FIRST, |text| text.parse().ok(), a_number, &mut wrong)
-                .unwrap_or(0);
-        (Self { duration, stagger, exit_code, fail_first }, wrong)
+    /// Reads the annotations. Invalid ones count as absent and are returned.
+    pub fn read(annotations: &BTreeMap<String, String>) -> (Self, Vec<InvalidAnnotation>) {
+        let mut invalid = Vec::new();
+        let duration = DURATION.read(SIMULATED_DURATION, annotations, &mut invalid);
+        let stagger = DURATION.read(SIMULATED_STAGGER, annotations, &mut invalid).unwrap_or(Millis(0));
+        let exit_code = EXIT_CODE.read(SIMULATED_EXIT_CODE, annotations, &mut invalid).unwrap_or(0);
+        let fail_first = POD_COUNT.read(SIMULATED_FAIL_FIRST, annotations, &mut invalid).unwrap_or(0);
+        (Self { duration, stagger, exit_code, fail_first }, invalid)
     }
 }
 
-/// The value of one annotation, if it is there and can be read.
-fn value<T>(
-    annotations: &BTreeMap<String, String>,
-    key: &'static str,
-    read: fn(&str) -> Option<T>,
-    (wanted, remedy): (&'static str, &'static str),
-    wrong: &mut Vec<Wrong>,
-) -> Option<T> {
-    let written = annotations.get(key)?;
-    let value = read(written.trim());
-    wrong.extend(value.is_none().then(|| Wrong {
-        key,
-        written: written.chars().take(SHOWN_CHARS_MAX).collect(),
-        wanted,
-        remedy,
-    }));
-    value
+/// How a type of value is written in an annotation.
+struct Form<T> {
+    parse: fn(&str) -> Option<T>,
+    /// What the value should be.
+    wanted: &'static str,
+    remedy: &'static str,
 }
 
-/// A length of time as Go and `sleep` write it: `90`, `1.5`, `120s`, `1h30m`, `250ms`.
-pub fn length(text: &str) -> Option<Millis> {
+const DURATION: Form<Millis> = Form {
+    parse: parse_duration,
+    wanted: "length of time of at most a year",
+    remedy: "write one such as `90s` or `1h30m`",
+};
+const EXIT_CODE: Form<u8> = Form {
+    parse: |text| text.parse().ok(),
+    wanted: "exit code",
+    remedy: "write a whole number from 0 to 255, in quotes",
+};
+const POD_COUNT: Form<u32> = Form {
+    parse: |text| text.parse().ok(),
+    wanted: "number of pods",
+    remedy: "write a whole number, in quotes",
+};
+
+impl<T> Form<T> {
+    /// The value of one annotation, if it is present and valid.
+    fn read(
+        &self,
+        key: &'static str,
+        annotations: &BTreeMap<String, String>,
+        invalid: &mut Vec<InvalidAnnotation>,
+    ) -> Option<T> {
+        let written = annotations.get(key)?;
+        let value = (self.parse)(written.trim());
+        invalid.extend(value.is_none().then(|| InvalidAnnotation {
+            key,
+            written: written.chars().take(SHOWN_CHARS_MAX).collect(),
+            wanted: self.wanted,
+            remedy: self.remedy,
+        }));
+        value
+    }
+}
+
+/// A duration as Go and `sleep` write it: `90`, `1.5`, `120s`, `1h30m`, `250ms`. `None` for any other text,
+/// and for more than a year.
+pub fn parse_duration(text: &str) -> Option<Millis> {
     let mut total = 0.0_f64;
     let mut rest = text;
     while !rest.is_empty() {
@@ -110,14 +123,14 @@ pub fn length(text: &str) -> Option<Millis> {
 mod tests {
     use super::*;
 
-    fn of(entries: &[(&str, &str)]) -> (Simulated, Vec<Wrong>) {
+    fn of(entries: &[(&str, &str)]) -> (Simulated, Vec<InvalidAnnotation>) {
         Simulated::read(
             &entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         )
     }
 
     #[test]
-    fn what_can_be_read_is_read() {
+    fn valid_annotations_are_read() {
         assert_eq!(of(&[]), (Simulated::default(), Vec::new()));
         let all = [
             (SIMULATED_DURATION, "250ms"),
@@ -129,12 +142,12 @@ mod tests {
             Simulated { duration: Some(Millis(250)), stagger: Millis::mins(90), exit_code: 3, fail_first: 2 };
         assert_eq!(of(&all), (expect, Vec::new()));
         for (text, millis) in [("90", 90_000), ("1.5", 1_500), ("0s", 0), ("1d", 86_400_000)] {
-            assert_eq!(length(text), Some(Millis(millis)), "{text}");
+            assert_eq!(parse_duration(text), Some(Millis(millis)), "{text}");
         }
     }
 
     #[test]
-    fn what_cannot_is_named_and_the_rest_counts() {
+    fn invalid_annotations_are_named_and_the_rest_counts() {
         for (key, text) in [
             (SIMULATED_DURATION, "soon"),
             (SIMULATED_DURATION, "1x"),

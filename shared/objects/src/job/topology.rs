@@ -1,24 +1,24 @@
-//! How near to each other a Job's pods want to be, as Kueue's annotations of the pod template say.
+//! The topology request of a pod template, from Kueue's annotations.
 
-use crate::field::{Fields, Item};
-use crate::names;
+use crate::fields::names;
+use crate::fields::{Fields, Item};
 use meridian_shared::topology::{Constraint, SliceLayer, TopologyRequest};
 use serde::Deserialize;
 
-/// All pods in one domain of this level, or nowhere.
-pub const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+/// All pods in one domain of this level; otherwise the pod set does not start.
+pub(crate) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
 /// All pods in one domain of this level if possible.
-pub const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+pub(crate) const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 /// Anywhere in the topology.
-pub const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
+pub(crate) const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 /// Level of the slices.
-pub const SLICE_LEVEL: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+pub(crate) const SLICE_LEVEL: &str = "kueue.x-k8s.io/podset-slice-required-topology";
 /// Pods of a slice.
-pub const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+pub(crate) const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 /// Slices in layers, as JSON.
-pub const SLICE_LAYERS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
+pub(crate) const SLICE_LAYERS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 /// Pod sets of the same group are placed together.
-pub const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
+pub(crate) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 
 /// Most layers of slices, as in Kueue's API.
 const LAYERS_MAX: usize = 3;
@@ -31,7 +31,7 @@ struct Layer {
     size: u32,
 }
 
-/// The wish of a pod template for `count` pods, and the group that it names.
+/// The topology request of a pod template for `count` pods, and the group that it names.
 pub(super) fn read(template: &Fields<'_>, count: u32) -> (Option<TopologyRequest>, Option<String>) {
     let Some(metadata) = template.fields("metadata") else { return (None, None) };
     let Some(annotations) = metadata.fields("annotations") else { return (None, None) };
@@ -47,7 +47,7 @@ fn constraint(annotations: &Fields<'_>) -> Option<Constraint> {
     let free = annotations.get(UNCONSTRAINED).and_then(|item| {
         let text = item.text()?;
         if text != "true" {
-            item.error(format!("`{text}` asks for nothing"), "write \"true\", or remove it");
+            item.error(format!("`{text}` has no effect"), "write \"true\", or remove it");
         }
         (text == "true").then_some(Constraint::Unconstrained)
     });
@@ -55,16 +55,11 @@ fn constraint(annotations: &Fields<'_>) -> Option<Constraint> {
     let mut written =
         [REQUIRED, PREFERRED, UNCONSTRAINED].into_iter().filter(|name| annotations.get(name).is_some());
     if let (Some(first), Some(second)) = (written.next(), written.next()) {
-        annotations.error(
-            second,
-            format!("stands beside `{first}`"),
-            "keep one of them: pods are near by one rule only",
-        );
+        annotations.error(second, format!("can't be combined with `{first}`"), "keep one of them");
     }
     all.into_iter().flatten().next()
 }
 
-/// The node label of a level.
 fn level(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if !names::is_label_key(text) {
@@ -83,12 +78,12 @@ fn slices(annotations: &Fields<'_>, count: u32) -> Vec<SliceLayer> {
     match is_written {
         [true, false] => annotations.error(
             SLICE_SIZE,
-            format!("is missing beside `{SLICE_LEVEL}`"),
+            format!("is missing next to `{SLICE_LEVEL}`"),
             "say how many pods a slice has",
         ),
         [false, true] => annotations.error(
             SLICE_LEVEL,
-            format!("is missing beside `{SLICE_SIZE}`"),
+            format!("is missing next to `{SLICE_SIZE}`"),
             "say in which level a slice must be together",
         ),
         [true, true] | [false, false] => {}
@@ -98,7 +93,7 @@ fn slices(annotations: &Fields<'_>, count: u32) -> Vec<SliceLayer> {
     };
     if is_written.contains(&true) {
         item.error(
-            "stands beside slices of one layer",
+            "can't be combined with slices of one layer",
             format!("keep it, or `{SLICE_LEVEL}` and `{SLICE_SIZE}`"),
         );
     }
@@ -110,9 +105,9 @@ fn size(item: &Item<'_>, count: u32) -> Option<u32> {
     match text.parse::<u32>() {
         Ok(size) if size > 0 => {
             if !count.is_multiple_of(size) {
-                // pods that are left over would be in no slice, and so nowhere
+                // Pods that are left over would be in no slice.
                 item.error(
-                    format!("the {count} pods that start together are no whole number of slices of {size}"),
+                    format!("the {count} pods that start together can't be divided into slices of {size}"),
                     "choose a size that divides them",
                 );
             }
@@ -130,7 +125,8 @@ fn size(item: &Item<'_>, count: u32) -> Option<u32> {
 
 fn layers(item: &Item<'_>, count: u32) -> Vec<SliceLayer> {
     let Some(text) = item.text() else { return Vec::new() };
-    let remedy = r#"write a list such as [{"topology": "rack", "size": 8}, {"topology": "kubernetes.io/hostname", "size": 4}]"#;
+    let remedy = "write a list such as [{\"topology\": \"rack\", \"size\": 8}, \
+        {\"topology\": \"kubernetes.io/hostname\", \"size\": 4}]";
     let layers: Vec<Layer> = match serde_json::from_str(text) {
         Ok(layers) => layers,
         Err(error) => {
@@ -168,12 +164,15 @@ fn group(annotations: &Fields<'_>, constraint: Option<&Constraint>, slices: &[Sl
     }
     if !matches!(constraint, Some(Constraint::Required(_) | Constraint::Preferred(_))) {
         item.error(
-            "names a group that asks for no nearness",
-            format!("write `{REQUIRED}` or `{PREFERRED}` beside it, or remove it"),
+            "names a group without a topology level",
+            format!("write `{REQUIRED}` or `{PREFERRED}` next to it, or remove it"),
         );
     }
     if !slices.is_empty() {
-        item.error("stands beside slices", "a group is placed whole: remove the slices or the group");
+        item.error(
+            "can't be combined with slices",
+            "a group is placed whole: remove the slices or the group",
+        );
     }
     Some(name.to_owned())
 }

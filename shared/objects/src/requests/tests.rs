@@ -1,9 +1,13 @@
-//! Namespaces, runtime classes and operators, and what they make of a pod.
+//! Effective requests: defaults of namespaces and runtime classes, operators' rules.
 
 use super::*;
 use crate::object::Object;
 use crate::plan::PlanObject;
+use crate::pod::PodTemplate;
 use crate::spec::Spec;
+use crate::spec::limits::{LimitRangeSpec, RuntimeClassSpec};
+use meridian_shared::gang::Amounts;
+use serde_json::Value;
 use serde_json::json;
 
 fn template(spec: Value) -> PodTemplate {
@@ -16,7 +20,8 @@ fn template(spec: Value) -> PodTemplate {
 }
 
 fn range(limits: Value) -> LimitRangeSpec {
-    let written = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "n"}, "spec": {"limits": limits}});
+    let written = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l",
+        "namespace": "n"}, "spec": {"limits": limits}});
     match Object::from_value(written).map(|(object, _)| object.spec) {
         Ok(Spec::LimitRange(range)) => range,
         other => panic!("{other:?}"),
@@ -30,7 +35,8 @@ fn amounts(all: &[(&str, i64)]) -> Amounts {
 #[test]
 fn limits_are_requests_where_none_is_written() {
     let pod = template(
-        json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "0"}, "limits": {"cpu": 2, "memory": "1Ki"}}}]}),
+        json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "0"}, "limits": {"cpu": 2,
+            "memory": "1Ki"}}}]}),
     );
     assert_eq!(
         effective_requests(&pod, &[], None),
@@ -40,7 +46,7 @@ fn limits_are_requests_where_none_is_written() {
 }
 
 #[test]
-fn overhead_is_the_classes_where_the_pod_states_none() {
+fn a_runtime_class_adds_its_overhead_to_pods_without() {
     let class = RuntimeClassSpec {
         handler: "h".into(),
         overhead: amounts(&[("cpu", 100)]),
@@ -61,24 +67,25 @@ fn overhead_is_the_classes_where_the_pod_states_none() {
 fn limit_ranges_fill_in_each_container() {
     let pod = template(json!({
         "initContainers": [{"name": "i"}],
-        "containers": [{"name": "a", "resources": {"requests": {"memory": "1Ki"}}}, {"name": "b", "resources": {"limits": {"cpu": "3"}}}],
+        "containers": [{"name": "a", "resources": {"requests": {"memory": "1Ki"}}}, {"name": "b",
+            "resources": {"limits": {"cpu": "3"}}}],
     }));
-    let first = range(
-        json!([{"type": "Container", "defaultRequest": {"cpu": "500m"}, "default": {"cpu": "1", "memory": "4Ki"}}]),
-    );
+    let first =
+        range(json!([{"type": "Container", "defaultRequest": {"cpu": "500m"}, "default": {"cpu": "1",
+            "memory": "4Ki"}}]));
     let second =
         range(json!([{"type": "Container", "defaultRequest": {"cpu": "7"}, "default": {"cpu": "9"}}]));
-    // a server makes the default limit the default request where none is written, so memory is 4Ki for `b` and `i`
+    // A server makes the default limit the default request where none is written, so memory is 4Ki for `b`
+    // and `i`.
     assert_eq!(
         effective_requests(&pod, &[first.clone(), second], None),
         amounts(&[("cpu", 1_000), ("memory", 5 << 10)])
     );
-    let filled = filled_in(&pod, &[first], None);
+    let filled = with_defaults(&pod, &[first], None);
     assert_eq!(filled.containers[1].resources.limits, amounts(&[("cpu", 3_000), ("memory", 4 << 10)]));
     assert_eq!(filled.init_containers[0].resources.requests, amounts(&[("cpu", 500), ("memory", 4 << 10)]));
-    let of_pods = range(
-        json!([{"type": "Pod", "max": {"cpu": 1}}, {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]),
-    );
+    let of_pods = range(json!([{"type": "Pod", "max": {"cpu": 1}},
+            {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]));
     assert_eq!(
         effective_requests(&pod, &[of_pods], None),
         amounts(&[("cpu", 3_000), ("memory", 1 << 10)]),
@@ -90,24 +97,26 @@ fn limit_ranges_fill_in_each_container() {
 fn broken_bounds_are_named() {
     let pod = template(json!({
         "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "10m"}}}],
-        "containers": [{"name": "a", "resources": {"requests": {"cpu": 2, "memory": "1Ki"}, "limits": {"cpu": 1}}}],
+        "containers": [{"name": "a", "resources": {"requests": {"cpu": 2, "memory": "1Ki"},
+            "limits": {"cpu": 1}}}],
     }));
-    let shown = |violations: Vec<Violation>| violations.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let filled = filled_in(&pod, &[], None);
+    let shown =
+        |violations: Vec<LimitViolation>| violations.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let filled = with_defaults(&pod, &[], None);
     assert_eq!(
         shown(limit_violations(&filled)),
         ["containers[0] asks for more than its limit; `cpu` is `2`, the limit is `1`"]
     );
     let ranges = [
         range(json!([{"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "4", "memory": "1Gi"}}])),
-        range(
-            json!([{"type": "Container", "max": {"cpu": "1500m"}}, {"type": "Pod", "min": {"memory": "1Mi"}, "max": {"cpu": 1, "nvidia.com/gpu": 1}}]),
-        ),
+        range(json!([{"type": "Container", "max": {"cpu": "1500m"}},
+                {"type": "Pod", "min": {"memory": "1Mi"}, "max": {"cpu": 1, "nvidia.com/gpu": 1}}])),
     ];
     assert_eq!(
         shown(limit_range_violations(&filled, &ranges)),
         [
-            "initContainers[0] asks for less than the limit range allows; `cpu` is `10m`, the least is `100m`",
+            "initContainers[0] asks for less than the limit range allows; `cpu` is `10m`, the least is \
+                `100m`",
             "containers[0] asks for more than the limit range allows; `cpu` is `2`, the most is `1500m`",
             "the pod asks for more than the limit range allows; `cpu` is `2`, the most is `1`",
             "the pod asks for less than the limit range allows; `memory` is `1Ki`, the least is `1Mi`",
@@ -136,7 +145,7 @@ fn operators_rewrite_requests() {
         &[("cpu", 500), ("x/memory", 20 << 10), ("x/credits", 36)],
     );
     check(&[("memory", 5)], slices, &[("memory", 5)]);
-    // the multiplier reaches the outputs and not what is retained
+    // The multiplier changes outputs, not retained inputs.
     let times =
         json!([{"input": "x/mem", "strategy": "Retain", "multiplyBy": "cpu", "outputs": {"x/quota": "1"}}]);
     check(
@@ -145,7 +154,7 @@ fn operators_rewrite_requests() {
         &[("x/mem", 1_024), ("cpu", 1_500), ("x/quota", 1_536)],
     );
     check(&[("x/mem", 1_024)], times, &[("x/mem", 1_024), ("x/quota", 1_024)]);
-    // an allowance takes away from what is made, and never from what is asked for
+    // An allowance reduces outputs, never what was requested.
     let allowance = json!([
         {"input": "x/mem", "strategy": "Replace", "multiplyBy": "x/gpu", "outputs": {"x/over": "1"}},
         {"input": "x/gpu", "outputs": {"x/over": "-1024"}},

@@ -1,27 +1,26 @@
-//! Namespaces and pod priority classes: the two Kubernetes kinds whose content is little more than their metadata.
+//! Namespaces and pod priority classes.
 
-use crate::field::Fields;
+use crate::fields::Fields;
 use std::collections::BTreeMap;
 
-/// Largest priority that a user's class may have; Kubernetes keeps the ones above for itself.
+/// Largest priority of a user's class; Kubernetes reserves the ones above.
 const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 
-/// The label that Kubernetes gives every namespace: its own name. Selectors that pick one namespace rely on it.
+/// The label that Kubernetes adds to every namespace: its name. Selectors that pick one namespace rely on it.
 pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// A namespace; what counts about it are its labels.
+/// A namespace; only its labels matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceSpec {
-    /// The labels that selectors of queues and residency policies look at, with [`NAMESPACE_NAME_LABEL`].
+    /// For the selectors of queues and residency policies, with [`NAMESPACE_NAME_LABEL`].
     pub labels: BTreeMap<String, String>,
 }
 
-/// A pod priority class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PriorityClassSpec {
-    /// The priority; higher goes first.
+    /// Higher values go first.
     pub value: i32,
-    /// Whether it is the class of pods that name none.
+    /// Whether pods that name no class have this one.
     pub global_default: bool,
     /// `false` for `preemptionPolicy: Never`.
     pub preempts: bool,
@@ -31,11 +30,12 @@ pub(crate) fn read_namespace(root: &Fields<'_>, labels: &BTreeMap<String, String
     root.known(&["spec"]);
     let metadata = root.fields("metadata");
     let name = metadata.as_ref().and_then(|metadata| metadata.text("name")).unwrap_or_default();
-    NamespaceSpec { labels: with_name(labels.clone(), name) }
+    NamespaceSpec { labels: namespace_labels(labels.clone(), name) }
 }
 
-/// The labels of the namespace `name`, as Kubernetes would show them. A namespace that nobody declared has these alone.
-pub fn with_name(mut labels: BTreeMap<String, String>, name: &str) -> BTreeMap<String, String> {
+/// The labels of the namespace `name` as Kubernetes shows them. A namespace that isn't declared has no
+/// others.
+pub fn namespace_labels(mut labels: BTreeMap<String, String>, name: &str) -> BTreeMap<String, String> {
     labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
     labels
 }

@@ -1,57 +1,53 @@
-//! What a namespace and a runtime class add to a pod: limit ranges and overheads. [`crate::requests`] applies them.
+//! What a namespace and a runtime class add to a pod: limit ranges and overheads. [`crate::requests`] applies
+//! them.
 
-use super::scheduling::{MAX_RULES, amounts, labels, toleration};
-use crate::field::Fields;
-use crate::quantity;
+use crate::fields::Fields;
+use crate::fields::scheduling::{MAX_RULES, amounts, labels, toleration};
+use crate::units::quantity;
 use meridian_shared::gang::{Amounts, Toleration};
 use std::collections::BTreeMap;
 
 /// Most limits of one range.
 const MAX_LIMITS: usize = 64;
 
-/// What a limit is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LimitType {
-    /// Each container.
     Container,
     /// Each pod, all its containers together.
     Pod,
 }
 
-/// Bounds and defaults of one sort of thing.
+/// Bounds and defaults for containers or pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Limit {
-    /// What it is about.
     pub of: LimitType,
-    /// The least that may be asked for.
+    /// Smallest allowed request.
     pub min: Amounts,
-    /// The most that may be asked for.
+    /// Largest allowed limit.
     pub max: Amounts,
-    /// The limit of what states none.
+    /// Limit of a container that states none.
     pub default: Amounts,
-    /// The request of what states none.
+    /// Request of a container that states none.
     pub default_request: Amounts,
-    /// The most that a limit may be of its request, in thousandths.
+    /// Largest ratio of limit to request, in thousandths.
     pub max_limit_request_ratio_milli: Amounts,
 }
 
-/// Bounds and defaults for the pods of a namespace. Limits of claims for storage are left out.
+/// Bounds and defaults for the pods of a namespace. Limits of volume claims are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitRangeSpec {
-    /// The limits, as listed.
     pub limits: Vec<Limit>,
 }
 
-/// How pods are run.
+/// How pods run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuntimeClassSpec {
-    /// Who runs them.
+    /// The container runtime's handler.
     pub handler: String,
-    /// What a pod takes besides its containers.
+    /// What a pod takes in addition to its containers.
     pub overhead: Amounts,
-    /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Tolerations that its pods are given.
+    /// Tolerations added to its pods.
     pub tolerations: Vec<Toleration>,
 }
 
@@ -68,7 +64,7 @@ pub(crate) fn read_limit_range(root: &Fields<'_>) -> LimitRangeSpec {
     LimitRangeSpec { limits }
 }
 
-/// `None` for a limit of something that is no pod.
+/// `None` for a limit of something else than pods.
 fn read_limit(limit: Fields<'_>) -> Option<Limit> {
     let words = [
         ("Container", Some(LimitType::Container)),
@@ -99,7 +95,8 @@ fn read_limit(limit: Fields<'_>) -> Option<Limit> {
     of.map(|_| read)
 }
 
-/// What a Kubernetes server writes into a limit of containers when it is applied: objects of a server have it already.
+/// Adds what a Kubernetes server fills in when a limit of containers is applied. Objects from a server have
+/// it already.
 fn fill_in(limit: &mut Limit) {
     let fill = |into: &mut Amounts, from: &Amounts| {
         for (resource, amount) in from {
@@ -129,7 +126,7 @@ fn check_order(fields: &Fields<'_>, limit: &Limit) {
 }
 
 fn ratios(limit: &Fields<'_>) -> Amounts {
-    // `cpu` is the resource that is counted in thousandths, and so is a ratio
+    // `cpu` amounts are counted in thousandths, and so is a ratio.
     let Some(written) = limit.fields("maxLimitRequestRatio") else { return Amounts::new() };
     written.each_amount(|_| "cpu")
 }

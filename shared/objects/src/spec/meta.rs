@@ -1,50 +1,41 @@
-//! The metadata that decisions look at: identity, age, labels and owners. Objects of the manager's own API carry theirs
-//! in [`crate::Object`]; these are those of workloads, nodes and pods that somebody else made.
+//! Metadata of objects that a cluster made: workloads, nodes and pods. Objects of the manager's own API have
+//! theirs in [`crate::Object`].
 
-use super::scheduling::labels;
-use crate::field::Fields;
-use crate::names;
+use crate::fields::Fields;
+use crate::fields::names;
+use crate::fields::scheduling::labels;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
-/// Most owners of an object that are read.
 const MAX_OWNERS: usize = 100;
 
-/// Who made an object.
+/// The owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// API version of the owner, such as `batch/v1`.
+    /// Such as `batch/v1`.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// Whether it is the one that manages the object; at most one is.
+    /// Whether it manages the object; at most one owner does.
     pub controller: bool,
 }
 
-/// Metadata of an object that somebody else made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Meta {
-    /// Namespace; empty when none is written.
+    /// Empty when none is written.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// Uid; empty when none is written.
+    /// Empty when none is written.
     pub uid: String,
-    /// When it was made, in milliseconds since 1970. None is older than everything, as Kubernetes' zero time is.
+    /// In milliseconds since 1970. `None` is older than everything, like Kubernetes' zero time.
     pub created: Option<i64>,
-    /// When its deletion was asked for, in milliseconds since 1970.
+    /// When deletion was requested, in milliseconds since 1970.
     pub deleted: Option<i64>,
-    /// How often its spec changed.
+    /// Number of changes of the spec.
     pub generation: i64,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Owners, as listed.
     pub owners: Vec<Owner>,
 }
 
@@ -60,7 +51,7 @@ impl Meta {
     }
 }
 
-/// Reads the metadata of an object of a kind that has a namespace or has none.
+/// Reads the metadata of an object of a kind with or without namespaces.
 pub(crate) fn read(root: &Fields<'_>, namespaced: bool) -> Meta {
     let Some(metadata) = root.require("metadata").and_then(|item| item.fields()) else {
         return Meta::default();
@@ -123,13 +114,13 @@ pub(crate) fn time(fields: &Fields<'_>, name: &'static str) -> Option<i64> {
     if moment.is_none() {
         item.unreadable(format!("`{text}` is not a time"), "write it as `2026-06-01T12:00:00Z`");
     }
-    // floor, so that a moment before 1970 does not round towards its successor
+    // Floor, so that a moment before 1970 is not rounded up.
     moment.map(|moment| {
         i64::try_from(moment.as_nanosecond().div_euclid(1_000_000)).expect("jiff's years end at 9999")
     })
 }
 
-/// A moment, in milliseconds since 1970, as objects have it.
-pub fn written_moment(at: i64) -> String {
+/// A moment in milliseconds since 1970, as objects have it (RFC 3339).
+pub fn format_time(at: i64) -> String {
     Timestamp::from_millisecond(at).map_or_else(|_| format!("{at} ms"), |at| at.to_string())
 }

@@ -1,15 +1,16 @@
-//! Kueue's multi-cluster kinds in their storage version: admission checks, cluster lists, and what workers ask providers.
+//! Kueue's multi-cluster kinds in their storage version: admission checks, cluster lists, and provisioning of
+//! workers.
 
-use super::scheduling::{reference, resource_name};
-use crate::field::Fields;
-use crate::names;
+use crate::fields::Fields;
+use crate::fields::names;
+use crate::fields::scheduling::{reference, resource_name};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 
-/// The controller of the check that hands workloads to worker clusters: us.
+/// Controller of the check that hands workloads to worker clusters. Meridian acts as this controller.
 pub const MULTIKUEUE_CONTROLLER: &str = "kueue.x-k8s.io/multikueue";
-/// The controller of the check that asks a provider for machines.
+/// Controller of the check that asks a provider for machines.
 pub const PROVISIONING_CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
 /// Most clusters of a configuration.
 const MAX_CLUSTERS: usize = 20;
@@ -25,60 +26,50 @@ const MAX_LOCATION_CHARS: usize = 256;
 /// The object that configures an admission check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parameters {
-    /// Its API group.
     pub api_group: String,
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
 }
 
-/// Something that must agree before a workload is admitted.
+/// A condition for admission that a controller decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdmissionCheckSpec {
-    /// Who answers.
     pub controller_name: String,
-    /// Its configuration.
     pub parameters: Option<Parameters>,
 }
 
 /// The worker clusters of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MultiKueueConfigSpec {
-    /// The clusters, in the order in which they are written.
+    /// In the order in which they are written.
     pub clusters: Vec<ClusterName>,
-    /// Whether the manager's quota is to be the sum of the workers'.
+    /// Whether the manager's quota should be the sum of the workers' quotas.
     pub automated_quota: bool,
 }
 
-/// What a kubeconfig's location is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LocationType {
-    /// The name of a Secret.
     #[default]
     Secret,
-    /// A path on the manager.
     Path,
 }
 
-/// How MultiKueue would reach a worker cluster. An agent that joined under the same name satisfies it without.
+/// How MultiKueue would reach a worker cluster. After an agent joined under the same name, it
+/// is not needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterSource {
-    /// By kubeconfig.
     KubeConfig {
-        /// Where it is.
         location: String,
-        /// What that location is.
         location_type: LocationType,
     },
-    /// By the name of a cluster profile.
+    /// Name of a cluster profile.
     ClusterProfile(String),
 }
 
 /// A worker cluster as MultiKueue names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MultiKueueClusterSpec {
-    /// How it would be reached; `None` only for an object with errors.
+    /// `None` only for an object with errors.
     pub source: Option<ClusterSource>,
 }
 
@@ -87,9 +78,9 @@ pub struct MultiKueueClusterSpec {
 pub struct RetryStrategy {
     /// Attempts after the first.
     pub limit: u32,
-    /// First pause.
+    /// Wait before the first retry.
     pub base: Millis,
-    /// Longest pause.
+    /// Longest wait before a retry.
     pub max: Millis,
 }
 
@@ -102,15 +93,13 @@ impl Default for RetryStrategy {
 /// How a worker cluster asks its provider for machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProvisioningRequestConfigSpec {
-    /// The provisioning class.
     pub class_name: String,
     /// Parameters of every request.
     pub parameters: BTreeMap<String, String>,
     /// Resources that need a request; empty is all.
     pub managed_resources: Vec<String>,
-    /// Retries.
     pub retry: RetryStrategy,
-    /// Node selector entries for the pods: label key to the name of the provider's detail that holds the value.
+    /// Node selector entries for the pods: label key to the name of the provider's detail with the value.
     pub node_selector_from_detail: BTreeMap<String, String>,
     /// Whether pod sets with the same scheduling requirements may be merged; `None` merges nothing.
     pub merge_by_requirements: Option<bool>,

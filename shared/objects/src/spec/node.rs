@@ -1,71 +1,60 @@
 //! Nodes and pods of a cluster, as `kubectl get -o yaml` shows them: read for plans, never stored.
 
 use super::meta::{self, Meta};
-use super::scheduling::{MAX_RULES, amounts, taint};
 use super::workload::{Condition, ConditionStatus};
-use crate::field::Fields;
+use crate::fields::Fields;
+use crate::fields::scheduling::{MAX_RULES, amounts, taint};
 use crate::pod::{self, PodTemplate};
 use meridian_shared::gang::{Amounts, Taint};
 
-/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeObject {
-    /// Its metadata; the labels say where it is in a topology.
+    /// The labels place the node in a topology.
     pub meta: Meta,
-    /// Its taints.
     pub taints: Vec<Taint>,
-    /// Whether it is cordoned.
+    /// Whether the node is cordoned.
     pub unschedulable: bool,
-    /// What pods may use of it.
+    /// Amounts for pods.
     pub allocatable: Amounts,
-    /// Its conditions.
     pub conditions: Vec<Condition>,
 }
 
 impl NodeObject {
-    /// The condition `Ready`, where it is there.
     pub fn ready(&self) -> Option<ConditionStatus> {
         self.conditions.iter().find(|condition| condition.kind == "Ready").map(|condition| condition.status)
     }
 }
 
-/// How far a pod is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodPhase {
-    /// Not all its containers have started.
+    /// Not all containers have started.
     #[default]
     Pending,
-    /// It runs.
     Running,
-    /// It ended well, and needs nothing any more.
+    /// Ended, and needs nothing any more.
     Succeeded,
-    /// It ended badly, and needs nothing any more.
+    /// Ended with a failure, and needs nothing any more.
     Failed,
-    /// Its node is not heard of.
+    /// The node is not responding.
     Unknown,
 }
 
-/// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodObject {
-    /// Its metadata; its owners say whether somebody would make it again.
+    /// The owners show whether the pod would be made again.
     pub meta: Meta,
-    /// What it is; [`PodTemplate::requests`] is what it asks for, [`PodTemplate::node_name`] where it is.
+    /// [`PodTemplate::requests`] is what the pod requests, [`PodTemplate::node_name`] where it is.
     pub template: PodTemplate,
-    /// How far it is.
     pub phase: PodPhase,
-    /// Its conditions.
     pub conditions: Vec<Condition>,
 }
 
 impl PodObject {
-    /// Whether it has ended.
     pub fn is_terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 }
 
-/// Reads a node.
 pub(crate) fn read_node(root: &Fields<'_>) -> NodeObject {
     root.known(&["apiVersion", "kind"]);
     let mut node = NodeObject { meta: meta::read(root, false), ..NodeObject::default() };
@@ -83,7 +72,6 @@ pub(crate) fn read_node(root: &Fields<'_>) -> NodeObject {
     node
 }
 
-/// Reads a pod.
 pub(crate) fn read_pod(root: &Fields<'_>) -> PodObject {
     root.known(&["apiVersion", "kind"]);
     let mut read = PodObject { meta: meta::read(root, true), ..PodObject::default() };

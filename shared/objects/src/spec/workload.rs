@@ -1,12 +1,12 @@
-//! Kueue's Workload, read and never written: what waits, what it asks for, and what was decided about it.
+//! Kueue's Workload: read for plans, never written.
 //!
-//! Both served versions are read; the storage version is what is kept. Times are milliseconds since 1970.
+//! Both served versions are read; the storage version is kept. Times are milliseconds since 1970.
 
 mod status;
 
 use super::meta::{self, Meta};
-use crate::field::{FieldPath, Fields, Findings};
-use crate::names;
+use crate::fields::names;
+use crate::fields::{FieldPath, Fields, Findings};
 use crate::pod::{self, PodTemplate};
 use meridian_shared::time::Millis;
 use serde_json::Value;
@@ -17,16 +17,15 @@ pub use self::status::{
     Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction,
     GateState, PodSetAssignment, PodSetRequest, PodSetUpdate, ReclaimablePods, RequeueState, WorkloadStatus,
 };
+pub use crate::job::ELASTIC_ANNOTATION;
 
-/// Whether a workload may grow and shrink while it runs (`true`).
-pub const ELASTIC_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
-/// What is added to a workload's priority.
+/// Annotation: added to a workload's priority.
 pub const BOOST_ANNOTATION: &str = "kueue.x-k8s.io/priority-boost";
-/// The workload that an elastic job's new slice replaces.
+/// Annotation: the workload that an elastic job's new slice replaces.
 pub const REPLACES_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
-/// The flavors that a workload may have, separated by commas.
+/// Annotation: the flavors that a workload may have, separated by commas.
 pub const ALLOWED_FLAVORS_ANNOTATION: &str = "kueue.x-k8s.io/workload-allowed-resource-flavors";
-/// The uid of the job behind a workload.
+/// Label: the uid of the job behind a workload.
 pub const JOB_UID_LABEL: &str = "kueue.x-k8s.io/job-uid";
 
 /// Most pod sets of a workload.
@@ -36,67 +35,58 @@ const MAX_GATES: usize = 8;
 /// Most layers of slices of a pod set.
 const MAX_SLICE_LAYERS: usize = 3;
 
-/// A workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkloadObject {
-    /// Its metadata.
     pub meta: Meta,
-    /// What waits.
     pub spec: WorkloadSpec,
-    /// What was decided about it.
     pub status: WorkloadStatus,
     /// The whole object in the storage version, `status` included.
     pub stored: Value,
 }
 
-/// What waits for room.
+/// What a workload requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadSpec {
-    /// The pod sets, in the order of the job.
+    /// In the order of the job.
     pub pod_sets: Vec<WorkloadPodSet>,
     /// The local queue; empty when none is named.
     pub queue_name: String,
-    /// The priority, where it is written; none counts as zero.
+    /// `None` counts as zero.
     pub priority: Option<i32>,
-    /// The class that the priority is from.
+    /// The class that the priority comes from.
     pub priority_class: Option<PriorityClassRef>,
-    /// Whether it may be admitted; `false` also evicts.
+    /// Whether it may be admitted; `false` also evicts it.
     pub active: bool,
-    /// How long it may run once it is admitted.
+    /// Longest run time after admission.
     pub maximum_execution_time: Option<Millis>,
-    /// Names of the gates that keep it from preempting until they are open.
+    /// Names of the gates that keep it from preempting until they open.
     pub preemption_gates: Vec<String>,
 }
 
-/// Pods of one template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadPodSet {
-    /// Its name.
     pub name: String,
-    /// Pods.
     pub count: u32,
-    /// The fewest pods that are enough, for a set that may be admitted in part.
+    /// Fewest pods that the pod set accepts, for partial admission.
     pub min_count: Option<u32>,
-    /// What the pods are; [`PodTemplate::requests`] is what one of them asks for.
+    /// [`PodTemplate::requests`] is what one pod requests.
     pub template: PodTemplate,
-    /// Where its pods want to be in a topology.
-    pub topology: Option<TopologyRequest>,
+    pub topology: Option<WorkloadTopologyRequest>,
 }
 
-/// Where the pods of a set want to be in a topology. Levels are node labels.
+/// The topology request of a pod set. Levels are node labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TopologyRequest {
+pub struct WorkloadTopologyRequest {
     /// All pods must be in one domain of this level.
     pub required: Option<String>,
-    /// All pods had better be in one domain of this level.
+    /// All pods should be in one domain of this level.
     pub preferred: Option<String>,
     /// The pods may be anywhere in the topology.
     pub unconstrained: Option<bool>,
-    /// The label that numbers the pods.
+    /// Label with the number of a pod.
     pub pod_index_label: Option<String>,
-    /// The label that numbers the groups of pods.
+    /// Label with the number of a pod's group.
     pub sub_group_index_label: Option<String>,
-    /// Groups of pods.
     pub sub_group_count: Option<u32>,
     /// Pod sets of one group get one flavor and one domain.
     pub group_name: Option<String>,
@@ -105,36 +95,34 @@ pub struct TopologyRequest {
     /// Pods of a slice.
     pub slice_size: Option<u32>,
     /// Slices within slices, the widest level first; instead of `slice_required` and `slice_size`.
-    pub slice_layers: Vec<SliceLayer>,
+    pub slice_layers: Vec<WorkloadSliceLayer>,
 }
 
-/// One layer of slices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SliceLayer {
+pub struct WorkloadSliceLayer {
     /// Each slice must be in one domain of this level.
     pub topology: String,
     /// Pods of a slice.
     pub size: u32,
 }
 
-/// The class that a workload's priority is from.
+/// The class that a workload's priority comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PriorityClassRef {
     /// `kueue.x-k8s.io` or `scheduling.k8s.io`.
     pub group: String,
     /// `WorkloadPriorityClass` or `PriorityClass`.
     pub kind: String,
-    /// Its name.
     pub name: String,
 }
 
 impl WorkloadObject {
-    /// The priority as written, without a boost.
+    /// The priority without its boost.
     pub fn priority(&self) -> i32 {
         self.spec.priority.unwrap_or(0)
     }
 
-    /// What the priority boost adds; `None` when there is none or it is no number.
+    /// What the boost annotation adds; `None` when it is absent or no number.
     pub fn priority_boost(&self) -> Option<i32> {
         self.meta.annotations.get(BOOST_ANNOTATION)?.parse().ok()
     }
@@ -144,12 +132,11 @@ impl WorkloadObject {
         self.meta.annotations.get(REPLACES_ANNOTATION).map(String::as_str).filter(|key| !key.is_empty())
     }
 
-    /// Whether it may grow and shrink while it runs.
+    /// Whether it may be scaled while it runs.
     pub fn is_elastic(&self) -> bool {
         self.meta.annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true")
     }
 
-    /// The pod set of a name.
     pub fn pod_set(&self, name: &str) -> Option<&WorkloadPodSet> {
         self.spec.pod_sets.iter().find(|set| set.name == name)
     }
@@ -232,9 +219,9 @@ fn read_pod_set(set: Fields<'_>) -> WorkloadPodSet {
     read
 }
 
-fn read_topology(topology: Fields<'_>) -> TopologyRequest {
+fn read_topology(topology: Fields<'_>) -> WorkloadTopologyRequest {
     let text = |name: &'static str| topology.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let read = TopologyRequest {
+    let read = WorkloadTopologyRequest {
         required: text("required"),
         preferred: text("preferred"),
         unconstrained: topology.get("unconstrained").and_then(|item| item.flag()),
@@ -252,14 +239,14 @@ fn read_topology(topology: Fields<'_>) -> TopologyRequest {
                 .and_then(|item| item.int(1, i64::from(i32::MAX)))
                 .and_then(|size| u32::try_from(size).ok());
             layer.finish();
-            Some(SliceLayer { topology, size: size.unwrap_or_default() })
+            Some(WorkloadSliceLayer { topology, size: size.unwrap_or_default() })
         }),
     };
-    let wishes = [read.required.is_some(), read.preferred.is_some(), read.unconstrained == Some(true)];
-    if wishes.into_iter().filter(|wish| *wish).count() > 1 {
+    let rules = [read.required.is_some(), read.preferred.is_some(), read.unconstrained == Some(true)];
+    if rules.into_iter().filter(|rule| *rule).count() > 1 {
         topology.error(
             "required",
-            "stands beside another wish",
+            "can't be combined with another topology rule",
             "keep one of `required`, `preferred` and `unconstrained`",
         );
     }
@@ -267,7 +254,7 @@ fn read_topology(topology: Fields<'_>) -> TopologyRequest {
         let remedy = "keep it, or `podSetSliceRequiredTopology` and `podSetSliceSize`";
         topology.error(
             "podsetSliceRequiredTopologyConstraints",
-            "stands beside the slices of one layer",
+            "can't be combined with slices of one layer",
             remedy,
         );
     }
@@ -278,7 +265,7 @@ fn read_topology(topology: Fields<'_>) -> TopologyRequest {
     read
 }
 
-/// A count; what is no count of anything, below zero or too large for one, counts as none.
+/// A count of at least `least`; `None` for any other number.
 fn count_at_least(fields: &Fields<'_>, name: &'static str, least: i64) -> Option<u32> {
     fields.int(name, least, i64::from(i32::MAX)).and_then(|count| u32::try_from(count).ok())
 }
@@ -287,7 +274,7 @@ fn check(spec: &WorkloadSpec, status: &WorkloadStatus, findings: &Findings) {
     let mut seen = BTreeSet::new();
     for (index, set) in spec.pod_sets.iter().enumerate().filter(|(_, set)| !seen.insert(set.name.as_str())) {
         let at = FieldPath::of("spec.podSets").index(index).key("name");
-        findings.error(at, format!("`{}` is there twice", set.name), "give every pod set a name of its own");
+        findings.error(at, format!("`{}` appears twice", set.name), "give every pod set a name of its own");
     }
     if spec.pod_sets.iter().filter(|set| set.min_count.is_some()).count() > 1 {
         findings.error(FieldPath::of("spec.podSets"), "have more than one `minCount`", "keep one of them");
@@ -299,7 +286,7 @@ fn check(spec: &WorkloadSpec, status: &WorkloadStatus, findings: &Findings) {
         let at = FieldPath::of("status.admission.podSetAssignments").index(index).key("name");
         findings.error(
             at,
-            format!("`{}` is no pod set of this workload", assigned.name),
+            format!("`{}` is not a pod set of this workload", assigned.name),
             "name one of `spec.podSets`",
         );
     }

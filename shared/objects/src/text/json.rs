@@ -1,14 +1,16 @@
-//! JSON (RFC 8259) into nodes.
+//! JSON (RFC 8259) into nodes with positions.
 //!
-//! The YAML reader would take most JSON, but not its tabs and its escaped surrogate pairs; and the usual JSON reader
-//! keeps no positions. Numbers and strings are cut out here and decoded by serde_json.
+//! The YAML reader would take most JSON, but not its tabs and escaped surrogate pairs, and serde_json keeps
+//! no positions. Numbers and strings are cut out here and decoded by serde_json.
 
-use super::node::{At, Broken, Content, Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Node};
+use super::syntax::{
+    Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Position, SyntaxError, SyntaxNode, SyntaxValue,
+};
 use serde_json::Number;
 
-/// The values of a text, one or several that follow one another.
-pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
-    let mut reader = Reader { rest: text, at: At { line: 1, column: 1 }, nodes: 0 };
+/// Reads one or several values of a text. Fails at the first text that is not JSON.
+pub(crate) fn read(text: &str) -> Result<Vec<SyntaxNode>, SyntaxError> {
+    let mut reader = Reader { rest: text, at: Position { line: 1, column: 1 }, nodes: 0 };
     let mut values = Vec::new();
     reader.skip_space();
     loop {
@@ -25,20 +27,20 @@ pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
 
 struct Reader<'t> {
     rest: &'t str,
-    at: At,
+    at: Position,
     nodes: usize,
 }
 
 impl<'t> Reader<'t> {
-    fn broken(&self, message: &str, remedy: &str) -> Broken {
-        Broken { at: self.at, message: message.to_owned(), remedy: remedy.to_owned() }
+    fn broken(&self, message: &str, remedy: &str) -> SyntaxError {
+        SyntaxError { at: self.at, message: message.to_owned(), remedy: remedy.to_owned() }
     }
 
     fn advance(&mut self, bytes: usize) -> &'t str {
         let (taken, rest) = self.rest.split_at(bytes);
         for c in taken.chars() {
             if c == '\n' {
-                self.at = At { line: self.at.line.saturating_add(1), column: 1 };
+                self.at = Position { line: self.at.line.saturating_add(1), column: 1 };
             } else {
                 self.at.column = self.at.column.saturating_add(1);
             }
@@ -52,7 +54,7 @@ impl<'t> Reader<'t> {
         self.advance(end);
     }
 
-    /// Takes `c`, when it is next.
+    /// Takes `c` if it is next.
     fn take(&mut self, c: char) -> bool {
         let found = self.rest.starts_with(c);
         if found {
@@ -61,7 +63,7 @@ impl<'t> Reader<'t> {
         found
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, Broken> {
+    fn value(&mut self, depth: usize) -> Result<SyntaxNode, SyntaxError> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
             return Err(self.broken("there are too many values", "split the file"));
@@ -76,17 +78,19 @@ impl<'t> Reader<'t> {
             None => return Err(self.broken("the text ends in the middle of a value", "complete the file")),
             Some('{') => self.map(depth)?,
             Some('[') => self.list(depth)?,
-            Some('"') => Content::Text(self.string()?),
-            Some(c) if c == '-' || c.is_ascii_digit() => Content::Number(self.number()?),
+            Some('"') => SyntaxValue::Text(self.string()?),
+            Some(c) if c == '-' || c.is_ascii_digit() => SyntaxValue::Number(self.number()?),
             Some(_) => self.word()?,
         };
-        Ok(Node { at, content })
+        Ok(SyntaxNode { at, content })
     }
 
-    fn word(&mut self) -> Result<Content, Broken> {
-        for (word, content) in
-            [("true", Content::Bool(true)), ("false", Content::Bool(false)), ("null", Content::Null)]
-        {
+    fn word(&mut self) -> Result<SyntaxValue, SyntaxError> {
+        for (word, content) in [
+            ("true", SyntaxValue::Bool(true)),
+            ("false", SyntaxValue::Bool(false)),
+            ("null", SyntaxValue::Null),
+        ] {
             if self.rest.starts_with(word) {
                 self.advance(word.len());
                 return Ok(content);
@@ -95,7 +99,7 @@ impl<'t> Reader<'t> {
         Err(self.broken("this is not a JSON value", "write a value, or put text into double quotes"))
     }
 
-    fn number(&mut self) -> Result<Number, Broken> {
+    fn number(&mut self) -> Result<Number, SyntaxError> {
         let end = self
             .rest
             .find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'))
@@ -106,7 +110,7 @@ impl<'t> Reader<'t> {
         Ok(number)
     }
 
-    fn string(&mut self) -> Result<String, Broken> {
+    fn string(&mut self) -> Result<String, SyntaxError> {
         let mut escaped = false;
         let end = self.rest.char_indices().skip(1).find(|(_, c)| {
             let ends = *c == '"' && !escaped;
@@ -122,19 +126,19 @@ impl<'t> Reader<'t> {
         Ok(text)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Content, Broken> {
+    fn list(&mut self, depth: usize) -> Result<SyntaxValue, SyntaxError> {
         self.advance(1);
         let mut items = Vec::new();
         self.skip_space();
         if self.take(']') {
-            return Ok(Content::List(items));
+            return Ok(SyntaxValue::List(items));
         }
         loop {
             self.skip_space();
             items.push(self.value(depth + 1)?);
             self.skip_space();
             if self.take(']') {
-                return Ok(Content::List(items));
+                return Ok(SyntaxValue::List(items));
             }
             if !self.take(',') {
                 return Err(self
@@ -143,13 +147,13 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<Content, Broken> {
+    fn map(&mut self, depth: usize) -> Result<SyntaxValue, SyntaxError> {
         self.advance(1);
-        let mut entries: Vec<(Key, Node)> = Vec::new();
+        let mut entries: Vec<(Key, SyntaxNode)> = Vec::new();
         let mut known = std::collections::BTreeSet::new();
         self.skip_space();
         if self.take('}') {
-            return Ok(Content::Map(entries));
+            return Ok(SyntaxValue::Map(entries));
         }
         loop {
             self.skip_space();
@@ -162,9 +166,9 @@ impl<'t> Reader<'t> {
             }
             let text = self.string()?;
             if !known.insert(text.clone()) {
-                return Err(Broken {
+                return Err(SyntaxError {
                     at,
-                    message: format!("the key `{text}` is there twice"),
+                    message: format!("the key `{text}` appears twice"),
                     remedy: "write the key once".to_owned(),
                 });
             }
@@ -177,7 +181,7 @@ impl<'t> Reader<'t> {
             entries.push((Key { at, text }, value));
             self.skip_space();
             if self.take('}') {
-                return Ok(Content::Map(entries));
+                return Ok(SyntaxValue::Map(entries));
             }
             if !self.take(',') {
                 return Err(self.broken(
@@ -192,7 +196,7 @@ impl<'t> Reader<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::FieldPath;
+    use crate::fields::FieldPath;
     use serde_json::json;
 
     #[test]
@@ -200,15 +204,15 @@ mod tests {
         let node = read("{\"a\": [1,\n\t{\"b\": \"\\ud83d\\ude00\"}], \"c\": -1.5e3, \"d\": null}\r\n")
             .unwrap()
             .remove(0);
-        assert_eq!(node.find(&FieldPath::of("a").index(1).key("b")), At { line: 2, column: 8 });
-        assert_eq!(node.find(&FieldPath::of("a").index(9)), At { line: 1, column: 7 });
+        assert_eq!(node.find(&FieldPath::of("a").index(1).key("b")), Position { line: 2, column: 8 });
+        assert_eq!(node.find(&FieldPath::of("a").index(9)), Position { line: 1, column: 7 });
         assert_eq!(node.into_value(), json!({"a": [1, {"b": "😀"}], "c": -1.5e3, "d": null}));
     }
 
     #[test]
     fn reads_values_that_follow_one_another() {
         let values: Vec<_> =
-            read("{\"a\": 1}\n{\"a\": 2} [3]").unwrap().into_iter().map(Node::into_value).collect();
+            read("{\"a\": 1}\n{\"a\": 2} [3]").unwrap().into_iter().map(SyntaxNode::into_value).collect();
         assert_eq!(values, [json!({"a": 1}), json!({"a": 2}), json!([3])]);
         let broken = read(&"1 ".repeat(MAX_DOCUMENTS + 1)).unwrap_err();
         assert!(broken.message.contains("too many values"), "{}", broken.message);
@@ -222,7 +226,7 @@ mod tests {
             assert!(broken.message.contains(expect), "{}", broken.message);
         };
         check("{\"a\": 1,}", 1, 9, "expected a key");
-        check("{\"a\": 1,\n \"a\": 2}", 2, 2, "there twice");
+        check("{\"a\": 1,\n \"a\": 2}", 2, 2, "appears twice");
         check("[1 2]", 1, 4, "expected `,` or `]`");
         check("{\"a\": \"x", 1, 7, "does not end");
         check("{\"a\"", 1, 5, "expected `:`");

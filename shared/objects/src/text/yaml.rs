@@ -1,6 +1,8 @@
-//! YAML (1.2 words, so `yes` is a word and not a boolean) into nodes.
+//! YAML 1.2 (where `yes` is a string, not a boolean) into nodes with positions.
 
-use super::node::{At, Broken, Content, Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Node};
+use super::syntax::{
+    Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Position, SyntaxError, SyntaxNode, SyntaxValue,
+};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 use serde_saphyr::budget::BudgetBreach;
@@ -8,7 +10,7 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location, Options, Spanned};
 use std::fmt;
 
-/// Most values that aliases may repeat: enough for any honest anchor, and too few for a bomb.
+/// Most values that aliases may repeat: enough for honest anchors, too few for an alias bomb.
 const MAX_REPEATED_EVENTS: usize = 20_000;
 /// Most aliases of one text.
 const MAX_ALIASES: usize = 2_000;
@@ -16,11 +18,11 @@ const MAX_ALIASES: usize = 2_000;
 const MAX_ANCHORS: usize = 1_000;
 /// Most merge keys (`<<`) of one text.
 const MAX_MERGE_KEYS: usize = 1_000;
-/// Longest message of the YAML reader that is passed on; some quote the text.
+/// Longest message of the YAML reader that is passed on, because some messages quote the text.
 const MAX_MESSAGE_CHARS: usize = 200;
 
-/// The documents of a text; empty ones are left out.
-pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
+/// Reads the documents of a text; empty ones are left out. Fails at the first text that is not YAML.
+pub(crate) fn read(text: &str) -> Result<Vec<SyntaxNode>, SyntaxError> {
     let read = serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options());
     match read {
         Ok(documents) => Ok(documents.into_iter().map(Raw::into_node).collect()),
@@ -50,7 +52,7 @@ fn options() -> Options {
     }
 }
 
-/// A value as the YAML reader hands it over.
+/// A value as the YAML reader gives it.
 enum Raw {
     Null,
     Bool(bool),
@@ -61,14 +63,14 @@ enum Raw {
 }
 
 impl Raw {
-    fn into_node(spanned: Spanned<Self>) -> Node {
+    fn into_node(spanned: Spanned<Self>) -> SyntaxNode {
         let content = match spanned.value {
-            Self::Null => Content::Null,
-            Self::Bool(flag) => Content::Bool(flag),
-            Self::Number(number) => Content::Number(number),
-            Self::Text(text) => Content::Text(text),
-            Self::List(items) => Content::List(items.into_iter().map(Self::into_node).collect()),
-            Self::Map(entries) => Content::Map(
+            Self::Null => SyntaxValue::Null,
+            Self::Bool(flag) => SyntaxValue::Bool(flag),
+            Self::Number(number) => SyntaxValue::Number(number),
+            Self::Text(text) => SyntaxValue::Text(text),
+            Self::List(items) => SyntaxValue::List(items.into_iter().map(Self::into_node).collect()),
+            Self::Map(entries) => SyntaxValue::Map(
                 entries
                     .into_iter()
                     .map(|(key, value)| {
@@ -77,13 +79,13 @@ impl Raw {
                     .collect(),
             ),
         };
-        Node { at: at(spanned.referenced), content }
+        SyntaxNode { at: at(spanned.referenced), content }
     }
 }
 
-pub(crate) fn at(location: Location) -> At {
+pub(crate) fn at(location: Location) -> Position {
     let clip = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    At { line: clip(location.line()), column: clip(location.column()) }
+    Position { line: clip(location.line()), column: clip(location.column()) }
 }
 
 impl<'de> Deserialize<'de> for Raw {
@@ -149,7 +151,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// What went wrong first.
+/// The innermost cause of an error.
 pub(crate) fn innermost(error: &Error) -> &Error {
     let mut inner = error;
     while let Error::AliasError { error, .. } | Error::WithSnippet { error, .. } = inner {
@@ -158,16 +160,16 @@ pub(crate) fn innermost(error: &Error) -> &Error {
     inner
 }
 
-/// What the YAML reader found, in words and with a remedy for the usual slips.
-pub(crate) fn broken(text: &str, error: &Error) -> Broken {
+/// What the YAML reader found, with a remedy for the usual mistakes.
+pub(crate) fn broken(text: &str, error: &Error) -> SyntaxError {
     let at = error.location().map(at).unwrap_or_default();
     let inner = innermost(error);
     let (message, remedy) = match inner {
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            (format!("the key `{key}` is there twice"), "write the key once")
+            (format!("the key `{key}` appears twice"), "write the key once")
         }
         Error::DuplicateMappingKey { key: None, .. } => {
-            ("a key is there twice".to_owned(), "write the key once")
+            ("a key appears twice".to_owned(), "write the key once")
         }
         Error::Budget { breach, .. } => too_much(breach),
         Error::AliasReplayLimitExceeded { .. }
@@ -176,7 +178,7 @@ pub(crate) fn broken(text: &str, error: &Error) -> Broken {
             (format!("aliases repeat more than {MAX_REPEATED_EVENTS} values"), "write the values out")
         }
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
-            ("an alias stands for something that it is part of".to_owned(), "write the values out")
+            ("an alias refers to itself".to_owned(), "write the values out")
         }
         Error::UnknownAnchor { .. } => (words(inner), "define the anchor before it is used"),
         Error::NonFiniteFloat { .. } => {
@@ -189,10 +191,10 @@ pub(crate) fn broken(text: &str, error: &Error) -> Broken {
             "correct the YAML here or in the line above; indentation and quotes are the usual cause",
         ),
     };
-    Broken { at, message, remedy: remedy.to_owned() }
+    SyntaxError { at, message, remedy: remedy.to_owned() }
 }
 
-/// Which bound of one file is passed.
+/// Message and remedy for an exceeded bound.
 fn too_much(breach: &BudgetBreach) -> (String, &'static str) {
     const SPLIT: &str = "split the file";
     const WRITE_OUT: &str = "write the values out";
@@ -200,10 +202,9 @@ fn too_much(breach: &BudgetBreach) -> (String, &'static str) {
         BudgetBreach::Documents { .. } => {
             (format!("this file has more than {MAX_DOCUMENTS} documents"), SPLIT)
         }
-        BudgetBreach::Depth { .. } => (
-            format!("lists and mappings stand more than {MAX_DEPTH} deep in each other here"),
-            "write it flatter",
-        ),
+        BudgetBreach::Depth { .. } => {
+            (format!("lists and mappings are nested more than {MAX_DEPTH} deep here"), "write it flatter")
+        }
         BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => {
             (format!("this file has more than {MAX_NODES} values"), SPLIT)
         }
@@ -212,18 +213,18 @@ fn too_much(breach: &BudgetBreach) -> (String, &'static str) {
         BudgetBreach::MergeKeys { .. } => {
             (format!("this file has more than {MAX_MERGE_KEYS} merge keys (`<<`)"), WRITE_OUT)
         }
-        _ => ("this file holds more than one may".to_owned(), "split the file, or write it flatter"),
+        _ => ("this file is too large".to_owned(), "split the file, or write it flatter"),
     }
 }
 
-/// The reader's own words, without the place, which we show ourselves.
+/// The YAML reader's own message, without its position.
 fn words(error: &Error) -> String {
     let full = error.to_string();
     let first = full.lines().next().unwrap_or_default().split(" at line ").next().unwrap_or_default();
     first.chars().take(MAX_MESSAGE_CHARS).collect()
 }
 
-fn is_indented_by_tab(text: &str, at: At) -> bool {
+fn is_indented_by_tab(text: &str, at: Position) -> bool {
     let line = (at.line as usize).checked_sub(1).and_then(|index| text.lines().nth(index));
     line.is_some_and(|line| line.trim_start_matches(' ').starts_with('\t'))
 }
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_told_in_words() {
+    fn mistakes_have_a_position_a_message_and_a_remedy() {
         let check = |text: &str, line: u32, column: u32, message: &str, remedy: &str| {
             let broken = read(text).unwrap_err();
             assert_eq!(
@@ -243,14 +244,8 @@ mod tests {
             );
             assert!(broken.remedy.contains(remedy), "{}", broken.remedy);
         };
-        check("a: 1\na: 2\n", 2, 1, "the key `a` is there twice", "write the key once");
-        check(
-            "a: &a [*a]\n",
-            1,
-            8,
-            "an alias stands for something that it is part of",
-            "write the values out",
-        );
+        check("a: 1\na: 2\n", 2, 1, "the key `a` appears twice", "write the key once");
+        check("a: &a [*a]\n", 1, 8, "an alias refers to itself", "write the values out");
         check("a: *b\n", 1, 4, "alias references unknown anchor", "define the anchor");
         check("a: .nan\n", 1, 4, "this number is not finite", "finite number");
         check("a: !!binary \"//79\"\n", 1, 13, "this binary value is not text", "write text");
@@ -265,19 +260,23 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_told_in_words() {
-        let told = |text: &str| read(text).unwrap_err().message;
-        assert_eq!(told(&"---\na: 1\n".repeat(MAX_DOCUMENTS + 1)), "this file has more than 10000 documents");
+    fn exceeded_bounds_are_named() {
+        let shown = |text: &str| read(text).unwrap_err().message;
+        assert_eq!(
+            shown(&"---\na: 1\n".repeat(MAX_DOCUMENTS + 1)),
+            "this file has more than 10000 \
+            documents"
+        );
         let deep: String = (0..=MAX_DEPTH).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
         assert_eq!(
-            told(&format!("{deep}{}b: 1\n", " ".repeat(MAX_DEPTH + 1))),
-            "lists and mappings stand more than 24 deep in each other here"
+            shown(&format!("{deep}{}b: 1\n", " ".repeat(MAX_DEPTH + 1))),
+            "lists and mappings are nested more than 24 deep here"
         );
-        assert!(!told(&"[".repeat(40)).contains("Depth"));
+        assert!(!shown(&"[".repeat(40)).contains("Depth"));
     }
 
     #[test]
-    fn words_are_those_of_yaml_1_2() {
+    fn scalars_follow_yaml_1_2() {
         let nodes = read("a: yes\nb: true\nc: ~\nd: 1e3\ne: '1'\n").unwrap();
         assert_eq!(
             nodes[0].clone().into_value(),

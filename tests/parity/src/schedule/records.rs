@@ -1,42 +1,54 @@
-//! What is recorded about workloads: the conditions of their status, and events.
+//! What a manager records about workloads after a cycle: conditions, evictions and events.
 
-use crate::case::{Case, items, text};
+use crate::case::Case;
+use crate::evictions::{Evictions, count_eviction, past_evictions};
+use crate::json::{fields, items, text};
 use crate::verdict::Differences;
 use meridian_objects::spec::{AdmissionCheckState, CheckState, ConditionStatus};
-use meridian_queueing::cycle::{Entry, Outcome};
-use meridian_queueing::preempt::Right;
+use meridian_queueing::cycle::{CycleEntry, EntryOutcome};
+use meridian_queueing::preemption::PreemptionReason;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A condition: whether it holds, and why.
-type Condition = (bool, String);
+/// Status and reason of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RecordedCondition {
+    holds: bool,
+    reason: String,
+}
 
-/// One workload's status.
+/// Key, type and reason.
+type Event = (String, String, String);
+
 #[derive(Clone, Debug, Default)]
-struct Status {
-    before: BTreeMap<String, Condition>,
-    now: BTreeMap<String, Condition>,
+struct RecordedStatus {
+    before: BTreeMap<String, RecordedCondition>,
+    now: BTreeMap<String, RecordedCondition>,
     written: BTreeSet<String>,
     checks: Vec<AdmissionCheckState>,
-    /// It lost nodes before.
-    unhealthy: bool,
+    had_lost_nodes: bool,
+    evictions: Evictions,
+    was_evicted: bool,
 }
 
-/// Everything that is recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
-    of: BTreeMap<String, Status>,
-    events: BTreeMap<(String, String, String), usize>,
+    statuses: BTreeMap<String, RecordedStatus>,
+    events: BTreeMap<Event, usize>,
 }
 
-impl Status {
+impl RecordedStatus {
     fn set(&mut self, kind: &str, holds: bool, reason: &str) {
-        self.now.insert(kind.to_owned(), (holds, reason.to_owned()));
+        self.now.insert(kind.to_owned(), RecordedCondition { holds, reason: reason.to_owned() });
         self.written.insert(kind.to_owned());
     }
 
+    fn held_before(&self, kind: &str) -> bool {
+        self.before.get(kind).is_some_and(|condition| condition.holds)
+    }
+
     fn holds(&self, kind: &str) -> bool {
-        self.before.get(kind).is_some_and(|(holds, _)| *holds)
+        self.now.get(kind).is_some_and(|condition| condition.holds)
     }
 }
 
@@ -44,86 +56,108 @@ impl Records {
     pub(super) fn new(case: &Case<'_>) -> Self {
         let mut records = Self::default();
         for workload in case.workloads() {
-            let conditions = &workload.status.conditions;
-            let before: BTreeMap<String, Condition> = conditions
-                .iter()
-                .map(|c| (c.kind.clone(), (c.status == ConditionStatus::True, c.reason.clone())))
-                .collect();
-            let checks = workload.status.admission_checks.clone();
-            let unhealthy = !workload.status.unhealthy_nodes.is_empty();
-            records.of.insert(
-                workload.meta.key(),
-                Status { now: before.clone(), before, written: BTreeSet::new(), checks, unhealthy },
-            );
+            let mut before = BTreeMap::new();
+            for condition in &workload.status.conditions {
+                let holds = condition.status == ConditionStatus::True;
+                let reason = condition.reason.clone();
+                before.insert(condition.kind.clone(), RecordedCondition { holds, reason });
+            }
+            let status = RecordedStatus {
+                now: before.clone(),
+                before,
+                checks: workload.status.admission_checks.clone(),
+                had_lost_nodes: !workload.status.unhealthy_nodes.is_empty(),
+                evictions: past_evictions(workload),
+                ..RecordedStatus::default()
+            };
+            records.statuses.insert(workload.meta.key(), status);
         }
         records
     }
 
-    /// Whether a workload ran before, with all its nodes.
+    /// Whether a workload was admitted before, with all its nodes.
     pub(super) fn was_admitted(&self, key: &str) -> bool {
-        self.of.get(key).is_some_and(|status| status.holds("Admitted") && !status.unhealthy)
+        self.statuses.get(key).is_some_and(|status| status.held_before("Admitted") && !status.had_lost_nodes)
     }
 
-    fn status(&mut self, key: &str) -> &mut Status {
-        self.of.entry(key.to_owned()).or_default()
+    pub(super) fn was_evicted(&self, key: &str) -> bool {
+        self.statuses.get(key).is_some_and(|status| status.was_evicted)
+    }
+
+    pub(super) fn evictions(&self, key: &str) -> Evictions {
+        self.statuses.get(key).map(|status| status.evictions.clone()).unwrap_or_default()
+    }
+
+    /// Kueue writes `resourceRequests` together with the condition that no quota is reserved.
+    pub(super) fn writes_requests(&self, key: &str) -> bool {
+        let status = self.statuses.get(key);
+        status
+            .is_some_and(|status| status.written.contains("QuotaReserved") && !status.holds("QuotaReserved"))
+    }
+
+    fn status(&mut self, key: &str) -> &mut RecordedStatus {
+        self.statuses.entry(key.to_owned()).or_default()
     }
 
     pub(super) fn event(&mut self, key: &str, kind: &str, reason: &str) {
         *self.events.entry((key.to_owned(), kind.to_owned(), reason.to_owned())).or_default() += 1;
     }
 
-    /// Quota was given; `checks` are those that its flavors want, `to_come` says that places are still to come.
-    pub(super) fn admitted(&mut self, key: &str, runs: bool, to_come: bool, checks: &[String]) {
+    /// Records a reservation. `checks` are the admission checks of the assigned flavors.
+    pub(super) fn reserved(&mut self, key: &str, admitted: bool, placement_pending: bool, checks: &[String]) {
         let status = self.status(key);
-        let (held, unhealthy) = (status.holds("QuotaReserved"), status.unhealthy);
+        let (had_quota, had_lost_nodes) = (status.held_before("QuotaReserved"), status.had_lost_nodes);
         status.set("QuotaReserved", true, "QuotaReserved");
         for kind in ["Evicted", "Preempted", "BlockedOnPreemptionGates"] {
-            if status.now.get(kind).is_some_and(|(holds, _)| *holds) {
+            if status.holds(kind) {
                 status.set(kind, false, "QuotaReserved");
             }
         }
-        // Whether it is admitted is said once every check has its state.
-        let stated = checks.iter().all(|check| status.checks.iter().any(|state| state.name == *check));
-        if runs {
+        // The condition `Admitted` is written once every check has a state.
+        let all_have_state =
+            checks.iter().all(|check| status.checks.iter().any(|state| state.name == *check));
+        if admitted {
             status.set("Admitted", true, "Admitted");
-        } else if stated && status.checks.iter().any(|state| state.state != CheckState::Ready) {
+        } else if all_have_state && status.checks.iter().any(|state| state.state != CheckState::Ready) {
             status.set("Admitted", false, "UnsatisfiedAdmissionChecks");
-        } else if stated && to_come {
+        } else if all_have_state && placement_pending {
             status.set("Admitted", false, "PendingDelayedTopologyRequests");
         }
-        if !held {
+        if !had_quota {
             self.event(key, "Normal", "QuotaReserved");
         }
-        if runs && !unhealthy {
+        if admitted && !had_lost_nodes {
             self.event(key, "Normal", "Admitted");
         }
     }
 
-    pub(super) fn preempted(&mut self, victim: &str, by: &str, right: Right) {
+    pub(super) fn preempted(&mut self, victim: &str, preemptor: &str, right: PreemptionReason) {
         self.evicted(victim, "Preempted");
-        self.status(victim).set("Preempted", true, right.word());
+        self.status(victim).set("Preempted", true, right.as_str());
         self.event(victim, "Normal", "Preempted");
-        self.event(by, "Normal", "PreemptedWorkload");
+        self.event(preemptor, "Normal", "PreemptedWorkload");
     }
 
     pub(super) fn evicted(&mut self, key: &str, reason: &str) {
         let status = self.status(key);
         status.set("Evicted", true, reason);
-        if status.now.get("BlockedOnPreemptionGates").is_some_and(|(holds, _)| *holds) {
+        status.was_evicted = true;
+        count_eviction(&mut status.evictions, reason);
+        if status.holds("BlockedOnPreemptionGates") {
             status.set("BlockedOnPreemptionGates", false, reason);
         }
         self.event(key, "Normal", &format!("EvictedDueTo{reason}"));
     }
 
-    /// An older slice is over, replaced by a newer one.
+    /// A newer slice replaced this one.
     pub(super) fn replaced(&mut self, old: &str) {
         self.status(old).set("Finished", true, "WorkloadSliceReplaced");
         self.event(old, "Normal", "WorkloadSliceReplaced");
     }
 
-    /// It wasn't admitted.
-    pub(super) fn waits(&mut self, key: &str, entry: &Entry) {
-        self.only_event(key, entry);
+    /// The workload stays pending.
+    pub(super) fn pending(&mut self, key: &str, entry: &CycleEntry) {
+        self.pending_event(key, entry);
         if entry.second_pass {
             return;
         }
@@ -131,13 +165,13 @@ impl Records {
         let status = self.status(key);
         status.set("QuotaReserved", false, reason);
         status.set("Admitted", false, "NoReservation");
-        if entry.outcome == Outcome::Gated {
+        if entry.outcome == EntryOutcome::Gated {
             status.set("BlockedOnPreemptionGates", true, "PreemptionGated");
         }
     }
 
-    /// It wasn't admitted, and its status couldn't be written.
-    pub(super) fn only_event(&mut self, key: &str, entry: &Entry) {
+    /// The workload stays pending, and its status couldn't be written.
+    pub(super) fn pending_event(&mut self, key: &str, entry: &CycleEntry) {
         let reason = if entry.second_pass {
             "SecondPassFailed"
         } else {
@@ -147,56 +181,54 @@ impl Records {
     }
 
     pub(super) fn compare(&self, expect: &Value, differences: &mut Differences) {
-        for (key, changed) in expect["workloads"].as_object().into_iter().flatten() {
-            let Some(status) = self.of.get(key) else { continue };
-            let wanted: BTreeMap<String, Condition> = items(&changed["conditions"])
-                .iter()
-                .map(|condition| {
-                    (
-                        text(&condition["type"]).to_owned(),
-                        (text(&condition["status"]) == "True", text(&condition["reason"]).to_owned()),
-                    )
-                })
-                .collect();
-            // Conditions that somebody else's write drops are nobody's decision.
-            let dropped: BTreeSet<&str> = items(&changed["removedConditions"])
-                .iter()
-                .map(|kind| kind["type"].as_str().unwrap_or(text(kind)))
-                .collect();
-            let now = status
-                .now
-                .iter()
-                .filter(|(kind, _)| !dropped.contains(kind.as_str()))
-                .map(|(kind, of)| (kind.clone(), of.clone()))
-                .collect();
-            differences.record(&format!("conditions of `{key}`"), &now, &wanted);
-            let touched = items(&changed["conditions"])
-                .iter()
-                .filter(|condition| condition["changed"] == true)
-                .map(|c| text(&c["type"]).to_owned());
-            let idle: BTreeSet<String> = touched.filter(|kind| !status.written.contains(kind)).collect();
-            differences.record(&format!("conditions of `{key}` that nobody wrote"), &idle, &BTreeSet::new());
+        for (key, changed) in fields(&expect["workloads"]) {
+            if let Some(status) = self.statuses.get(key) {
+                status.compare(key, changed, differences);
+            }
         }
         for key in items(&expect["unchanged"]).iter().map(text) {
-            let Some(status) = self.of.get(key) else { continue };
-            differences.record(
-                &format!("conditions of `{key}`, which keeps them"),
-                &status.now,
-                &status.before,
-            );
+            if let Some(status) = self.statuses.get(key) {
+                differences.record(&format!("unchanged conditions of `{key}`"), &status.now, &status.before);
+            }
         }
         if expect["events"].is_array() {
-            let mut wanted: BTreeMap<(String, String, String), usize> = BTreeMap::new();
+            let mut wanted: BTreeMap<Event, usize> = BTreeMap::new();
             for event in items(&expect["events"]) {
-                *wanted
-                    .entry((
-                        text(&event["workload"]).to_owned(),
-                        text(&event["type"]).to_owned(),
-                        text(&event["reason"]).to_owned(),
-                    ))
-                    .or_default() += 1;
+                let event = ["workload", "type", "reason"].map(|field| text(&event[field]).to_owned());
+                *wanted.entry(event.into()).or_default() += 1;
             }
             differences.record("events", &self.events, &wanted);
         }
+    }
+}
+
+impl RecordedStatus {
+    fn compare(&self, key: &str, changed: &Value, differences: &mut Differences) {
+        let conditions = items(&changed["conditions"]);
+        let mut wanted: BTreeMap<String, RecordedCondition> = BTreeMap::new();
+        for condition in conditions {
+            let holds = text(&condition["status"]) == "True";
+            let reason = text(&condition["reason"]).to_owned();
+            wanted.insert(text(&condition["type"]).to_owned(), RecordedCondition { holds, reason });
+        }
+        // Another writer removed these conditions.
+        let removed: BTreeSet<&str> = items(&changed["removedConditions"])
+            .iter()
+            .map(|condition| condition["type"].as_str().unwrap_or(text(condition)))
+            .collect();
+        let mut now = self.now.clone();
+        now.retain(|kind, _| !removed.contains(kind.as_str()));
+        differences.record(&format!("conditions of `{key}`"), &now, &wanted);
+        let not_written: BTreeSet<String> = conditions
+            .iter()
+            .filter(|condition| condition["changed"] == true)
+            .map(|condition| text(&condition["type"]).to_owned())
+            .filter(|kind| !self.written.contains(kind))
+            .collect();
+        differences.record(
+            &format!("conditions of `{key}` that weren't written"),
+            &not_written,
+            &BTreeSet::new(),
+        );
     }
 }

@@ -1,9 +1,11 @@
 use super::*;
-use crate::ledger::{Ledger, NodeSpec};
+use crate::ledger::Ledger;
+use crate::runtime::NodeSpec;
 use meridian_shared::ids::OfferId;
 use meridian_shared::topology::{Constraint, TopologyRequest};
-use meridian_topology::{Assignment, Outcome, Usage};
+use meridian_topology::Usage;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 const GPU: &str = "nvidia.com/gpu";
 
@@ -11,7 +13,7 @@ fn offer(counter: u64) -> OfferId {
     OfferId { epoch: 1, leadership: 1, counter }
 }
 
-/// Two blocks of two racks of `hosts` hosts with four accelerators each: `b0-r0-h0` and so on.
+/// Two blocks of two racks of `hosts` hosts with four accelerators each: `b0-r0-h0` to `b1-r1-hN`.
 fn fleet(hosts: usize) -> Vec<NodeSpec> {
     let mut nodes = Vec::new();
     for (block, rack, host) in
@@ -70,8 +72,8 @@ fn gang(pod_sets: Vec<PodSet>) -> Gang {
     Gang { pod_sets, max_run: None }
 }
 
-/// `node=pods …` in the order of the pods' numbers.
-fn shown(ledger: &Ledger, offer: OfferId) -> String {
+/// `node=pods …` in the order of the pods.
+fn summary(ledger: &Ledger, offer: OfferId) -> String {
     let mut counts: Vec<(String, u32)> = Vec::new();
     for pod in ledger.placement(offer) {
         match counts.last_mut() {
@@ -82,7 +84,7 @@ fn shown(ledger: &Ledger, offer: OfferId) -> String {
     counts.iter().map(|(node, count)| format!("{node}={count}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Holds `sets` in a fresh fleet of two hosts per rack beside `taken` whole hosts.
+/// Holds `sets` in a fleet of two hosts per rack, of which the hosts `taken` are in use.
 fn check(taken: &[&str], sets: Vec<PodSet>, expect: &str) {
     let mut ledger = ledger(fleet(2));
     for (number, node) in taken.iter().enumerate() {
@@ -91,25 +93,27 @@ fn check(taken: &[&str], sets: Vec<PodSet>, expect: &str) {
             (None, BTreeMap::from([(HOSTNAME_LABEL.into(), (*node).into())]));
         ledger.hold(offer(100 + number as u64), &gang(vec![whole])).unwrap();
     }
-    let answer = match ledger.hold(offer(1), &gang(sets)) {
-        Ok(()) => shown(&ledger, offer(1)),
+    let result = match ledger.hold(offer(1), &gang(sets)) {
+        Ok(()) => summary(&ledger, offer(1)),
         Err(misfit) => misfit.to_string(),
     };
     ledger.check().unwrap();
-    assert_eq!(answer, expect);
+    assert_eq!(result, expect);
 }
 
 #[test]
-fn a_required_gang_is_in_one_domain_or_refused_in_words() {
+fn a_required_gang_is_in_one_domain_or_refused() {
     let required = |count, level| vec![set(count, 1, Some(TopologyRequest::required(level)))];
     check(&[], required(8, "rack"), "b0-r0-h0=4 b0-r0-h1=4");
     check(&["b0-r0-h0", "b0-r1-h1", "b1-r0-h1"], required(8, "rack"), "b1-r1-h0=4 b1-r1-h1=4");
-    let short = "pod set `main`: topology \"default\" allows to fit only 4 out of 8 pod(s). Total nodes: 8; excluded: resource \"nvidia.com/gpu\": 4";
+    let short = "pod set `main`: topology \"default\" allows to fit only 4 out of 8 pod(s). Total nodes: 8; \
+                 excluded: resource \"nvidia.com/gpu\": 4";
     check(&["b0-r0-h0", "b0-r1-h1", "b1-r0-h1", "b1-r1-h0"], required(8, "rack"), short);
     check(
         &[],
         required(9, "rack"),
-        "pod set `main`: topology \"default\" allows to fit only 8 out of 9 pod(s), even with nothing else running",
+        "pod set `main`: topology \"default\" allows to fit only 8 out of 9 pod(s), even with nothing else \
+         running",
     );
     check(
         &[],
@@ -119,7 +123,7 @@ fn a_required_gang_is_in_one_domain_or_refused_in_words() {
 }
 
 #[test]
-fn a_preferred_gang_widens_and_an_unconstrained_one_goes_anywhere() {
+fn preferred_and_unconstrained_gangs_widen() {
     let preferred = |count| vec![set(count, 1, Some(TopologyRequest::preferred("rack")))];
     check(&["b0-r0-h0", "b0-r1-h1", "b1-r0-h1"], preferred(4), "b0-r0-h1=4");
     check(&["b0-r0-h0", "b0-r1-h1", "b1-r0-h1", "b1-r1-h0"], preferred(6), "b0-r0-h1=4 b0-r1-h0=2");
@@ -128,14 +132,14 @@ fn a_preferred_gang_widens_and_an_unconstrained_one_goes_anywhere() {
 }
 
 #[test]
-fn slices_are_each_in_one_domain_in_one_layer_and_in_two() {
+fn slices_are_each_in_one_domain() {
     let sliced = TopologyRequest::required("block").sliced(HOSTNAME_LABEL, 2);
     check(&[], vec![set(4, 2, Some(sliced.clone()))], "b0-r0-h0=2 b0-r0-h1=2");
     check(&[], vec![set(4, 2, Some(TopologyRequest::default().sliced("rack", 4)))], "b0-r0-h0=2 b0-r0-h1=2");
     let layered = TopologyRequest::preferred("block").sliced("rack", 4).sliced(HOSTNAME_LABEL, 2);
     check(&["b0-r0-h0"], vec![set(8, 2, Some(layered))], "b1-r0-h0=2 b1-r0-h1=2 b1-r1-h0=2 b1-r1-h1=2");
     let uneven =
-        "only 4 of 5 pods of `main` would have a place; a leader is one pod, and slices must divide the pods";
+        "only 4 of 5 pods of `main` can be placed; a leader is one pod, and slices must divide the pods";
     check(&[], vec![set(5, 1, Some(sliced))], uneven);
 }
 
@@ -148,28 +152,28 @@ fn a_leader_and_its_workers_share_a_domain() {
     };
     let mut ledger = ledger(fleet(2));
     ledger.hold(offer(1), &gang(vec![member("leader", 1), member("workers", 3)])).unwrap();
-    let racks: std::collections::BTreeSet<String> =
+    let racks: BTreeSet<String> =
         ledger.placement(offer(1)).into_iter().map(|pod| pod.node[..5].to_owned()).collect();
     assert_eq!((ledger.pods(offer(1)), racks.len()), (4, 1));
     let third = "pod set `c` is the third of its group; a group is a leader and workers";
     check(&[], vec![member("a", 1), member("b", 2), member("c", 1)], third);
     let several =
-        "only 1 of 2 pods of `a` would have a place; a leader is one pod, and slices must divide the pods";
+        "only 1 of 2 pods of `a` can be placed; a leader is one pod, and slices must divide the pods";
     check(&[], vec![member("a", 2), member("b", 3)], several);
 }
 
 #[test]
-fn a_flavor_without_topology_is_said() {
-    let homeless = PodSet { within: None, ..set(1, 1, Some(TopologyRequest::required("rack"))) };
+fn a_flavor_without_topology_is_named() {
+    let without = PodSet { within: None, ..set(1, 1, Some(TopologyRequest::required("rack"))) };
     check(
         &[],
-        vec![homeless],
-        "pod set `main` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists",
+        vec![without],
+        "pod set `main` requests a topology, but not exactly one of its flavors names a Topology that exists",
     );
 }
 
 #[test]
-fn pods_without_a_wish_are_packed_beside_those_with_one() {
+fn pods_without_a_request_are_packed() {
     let near = set(8, 1, Some(TopologyRequest::required("rack")));
     let free = PodSet { name: "free".into(), within: None, ..set(3, 4, None) };
     let mut ledger = ledger(fleet(2));
@@ -179,7 +183,7 @@ fn pods_without_a_wish_are_packed_beside_those_with_one() {
 }
 
 #[test]
-fn a_domain_is_never_more_than_its_nodes() {
+fn domains_are_divided_into_nodes() {
     // Racks are the narrowest level, and have eight accelerators on two nodes: not twice three and once two.
     let racks = |count, gpus, request| PodSet {
         within: Some(levels(&["block", "rack"])),
@@ -191,9 +195,10 @@ fn a_domain_is_never_more_than_its_nodes() {
         vec![racks(4, 3, TopologyRequest::required("block"))],
         "b0-r0-h0=1 b0-r0-h1=1 b0-r1-h0=1 b0-r1-h1=1",
     );
-    let word = "pod set `main`: topology \"default\" allows to fit only 4 out of 5 pod(s), even with nothing else running";
-    check(&[], vec![racks(5, 3, TopologyRequest::required("block"))], word);
-    // In sum the first rack has room for two pods of two, on no node for one of them.
+    let refusal = "pod set `main`: topology \"default\" allows to fit only 4 out of 5 pod(s), even with \
+                   nothing else running";
+    check(&[], vec![racks(5, 3, TopologyRequest::required("block"))], refusal);
+    // The first rack has enough for a pod of two in total, but not on one node.
     let mut ledger = ledger(fleet(2));
     let three = |number, node: &str| {
         let pinned = PodSet {
@@ -209,26 +214,27 @@ fn a_domain_is_never_more_than_its_nodes() {
     ledger.hold(offer(3), &gang(vec![racks(1, 2, TopologyRequest::required("rack"))])).unwrap();
     ledger.check().unwrap();
     assert!(!ledger.overcommitted());
-    assert_eq!(shown(&ledger, offer(3)), "b0-r1-h0=1");
+    assert_eq!(summary(&ledger, offer(3)), "b0-r1-h0=1");
 }
 
 #[test]
-fn nodes_say_how_many_pods_they_take() {
+fn pod_capacity_of_nodes_counts() {
     let tiny = set(64, 0, Some(TopologyRequest::required("rack")));
     check(
         &[],
         vec![tiny],
-        "pod set `main`: topology \"default\" allows to fit only 32 out of 64 pod(s), even with nothing else running",
+        "pod set `main`: topology \"default\" allows to fit only 32 out of 64 pod(s), even with nothing else \
+         running",
     );
     let mut unstated = fleet(1);
     unstated.iter_mut().for_each(|node| node.capacity.retain(|resource, _| resource != PODS));
     let mut ledger = ledger(unstated);
     ledger.hold(offer(1), &gang(vec![set(4, 1, Some(TopologyRequest::required("rack")))])).unwrap();
-    assert_eq!(shown(&ledger, offer(1)), "b0-r0-h0=4");
+    assert_eq!(summary(&ledger, offer(1)), "b0-r0-h0=4");
 }
 
-/// What the topology crate says by itself, over whole nodes and what runs on them: as `plan` asks it.
-fn foretold(nodes: &[NodeSpec], held: &[(Assignment, Amounts)], sets: &[PodSet]) -> Vec<Outcome> {
+/// The assignment of the topology crate, over whole nodes and what runs on them, as `plan` requests it.
+fn expected(nodes: &[NodeSpec], held: &[(Assignment, Amounts)], sets: &[PodSet]) -> Vec<PodSetResult> {
     let node = |spec: &NodeSpec| Node {
         name: spec.name.clone(),
         labels: spec.labels.clone(),
@@ -246,7 +252,7 @@ fn foretold(nodes: &[NodeSpec], held: &[(Assignment, Amounts)], sets: &[PodSet])
     topology.assign(&sets.iter().map(PodSetRequest::of).collect::<Vec<_>>(), Options::default())
 }
 
-fn wish() -> impl Strategy<Value = TopologyRequest> {
+fn request_strategy() -> impl Strategy<Value = TopologyRequest> {
     let constraint = prop_oneof![
         Just(TopologyRequest::required("block")),
         Just(TopologyRequest::required("rack")),
@@ -257,52 +263,76 @@ fn wish() -> impl Strategy<Value = TopologyRequest> {
         Just(TopologyRequest::default()),
     ];
     (constraint, prop::option::of((prop_oneof![Just("rack"), Just(HOSTNAME_LABEL)], 1_u32..4))).prop_map(
-        |(wish, slice)| match slice {
-            Some((level, size)) => wish.sliced(level, size),
-            None => wish,
+        |(request, slice)| match slice {
+            Some((level, size)) => request.sliced(level, size),
+            None => request,
         },
     )
 }
 
+type Request = (u32, i64, TopologyRequest, bool);
+type OptionalRequest = (u32, i64, Option<TopologyRequest>, bool);
+
+fn requests() -> impl Strategy<Value = Vec<Request>> {
+    prop::collection::vec((1_u32..9, 0_i64..5, request_strategy(), any::<bool>()), 1..12)
+}
+
+fn optional_requests() -> impl Strategy<Value = Vec<OptionalRequest>> {
+    let request = prop::option::of(request_strategy());
+    prop::collection::vec((1_u32..7, 1_i64..5, request, any::<bool>()), 1..14)
+}
+
+/// Number of blocks (2), or of racks (5), by a prefix of the node names.
+fn domains(pods: &BTreeMap<String, u32>, prefix: usize) -> usize {
+    pods.keys().map(|node| &node[..prefix]).collect::<BTreeSet<_>>().len()
+}
+
 proptest! {
     #[test]
-    fn the_agent_places_as_the_topology_crate_foretells(asks in prop::collection::vec((1_u32..9, 0_i64..5, wish(), any::<bool>()), 1..12)) {
+    fn the_agent_places_like_the_topology_crate(requests in requests()) {
         let nodes = fleet(2);
         let mut ledger = ledger(nodes.clone());
         let mut held: BTreeMap<OfferId, (Assignment, Amounts)> = BTreeMap::new();
-        for (number, (count, gpus, wish, leaves)) in asks.into_iter().enumerate() {
-            let (offer, asked) = (offer(number as u64), set(count, gpus, Some(wish.clone())));
-            let beside: Vec<(Assignment, Amounts)> = held.values().cloned().collect();
-            let foretold = foretold(&nodes, &beside, std::slice::from_ref(&asked)).remove(0).expect("the only request is answered");
+        for (number, (count, gpus, request, leaves)) in requests.into_iter().enumerate() {
+            let (offer, requested) = (offer(number as u64), set(count, gpus, Some(request.clone())));
+            let held_before: Vec<(Assignment, Amounts)> = held.values().cloned().collect();
+            let expected = expected(&nodes, &held_before, std::slice::from_ref(&requested)).remove(0);
             let mut twin = ledger.clone();
-            let answer = ledger.hold(offer, &gang(vec![asked.clone()]));
-            prop_assert_eq!(&answer, &twin.hold(offer, &gang(vec![asked.clone()])));
-            prop_assert_eq!(&ledger, &twin, "the same again");
+            let result = ledger.hold(offer, &gang(vec![requested.clone()]));
+            prop_assert_eq!(&result, &twin.hold(offer, &gang(vec![requested.clone()])));
+            prop_assert_eq!(&ledger, &twin, "deterministic");
             ledger.check().unwrap();
             prop_assert!(!ledger.overcommitted());
-            let mut there: BTreeMap<String, u32> = BTreeMap::new();
+            let mut pods: BTreeMap<String, u32> = BTreeMap::new();
             for pod in ledger.placement(offer) {
-                *there.entry(pod.node).or_default() += 1;
+                *pods.entry(pod.node).or_default() += 1;
             }
-            match (answer, foretold) {
+            match (result, expected.expect("the only request has an outcome")) {
                 (Ok(()), Ok(assignment)) => {
-                    prop_assert_eq!(ledger.pods(offer), count as usize, "all of it");
-                    let expect: BTreeMap<String, u32> = assignment.domains.iter().map(|d| (d.values[0].clone(), d.count)).collect();
-                    prop_assert_eq!(&there, &expect);
-                    let within = |chars: usize| there.keys().map(|node| &node[..chars]).collect::<std::collections::BTreeSet<_>>().len();
-                    match &wish.constraint {
-                        Some(Constraint::Required(level)) if level == "block" => prop_assert_eq!(within(2), 1),
-                        Some(Constraint::Required(level)) if level == "rack" => prop_assert_eq!(within(5), 1),
-                        Some(Constraint::Required(_)) => prop_assert_eq!(there.len(), 1),
+                    prop_assert_eq!(ledger.pods(offer), count as usize, "all pods");
+                    let assigned = assignment.domains.iter().map(|d| (d.values[0].clone(), d.count));
+                    prop_assert_eq!(&pods, &assigned.collect::<BTreeMap<String, u32>>());
+                    match &request.constraint {
+                        Some(Constraint::Required(level)) if level == "block" => {
+                            prop_assert_eq!(domains(&pods, 2), 1)
+                        }
+                        Some(Constraint::Required(level)) if level == "rack" => {
+                            prop_assert_eq!(domains(&pods, 5), 1)
+                        }
+                        Some(Constraint::Required(_)) => prop_assert_eq!(pods.len(), 1),
                         _ => {}
                     }
-                    held.insert(offer, (assignment, asked.per_pod.clone()));
+                    held.insert(offer, (assignment, requested.per_pod.clone()));
                 }
-                (Err(Misfit { why: Why::Topology { misfit, .. }, .. }), Err(expect)) => prop_assert_eq!(*misfit, expect),
-                (Err(Misfit { why: Why::Incomplete { placed, .. }, .. }), Ok(assignment)) => prop_assert_eq!(placed, assignment.pods()),
-                (answer, expect) => prop_assert!(false, "{:?} is not {:?}", answer, expect),
+                (Err(Misfit { obstacle: Obstacle::Topology { misfit, .. }, .. }), Err(expected)) => {
+                    prop_assert_eq!(*misfit, expected)
+                }
+                (Err(Misfit { obstacle: Obstacle::Incomplete { placed, .. }, .. }), Ok(assignment)) => {
+                    prop_assert_eq!(placed, assignment.pods())
+                }
+                (result, expected) => prop_assert!(false, "{:?} is not {:?}", result, expected),
             }
-            prop_assert!(ledger.has_room(offer) || there.is_empty(), "never half");
+            prop_assert!(ledger.is_allocated(offer) || pods.is_empty(), "all pods or none");
             if leaves && let Some((first, _)) = held.pop_first() {
                 ledger.release(first);
                 ledger.check().unwrap();
@@ -310,14 +340,17 @@ proptest! {
         }
     }
 
-    /// Whatever the levels are, and whatever runs already without a wish.
+    /// For any levels, with and without topology requests.
     #[test]
-    fn no_node_gives_more_than_it_has(asks in prop::collection::vec((1_u32..7, 1_i64..5, prop::option::of(wish()), any::<bool>()), 1..14)) {
+    fn no_node_gives_more_than_it_has(requests in optional_requests()) {
         let mut ledger = ledger(fleet(2));
-        for (number, (count, gpus, wish, coarse)) in asks.into_iter().enumerate() {
+        for (number, (count, gpus, request, coarse)) in requests.into_iter().enumerate() {
             let within = if coarse { levels(&["block", "rack"]) } else { by_host() };
-            let asked = PodSet { within: wish.is_some().then_some(within), ..set(count, gpus, wish) };
-            let whole = ledger.hold(offer(number as u64), &gang(vec![asked])).is_ok();
+            let requested = PodSet {
+                within: request.is_some().then_some(within),
+                ..set(count, gpus, request)
+            };
+            let whole = ledger.hold(offer(number as u64), &gang(vec![requested])).is_ok();
             prop_assert_eq!(ledger.pods(offer(number as u64)), if whole { count as usize } else { 0 });
             ledger.check().unwrap();
             prop_assert!(!ledger.overcommitted());

@@ -1,37 +1,40 @@
-//! What a run's directory and the machine's processes say together about a run whose guard doesn't answer.
+//! The state of a run without an answering guard, from its directory and the processes of the machine.
 //!
-//! Invariant: an end is written here only under the run's lock, with no guard alive and no process of the run left.
+//! Invariant: an end is written here only under the run's lock, with no guard alive and no process of the run
+//! left.
 
 use crate::guard::processes;
-use crate::guard::rundir::{Plan, RunDir, State, VERSION};
-use crate::runner::{End, Error, RunResult};
+use crate::guard::rundir::{GuardState, Plan, RunDir, VERSION};
+use crate::runner::{Error, RunEnd};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::EndResult;
 use meridian_shared::time::Millis;
 
-/// Where a run is.
+/// The state of a run.
 #[derive(Debug)]
 pub(super) enum Resolution {
-    /// It is over, durably.
-    Ended(End),
-    /// A guard has it.
+    /// It has ended, durably.
+    Ended(RunEnd),
+    /// A guard owns it.
     Guarded,
-    /// Its guard is gone and something is still being ended: look again soon.
+    /// Its guard is gone, and its processes are being ended: resolve it again soon.
     NotYet,
 }
 
-/// Finds out, and ends what has lost its guard. `instead` is how it ended, where the caller knows better.
+/// Finds the state of a run, and ends it if it lost its guard. `known` is its result, if the caller knows it.
+/// Fails if the files of the run can't be used; its state is then unknown.
 pub(super) fn resolve(
     uid: Uid,
     fence: Fence,
     dir: &RunDir,
     boot_id: &str,
-    instead: Option<&RunResult>,
+    known: Option<&EndResult>,
 ) -> Result<Resolution, Error> {
     if let Some(end) = known_end(dir)? {
         return Ok(Resolution::Ended(end));
     }
     let Some(_lock) = dir.lock()? else { return Ok(Resolution::Guarded) };
-    // The guard may have written the end and gone between the two looks.
+    // The guard may have written the end and exited between the two reads.
     if let Some(end) = known_end(dir)? {
         return Ok(Resolution::Ended(end));
     }
@@ -41,7 +44,7 @@ pub(super) fn resolve(
     if !other_boot {
         let mut left = processes::marked(&processes::marks(uid, fence));
         if let Some(guard) = &identity {
-            // A guard gives up its lock a moment before its namespace has ended; only after that it is gone itself.
+            // A guard releases its lock a moment before its namespace has ended; it exits only after that.
             if processes::lives(guard.pid, guard.started_ticks) {
                 return Ok(Resolution::NotYet);
             }
@@ -52,46 +55,47 @@ pub(super) fn resolve(
             return Ok(Resolution::NotYet);
         }
     }
-    let result = match (dir.start_forbidden(), other_boot, instead) {
-        (true, _, _) => RunResult::Stopped,
+    let result = match (dir.start_forbidden(), other_boot, known) {
+        (true, _, _) => EndResult::Stopped,
         (false, true, _) => lost("the machine was restarted while it ran"),
-        (false, false, Some(instead)) => instead.clone(),
+        (false, false, Some(known)) => known.clone(),
         (false, false, None) if identity.is_none() => lost("the agent ended before the gang was started"),
         (false, false, None) => lost("the gang's guard was killed, and the gang with it"),
     };
     write_end(dir, plan.as_ref(), result).map(Resolution::Ended)
 }
 
-/// Writes the end of a run whose lock the caller holds and of which nothing is left.
-pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: RunResult) -> Result<End, Error> {
+/// Writes the end of a run. The caller holds its lock, and none of its processes is left.
+pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: EndResult) -> Result<RunEnd, Error> {
     let known = dir.state().unwrap_or_default();
-    let failures = known.as_ref().map(|s| s.failures).or_else(|| plan.map(|p| p.start.failures)).unwrap_or(0);
+    let failures =
+        known.as_ref().map(|s| s.pod_failures).or_else(|| plan.map(|p| p.start.pod_failures)).unwrap_or(0);
     let (started, ended) = (known.and_then(|s| s.started), crate::guard::clock::now().wall);
-    // Nobody saw it end: it ran until now at most.
+    // Its end was not seen: it ran until now at most.
     let ran = started.map_or(Millis(0), |started| ended.since(started));
-    let end = End { result, pods: Vec::new(), failures, ran };
-    dir.write_state(&State {
+    let end = RunEnd { ran, ..RunEnd::without_pods(result, failures) };
+    dir.write_state(&GuardState {
         version: VERSION,
-        failures,
+        pod_failures: failures,
         started,
-        spare: Vec::new(),
+        reclaimable: Vec::new(),
         ended: Some(ended),
         end: Some(end.clone()),
     })?;
     Ok(end)
 }
 
-/// The end that is written down. A damaged file says nothing, and is written anew once nothing is left.
-fn known_end(dir: &RunDir) -> Result<Option<End>, Error> {
+/// The end on disk. A damaged file counts as none; it is written anew once the run has ended.
+fn known_end(dir: &RunDir) -> Result<Option<RunEnd>, Error> {
     match dir.end() {
         Err(error @ Error::Damaged { .. }) => {
-            tracing::error!(%error, "a run's state is damaged, it will be ended");
+            tracing::error!(%error, "a run's state file is damaged, so the run is ended");
             Ok(None)
         }
         other => other,
     }
 }
 
-fn lost(message: &str) -> RunResult {
-    RunResult::NodeLost { message: message.into() }
+fn lost(message: &str) -> EndResult {
+    EndResult::NodeLost { message: message.into() }
 }

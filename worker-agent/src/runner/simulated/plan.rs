@@ -1,34 +1,34 @@
-//! What a simulated job is to do, read from the job itself (pure).
+//! The behaviour of a simulated job, as the job describes it (pure).
 
-use super::INSTANT_MIN;
 use crate::runner::JobSpec;
-use meridian_objects::job::simulated::{Simulated, Wrong, length};
+use meridian_objects::job::simulated::{InvalidAnnotation, Simulated, parse_duration};
 use meridian_shared::time::Millis;
 use std::fmt;
 use std::str::FromStr;
 
-/// How long a pod takes when its job says nothing about it.
+/// Duration of a pod if its job does not set one.
 pub const DURATION_DEFAULT: Millis = Millis::secs(30);
+/// Shortest simulated duration, so that time passes at any speed.
+const DURATION_MIN: Millis = Millis(1);
 
-/// How much faster than real time simulated jobs go.
+/// Speed of simulated jobs compared with real time.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Speed(f64);
 
 impl Speed {
-    /// Real time.
     pub const REAL: Self = Self(1.0);
 
-    /// How long something of `length` takes at this speed.
+    /// The real time of a simulated `length`, at least a millisecond.
     pub fn apply(self, length: Millis) -> Millis {
-        Millis((length.0 as f64 / self.0).round() as u64).max(INSTANT_MIN)
+        Millis((length.0 as f64 / self.0).round() as u64).max(DURATION_MIN)
     }
 
-    /// The same for what may take no time at all.
+    /// The real time of a simulated wait, which may be zero.
     pub fn apply_to_wait(self, length: Millis) -> Millis {
         if length == Millis(0) { length } else { self.apply(length) }
     }
 
-    /// How much of a job's own time goes by in `length` of real time.
+    /// The simulated time of a real `length`.
     pub fn undo(self, length: Millis) -> Millis {
         Millis((length.0 as f64 * self.0).round() as u64)
     }
@@ -40,7 +40,7 @@ impl FromStr for Speed {
         match text.parse::<f64>() {
             Ok(speed) if (0.001..=1_000_000.0).contains(&speed) => Ok(Self(speed)),
             _ => Err(format!(
-                "`{text}` is no speed: give a number from 0.001 to 1000000, where 1 is real time"
+                "`{text}` is not a speed: use a number from 0.001 to 1000000, where 1 is real time"
             )),
         }
     }
@@ -52,21 +52,20 @@ impl fmt::Display for Speed {
     }
 }
 
-/// What each pod of a simulated job does.
+/// The behaviour of each pod of a simulated job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// How long it takes, in real time.
+    /// In the job's time.
     pub duration: Millis,
-    /// So much longer than the one before it, in real time.
+    /// How much longer each pod takes than the one before, in the job's time.
     pub stagger: Millis,
-    /// With what it ends.
     pub exit_code: i32,
-    /// So many failures come first, counted over all attempts.
+    /// Number of failures before the first success, over all attempts.
     pub fail_first: u32,
 }
 
 impl Script {
-    /// Reads it from a job. Words that can't be read are as if they weren't there; [`check`] has refused them before.
+    /// Reads the script of a job. Unreadable annotations are skipped; [`check`] refuses them before.
     pub fn of(spec: &JobSpec) -> Self {
         let (asked, _) = Simulated::read(&spec.annotations);
         let Simulated { duration, stagger, exit_code, fail_first } = asked;
@@ -79,18 +78,20 @@ impl Script {
     }
 }
 
-/// Whether a job can be simulated, or why not.
+/// Fails with a reason if a job can't be simulated.
 pub fn check(spec: &JobSpec) -> Result<(), String> {
-    if let Some(Wrong { key, written, wanted, remedy }) = Simulated::read(&spec.annotations).1.first() {
+    if let Some(InvalidAnnotation { key, written, wanted, remedy }) =
+        Simulated::read(&spec.annotations).1.first()
+    {
         return Err(format!("annotation `{key}` is `{written}`, which is no {wanted}: {remedy}"));
     }
     if spec.width() == 0 {
-        return Err("the job asks for no pods: set `parallelism` and `completions` to at least 1".into());
+        return Err("the job requests no pods: set `parallelism` and `completions` to at least 1".into());
     }
     Ok(())
 }
 
-/// The length of time that a job's command says it sleeps: `sleep 30`, `sh -c "…; sleep 1m"`, or just `120s`.
+/// The time that a job's command sleeps: `sleep 30`, `sh -c "…; sleep 1m"`, or just `120s`.
 fn slept(spec: &JobSpec) -> Option<Millis> {
     let is_separator = |c: char| c.is_whitespace() || matches!(c, ';' | '&' | '|' | '\'' | '"' | '(' | ')');
     let words: Vec<&str> = spec
@@ -101,8 +102,11 @@ fn slept(spec: &JobSpec) -> Option<Millis> {
         .filter(|w| !w.is_empty())
         .collect();
     let is_sleep = |word: &str| word == "sleep" || word.ends_with("/sleep");
-    words.windows(2).find(|pair| is_sleep(pair[0])).and_then(|pair| length(pair[1])).or_else(|| {
-        words.iter().filter(|w| w.ends_with(|c: char| c.is_ascii_alphabetic())).find_map(|w| length(w))
+    words.windows(2).find(|pair| is_sleep(pair[0])).and_then(|pair| parse_duration(pair[1])).or_else(|| {
+        words
+            .iter()
+            .filter(|w| w.ends_with(|c: char| c.is_ascii_alphabetic()))
+            .find_map(|w| parse_duration(w))
     })
 }
 
@@ -113,13 +117,17 @@ mod tests {
     use serde_json::json;
 
     fn script(annotations: serde_json::Value, command: &[&str], args: &[&str]) -> Result<Script, String> {
-        let job = json!({"metadata": {"annotations": annotations}, "spec": {"template": {"spec": {"containers": [{"command": command, "args": args}]}}}});
+        let container = json!({"command": command, "args": args});
+        let job = json!({
+            "metadata": {"annotations": annotations},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        });
         let spec = JobSpec::parse(&job.to_string()).unwrap();
         check(&spec).map(|()| Script::of(&spec))
     }
 
     #[test]
-    fn the_duration_is_found_where_people_write_it() {
+    fn the_duration_is_read_from_the_command() {
         for (command, args, millis) in [
             (&[][..], &["120s"][..], 120_000),
             (&["sleep", "30"], &[], 30_000),
@@ -137,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_win_and_bad_ones_are_refused_in_words() {
+    fn annotations_take_precedence_and_bad_ones_are_refused() {
         let all = json!({SIMULATED_DURATION: "250ms", SIMULATED_EXIT_CODE: "3", SIMULATED_FAIL_FIRST: "2"});
         assert_eq!(
             script(all, &["sleep", "9"], &[]).unwrap(),

@@ -1,4 +1,4 @@
-//! A manager for tests: answers syncs by the wire's rules, and loses, repeats or refuses answers when it is told to.
+//! A manager for tests: answers syncs, and loses, repeats or refuses answers on demand.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Nothing in these tests takes longer than this unless it is broken.
+/// Longer than any step of these tests takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long an answer to a poll may be parked.
 const POLL: Millis = Millis::secs(1);
 
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct ManagerState {
     pub(super) leadership: Leadership,
     pub(super) session: Option<Session>,
     pub(super) events: Vec<Event>,
@@ -30,11 +30,11 @@ pub(super) struct Book {
     pub(super) log_requests: Vec<LogRequest>,
     /// Leases that every answer renews.
     pub(super) renewals: Vec<(Uid, Fence)>,
-    /// So many answers are lost after the request was taken.
+    /// Number of answers to lose after the request was taken.
     pub(super) lose: u32,
-    /// So many requests get the answer before theirs instead.
+    /// Number of requests that get the previous answer instead.
     pub(super) repeat: u32,
-    /// So many requests are refused with this.
+    /// Number of requests to refuse, and the refusal.
     pub(super) refuse: Option<(u32, SyncRefusal)>,
     commands: Vec<Command>,
     taken: u64,
@@ -42,13 +42,12 @@ pub(super) struct Book {
     record: u64,
     ends: Vec<(Uid, Fence, RecordNumber)>,
     last: Option<SyncAnswer>,
-    wanted: bool,
+    inventory_wanted: bool,
 }
 
-/// The fake, and its address.
 #[derive(Clone, Debug)]
 pub(super) struct Manager {
-    book: Arc<Mutex<Book>>,
+    state: Arc<Mutex<ManagerState>>,
     changed: watch::Sender<u64>,
     pub(super) address: String,
 }
@@ -56,7 +55,7 @@ pub(super) struct Manager {
 impl Manager {
     pub(super) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let book = Book {
+        let state = ManagerState {
             leadership: Leadership { epoch: 1, id: 7 },
             session: None,
             events: Vec::new(),
@@ -75,10 +74,10 @@ impl Manager {
             record: 0,
             ends: Vec::new(),
             last: None,
-            wanted: true,
+            inventory_wanted: true,
         };
         let this = Self {
-            book: Arc::new(Mutex::new(book)),
+            state: Arc::new(Mutex::new(state)),
             changed: watch::Sender::new(0),
             address: format!("http://{}", listener.local_addr().unwrap()),
         };
@@ -91,33 +90,37 @@ impl Manager {
         this
     }
 
-    /// Looks at the book, or changes it; parked polls are woken.
-    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Book) -> T) -> T {
-        let result = f(&mut self.book.lock().unwrap());
+    /// Reads or changes the state; parked polls are woken.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut ManagerState) -> T) -> T {
+        let result = f(&mut self.state.lock().unwrap());
         self.changed.send_modify(|n| *n += 1);
         result
     }
 
     pub(super) fn command(&self, command: Command) {
-        self.with(|book| book.commands.push(command));
+        self.with(|state| state.commands.push(command));
     }
 
-    /// A new leadership, which knows nothing of commands and events of the one before.
+    /// Starts a new leadership, without commands and events of the previous one.
     pub(super) fn lead(&self, leadership: Leadership) {
-        self.with(|book| {
-            book.leadership = leadership;
-            (book.session, book.wanted, book.capacity) = (None, true, 0);
-            (book.commands, book.ends) = (Vec::new(), Vec::new());
+        self.with(|state| {
+            state.leadership = leadership;
+            (state.session, state.inventory_wanted, state.capacity) = (None, true, 0);
+            (state.commands, state.ends) = (Vec::new(), Vec::new());
         });
     }
 
-    /// Waits until `found` finds something in the book.
-    pub(super) async fn until<T>(&self, what: &str, mut found: impl FnMut(&mut Book) -> Option<T>) -> T {
+    /// Waits until `found` returns something.
+    pub(super) async fn until<T>(
+        &self,
+        what: &str,
+        mut found: impl FnMut(&mut ManagerState) -> Option<T>,
+    ) -> T {
         let mut changes = self.changed.subscribe();
         let waiting = async {
             loop {
                 changes.borrow_and_update();
-                if let Some(it) = found(&mut self.book.lock().unwrap()) {
+                if let Some(it) = found(&mut self.state.lock().unwrap()) {
                     return it;
                 }
                 changes.changed().await.unwrap();
@@ -125,17 +128,17 @@ impl Manager {
         };
         let found = tokio::time::timeout(PATIENCE, waiting).await;
         found.unwrap_or_else(|_| {
-            panic!("it never came to this: {what}; the manager has {:#?}", self.book.lock().unwrap())
+            panic!("never happened: {what}; the manager has {:#?}", self.state.lock().unwrap())
         })
     }
 
     pub(super) async fn event(&self, what: &str, is: impl Fn(&Event) -> bool) -> Event {
-        self.until(what, |book| book.events.iter().find(|e| is(e)).cloned()).await
+        self.until(what, |state| state.events.iter().find(|e| is(e)).cloned()).await
     }
 }
 
-impl Book {
-    /// Takes a request, as a manager's engine does in one turn.
+impl ManagerState {
+    /// Takes a request, as the engine of a manager does in one turn.
     fn take(&mut self, request: &SyncRequest) {
         if self.session != Some(request.session) {
             (self.session, self.taken) = (Some(request.session), 0);
@@ -161,7 +164,7 @@ impl Book {
             request.inventory.clone().filter(|i| i.for_leadership == Some(self.leadership))
         {
             self.inventories.push(inventory);
-            self.wanted = false;
+            self.inventory_wanted = false;
         }
         if let Some(capacity) = &request.capacity {
             self.capacity = capacity.version;
@@ -189,7 +192,7 @@ impl Book {
             commands: self.commands.iter().skip(usize::try_from(through).unwrap()).cloned().collect(),
             commands_from: through + 1,
             renewals: self.renewals.clone(),
-            want_inventory: self.wanted,
+            want_inventory: self.inventory_wanted,
             capacity_acknowledged: self.capacity,
             ranges: vec![(self.leadership, RecordNumber(1), RecordNumber(u64::MAX))],
             poll: POLL,
@@ -197,7 +200,7 @@ impl Book {
     }
 
     fn has_news_for(&self, request: &SyncRequest) -> bool {
-        self.wanted
+        self.inventory_wanted
             || request.follows != Some(self.leadership)
             || (self.commands.len() as u64) > request.commands_through
     }
@@ -207,7 +210,7 @@ async fn sync(
     State(manager): State<Manager>,
     axum::Json(request): axum::Json<SyncRequest>,
 ) -> Result<axum::Json<SyncAnswer>, StatusCode> {
-    let refused = manager.with(|book| match &mut book.refuse {
+    let refused = manager.with(|state| match &mut state.refuse {
         Some((left, why)) if *left > 0 => {
             *left -= 1;
             Some(why.clone())
@@ -217,25 +220,25 @@ async fn sync(
     if let Some(why) = refused {
         return Ok(axum::Json(SyncAnswer::Refused(why)));
     }
-    manager.with(|book| book.take(&request));
+    manager.with(|state| state.take(&request));
     let mut changes = manager.changed.subscribe();
     let parked = tokio::time::timeout(Duration::from_millis(POLL.0), async {
-        while request.lane == Lane::Poll && !manager.book.lock().unwrap().has_news_for(&request) {
+        while request.lane == Lane::Poll && !manager.state.lock().unwrap().has_news_for(&request) {
             changes.changed().await.unwrap();
         }
     });
-    // Parked for long enough, it is answered with what there is.
+    // After the parking time it is answered with what there is.
     let _ = parked.await;
-    manager.with(|book| {
-        let answer = book.compose(&request);
-        let previous = book.last.replace(answer.clone());
-        if book.lose > 0 {
-            book.lose -= 1;
+    manager.with(|state| {
+        let answer = state.compose(&request);
+        let previous = state.last.replace(answer.clone());
+        if state.lose > 0 {
+            state.lose -= 1;
             return Err(StatusCode::BAD_GATEWAY);
         }
         match previous {
-            Some(previous) if book.repeat > 0 => {
-                book.repeat -= 1;
+            Some(previous) if state.repeat > 0 => {
+                state.repeat -= 1;
                 Ok(axum::Json(previous))
             }
             _ => Ok(axum::Json(answer)),
@@ -244,10 +247,10 @@ async fn sync(
 }
 
 async fn log_requests(State(manager): State<Manager>) -> axum::Json<Vec<LogRequest>> {
-    let asked = manager.until("somebody wants a log", |book| {
-        (!book.log_requests.is_empty()).then(|| std::mem::take(&mut book.log_requests))
+    let requested = manager.until("a log request", |state| {
+        (!state.log_requests.is_empty()).then(|| std::mem::take(&mut state.log_requests))
     });
-    axum::Json(tokio::time::timeout(Duration::from_secs(1), asked).await.unwrap_or_default())
+    axum::Json(tokio::time::timeout(Duration::from_secs(1), requested).await.unwrap_or_default())
 }
 
 async fn log(
@@ -257,7 +260,7 @@ async fn log(
     body: String,
 ) -> StatusCode {
     let kind = headers["content-type"].to_str().unwrap().to_owned();
-    manager.with(|book| book.logs.insert(id, (kind, body)));
+    manager.with(|state| state.logs.insert(id, (kind, body)));
     StatusCode::OK
 }
 

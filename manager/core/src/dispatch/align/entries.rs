@@ -1,95 +1,100 @@
+//! Entries of workloads, as the queue state takes them.
+
 use crate::config::Config;
 use crate::queue::classes::Queues;
 use crate::queue::mirror::Sizes;
 use crate::state::State;
+use crate::state::workload::Workload;
 use crate::world::World;
 use meridian_objects::without_prefixes;
-use meridian_queueing::model::{Given, PodSet, QueueId, Shape};
-use meridian_queueing::{Brain, NewWorkload};
+use meridian_queueing::model::{PodSet, PodSetAdmission, QueueId, Shape};
+use meridian_queueing::{NewWorkload, QueueState};
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_topology::PODS;
 use std::sync::Arc;
 
-/// What a workload was given, as its records say.
-pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<Given> {
+/// The quota that was reserved for a workload, per pod set, as recorded.
+pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<PodSetAdmission> {
     let workload = &world.state.workloads()[&uid];
     let class = world.queues.class(workload.class()).clone();
     let (flavors, gang) = (workload.flavors().clone(), workload.gang(&class));
-    let seen: Vec<_> = gang.pod_sets.iter().map(|set| world.config.resources.seen(&set.per_pod)).collect();
-    let brain = world.mirror.brain_mut();
-    let mut all = Vec::with_capacity(gang.pod_sets.len());
-    for (set, seen) in gang.pod_sets.iter().zip(&seen) {
-        let mut given = Given { count: set.count, ..Given::default() };
-        let requests = brain.requests(seen);
+    let counted: Vec<_> =
+        gang.pod_sets.iter().map(|set| world.config.resources.counted(&set.per_pod)).collect();
+    let state = world.mirror.queue_state_mut();
+    let mut admissions = Vec::with_capacity(gang.pod_sets.len());
+    for (set, counted) in gang.pod_sets.iter().zip(&counted) {
+        let mut admission = PodSetAdmission { count: set.count, ..PodSetAdmission::default() };
+        let requests = state.requests(counted);
         for (resource, amount) in requests {
-            let Some(flavor) = flavors.get(&**brain.resource_name(resource)).cloned() else { continue };
-            given.flavors.insert(resource, brain.flavor_id(&flavor));
-            given.usage.push((resource, amount.saturating_mul(i64::from(set.count))));
+            let Some(flavor) = flavors.get(&**state.resource_name(resource)).cloned() else { continue };
+            admission.flavors.insert(resource, state.flavor_id(&flavor));
+            admission.usage.push((resource, amount.saturating_mul(i64::from(set.count))));
         }
-        if let (Some(flavor), Some(pods)) = (flavors.get(PODS).cloned(), brain.resource_id(PODS)) {
-            given.flavors.insert(pods, brain.flavor_id(&flavor));
-            given.usage.retain(|(r, _)| *r != pods);
-            given.usage.push((pods, i64::from(set.count)));
+        if let (Some(flavor), Some(pods)) = (flavors.get(PODS).cloned(), state.resource_id(PODS)) {
+            admission.flavors.insert(pods, state.flavor_id(&flavor));
+            admission.usage.retain(|(resource, _)| *resource != pods);
+            admission.usage.push((pods, i64::from(set.count)));
         }
-        all.push(given);
+        admissions.push(admission);
     }
-    all
+    admissions
 }
 
 pub(crate) fn new_workload(world: &mut World, uid: Uid, queue: QueueId) -> NewWorkload {
-    let of = NewEntry::of(&world.state.workloads()[&uid], uid);
-    new_entry(world, uid, queue, of)
+    let parts = EntryParts::of(&world.state.workloads()[&uid], uid);
+    new_entry(world, uid, queue, parts)
 }
 
-pub(crate) fn new_entry(world: &mut World, uid: Uid, queue: QueueId, of: NewEntry) -> NewWorkload {
-    as_waiting(
+pub(crate) fn new_entry(world: &mut World, uid: Uid, queue: QueueId, parts: EntryParts) -> NewWorkload {
+    pending_entry(
         (&world.state, &world.queues, &world.config),
-        Arc::make_mut(&mut world.mirror.brain),
+        world.mirror.queue_state_mut(),
         uid,
         queue,
-        of,
+        parts,
     )
 }
 
-/// A workload as it would wait in a queue of a brain with the same books.
-pub(crate) fn would_wait(world: &World, brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
-    as_waiting(
+/// The entry that a workload would have in `queue`, in a copy of the queue state.
+pub fn preview_pending(world: &World, state: &mut QueueState, uid: Uid, queue: QueueId) -> NewWorkload {
+    pending_entry(
         (&world.state, &world.queues, &world.config),
-        brain,
+        state,
         uid,
         queue,
-        NewEntry::of(&world.state.workloads()[&uid], uid),
+        EntryParts::of(&world.state.workloads()[&uid], uid),
     )
 }
 
-fn as_waiting(
+fn pending_entry(
     (state, queues, config): (&State, &Queues, &Config),
-    brain: &mut Brain,
+    queue_state: &mut QueueState,
     uid: Uid,
     queue: QueueId,
-    of: NewEntry,
+    parts: EntryParts,
 ) -> NewWorkload {
-    let NewEntry { counts: has, tag, since, key } = of;
+    let EntryParts { counts, tag, since, key } = parts;
     let workload = &state.workloads()[&uid];
-    let (class, priority, exact) = (workload.class(), workload.priority(), tag & GROWTH != 0);
-    let of = queues.class(class).clone();
-    let name = brain.queue(queue).setup.name.clone();
+    let (priority, is_scale_up) = (workload.priority(), tag & SCALE_UP != 0);
+    let class = queues.class(workload.class()).clone();
+    let name = queue_state.queue(queue).setup.name.clone();
     let excluded = state
         .catalog()
         .cluster_queue(&name)
         .map(|spec| spec.exclude_resource_prefixes.clone())
         .unwrap_or_default();
-    let pod_sets = of
+    let pod_sets = class
         .gang
         .pod_sets
         .iter()
         .enumerate()
         .map(|(at, set)| PodSet {
             name: Arc::from(set.name.as_str()),
-            count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
-            min_count: set.min_count.filter(|_| !exact),
-            per_pod: brain.requests(&without_prefixes(config.resources.seen(&set.per_pod), &excluded)),
+            count: counts.as_ref().and_then(|counts| counts.get(at)).copied().unwrap_or(set.count),
+            min_count: set.min_count.filter(|_| !is_scale_up),
+            per_pod: queue_state
+                .requests(&without_prefixes(config.resources.counted(&set.per_pod), &excluded)),
             node_selector: set.node_selector.clone(),
             affinity: set.affinity.clone(),
             tolerations: set.tolerations.clone(),
@@ -98,63 +103,65 @@ fn as_waiting(
             ..PodSet::default()
         })
         .collect();
-    // Alike are only workloads of one class: they may go to the same clusters.
-    let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
+    // The tag keeps classes apart: workloads of one shape must have the same candidate clusters.
+    let shape = queue_state.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
     let key: Arc<str> = Arc::from(key);
     NewWorkload {
         uid: key.clone(),
         key,
         queue,
-        local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)),
+        local_queue: Arc::from(format!("{}/{}", class.namespace, class.queue)),
         shape,
         since,
         marks: None,
     }
 }
 
-/// What makes an entry of the queue of a workload.
-pub(crate) struct NewEntry {
-    /// Pods of each pod set, where they aren't those that its class has.
+/// The parts of a new entry that don't follow from the class of its workload.
+pub(crate) struct EntryParts {
+    /// Pods per pod set, if they differ from those of the class.
     pub(super) counts: Option<Vec<u32>>,
     pub(super) tag: u64,
     pub(super) since: i64,
     pub(super) key: String,
 }
 
-impl NewEntry {
-    /// The workload itself.
-    fn of(workload: &crate::state::workload::Workload, uid: Uid) -> Self {
-        // What was given to it before it was made smaller.
+impl EntryParts {
+    /// The entry of the workload itself, rather than of its scale-up.
+    fn of(workload: &Workload, uid: Uid) -> Self {
+        // A resized workload still holds the quota of the pods that it was admitted with.
         let counts = workload.counts().cloned().filter(|_| workload.resized().is_some());
         Self { counts, tag: tag(workload), since: since(workload), key: uid.to_string() }
     }
 }
 
-/// Tells scale_up_reasons from whole workloads.
-const GROWTH: u64 = 1 << 63;
+/// Bit of a tag that marks the entry of a scale-up.
+const SCALE_UP: u64 = 1 << 63;
 
-/// No growth is like another: each is bound to where its gang runs.
+/// A tag that no other entry has: a scale-up is bound to the cluster of its gang, so no two of them are
+/// equivalent.
 pub(crate) fn scale_up_tag(uid: Uid) -> u64 {
-    let half = |of: u128| u64::try_from(of & u128::from(u64::MAX)).unwrap_or(0);
-    meridian_shared::backoff::splitmix(half(uid.0) ^ half(uid.0 >> u64::BITS).rotate_left(1)) | GROWTH
+    let half = |part: u128| u64::try_from(part & u128::from(u64::MAX)).unwrap_or(0);
+    meridian_shared::backoff::splitmix(half(uid.0) ^ half(uid.0 >> u64::BITS).rotate_left(1)) | SCALE_UP
 }
 
-/// How large a gang is, where it isn't as it was given.
-pub(crate) fn sizes(workload: &crate::state::workload::Workload) -> Option<Sizes> {
+/// Admitted and reclaimable pods of a gang, if they differ from what was admitted at first.
+pub(crate) fn sizes(workload: &Workload) -> Option<Sizes> {
     let changed = workload.resized().is_some() || workload.spare().is_some();
     changed.then(|| {
         (workload.counts().cloned().filter(|_| workload.resized().is_some()), workload.spare().cloned())
     })
 }
 
-/// Alike are only workloads of one class, and of those none that has another size than it wants.
-pub(crate) fn tag(workload: &crate::state::workload::Workload) -> u64 {
+/// The class of a workload, with one more bit if the workload holds quota for another size than its job
+/// requests.
+pub(crate) fn tag(workload: &Workload) -> u64 {
     let class = u64::from(workload.class().0);
     if workload.phase().charged() && workload.resized().is_some() { class | 1 << u32::BITS } else { class }
 }
 
-/// A workload's place in time: the number of its record.
-pub(crate) fn since(workload: &crate::state::workload::Workload) -> i64 {
+/// When a workload was submitted, as a record number. Determines its age in the queue.
+pub(crate) fn since(workload: &Workload) -> i64 {
     number(workload.submitted())
 }
 

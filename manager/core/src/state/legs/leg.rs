@@ -1,69 +1,67 @@
-//! The leg's machine at the manager: one workload on one cluster.
+//! The manager's state machine of a leg: one workload on one cluster.
 //!
-//! `Offered → Waiting ⇄ Held → Granted → Running → Ended`, or `Refused`, `Withdrawn`, `Expired`. A message for a leg that
-//! is over is normal, and has a defined [`Answer`]; it never changes the leg. Every pair is listed.
+//! `Offered → Waiting ⇄ Held → Granted → Running → Ended`, or `Refused`, `Withdrawn`, `Expired`. A message
+//! for a leg that is over is normal: it has a defined [`LegAnswer`] and never changes the leg. [`step`] lists
+//! every pair of state and event.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a leg stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum State {
-    /// The question is out.
+pub enum LegState {
+    /// The cluster was asked to hold capacity, and hasn't answered.
     Offered,
-    /// A provider works on it.
+    /// The cluster waits for its provider to provide nodes.
     Waiting,
-    /// The agent has the whole gang's room.
+    /// The agent holds capacity for the whole gang.
     Held,
     /// The agent has, or will have, the right to run.
     Granted,
-    /// It runs there.
+    /// All pods have started.
     Running,
-    /// The attempt is over.
     Ended,
-    /// The agent said no.
+    /// The agent refused the offer.
     Refused,
-    /// The manager took the question back.
+    /// The manager withdrew the offer.
     Withdrawn,
-    /// The hold ran out.
+    /// The hold expired.
     Expired,
 }
 
-/// What an agent says of a leg, or the manager does to it.
+/// An agent's message about a leg, or an action of the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Event {
-    /// The agent waits for a provider.
+pub enum LegEvent {
+    /// The agent waits for its provider.
     Waiting,
-    /// The agent holds the room.
+    /// The agent holds capacity.
     Held,
-    /// The agent said no.
+    /// The agent refused the offer.
     Refused,
-    /// The agent's hold ran out.
+    /// The agent's hold expired.
     Expired,
-    /// The manager takes the question back.
+    /// The manager withdraws the offer.
     Withdraw,
-    /// The manager grants.
+    /// The manager grants the right to run.
     Grant,
-    /// It runs.
+    /// The agent reports that all pods have started.
     Running,
-    /// The attempt is over: ended, refused as a grant, or lapsed.
+    /// The attempt is over: it ended, the agent refused the grant, or the lease lapsed.
     Over,
 }
 
-/// What follows from an event.
+/// How the manager reacts to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Answer {
-    /// The leg moves.
-    To(State),
-    /// Nothing: a repetition, or news that is no news.
+pub enum LegAnswer {
+    /// The leg moves to this state.
+    To(LegState),
+    /// The event is repeated or late. The leg stays as it is.
     Nothing,
-    /// The leg is over but the agent still has room for it: withdraw.
+    /// The leg is over, but the agent still holds or waits for capacity: send a withdraw.
     Withdraw,
-    /// It can't happen unless one side has a bug or lies.
+    /// Can't happen unless one side has a bug or lies.
     Illegal,
 }
 
-impl State {
-    /// Every state.
+impl LegState {
     pub const ALL: [Self; 9] = [
         Self::Offered,
         Self::Waiting,
@@ -76,7 +74,7 @@ impl State {
         Self::Expired,
     ];
 
-    /// Whether the leg could still come to hold.
+    /// Whether the leg isn't granted yet and could still be.
     pub const fn open(self) -> bool {
         matches!(self, Self::Offered | Self::Waiting | Self::Held)
     }
@@ -87,39 +85,48 @@ impl State {
     }
 }
 
-/// The whole machine.
-pub const fn step(state: State, event: Event) -> Answer {
-    use Answer::{Illegal, Nothing, To, Withdraw as TakeBack};
-    use State::{Ended, Expired, Granted, Held, Offered, Refused, Running, Waiting, Withdrawn};
+/// Reaction to `event` in `state`.
+pub const fn step(state: LegState, event: LegEvent) -> LegAnswer {
+    use LegAnswer::{Illegal, Nothing, To, Withdraw as SendWithdraw};
+    use LegState::{Ended, Expired, Granted, Held, Offered, Refused, Running, Waiting, Withdrawn};
     match (state, event) {
-        (Offered | Waiting, Event::Waiting) => To(Waiting),
-        (Offered | Waiting, Event::Held) => To(Held),
-        // The provider lost it before the grant: back to waiting.
-        (Held, Event::Waiting) => To(Waiting),
-        (Held, Event::Held) => Nothing,
-        (Offered | Waiting | Held, Event::Refused) => To(Refused),
-        (Offered | Waiting | Held, Event::Expired) => To(Expired),
-        (Offered | Waiting | Held, Event::Withdraw) => To(Withdrawn),
-        (Held, Event::Grant) => To(Granted),
-        (Offered | Waiting, Event::Grant) => Illegal,
-        (Offered | Waiting | Held, Event::Running | Event::Over) => Illegal,
+        (Offered | Waiting, LegEvent::Waiting) => To(Waiting),
+        (Offered | Waiting, LegEvent::Held) => To(Held),
+        // The provider lost the capacity before the grant.
+        (Held, LegEvent::Waiting) => To(Waiting),
+        (Held, LegEvent::Held) => Nothing,
+        (Offered | Waiting | Held, LegEvent::Refused) => To(Refused),
+        (Offered | Waiting | Held, LegEvent::Expired) => To(Expired),
+        (Offered | Waiting | Held, LegEvent::Withdraw) => To(Withdrawn),
+        (Held, LegEvent::Grant) => To(Granted),
+        (Offered | Waiting, LegEvent::Grant) => Illegal,
+        (Offered | Waiting | Held, LegEvent::Running | LegEvent::Over) => Illegal,
 
-        (Granted, Event::Running) => To(Running),
-        (Granted | Running, Event::Over) => To(Ended),
-        (Running, Event::Running) => Nothing,
-        // What was said of the offer before its grant may arrive after it.
-        (Granted | Running, Event::Waiting | Event::Held | Event::Refused | Event::Expired) => Nothing,
-        (Granted | Running, Event::Withdraw | Event::Grant) => Illegal,
+        (Granted, LegEvent::Running) => To(Running),
+        (Granted | Running, LegEvent::Over) => To(Ended),
+        (Running, LegEvent::Running) => Nothing,
+        // Messages about the offer may arrive after its grant.
+        (Granted | Running, LegEvent::Waiting | LegEvent::Held | LegEvent::Refused | LegEvent::Expired) => {
+            Nothing
+        }
+        (Granted | Running, LegEvent::Withdraw | LegEvent::Grant) => Illegal,
 
         (
             Ended,
-            Event::Waiting | Event::Held | Event::Refused | Event::Expired | Event::Running | Event::Over,
+            LegEvent::Waiting
+            | LegEvent::Held
+            | LegEvent::Refused
+            | LegEvent::Expired
+            | LegEvent::Running
+            | LegEvent::Over,
         ) => Nothing,
-        (Refused | Withdrawn | Expired, Event::Held | Event::Waiting) => TakeBack,
-        (Refused | Withdrawn | Expired, Event::Refused | Event::Expired | Event::Withdraw) => Nothing,
-        (Refused | Withdrawn | Expired, Event::Running | Event::Over) => Illegal,
-        (Ended | Refused | Withdrawn | Expired, Event::Grant) => Illegal,
-        (Ended, Event::Withdraw) => Nothing,
+        (Refused | Withdrawn | Expired, LegEvent::Held | LegEvent::Waiting) => SendWithdraw,
+        (Refused | Withdrawn | Expired, LegEvent::Refused | LegEvent::Expired | LegEvent::Withdraw) => {
+            Nothing
+        }
+        (Refused | Withdrawn | Expired, LegEvent::Running | LegEvent::Over) => Illegal,
+        (Ended | Refused | Withdrawn | Expired, LegEvent::Grant) => Illegal,
+        (Ended, LegEvent::Withdraw) => Nothing,
     }
 }
 
@@ -127,29 +134,29 @@ pub const fn step(state: State, event: Event) -> Answer {
 mod tests {
     use super::*;
 
-    const EVENTS: [Event; 8] = [
-        Event::Waiting,
-        Event::Held,
-        Event::Refused,
-        Event::Expired,
-        Event::Withdraw,
-        Event::Grant,
-        Event::Running,
-        Event::Over,
+    const EVENTS: [LegEvent; 8] = [
+        LegEvent::Waiting,
+        LegEvent::Held,
+        LegEvent::Refused,
+        LegEvent::Expired,
+        LegEvent::Withdraw,
+        LegEvent::Grant,
+        LegEvent::Running,
+        LegEvent::Over,
     ];
 
     #[test]
-    fn the_full_matrix() {
+    fn full_matrix_of_states_and_events() {
         let letter = |a| match a {
-            Answer::To(State::Running) => 'U',
-            Answer::To(State::Withdrawn) => 'T',
-            Answer::To(s) => format!("{s:?}").chars().next().unwrap_or('?'),
-            Answer::Nothing => '-',
-            Answer::Withdraw => '<',
-            Answer::Illegal => '.',
+            LegAnswer::To(LegState::Running) => 'U',
+            LegAnswer::To(LegState::Withdrawn) => 'T',
+            LegAnswer::To(s) => format!("{s:?}").chars().next().unwrap_or('?'),
+            LegAnswer::Nothing => '-',
+            LegAnswer::Withdraw => '<',
+            LegAnswer::Illegal => '.',
         };
         let rows: Vec<String> =
-            State::ALL.iter().map(|s| EVENTS.iter().map(|e| letter(step(*s, *e))).collect()).collect();
+            LegState::ALL.iter().map(|s| EVENTS.iter().map(|e| letter(step(*s, *e))).collect()).collect();
         // columns: Waiting Held Refused Expired Withdraw Grant Running Over
         assert_eq!(
             rows,
@@ -161,10 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_stays_over() {
-        for state in State::ALL.into_iter().filter(|s| !s.open() && !s.granted()) {
+    fn a_leg_that_is_over_never_changes() {
+        for state in LegState::ALL.into_iter().filter(|s| !s.open() && !s.granted()) {
             for event in EVENTS {
-                assert!(!matches!(step(state, event), Answer::To(_)), "{state:?} {event:?}");
+                assert!(!matches!(step(state, event), LegAnswer::To(_)), "{state:?} {event:?}");
             }
         }
     }

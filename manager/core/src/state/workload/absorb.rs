@@ -1,11 +1,10 @@
-//! What facts change in one workload. The only place where a workload changes; `world::absorb` then brings the caches
-//! over workloads in line.
+//! Changes that facts make to one workload. Afterwards, `world::absorb` updates the caches over workloads.
 
 use crate::facts::end::{AttemptEnd, EvictionCause, Preempted};
 use crate::facts::record::WorkloadFact;
 use crate::facts::submission::Class;
 use crate::state::legs::Leg;
-use crate::state::legs::leg::State as LegState;
+use crate::state::legs::leg::LegState;
 use crate::state::workload::phase::{Phase, Transition};
 use crate::state::workload::{AttemptRecord, Deactivation, Finish, Reactivation, Workload, size};
 use meridian_shared::ids::{Fence, OfferId, RecordNumber};
@@ -13,20 +12,58 @@ use meridian_shared::protocol::{EndResult, Run};
 use meridian_shared::time::{Millis, Wall};
 use std::sync::Arc;
 
-/// What a fact's effect on a workload depends on besides the workload.
+/// What the effect of a fact depends on besides the workload itself.
 pub(crate) struct Context<'a> {
+    /// Number of the fact's record.
     pub(crate) number: RecordNumber,
     /// The workload's class before the fact.
     pub(crate) class: &'a Class,
-    /// Cause of an eviction that was neither a preemption nor a deactivation: one of its queues was stopped.
+    /// Cause of an ordered eviction that is neither a preemption nor a deactivation: the local queue or the
+    /// cluster queue was stopped.
     pub(crate) stopped_queue: EvictionCause,
 }
 
 impl Workload {
-    /// Facts that create, delete or reclassify a workload are absorbed by the world alone.
+    /// Absorbs a fact. Those that create, delete or reclassify a workload are absorbed by `world::absorb`,
+    /// and change nothing here.
     pub(crate) fn absorb(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
-        let Context { number, class, stopped_queue } = *context;
-        self.changed = number;
+        self.changed = context.number;
+        match fact {
+            WorkloadFact::QuotaReserved { .. }
+            | WorkloadFact::QuotaReleased { .. }
+            | WorkloadFact::ScaleUpStarted { .. }
+            | WorkloadFact::ScaledUp { .. }
+            | WorkloadFact::ScaleUpRefused { .. }
+            | WorkloadFact::PriorityChanged { .. } => self.absorb_quota_fact(fact, context),
+            WorkloadFact::Offered { .. }
+            | WorkloadFact::Waiting { .. }
+            | WorkloadFact::Held { .. }
+            | WorkloadFact::Refused { .. }
+            | WorkloadFact::HoldExpired { .. }
+            | WorkloadFact::Withdrawn { .. } => self.absorb_offer_fact(fact),
+            WorkloadFact::Granted { .. }
+            | WorkloadFact::GrantAccepted { .. }
+            | WorkloadFact::PodsPlaced { .. }
+            | WorkloadFact::Running { .. }
+            | WorkloadFact::PodsReclaimed { .. }
+            | WorkloadFact::PodsFailed { .. }
+            | WorkloadFact::Adopted { .. } => self.absorb_attempt_fact(fact, context),
+            WorkloadFact::StopOrdered { .. }
+            | WorkloadFact::Ended { .. }
+            | WorkloadFact::GrantRefused { .. }
+            | WorkloadFact::LeaseLapsed { .. }
+            | WorkloadFact::EndLearned { .. }
+            | WorkloadFact::Finished { .. } => self.absorb_end_fact(fact, context),
+            WorkloadFact::DeletionRequested { .. }
+            | WorkloadFact::Deactivated { .. }
+            | WorkloadFact::Activated { .. } => self.absorb_activity_fact(fact),
+            WorkloadFact::Submitted(_) | WorkloadFact::Resized { .. } | WorkloadFact::Forgotten => {}
+        }
+    }
+
+    /// Quota that is reserved, released or enlarged, and the priority.
+    fn absorb_quota_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
+        let Context { number, class, .. } = *context;
         match fact {
             WorkloadFact::QuotaReserved { flavors, at, counts } => {
                 self.flavors = flavors.clone();
@@ -44,6 +81,25 @@ impl Workload {
                 }
                 self.apply(Transition::Release);
             }
+            WorkloadFact::ScaleUpStarted { places, runs, size, .. } => {
+                let before = size::counts_of(&self.given_gang(class));
+                self.begin_scale_up(
+                    places.clone(),
+                    size::Growing { number, before, runs: runs.clone(), size: *size },
+                );
+            }
+            WorkloadFact::ScaledUp { growth, .. } => {
+                self.finish_scale_up(&size::counts_of(&class.gang), growth, number);
+            }
+            WorkloadFact::ScaleUpRefused { .. } => self.cancel_scale_up(&size::counts_of(&class.gang)),
+            WorkloadFact::PriorityChanged { priority, .. } => self.priority = *priority,
+            _ => {}
+        }
+    }
+
+    /// Answers of clusters to the workload's offers.
+    fn absorb_offer_fact(&mut self, fact: &WorkloadFact) {
+        match fact {
             WorkloadFact::Offered { offer, cluster, ledger, choice } => {
                 self.apply(Transition::Offer);
                 let leg = Leg::new(cluster.clone(), *ledger, LegState::Offered);
@@ -69,6 +125,14 @@ impl Workload {
             WorkloadFact::HoldExpired { offer } | WorkloadFact::Withdrawn { offer } => {
                 self.legs.remove(offer);
             }
+            _ => {}
+        }
+    }
+
+    /// A grant, and what its agent reports while the gang runs.
+    fn absorb_attempt_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
+        let Context { number, class, .. } = *context;
+        match fact {
             WorkloadFact::Granted { offer, fence, at } => self.absorb_grant(*offer, *fence, *at),
             WorkloadFact::GrantAccepted { fence, placement } => {
                 if let Some(leg) = self.leg_of_mut(*fence) {
@@ -90,12 +154,31 @@ impl Workload {
                     self.since = *at;
                 }
             }
-            WorkloadFact::PodsReclaimed { fence, pods } => {
-                if self.leg_of(*fence).is_some() {
-                    self.spare = Some(pods.clone());
-                }
+            WorkloadFact::PodsReclaimed { fence, pods } if self.leg_of(*fence).is_some() => {
+                self.spare = Some(pods.clone());
             }
             WorkloadFact::PodsFailed { failures, .. } => self.pod_failures = self.pod_failures.max(*failures),
+            WorkloadFact::Adopted { cluster, ledger, run, flavors, at } => {
+                self.absorb_adoption(run, class, number);
+                // Quota that is charged already stays as it is.
+                if self.flavors.is_empty() {
+                    self.flavors = flavors.clone();
+                }
+                self.since = *at;
+                self.reserved.get_or_insert(*at);
+                let leg = Leg::new(cluster.clone(), *ledger, LegState::Granted);
+                let (fence, placement) = (Some(run.fence), run.placement.clone());
+                self.legs.insert(run.offer, Leg { fence, accepted: true, placement, ..leg });
+                self.record_attempt(AttemptRecord::begin(cluster.clone(), run.fence, *at));
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops and ends of attempts, and the end of the workload.
+    fn absorb_end_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
+        let Context { stopped_queue, .. } = *context;
+        match fact {
             WorkloadFact::StopOrdered { reason, preempted, at, .. } => {
                 let cause = match (preempted, &self.inactive) {
                     (Some(_), _) => EvictionCause::Preempted,
@@ -122,19 +205,6 @@ impl Workload {
                 let end = if *declared { AttemptEnd::DeclaredLost } else { AttemptEnd::LeaseLapsed };
                 self.free(*fence, *at, end, Some(EvictionCause::ClusterLost));
             }
-            WorkloadFact::Adopted { cluster, ledger, run, flavors, at } => {
-                self.absorb_adoption(run, class, number);
-                // Quota stays charged where it was; without a charge the flavors of the record count.
-                if self.flavors.is_empty() {
-                    self.flavors = flavors.clone();
-                }
-                self.since = *at;
-                self.reserved.get_or_insert(*at);
-                let leg = Leg::new(cluster.clone(), *ledger, LegState::Granted);
-                let (fence, placement) = (Some(run.fence), run.placement.clone());
-                self.legs.insert(run.offer, Leg { fence, accepted: true, placement, ..leg });
-                self.record_attempt(AttemptRecord::begin(cluster.clone(), run.fence, *at));
-            }
             WorkloadFact::EndLearned { fence, cluster, result, pod_failures, ran, at } => {
                 let end = Some(AttemptEnd::Reported(result.clone()));
                 match self.history.iter_mut().rev().find(|attempt| attempt.fence == *fence) {
@@ -150,6 +220,19 @@ impl Workload {
                 self.ran = self.ran + *ran;
                 self.learned = Some(result.clone());
             }
+            WorkloadFact::Finished { succeeded, reason, message, at } => {
+                self.apply(Transition::Finish);
+                self.since = *at;
+                let (reason, message) = (reason.clone(), message.clone());
+                self.finished = Some(Finish { succeeded: *succeeded, reason, message, at: *at });
+            }
+            _ => {}
+        }
+    }
+
+    /// Deletion, deactivation and activation.
+    fn absorb_activity_fact(&mut self, fact: &WorkloadFact) {
+        match fact {
             WorkloadFact::DeletionRequested { at, .. } => self.deletion = Some(*at),
             WorkloadFact::Deactivated { by, at, max_execution_time_reached } => {
                 self.inactive = Some(Box::new(Deactivation {
@@ -157,7 +240,7 @@ impl Workload {
                     at: *at,
                     max_execution_time_reached: *max_execution_time_reached,
                 }));
-                // With quota or a run, their loss is the eviction.
+                // Otherwise the release of quota or the stop of the run is recorded as the eviction.
                 if self.phase == Phase::Pending {
                     self.evict(EvictionCause::Deactivated, *at);
                     self.since = *at;
@@ -165,7 +248,7 @@ impl Workload {
             }
             WorkloadFact::Activated { at, .. } => {
                 if self.inactive.take().is_some_and(|inactive| inactive.max_execution_time_reached) {
-                    // Reactivation grants the maximum execution time anew.
+                    // The maximum execution time begins anew.
                     self.ran = Millis(0);
                 }
                 self.reactivated = Some(Box::new(Reactivation { at: *at, attempts: self.attempts }));
@@ -173,29 +256,12 @@ impl Workload {
                     self.since = *at;
                 }
             }
-            WorkloadFact::ScaleUpStarted { places, runs, size, .. } => {
-                let before = size::counts_of(&self.given_gang(class));
-                self.begin_scale_up(
-                    places.clone(),
-                    size::Growing { number, before, runs: runs.clone(), size: *size },
-                );
-            }
-            WorkloadFact::ScaledUp { growth, .. } => {
-                self.finish_scale_up(&size::counts_of(&class.gang), growth, number);
-            }
-            WorkloadFact::ScaleUpRefused { .. } => self.cancel_scale_up(&size::counts_of(&class.gang)),
-            WorkloadFact::PriorityChanged { priority, .. } => self.priority = *priority,
-            WorkloadFact::Finished { succeeded, reason, message, at } => {
-                self.apply(Transition::Finish);
-                self.since = *at;
-                let (reason, message) = (reason.clone(), message.clone());
-                self.finished = Some(Finish { succeeded: *succeeded, reason, message, at: *at });
-            }
-            WorkloadFact::Submitted(_) | WorkloadFact::Resized { .. } | WorkloadFact::Forgotten => {}
+            _ => {}
         }
     }
 
-    /// Illegal transitions change nothing: decisions ask the machine before they record.
+    /// Applies a transition. An illegal one changes nothing; decisions check for legality before they make a
+    /// record.
     fn apply(&mut self, transition: Transition) {
         if let Some(to) = super::phase::next(self.phase, transition) {
             self.phase = to;
@@ -240,6 +306,7 @@ impl Workload {
         (self.stopping, self.evicted) = (None, None);
     }
 
+    /// The eviction that an attempt's end amounts to; `None` if the job ended.
     fn eviction_by(&self, result: &EndResult) -> Option<EvictionCause> {
         match result {
             EndResult::NodeLost { .. } => Some(EvictionCause::NodeFailures),
@@ -254,10 +321,10 @@ impl Workload {
         }
     }
 
-    /// Ends the right to run under a fence, if it is the workload's current one.
+    /// Ends the right to run with this fence. Does nothing if no leg has it.
     fn free(&mut self, fence: Fence, at: Wall, end: AttemptEnd, evicted: Option<EvictionCause>) {
         let Some((offer, _)) = self.leg_of(fence) else { return };
-        // An ordered stop has recorded its cause already.
+        // The eviction of an ordered stop was recorded with the order.
         if let Some(cause) = evicted.filter(|_| self.phase != Phase::Stopping) {
             self.evict(cause, at);
         }
@@ -274,7 +341,7 @@ impl Workload {
         self.charged_to = Some(cluster_queue);
     }
 
-    /// Clears what belongs to a charge of quota that is over.
+    /// Clears everything that is kept only while quota is charged.
     pub(crate) fn clear_charge(&mut self) {
         self.flavors = Default::default();
         (self.reserved, self.counts, self.spare, self.charged_to) = (None, None, None, None);

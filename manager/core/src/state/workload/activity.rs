@@ -1,58 +1,58 @@
-//! Who is taken out of the queue, and put back: Kueue's `spec.active`.
+//! Deactivating a workload and activating it again: Kueue's `spec.active`.
 //!
-//! Who is deactivated is in no queue. Questions to clusters are taken back, a run is told to stop and keeps its quota until that
-//! is confirmed; from then on it holds nothing and rests until somebody puts it back, at the age that it always had. What ended,
-//! or is being deleted, stays as it is.
+//! A deactivated workload is in no queue. Its offers are withdrawn. If it runs, it is ordered to stop and
+//! keeps its quota until the stop is confirmed. When it is activated again, it is as old in its queue as if
+//! it had never left. Workloads that ended or are being deleted can't be deactivated.
 
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
-use crate::views::format;
 use meridian_objects::job::MAX_EXEC_LABEL;
 use meridian_shared::ids::Fence;
 use meridian_shared::time::Millis;
+use meridian_shared::timestamp::timestamp;
 
 impl Workload {
-    /// Whether it is in a queue: without quota, and not taken out.
+    /// Whether the workload is in a queue: pending and active.
     pub fn waits(&self) -> bool {
         self.phase == Phase::Pending && self.inactive.is_none()
     }
 
-    /// Whether it was taken out of the queue, and nothing of it is left anywhere.
-    pub(crate) fn rests_inactive(&self) -> bool {
+    /// Whether the workload is deactivated, and no cluster holds or runs anything of it.
+    pub fn rests_inactive(&self) -> bool {
         self.phase == Phase::Pending && self.inactive.is_some()
     }
 
-    /// Grants since it was submitted or last put back.
+    /// Grants since the submission or the last reactivation.
     pub(crate) fn attempts_in_a_row(&self) -> u32 {
         self.attempts.saturating_sub(self.reactivated.as_ref().map_or(0, |reactivated| reactivated.attempts))
     }
 
-    /// How long it rests after the attempt of this fence lost its node: each loss in a row makes it longer.
+    /// Requeue backoff after the attempt with this fence lost a node. Grows with the number of attempts.
     pub(crate) fn backoff_after_node_loss(&self, fence: Fence) -> Millis {
         meridian_shared::backoff::wait(Millis(500), Millis::mins(5), self.attempts_in_a_row(), fence.counter)
     }
 
-    /// Where it stands, as people read it.
-    pub(crate) fn state_word(&self) -> String {
+    /// The phase, for display.
+    pub fn state_word(&self) -> String {
         if self.rests_inactive() { "Deactivated".to_owned() } else { format!("{:?}", self.phase) }
     }
 
-    /// Why it is in no queue, and what puts it back.
-    pub(crate) fn inactivity_message(&self) -> (String, String) {
-        let who = self
+    /// Why the workload is in no queue, and the command that activates it again.
+    pub fn inactivity_message(&self) -> (String, String) {
+        let by = self
             .inactive
             .as_ref()
-            .map(|inactive| format!(" by `{}` at {}", inactive.by, format::timestamp(inactive.at)))
+            .map(|inactive| format!(" by `{}` at {}", inactive.by, timestamp(inactive.at)))
             .unwrap_or_default();
-        let is_up = self.inactive.as_ref().is_some_and(|inactive| inactive.max_execution_time_reached);
-        let why = if is_up {
-            format!(", as it had run for its maximum execution time (`{MAX_EXEC_LABEL}`)")
+        let time_is_up = self.inactive.as_ref().is_some_and(|inactive| inactive.max_execution_time_reached);
+        let why = if time_is_up {
+            format!(", because it reached its maximum execution time (`{MAX_EXEC_LABEL}`)")
         } else {
             String::new()
         };
         (
-            format!("is in no queue: it was deactivated{who}{why}"),
-            format!("`meridian resume job {} -n {}`", self.name, self.namespace),
+            format!("deactivated{by}{why}"),
+            format!("run `meridian resume job {} -n {}`", self.name, self.namespace),
         )
     }
 }

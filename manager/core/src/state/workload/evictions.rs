@@ -6,16 +6,16 @@ use crate::state::workload::phase::Phase;
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
 
-/// The last loss of a right to run, or of quota, without an end of the job.
+/// A loss of quota or of the right to run before the job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Evicted {
     pub cause: EvictionCause,
     pub at: Wall,
-    /// Phase before the eviction.
+    /// The phase before the eviction.
     pub was: Phase,
 }
 
-/// Number of evictions for one cause. Bounded by the number of causes.
+/// Number of evictions for one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Evictions {
     pub cause: EvictionCause,
@@ -31,7 +31,7 @@ impl Workload {
         }
     }
 
-    /// Whether the last eviction was the first for its cause.
+    /// Whether this eviction is the only one for its cause so far.
     pub(crate) fn is_first_eviction(&self, evicted: &Evicted) -> bool {
         self.evictions.iter().any(|known| known.cause == evicted.cause && known.count == 1)
     }

@@ -1,11 +1,12 @@
-//! The part of a workload that later behaviour depends on.
+//! Hash of the parts of a workload that its later behaviour depends on.
 
 use crate::state::legs::Leg;
 use crate::state::workload::Workload;
 use std::hash::{Hash, Hasher};
 
 impl Workload {
-    /// Hashes what later decisions depend on: no text for display, no counters, no calendar time.
+    /// Hashes what later decisions depend on. Leaves out text for display, counters and calendar time. The
+    /// workload is taken apart field by field, so that a new field must be considered here.
     pub(crate) fn hash_fingerprint(&self, into: &mut impl Hasher) {
         let Workload {
             namespace: _,
@@ -47,7 +48,8 @@ impl Workload {
             history: _,
         } = self;
         (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-        (spare, resized, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
+        (spare, resized, inactive.is_some(), reactivated.as_ref().map(|reactivation| reactivation.attempts))
+            .hash(into);
         (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
         for (
             offer,

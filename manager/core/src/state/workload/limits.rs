@@ -1,8 +1,8 @@
-//! Bounds of what a workload remembers.
+//! Bounds on what is kept per workload.
 
 use crate::state::workload::{AttemptRecord, Workload};
 
-/// Attempts of one workload that its history tells of; the oldest goes first.
+/// Limit of attempts in a workload's history. The oldest attempt is dropped first.
 const HISTORY_MAX: usize = 100;
 
 impl Workload {

@@ -1,4 +1,4 @@
-//! The workload's machine at the manager.
+//! The manager's state machine of a workload.
 //!
 //! ```text
 //! Pending ─Reserve▶ Reserved ─Offer▶ Dispatching ─Grant▶ Granted ─Start▶ Running ─Finish▶ Finished
@@ -8,56 +8,55 @@
 //!    └──────────────────────── Free ────────────────────────┘
 //! ```
 //!
-//! `Free` is the only way out of a right to run that leads back to the queue, and it is taken only on a confirmed stop, a
-//! refusal or a lapse. `Stopping` keeps room, quota and the object itself. Every pair is listed; what is illegal is a bug
-//! of ours and is refused before any record is made.
+//! Only `Free` moves a workload that a cluster may run back to the queue: on a confirmed stop, a refusal of
+//! the grant, or a lapse of the lease. A `Stopping` workload keeps its capacity, its quota and its object.
+//! [`next`] lists every pair of phase and transition; an illegal one is a bug in the manager, and is rejected
+//! before a record is made.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a workload stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// In the queue, without quota.
     Pending,
-    /// Has quota, no open leg yet.
+    /// Quota is charged; there is no leg yet.
     Reserved,
-    /// Has quota and open legs.
+    /// Quota is charged, and there are open legs.
     Dispatching,
     /// One cluster has the right to run it.
     Granted,
-    /// All its pods have started there.
+    /// All its pods have started on that cluster.
     Running,
-    /// Its stop was ordered and isn't confirmed yet.
+    /// A stop was ordered and isn't confirmed yet.
     Stopping,
-    /// Over.
+    /// The job ended for good, or was deleted.
     Finished,
 }
 
-/// What can happen to it.
+/// What can happen to a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Transition {
     /// Quota was reserved.
     Reserve,
-    /// A cluster was asked.
+    /// An offer was made to a cluster.
     Offer,
-    /// No leg is left that could hold: quota goes back.
+    /// No open leg is left, and quota is no longer charged.
     Release,
-    /// One cluster was given the right to run.
+    /// One cluster got the right to run the workload.
     Grant,
-    /// It runs.
+    /// All pods have started.
     Start,
-    /// Its stop was ordered.
+    /// A stop was ordered.
     Stop,
-    /// The right to run is over: refused, confirmed stopped, or lapsed.
+    /// The right to run is over: the grant was refused, the stop confirmed, or the lease lapsed.
     Free,
-    /// It ended for good.
+    /// The job ended for good, or was deleted.
     Finish,
-    /// A run that exists was taken over as its leg.
+    /// A run that an agent reported became the workload's leg.
     Adopt,
 }
 
 impl Phase {
-    /// Every phase.
     pub const ALL: [Self; 7] = [
         Self::Pending,
         Self::Reserved,
@@ -79,7 +78,7 @@ impl Phase {
     }
 }
 
-/// The next phase, or `None` where the pair is illegal.
+/// The next phase; `None` if the transition is illegal in this phase.
 pub const fn next(phase: Phase, transition: Transition) -> Option<Phase> {
     use Phase::{Dispatching, Finished, Granted, Pending, Reserved, Running, Stopping};
     use Transition::{Adopt, Finish, Free, Grant, Offer, Release, Reserve, Start, Stop};
@@ -89,14 +88,15 @@ pub const fn next(phase: Phase, transition: Transition) -> Option<Phase> {
         (Reserved | Dispatching, Release) => Some(Pending),
         (Dispatching, Grant) => Some(Granted),
         (Granted, Start) => Some(Running),
-        // A start that is reported after the stop was ordered changes nothing.
+        // A start may be reported after the stop was ordered.
         (Stopping, Start | Stop) => Some(Stopping),
         (Running, Start) => Some(Running),
         (Granted | Running, Stop) => Some(Stopping),
         (Granted | Running | Stopping, Free) => Some(Pending),
-        // Deleted while it only waits: nothing has to be confirmed.
+        // The job ended, or was deleted without a right to run, so that no stop has to be confirmed.
         (Pending | Reserved | Dispatching | Granted | Running | Stopping, Finish) => Some(Finished),
-        // A higher fence that really exists wins over whatever an older journal believed.
+        // A reported run with a larger fence is newer than anything in this journal, which may be an old
+        // copy.
         (Pending | Reserved | Dispatching | Granted | Running | Stopping, Adopt) => Some(Granted),
 
         (Pending, Offer | Release | Grant | Start | Stop | Free)
@@ -123,15 +123,16 @@ mod tests {
         Transition::Adopt,
     ];
 
-    /// The whole matrix, one letter a cell: the first letter of the next phase, `T` for stopping, `.` for illegal.
+    /// One row per phase, one letter per transition: the first letter of the next phase, `T` for stopping,
+    /// `.` for illegal.
     #[test]
-    fn the_full_matrix() {
+    fn full_matrix_of_phases_and_transitions() {
         let rows: Vec<String> = Phase::ALL
             .iter()
             .map(|p| {
                 TRANSITIONS
                     .iter()
-                    .map(|h| match next(*p, *h) {
+                    .map(|transition| match next(*p, *transition) {
                         None => '.',
                         Some(Phase::Stopping) => 'T',
                         Some(other) => format!("{other:?}").chars().next().unwrap_or('?'),
@@ -140,7 +141,8 @@ mod tests {
                     .collect()
             })
             .collect();
-        // columns: Reserve Offer Release Grant Start Stop Free Finish Adopt; Reserved and Running both show as R
+        // columns: Reserve Offer Release Grant Start Stop Free Finish Adopt; R is Reserved or Running, as
+        // asserted below
         assert_eq!(
             rows,
             ["R......FG", ".DP....FG", ".DPG...FG", "....RTPFG", "....RTPFG", "....TTPFG", "........."]
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_to_run_ends_only_by_free_finish_or_adoption() {
+    fn a_right_to_run_ends_only_by_free_or_finish() {
         for phase in Phase::ALL.into_iter().filter(|p| p.granted()) {
             for transition in TRANSITIONS {
                 if let Some(to) = next(phase, transition)

@@ -1,6 +1,6 @@
 //! Read access to a workload. Only `state::workload` changes one.
 
-use crate::facts::end::Preempted;
+use crate::facts::end::{EvictionCause, Preempted};
 use crate::facts::flavors::Flavors;
 use crate::facts::submission::ClassId;
 use crate::state::legs::Legs;
@@ -23,7 +23,7 @@ impl Workload {
         &self.name
     }
 
-    /// Scheduling class: everything that decisions depend on.
+    /// Scheduling class: everything that decisions about the workload depend on, except priority and age.
     pub fn class(&self) -> ClassId {
         self.class
     }
@@ -33,22 +33,22 @@ impl Workload {
         self.priority
     }
 
-    /// The whole job, by content.
+    /// Content hash of the job's manifest.
     pub fn body(&self) -> ContentHash {
         self.body
     }
 
-    /// Lease term.
+    /// Lease term, fixed at submission.
     pub fn term(&self) -> Millis {
         self.term
     }
 
-    /// What the loss of its cluster means.
+    /// What the loss of the workload's cluster means, fixed at submission.
     pub fn on_loss(&self) -> OnLoss {
         self.on_loss
     }
 
-    /// How long the workload is kept after its end.
+    /// How long the workload is kept after its end; `None` means the manager's default.
     pub fn ttl(&self) -> Option<Millis> {
         self.ttl
     }
@@ -57,7 +57,7 @@ impl Workload {
         self.created
     }
 
-    /// Record of the submission: age in the queue, and the leadership that minted the uid.
+    /// Record of the submission. Determines the age in the queue, and tells which leadership made the uid.
     pub fn submitted(&self) -> RecordNumber {
         self.submitted
     }
@@ -76,32 +76,33 @@ impl Workload {
         self.changed
     }
 
-    /// Flavor by resource, while quota is charged.
+    /// Flavor by resource while quota is charged, otherwise empty.
     pub fn flavors(&self) -> &Flavors {
         &self.flavors
     }
 
-    /// Pods admitted per pod set, while quota is charged and where they differ from what the job asks for.
+    /// Pods admitted per pod set, while quota is charged. `None` if they are those of the class.
     pub fn counts(&self) -> Option<&Vec<u32>> {
         self.counts.as_ref()
     }
 
-    /// Reclaimable pods per pod set: pods that succeeded and gave back their resources.
+    /// Reclaimable pods per pod set: pods that succeeded, so that their quota and capacity are free.
     pub fn spare(&self) -> Option<&Vec<u32>> {
         self.spare.as_ref()
     }
 
-    /// Present if the job was resized since quota was charged.
+    /// The resize of the running gang, if the job was resized since quota was charged.
     pub fn resized(&self) -> Option<&Resized> {
         self.resized.as_deref()
     }
 
-    /// When quota was charged, while it is.
+    /// When quota was charged. `None` while it isn't.
     pub fn reserved(&self) -> Option<Wall> {
         self.reserved
     }
 
-    /// Cluster queue that quota is charged to, while it is. Not always the one that its local queue points to now.
+    /// Cluster queue that quota is charged to. May differ from the one that the local queue points to now.
+    /// `None` while no quota is charged.
     pub fn charged_to(&self) -> Option<&Arc<str>> {
         self.charged_to.as_ref()
     }
@@ -111,7 +112,7 @@ impl Workload {
         &self.legs
     }
 
-    /// The largest fence so far.
+    /// The largest fence that was granted or reported so far.
     pub fn fence(&self) -> Option<Fence> {
         self.fence
     }
@@ -126,12 +127,12 @@ impl Workload {
         self.pod_failures
     }
 
-    /// Number of resizes; part of the job's generation.
+    /// Number of resizes of the job so far; part of its Kubernetes generation.
     pub fn resizes(&self) -> u32 {
         self.resizes
     }
 
-    /// Run time used over all attempts.
+    /// Run time used over all attempts, since the maximum execution time last began.
     pub fn ran(&self) -> Millis {
         self.ran
     }
@@ -141,6 +142,7 @@ impl Workload {
         self.started
     }
 
+    /// Why the current attempt was ordered to stop.
     pub fn stopping(&self) -> Option<StopReason> {
         self.stopping
     }
@@ -155,6 +157,7 @@ impl Workload {
         self.evicted.as_deref()
     }
 
+    /// Number of evictions by cause.
     pub fn evictions(&self) -> &[Evictions] {
         &self.evictions
     }
@@ -164,6 +167,7 @@ impl Workload {
         self.inactive.as_deref()
     }
 
+    /// The last time that the workload was activated after a deactivation.
     pub fn reactivated(&self) -> Option<&Reactivation> {
         self.reactivated.as_deref()
     }
@@ -173,7 +177,8 @@ impl Workload {
         self.deletion
     }
 
-    /// How the job ended by itself in an attempt without a leg here; it finishes once nothing of an older attempt is left.
+    /// How the job ended by itself in an attempt that has no leg here. The workload finishes with this result
+    /// as soon as no older attempt is left.
     pub fn learned(&self) -> Option<&EndResult> {
         self.learned.as_ref()
     }
@@ -182,13 +187,19 @@ impl Workload {
         self.finished.as_ref()
     }
 
-    /// The last refusal of each cluster.
+    /// The last refusal of each cluster since the last grant.
     pub fn refusals(&self) -> &BTreeMap<ClusterName, (RefuseReason, String)> {
         &self.refusals
     }
 
-    /// Attempts, newest last.
+    /// Attempts, the newest last. The oldest are dropped when there are too many.
     pub fn history(&self) -> &[AttemptRecord] {
         &self.history
+    }
+
+    /// Whether the workload is pending because its local queue or cluster queue was stopped and drained.
+    pub fn was_drained(&self) -> bool {
+        let stops = [EvictionCause::LocalQueueStopped, EvictionCause::ClusterQueueStopped];
+        self.waits() && self.evicted().is_some_and(|evicted| stops.contains(&evicted.cause))
     }
 }

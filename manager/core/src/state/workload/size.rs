@@ -1,97 +1,99 @@
-//! What may change of a job that is there: its priority class, and of an elastic one (`kueue.x-k8s.io/elastic-job: "true"`) how
-//! many pods it has.
+//! Size of an elastic job's gang (`kueue.x-k8s.io/elastic-job: "true"`), which may change while the job waits
+//! or runs.
 //!
-//! With another priority a job takes another place in its queue, and whoever runs may be displaced by others, or no longer.
+//! A waiting job takes the new size at once and keeps its age in the queue. A running gang that is scaled
+//! down goes on: its agent ends the surplus pods, and their quota and capacity are free once the agent
+//! reports that they have ended, as for pods that succeeded. How a running gang is scaled up is decided in
+//! `dispatch::scale_up` and reported in `link::scale_up`.
 //!
-//! An elastic job that waits takes the new number at once and keeps its age. Who runs goes on with fewer: its agent ends the pods that are too
-//! many, and quota comes back as the places are told to be empty, like that of pods that have succeeded. How it goes on with more
-//! is in `growing`.
-//!
-//! Invariants: what was given stays charged until the agent has seen it empty, whatever the job says it wants; one change of
-//! its size at a time is under way at an agent.
+//! Invariants: admitted pods stay charged until the agent reports that they have ended, whatever size the job
+//! asks for; an agent has at most one scale-up of a gang under way.
 
 use crate::facts::submission::{Class, ClassId};
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ContentHash, RecordNumber};
-use meridian_shared::protocol::{Growth, Run, Size};
+use meridian_shared::protocol::{Run, ScaleUp, Size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// That a job has another number of pods than the gang that runs of it had at first.
+/// The size of a gang that was resized since quota was charged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Resized {
-    /// What the gang that runs is to have.
+    /// The size that the agent is to run now.
     pub size: Size,
-    /// What was given to it at most, by pod set.
+    /// Pods admitted per pod set: at least those that run, and none is given back before the agent reports
+    /// its end.
     pub most: Vec<u32>,
-    /// Pods of each pod set that it is to have; none stated by a record from before gangs could grow: what the job wants.
+    /// Pods per pod set that the agent is to run now. Empty in snapshots from before gangs could be scaled
+    /// up: then those of the class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<u32>,
-    /// What the job wants, where that is something else.
+    /// The size that the job asks for, if the agent isn't to run it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wants: Option<Wants>,
-    /// Quota is charged for more, and its agent isn't known to have the room.
+    /// The scale-up that is under way: quota is charged, but the agent hasn't confirmed the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
-    /// The latest growth.
+    /// Number of the newest scale-up, under way or not.
     #[serde(default)]
     pub last: RecordNumber,
 }
 
 impl Resized {
-    /// Of a gang that was given so many places and has all its pods.
-    pub(crate) fn of(places: Vec<u32>) -> Self {
-        let size = Size { parallelism: places.iter().sum(), completions: None };
-        Self { size, most: places.clone(), runs: places, wants: None, growing: None, last: RecordNumber(0) }
+    /// A gang that runs all its admitted pods.
+    pub(crate) fn of(admitted: Vec<u32>) -> Self {
+        let (size, last) = (total_size(&admitted), RecordNumber(0));
+        Self { size, most: admitted.clone(), runs: admitted, wants: None, growing: None, last }
     }
 
-    /// What is wanted follows at once where it isn't more and nothing else is under way.
-    pub(crate) fn settle(&mut self, wanted: &[u32]) {
+    /// Takes over the requested size if it needs no more pods in any pod set and no scale-up is under way. A
+    /// larger one must first be admitted.
+    pub(crate) fn settle(&mut self, requested: &[u32]) {
         let Some(Wants { size, .. }) = self.wants.filter(|_| self.growing.is_none()) else { return };
-        if self.runs.iter().zip(wanted).all(|(runs, wanted)| wanted <= runs) {
-            self.size = if self.runs == wanted { self.size } else { size };
-            (self.runs, self.wants) = (wanted.to_vec(), None);
+        if self.runs.iter().zip(requested).all(|(runs, requested)| requested <= runs) {
+            self.size = if self.runs == requested { self.size } else { size };
+            (self.runs, self.wants) = (requested.to_vec(), None);
         }
     }
 }
 
-/// Another size than a gang runs with.
+/// A size that a job asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Wants {
-    /// Which.
     pub size: Size,
-    /// The record by which it was asked for: its place in the queue.
+    /// The record with the request. It determines the queue position of the scale-up.
     pub asked: RecordNumber,
 }
 
-/// A growth that quota is charged for.
+/// A scale-up under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Growing {
-    /// The record by which it was charged.
+    /// The record that charged quota for it.
     pub number: RecordNumber,
-    /// Places of each pod set that were given before.
+    /// Pods admitted per pod set before the scale-up.
     pub before: Vec<u32>,
-    /// Pods of each pod set that it is to have then.
+    /// Pods per pod set after the scale-up.
     pub runs: Vec<u32>,
-    /// The same, as its agent is told.
+    /// The size to send to the agent, which says the same as `runs`.
     pub size: Size,
 }
 
 impl Workload {
-    /// Its gang as an attempt of it has it that is taken over: where it has grown, what it was given with that; where its job was
-    /// made smaller or larger, as many pods as its agent tells, if that can be, else the most that were given. Where a journal
-    /// that doesn't know of the grant saw another size asked for, that is what the agent tells, too (simulation seed 6002742).
+    /// The gang of a run that is being adopted, with as many pods as the run really may have.
+    ///
+    /// A reported scale-up tells the pod counts exactly. Otherwise the counts of the reported placement are
+    /// used if they are plausible for a job that was resized: as recorded here, or unknown to a journal that
+    /// is an old copy, which shows in the run having another manifest. All other runs have the admitted gang.
     pub(crate) fn adopted_gang(&self, class: &Class, run: &Run) -> Arc<Gang> {
-        if let Some(grown) =
-            run.grown.as_ref().filter(|grown| grown.places.len() == class.gang.pod_sets.len())
+        if let Some(scale_up) =
+            run.grown.as_ref().filter(|scale_up| scale_up.places.len() == class.gang.pod_sets.len())
         {
-            return Arc::new(class.gang.of_counts(&grown.places));
+            return Arc::new(class.gang.with_counts(&scale_up.places));
         }
-        let placement = run.placement.as_deref();
-        let told = placement.map(|placement| {
+        let reported = run.placement.as_deref().map(|placement| {
             placement
                 .pod_sets
                 .iter()
@@ -99,23 +101,25 @@ impl Workload {
                 .collect::<Vec<_>>()
         });
         let Some(Resized { most, .. }) = self.resized.as_deref() else {
-            let other = class.elastic && run.spec != self.body;
-            let can_be = |told: &Vec<u32>| {
-                told.len() == class.gang.pod_sets.len()
-                    && told.iter().all(|told| (1..=meridian_objects::job::MAX_PODS).contains(told))
+            let other_manifest = class.elastic && run.spec != self.body;
+            let is_plausible = |reported: &Vec<u32>| {
+                reported.len() == class.gang.pod_sets.len()
+                    && reported.iter().all(|pods| (1..=meridian_objects::job::MAX_PODS).contains(pods))
             };
-            return told
-                .filter(|told| other && can_be(told))
-                .map_or_else(|| self.given_gang(class), |told| Arc::new(class.gang.of_counts(&told)));
+            return reported.filter(|reported| other_manifest && is_plausible(reported)).map_or_else(
+                || self.given_gang(class),
+                |reported| Arc::new(class.gang.with_counts(&reported)),
+            );
         };
-        let can_be = |told: &Vec<u32>| {
-            told.len() == most.len() && told.iter().zip(most).all(|(told, most)| (1..=*most).contains(told))
+        let is_plausible = |reported: &Vec<u32>| {
+            reported.len() == most.len()
+                && reported.iter().zip(most).all(|(pods, most)| (1..=*most).contains(pods))
         };
-        Arc::new(class.gang.of_counts(&told.filter(can_be).unwrap_or_else(|| most.clone())))
+        Arc::new(class.gang.with_counts(&reported.filter(is_plausible).unwrap_or_else(|| most.clone())))
     }
 
-    /// Pods of each pod set that the gang which runs is to have, once nothing that was decided of it is under way.
-    pub(crate) fn runs_with(&self, class: &Class) -> Vec<u32> {
+    /// Pods per pod set that the gang is to run, once a scale-up under way has succeeded.
+    pub fn runs_with(&self, class: &Class) -> Vec<u32> {
         match self.resized.as_deref() {
             Some(Resized { growing: Some(growing), .. }) => growing.runs.clone(),
             Some(Resized { runs, .. }) if !runs.is_empty() => runs.clone(),
@@ -124,163 +128,175 @@ impl Workload {
         }
     }
 
-    /// Pods that the gang isn't to have any more and that were ended, by pod set.
-    pub(crate) fn no_longer_wanted(&self, class: &Class) -> Vec<u32> {
-        let given = self.given_gang(class);
-        let sets = given.pod_sets.iter().zip(self.runs_with(class)).enumerate();
-        let spare = |at: usize| self.spare.as_ref().and_then(|spare| spare.get(at)).copied().unwrap_or(0);
-        sets.map(|(at, (given, runs))| given.count.saturating_sub(runs).min(spare(at))).collect()
+    /// Pods per pod set that a scale-down ended.
+    pub fn no_longer_wanted(&self, class: &Class) -> Vec<u32> {
+        let admitted = self.given_gang(class);
+        let sets = admitted.pod_sets.iter().zip(self.runs_with(class)).enumerate();
+        let spare =
+            |index: usize| self.spare.as_ref().and_then(|spare| spare.get(index)).copied().unwrap_or(0);
+        sets.map(|(index, (set, runs))| set.count.saturating_sub(runs).min(spare(index))).collect()
     }
 
-    /// Pods that the gang isn't to have any more, of those that haven't given back what they had.
-    pub(crate) fn pods_too_many(&self, class: &Class) -> u32 {
-        let has = self.gang(class);
-        has.pod_sets.iter().zip(self.runs_with(class)).map(|(has, runs)| has.count.saturating_sub(runs)).sum()
+    /// Number of surplus pods: a scale-down is to end them, and they are still charged.
+    pub fn pods_too_many(&self, class: &Class) -> u32 {
+        let charged = self.gang(class);
+        let sets = charged.pod_sets.iter().zip(self.runs_with(class));
+        sets.map(|(set, runs)| set.count.saturating_sub(runs)).sum()
     }
 }
 
-/// Pods of each pod set.
-pub(crate) fn counts_of(gang: &Gang) -> Vec<u32> {
+/// Pods per pod set.
+pub fn counts_of(gang: &Gang) -> Vec<u32> {
     gang.pod_sets.iter().map(|set| set.count).collect()
 }
 
 impl Workload {
-    /// Pods of each pod set that are to be added to the gang that runs, as things are.
+    /// Pods per pod set that the job asks for in addition to those that run. `None` if there are none, or if
+    /// the workload can't be scaled up now.
     pub(crate) fn scale_up_counts(&self, class: &Class) -> Option<Vec<u32>> {
         let resized =
             self.resized.as_deref().filter(|resized| resized.growing.is_none() && resized.wants.is_some())?;
-        let settled = self.phase == Phase::Running
+        let can_scale_up = self.phase == Phase::Running
             && self.deletion.is_none()
             && self.inactive.is_none()
             && self.pods_too_many(class) == 0;
-        let more: Vec<u32> = class
+        let added: Vec<u32> = class
             .gang
             .pod_sets
             .iter()
             .zip(&resized.runs)
             .map(|(set, runs)| set.count.saturating_sub(*runs))
             .collect();
-        (settled && more.iter().any(|more| *more > 0)).then_some(more)
+        (can_scale_up && added.iter().any(|pods| *pods > 0)).then_some(added)
     }
 
-    /// By which record the larger size was asked for.
+    /// The record with the request that a scale-up would serve; the submission if there is no such request.
     pub(crate) fn scale_up_requested(&self) -> RecordNumber {
         self.resized.as_ref().and_then(|resized| resized.wants).map_or(self.submitted, |wants| wants.asked)
     }
 
-    /// What is under way, with the size before and after.
-    pub(crate) fn growing(&self) -> Option<&Growing> {
+    /// The scale-up under way.
+    pub fn growing(&self) -> Option<&Growing> {
         self.resized.as_ref()?.growing.as_ref()
     }
 
-    /// Takes in how large the gang is that was taken over.
+    /// Records the size of an adopted run: it has `admitted` pods per pod set, by its last scale-up if it had
+    /// one. The job's class asks for `requested` pods.
     pub(super) fn resize_adopted(
         &mut self,
-        wanted: &[u32],
-        places: Vec<u32>,
-        grown: Option<&Growth>,
+        requested: &[u32],
+        admitted: Vec<u32>,
+        scale_up: Option<&ScaleUp>,
         number: RecordNumber,
     ) {
         let before = self.resized.take();
-        if before.is_none() && grown.is_none() && places == *self.counts.as_deref().unwrap_or(wanted) {
+        if before.is_none() && scale_up.is_none() && admitted == *self.counts.as_deref().unwrap_or(requested)
+        {
             return;
         }
-        let known =
-            before.as_ref().map_or(whole(wanted), |before| before.wants.map_or(before.size, |w| w.size));
+        let size = before
+            .as_ref()
+            .map_or(total_size(requested), |before| before.wants.map_or(before.size, |wants| wants.size));
         let asked = before.as_ref().and_then(|before| before.wants).map_or(number, |wants| wants.asked);
-        let mut resized = before.unwrap_or_else(|| Box::new(Resized::of(places.clone())));
-        resized.most.clone_from(&places);
-        (resized.growing, resized.last) = (None, grown.map_or(RecordNumber(0), |grown| grown.number));
-        resized.runs =
-            grown.map_or_else(|| places.clone(), |grown| vec![grown.size.parallelism; places.len()]);
-        resized.wants = Some(Wants { size: known, asked });
-        resized.settle(wanted);
-        (self.counts, self.resized) = (Some(places), Some(resized));
+        let mut resized = before.unwrap_or_else(|| Box::new(Resized::of(admitted.clone())));
+        resized.most.clone_from(&admitted);
+        (resized.growing, resized.last) =
+            (None, scale_up.map_or(RecordNumber(0), |scale_up| scale_up.number));
+        resized.runs = scale_up
+            .map_or_else(|| admitted.clone(), |scale_up| vec![scale_up.size.parallelism; admitted.len()]);
+        resized.wants = Some(Wants { size, asked });
+        resized.settle(requested);
+        (self.counts, self.resized) = (Some(admitted), Some(resized));
     }
 
-    /// Gives the workload another class and body. Returns the old body.
+    /// Moves the workload to another class and manifest. Returns the hash of the previous manifest.
     pub(crate) fn reclassify(
         &mut self,
         number: RecordNumber,
         class: ClassId,
         body: ContentHash,
-        resized: bool,
+        size_changed: bool,
     ) -> ContentHash {
         (self.class, self.changed) = (class, number);
-        self.resizes += u32::from(resized);
+        self.resizes += u32::from(size_changed);
         std::mem::replace(&mut self.body, body)
     }
 
-    /// Notes that the job wants another number of pods. What was admitted stays charged.
+    /// Records that the job, while quota is charged, asks for another size: `requested` pods per pod set.
+    /// `admitted` pods stay charged, and `runs` pods are to run until the new size is taken over.
     pub(crate) fn resize(
         &mut self,
         number: RecordNumber,
         size: Size,
-        wanted: &[u32],
-        given: Vec<u32>,
+        requested: &[u32],
+        admitted: Vec<u32>,
         runs: Vec<u32>,
     ) {
-        let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(given.clone())));
+        let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(admitted.clone())));
         if resized.growing.is_none() {
             resized.runs = runs;
         }
-        resized.most.clone_from(&given);
+        resized.most.clone_from(&admitted);
         resized.wants = Some(Wants { size, asked: number });
-        resized.settle(wanted);
-        (self.counts, self.resized) = (Some(given), Some(resized));
+        resized.settle(requested);
+        (self.counts, self.resized) = (Some(admitted), Some(resized));
     }
 
-    /// Quota is charged for more pods.
-    pub(super) fn begin_scale_up(&mut self, places: Vec<u32>, growing: Growing) {
+    /// Quota is charged for `admitted` pods per pod set, which is more than before.
+    pub(super) fn begin_scale_up(&mut self, admitted: Vec<u32>, scale_up: Growing) {
         let Some(resized) = self.resized.as_mut() else { return };
-        (resized.most, resized.last) = (places.clone(), growing.number);
-        resized.growing = Some(growing);
-        self.counts = Some(places);
+        (resized.most, resized.last) = (admitted.clone(), scale_up.number);
+        resized.growing = Some(scale_up);
+        self.counts = Some(admitted);
     }
 
-    /// Its agent has the room.
-    pub(super) fn finish_scale_up(&mut self, wanted: &[u32], growth: &Growth, number: RecordNumber) {
-        let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(growth.places.clone())));
-        resized.wants.get_or_insert(Wants { size: whole(wanted), asked: number });
-        (resized.growing, resized.last) = (None, growth.number);
-        (resized.runs, resized.size) = (vec![growth.size.parallelism; growth.places.len()], growth.size);
-        resized.most.clone_from(&growth.places);
-        resized.settle(wanted);
-        (self.counts, self.resized) = (Some(growth.places.clone()), Some(resized));
+    /// The agent has the capacity of a scale-up. The job's class asks for `requested` pods per pod set.
+    pub(super) fn finish_scale_up(&mut self, requested: &[u32], scale_up: &ScaleUp, number: RecordNumber) {
+        let admitted = &scale_up.places;
+        let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(admitted.clone())));
+        resized.wants.get_or_insert(Wants { size: total_size(requested), asked: number });
+        (resized.growing, resized.last) = (None, scale_up.number);
+        (resized.runs, resized.size) = (vec![scale_up.size.parallelism; admitted.len()], scale_up.size);
+        resized.most.clone_from(admitted);
+        resized.settle(requested);
+        (self.counts, self.resized) = (Some(admitted.clone()), Some(resized));
     }
 
-    /// Its agent goes on with what there is.
-    pub(super) fn cancel_scale_up(&mut self, wanted: &[u32]) {
+    /// The agent refused the scale-up under way. The gang goes on with the pods that it had.
+    pub(super) fn cancel_scale_up(&mut self, requested: &[u32]) {
         let Some(resized) = self.resized.as_mut() else { return };
         let Some(Growing { before, .. }) = resized.growing.take() else { return };
         resized.most.clone_from(&before);
-        resized.settle(wanted);
+        resized.settle(requested);
         self.counts = Some(before);
     }
 }
 
 impl Workload {
-    /// Its gang as it is charged: what it was given, less what it doesn't need any more.
-    pub(crate) fn gang(&self, class: &Class) -> Arc<Gang> {
-        let given = self.given_gang(class);
-        let Some(spare) = &self.spare else { return given };
-        let left: Vec<u32> =
-            given.pod_sets.iter().zip(spare).map(|(set, spare)| set.count.saturating_sub(*spare)).collect();
-        Arc::new(given.of_counts(&left))
+    /// The gang as charged: the admitted gang without reclaimable pods.
+    pub fn gang(&self, class: &Class) -> Arc<Gang> {
+        let admitted = self.given_gang(class);
+        let Some(spare) = &self.spare else { return admitted };
+        let counts: Vec<u32> = admitted
+            .pod_sets
+            .iter()
+            .zip(spare)
+            .map(|(set, spare)| set.count.saturating_sub(*spare))
+            .collect();
+        Arc::new(admitted.with_counts(&counts))
     }
 
-    /// How many of its pods gave back what they had.
-    pub(crate) fn reclaimable_pods(&self) -> u32 {
+    pub fn reclaimable_pods(&self) -> u32 {
         self.spare.iter().flatten().sum()
     }
 }
 
-/// How many pods of each pod set are spare, no more than there are.
+/// Reclaimable pods per pod set, from a report by pod set name. At most as many as the gang has.
 pub(crate) fn reclaimable_of(gang: &Gang, pods: &BTreeMap<String, u32>) -> Vec<u32> {
     gang.pod_sets.iter().map(|set| pods.get(&set.name).copied().unwrap_or(0).min(set.count)).collect()
 }
 
-/// So many pods at once, whatever has to succeed.
-pub(crate) fn whole(pods: &[u32]) -> Size {
+/// The size of a gang with these pods per pod set, without a change of completions.
+fn total_size(pods: &[u32]) -> Size {
     Size { parallelism: pods.iter().sum(), completions: None }
 }

@@ -1,110 +1,165 @@
-//! Caches over workloads, brought in line with every change of a workload: classes and queue positions, charged quota, counts
-//! by queue, workloads by cluster, and the queue mirror.
+//! Caches over workloads, updated with every change of a workload: classes and queue positions, charged
+//! quota, counts by queue, workloads by cluster, and the queue mirror.
 
+use crate::facts::flavors::Flavors;
 use crate::facts::submission::{Class, ClassId};
 use crate::queue::classes::QueuePosition;
 use crate::queue::counts::{CountedWorkload, QueueCounts};
-use crate::state::legs::leg::State as LegState;
+use crate::state::legs::leg::LegState;
 use crate::state::workload::Workload;
+use crate::state::workload::phase::Phase;
 use crate::world::World;
-use meridian_shared::gang::Gang;
+use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::planted::Bug;
 use std::sync::Arc;
 
+/// The fields of one workload that caches depend on.
+struct CachedFields {
+    phase: Phase,
+    waits: bool,
+    inactive: bool,
+    position: QueuePosition,
+    flavors: Flavors,
+    legs: Vec<(ClusterName, LegState)>,
+}
+
+impl CachedFields {
+    fn of(uid: Uid, workload: &Workload) -> Self {
+        Self {
+            phase: workload.phase(),
+            waits: workload.waits(),
+            inactive: workload.inactive().is_some(),
+            position: QueuePosition::new(workload.priority(), workload.submitted(), uid),
+            flavors: workload.flavors().clone(),
+            legs: workload.legs().values().map(|leg| (leg.cluster.clone(), leg.state)).collect(),
+        }
+    }
+}
+
+/// One workload before or after a change, with the quota that it needs and the queue that is charged for it.
+struct CachedWorkload {
+    fields: CachedFields,
+    total: Arc<Amounts>,
+    charged_to: Option<Arc<str>>,
+}
+
+impl CachedWorkload {
+    fn counted(&self) -> CountedWorkload<'_> {
+        CountedWorkload {
+            phase: self.fields.phase,
+            inactive: self.fields.inactive,
+            flavors: &self.fields.flavors,
+            total: &self.total,
+            charged_to: self.charged_to.as_ref(),
+        }
+    }
+}
+
 impl World {
-    /// Changes one workload and brings every cache over it in line: queue, quota, loads.
+    /// Changes one workload and updates every cache that depends on it.
     pub(super) fn update(&mut self, uid: Uid, change: impl FnOnce(&mut Workload, &Class)) {
         let Some(workload) = self.state.workload_mut(uid) else { return };
         let class = workload.class();
-        let (shape, whole) = self.queues.class_and_total(class);
-        let (shape, whole) = (shape.clone(), whole.clone());
+        let (shape, class_total) = self.queues.class_and_total(class);
+        let (shape, class_total) = (shape.clone(), class_total.clone());
         let total_of = |gang: &Arc<Gang>| {
             if Arc::ptr_eq(gang, &shape.gang) {
-                whole.clone()
+                class_total.clone()
             } else {
                 Arc::new(self.config.resources.total(gang))
             }
         };
         let gang_before = workload.gang(&shape);
-        let place_before = QueuePosition::new(workload.priority(), workload.submitted(), uid);
-        let (was, flavors_before) = (workload.phase(), workload.flavors().clone());
-        let (waited, was_inactive) = (workload.waits(), workload.inactive().is_some());
-        let charged_before = was.charged().then(|| self.queues.charged_to(uid).cloned()).flatten();
-        let legs_before: Vec<_> = workload.legs().values().map(|l| (l.cluster.clone(), l.state)).collect();
+        let before = CachedFields::of(uid, workload);
+        let charged_before = before.phase.charged().then(|| self.queues.charged_to(uid).cloned()).flatten();
         change(workload, &shape);
-        let place = QueuePosition::new(workload.priority(), workload.submitted(), uid);
-        let moves = place != place_before;
-        let is = workload.phase();
-        let (waits, is_inactive) = (workload.waits(), workload.inactive().is_some());
-        self.mirror.touch(uid);
-        let flavors = workload.flavors().clone();
-        let legs_after: Vec<_> = workload.legs().values().map(|l| (l.cluster.clone(), l.state)).collect();
-        let ceases = was.charged() && !is.charged();
-        if ceases {
+        let after = CachedFields::of(uid, workload);
+        if before.phase.charged() && !after.phase.charged() {
             workload.clear_charge();
         }
         let gang = workload.gang(&shape);
         let total_before = total_of(&gang_before);
         let total = if Arc::ptr_eq(&gang, &gang_before) { total_before.clone() } else { total_of(&gang) };
-        if ceases {
-            self.queues.refund(uid, &flavors, &total_before);
+        self.mirror.touch(uid);
+        let before = CachedWorkload { fields: before, total: total_before, charged_to: charged_before };
+        let mut after = CachedWorkload { fields: after, total, charged_to: None };
+        self.update_charge(uid, &shape, &before, &after);
+        after.charged_to = self.queues.charged_to(uid).cloned();
+        self.update_counts(class, &shape, &before, &after);
+        let (before, after) = (before.fields, after.fields);
+        let position_changed = before.position != after.position;
+        if before.waits && (!after.waits || position_changed) {
+            self.queues.leave(class, before.position);
         }
-        if was.charged()
-            && is.charged()
-            && (total != total_before || flavors != flavors_before)
-            && let Some(queue) = &charged_before
+        if after.waits && (!before.waits || position_changed) {
+            self.queues.wait(class, after.position);
+        }
+        if before.legs != after.legs {
+            self.update_legs(uid, class, before.legs, after.legs);
+        }
+    }
+
+    /// Charges quota that was reserved, and refunds quota that was released or has changed.
+    fn update_charge(&mut self, uid: Uid, shape: &Class, before: &CachedWorkload, after: &CachedWorkload) {
+        let (had, has) = (before.fields.phase.charged(), after.fields.phase.charged());
+        let changed = before.total != after.total || before.fields.flavors != after.fields.flavors;
+        if had && !has {
+            self.queues.refund(uid, &after.fields.flavors, &before.total);
+        } else if had
+            && has
+            && changed
+            && let Some(queue) = &before.charged_to
         {
-            self.queues.refund(uid, &flavors_before, &total_before);
-            self.queues.charge(uid, queue.clone(), &flavors, &total);
-        }
-        if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
-            let queue = self.state.catalog().leads_to(&shape);
+            self.queues.refund(uid, &before.fields.flavors, &before.total);
+            self.queues.charge(uid, queue.clone(), &after.fields.flavors, &after.total);
+        } else if !had && has && !self.config.planted.has(Bug::QuotaNotCharged) {
+            let queue = self.state.catalog().leads_to(shape);
             if let Some(workload) = self.state.workload_mut(uid) {
                 workload.set_charged_to(queue.clone());
             }
-            self.queues.charge(uid, queue, &flavors, &total);
+            self.queues.charge(uid, queue, &after.fields.flavors, &after.total);
         }
-        if was != is || flavors_before != flavors || total_before != total || was_inactive != is_inactive {
-            let charged_after = self.queues.charged_to(uid).cloned();
-            let before = CountedWorkload {
-                phase: was,
-                inactive: was_inactive,
-                flavors: &flavors_before,
-                total: &total_before,
-                charged_to: charged_before.as_ref(),
-            };
-            let after = CountedWorkload {
-                phase: is,
-                inactive: is_inactive,
-                flavors: &flavors,
-                total: &total,
-                charged_to: charged_after.as_ref(),
-            };
-            self.counts_by_queue.change(self.state.catalog(), &shape, &before, &after);
-            self.touch_queues(class, charged_before.or(charged_after));
-        }
-        if waited && (!waits || moves) {
-            self.queues.leave(class, place_before);
-        }
-        if waits && (!waited || moves) {
-            self.queues.wait(class, place);
-        }
-        if legs_before == legs_after {
+    }
+
+    fn update_counts(
+        &mut self,
+        class: ClassId,
+        shape: &Class,
+        before: &CachedWorkload,
+        after: &CachedWorkload,
+    ) {
+        let (old, new) = (&before.fields, &after.fields);
+        let unchanged = old.phase == new.phase
+            && old.flavors == new.flavors
+            && before.total == after.total
+            && old.inactive == new.inactive;
+        if unchanged {
             return;
         }
-        let is_in =
+        self.counts_by_queue.change(self.state.catalog(), shape, &before.counted(), &after.counted());
+        self.touch_queues(class, before.charged_to.clone().or_else(|| after.charged_to.clone()));
+    }
+
+    fn update_legs(
+        &mut self,
+        uid: Uid,
+        class: ClassId,
+        before: Vec<(ClusterName, LegState)>,
+        after: Vec<(ClusterName, LegState)>,
+    ) {
+        let has_leg_in =
             |legs: &[(ClusterName, LegState)], cluster| legs.iter().any(|(other, _)| other == cluster);
-        for (cluster, _) in legs_before.iter().filter(|(cluster, _)| !is_in(&legs_after, cluster)) {
+        for (cluster, _) in before.iter().filter(|(cluster, _)| !has_leg_in(&after, cluster)) {
             if let Some(load) = self.loads.get_mut(cluster) {
                 load.remove(&uid);
             }
         }
-        for (cluster, _) in legs_after.iter().filter(|(cluster, _)| !is_in(&legs_before, cluster)) {
+        for (cluster, _) in after.iter().filter(|(cluster, _)| !has_leg_in(&before, cluster)) {
             self.loads.entry(cluster.clone()).or_default().insert(uid, class);
         }
-        legs_before.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, false));
-        legs_after.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, true));
+        before.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, false));
+        after.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, true));
     }
 
     /// Rebuilds every cache from `state`, after a snapshot was read.
@@ -114,13 +169,13 @@ impl World {
         let uids: Vec<Uid> = self.state.workloads().keys().copied().collect();
         for uid in uids {
             let Some(w) = self.state.workload_mut(uid) else { continue };
-            let (class, place, phase, waits) =
+            let (class, position, phase, waits) =
                 (w.class(), QueuePosition::new(w.priority(), w.submitted(), uid), w.phase(), w.waits());
             self.names.entry(w.namespace().clone()).or_default().insert(w.name().clone(), uid);
             self.queues.add_member(class);
             let shape = self.queues.class(class).clone();
             if waits {
-                self.queues.wait(class, place);
+                self.queues.wait(class, position);
             }
             if phase.charged() {
                 let queue = w.charged_to().cloned().expect("a charged workload names its cluster queue");
@@ -137,7 +192,7 @@ impl World {
     }
 }
 
-/// One workload fewer is of a class; what is remembered of the class goes with the last.
+/// Removes one member of a class. With the last one, everything known about the class is dropped.
 pub(crate) fn drop_member(world: &mut World, class: ClassId) {
     if world.queues.drop_member(class) {
         world.live.pending_reasons.forget(class);
@@ -146,7 +201,7 @@ pub(crate) fn drop_member(world: &mut World, class: ClassId) {
     }
 }
 
-/// Counts a workload and its legs as they are, or no longer.
+/// Adds a workload and its legs to `counts_by_queue`, or removes them (`more`: false).
 fn count_in(world: &World, counts_by_queue: &mut QueueCounts, uid: Uid, more: bool) {
     let Some(workload) = world.state.workloads().get(&uid) else { return };
     for leg in workload.legs().values() {
@@ -155,24 +210,24 @@ fn count_in(world: &World, counts_by_queue: &mut QueueCounts, uid: Uid, more: bo
     let class = world.queues.class(workload.class());
     let total = world.config.resources.total(&workload.gang(class));
     let inactive = workload.inactive().is_some();
-    let one = CountedWorkload {
+    let counted = CountedWorkload {
         phase: workload.phase(),
         inactive,
         flavors: workload.flavors(),
         total: &total,
         charged_to: world.queues.charged_to(uid),
     };
-    counts_by_queue.count(&world.state.catalog(), class, &one, more);
+    counts_by_queue.count(world.state.catalog(), class, &counted, more);
 }
 
-/// Counts a workload that came, or one that goes.
+/// Adds a workload and its legs to the world's counts, or removes them (`more`: false).
 pub(crate) fn count_workload(world: &mut World, uid: Uid, more: bool) {
     let mut counts_by_queue = std::mem::take(&mut world.counts_by_queue);
     count_in(world, &mut counts_by_queue, uid, more);
     world.counts_by_queue = counts_by_queue;
 }
 
-/// All of it, counted anew.
+/// Computes [`QueueCounts`] from the workloads.
 pub(crate) fn recount_queues(world: &World) -> QueueCounts {
     let mut counts_by_queue = QueueCounts::default();
     world.state.workloads().keys().for_each(|uid| count_in(world, &mut counts_by_queue, *uid, true));

@@ -1,7 +1,10 @@
+//! Effects of user changes on the preemption history.
+
 use crate::world::World;
 use meridian_shared::ids::Uid;
 
-/// People gave a workload another priority, or queues other quota or policies: it is seen anew who may displace whom.
+/// Drops remembered preemptions, which protect preemptors from their victims: of one workload after its
+/// priority was changed, of all (`None`) after quota or policies of a queue were changed.
 pub(crate) fn rights_changed(world: &mut World, of: Option<Uid>) {
     world.state.forget_preemptions(of);
     world.live.reservations.rights_changed(of);

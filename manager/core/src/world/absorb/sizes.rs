@@ -1,8 +1,4 @@
-//! Pods of a running gang that have succeeded and won't be needed again (Kueue's reclaimable pods): what they had goes to others
-//! while the rest runs on. And those that have failed, which the next attempt goes on counting from.
-//!
-//! Agents say how many they are; they only become more, and never more than the gang was given. The next attempt, if there is
-//! one, asks for the whole gang anew.
+//! Resizing: moving a workload to the class of its new pod counts or labels.
 
 use crate::facts::submission::Class;
 use crate::queue::classes::QueuePosition;
@@ -12,7 +8,8 @@ use crate::world::absorb::caches;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Uid};
 use meridian_shared::protocol::Size;
 
-/// Moves a workload to the class of its new size or labels; returns the manifest that nobody needs any more. What was given stays.
+/// Moves a workload to the class of its new size or labels. What it was given stays charged. Returns the hash
+/// of the previous manifest if that was replaced.
 pub(crate) fn absorb_resized(
     world: &mut World,
     number: RecordNumber,
@@ -21,36 +18,37 @@ pub(crate) fn absorb_resized(
     body: ContentHash,
     size: Size,
 ) -> Option<ContentHash> {
-    let (old, place, waits) = {
+    let (old_class, position, waits) = {
         let w = world.state.workloads().get(&uid)?;
         (w.class(), QueuePosition::new(w.priority(), w.submitted(), uid), w.waits())
     };
     caches::count_workload(world, uid, false);
     let before = &world.state.workloads()[&uid];
     let (given, runs) = (
-        size::counts_of(&before.given_gang(world.queues.class(old))),
-        before.runs_with(world.queues.class(old)),
+        size::counts_of(&before.given_gang(world.queues.class(old_class))),
+        before.runs_with(world.queues.class(old_class)),
     );
-    let another_size = world.queues.class(old).gang != class.gang;
-    // A gang has no more pods than its job has completions.
+    let size_changed = world.queues.class(old_class).gang != class.gang;
+    // A gang may have fewer pods than the requested parallelism, because it has at most one pod per
+    // completion.
     let size = Size { parallelism: size::counts_of(&class.gang).iter().sum(), ..size };
-    let new = world.queues.intern(class, &world.config.resources);
+    let new_class = world.queues.intern(class, &world.config.resources);
     if waits {
-        world.queues.leave(old, place);
-        world.queues.wait(new, place);
+        world.queues.leave(old_class, position);
+        world.queues.wait(new_class, position);
     }
     let workload = world.state.workload_mut(uid)?;
-    let before = workload.reclassify(number, new, body, another_size);
-    if workload.phase().charged() && another_size {
+    let before = workload.reclassify(number, new_class, body, size_changed);
+    if workload.phase().charged() && size_changed {
         workload.resize(number, size, &size::counts_of(&class.gang), given, runs);
     }
     let clusters: Vec<ClusterName> = workload.legs().values().map(|leg| leg.cluster.clone()).collect();
     for cluster in clusters {
-        world.loads.entry(cluster).or_default().insert(uid, new);
+        world.loads.entry(cluster).or_default().insert(uid, new_class);
     }
-    caches::drop_member(world, old);
+    caches::drop_member(world, old_class);
     caches::count_workload(world, uid, true);
-    world.touch_queues(new, world.queues.charged_to(uid).cloned());
+    world.touch_queues(new_class, world.queues.charged_to(uid).cloned());
     world.mirror.touch(uid);
     Some(before).filter(|before| *before != body)
 }

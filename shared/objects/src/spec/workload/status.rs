@@ -1,9 +1,9 @@
-//! What was decided about a workload, and what happened to it.
+//! The status of a Workload: its admission, its checks, its evictions.
 
 use super::count_at_least;
-use crate::field::{Fields, Item};
+use crate::fields::scheduling::{MAX_RULES, amounts, labels, toleration};
+use crate::fields::{Fields, Item};
 use crate::spec::meta::time;
-use crate::spec::scheduling::{MAX_RULES, amounts, labels, toleration};
 use meridian_shared::gang::{Amounts, Toleration};
 use meridian_shared::time::Millis;
 use serde_json::Value;
@@ -11,76 +11,59 @@ use std::collections::BTreeMap;
 
 /// Most conditions of an object.
 const MAX_CONDITIONS: usize = 64;
-/// Most entries of the lists about pod sets, checks and nodes; schemas say 8 or 18.
+/// Most entries of the lists about pod sets, checks and nodes; schemas allow 8 or 18.
 const MAX_ENTRIES: usize = 64;
-/// Most reasons of evictions that are counted.
+/// Most reasons of evictions.
 const MAX_EVICTIONS: usize = 256;
 
-/// Whether a condition holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionStatus {
-    /// It does.
     True,
-    /// It does not.
     False,
-    /// Nobody knows.
     #[default]
     Unknown,
 }
 
-/// Something that holds about an object, or does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Condition {
-    /// What, such as `QuotaReserved`.
+    /// Such as `QuotaReserved`.
     pub kind: String,
-    /// Whether it holds.
     pub status: ConditionStatus,
-    /// Why, as one word.
     pub reason: String,
-    /// Why, for people.
     pub message: String,
     /// Since when, in milliseconds since 1970.
     pub since: Option<i64>,
-    /// The generation of the object that it is about.
+    /// The generation of the object that the condition is about.
     pub observed_generation: Option<i64>,
 }
 
-/// Everything that was decided about a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkloadStatus {
-    /// Conditions.
     pub conditions: Vec<Condition>,
-    /// The quota that it has.
     pub admission: Option<Admission>,
-    /// How it is queued again after an eviction.
+    /// How it is requeued after an eviction.
     pub requeue: Option<RequeueState>,
-    /// Pods that need nothing any more.
     pub reclaimable_pods: Vec<ReclaimablePods>,
-    /// What its admission checks say.
     pub admission_checks: Vec<AdmissionCheckState>,
-    /// What it asked for when it was looked at last, while it has no quota.
+    /// What it requested at its last evaluation, while it has no quota.
     pub resource_requests: Vec<PodSetRequest>,
-    /// How long it ran before it was evicted.
+    /// Run time before its evictions.
     pub past_execution_time: Option<Millis>,
-    /// Evictions so far.
     pub evictions: Vec<Eviction>,
     /// Worker clusters that are asked.
     pub nominated_cluster_names: Vec<String>,
-    /// The worker cluster that has it.
+    /// The worker cluster that runs it.
     pub cluster_name: Option<String>,
     /// Nodes that failed under it.
     pub unhealthy_nodes: Vec<String>,
-    /// The gates of its preemptions.
     pub preemption_gates: Vec<GateState>,
 }
 
 impl WorkloadStatus {
-    /// The condition of a name.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// Whether the condition of a name is there and holds.
     pub fn is(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|condition| condition.status == ConditionStatus::True)
     }
@@ -89,128 +72,102 @@ impl WorkloadStatus {
 /// The quota that a workload has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Admission {
-    /// The queue that gave it.
+    /// The queue that admitted it.
     pub cluster_queue: String,
-    /// What each pod set has.
     pub pod_sets: Vec<PodSetAssignment>,
 }
 
-/// What one pod set has.
+/// The quota of one pod set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodSetAssignment {
-    /// The pod set.
     pub name: String,
     /// Flavor per resource.
     pub flavors: BTreeMap<String, String>,
-    /// What all its pods take together.
+    /// Requests of all its pods together.
     pub usage: Amounts,
-    /// Pods that were counted; `None` is as many as the pod set has.
+    /// Pods that were counted; `None` is all pods of the set.
     pub count: Option<u32>,
     /// Where its pods are in the topology, as written.
     pub topology: Option<Value>,
-    /// Whether that is decided in a second pass.
+    /// Whether the topology assignment is decided in a second pass.
     pub delayed_topology: Option<DelayedTopology>,
 }
 
-/// A topology assignment that is decided in a second pass.
+/// State of a topology assignment that is decided in a second pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DelayedTopology {
-    /// It is still to be decided.
     Pending,
-    /// It was.
     Ready,
 }
 
-/// What an admission check says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CheckState {
-    /// Nothing yet.
     #[default]
     Pending,
-    /// Yes.
     Ready,
-    /// Not now.
+    /// Not now; try again.
     Retry,
-    /// No.
     Rejected,
 }
 
-/// What one admission check says about a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdmissionCheckState {
-    /// The check.
     pub name: String,
-    /// What it says.
     pub state: CheckState,
-    /// Why, for people.
     pub message: String,
     /// Since when, in milliseconds since 1970.
     pub since: Option<i64>,
-    /// How long to wait at least after a `Retry`.
+    /// Shortest wait after a `Retry`.
     pub requeue_after: Option<Millis>,
-    /// Times that it said `Retry`.
+    /// Number of `Retry` answers.
     pub retry_count: Option<u32>,
-    /// What it adds to pods.
+    /// What the check adds to pods.
     pub pod_set_updates: Vec<PodSetUpdate>,
 }
 
-/// What an admission check adds to the pods of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSetUpdate {
-    /// The pod set.
     pub name: String,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Tolerations.
     pub tolerations: Vec<Toleration>,
 }
 
-/// How a workload is queued again after an eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequeueState {
-    /// Times so far.
+    /// Number of requeues so far.
     pub count: Option<u32>,
-    /// When it will be, in milliseconds since 1970.
+    /// When it is requeued, in milliseconds since 1970.
     pub at: Option<i64>,
 }
 
 /// Pods of a set that need nothing any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReclaimablePods {
-    /// The pod set.
     pub name: String,
-    /// Pods.
     pub count: u32,
 }
 
-/// What a pod set asked for when it was looked at last.
+/// Requests of a pod set at its last evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSetRequest {
-    /// The pod set.
     pub name: String,
-    /// What all its pods ask for together.
+    /// Requests of all its pods together.
     pub resources: Amounts,
 }
 
-/// Evictions of one sort.
+/// Number of evictions for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Eviction {
-    /// Why.
     pub reason: String,
-    /// Why that; may be empty.
+    /// May be empty.
     pub underlying_cause: String,
-    /// Times.
     pub count: u32,
 }
 
-/// A gate of a workload's preemptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GateState {
-    /// The gate.
     pub name: String,
     /// Whether it lets the workload preempt.
     pub open: bool,
@@ -257,7 +214,6 @@ pub(super) fn read(status: Fields<'_>) -> WorkloadStatus {
     read
 }
 
-/// The list `conditions` of a status.
 pub(crate) fn conditions(status: &Fields<'_>) -> Vec<Condition> {
     let words = [
         ("True", ConditionStatus::True),
@@ -281,7 +237,6 @@ pub(crate) fn conditions(status: &Fields<'_>) -> Vec<Condition> {
     })
 }
 
-/// Reads a list of mappings.
 fn entries<T>(fields: &Fields<'_>, list: &'static str, mut read: impl FnMut(&Fields<'_>) -> T) -> Vec<T> {
     fields.list(list, MAX_ENTRIES, |item: Item<'_>| {
         let entry = item.fields()?;

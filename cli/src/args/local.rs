@@ -1,0 +1,104 @@
+//! Commands that start a fleet on this machine: `demo`, `up`, `bench`.
+
+use super::values::{demo_speed, speed};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Run simulated jobs N times faster, from 10 to 200; leases keep real time
+    #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = demo_speed)]
+    pub(crate) speed: f64,
+    /// Keep the fleet running at the end, and keep its files
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Fleet file: clusters and their nodes [default: three regions with 4 simulated T4 GPUs each]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) fleet: Option<PathBuf>,
+    /// Directory of all data; a later `up` continues from it
+    #[arg(long, value_name = "DIR", default_value = ".meridian")]
+    pub(crate) data_dir: PathBuf,
+    /// How jobs run [default: as before in this directory, else simulated]
+    #[arg(long, value_enum)]
+    pub(crate) runner: Option<LocalRunner>,
+    /// Run simulated jobs N times faster
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
+    pub(crate) speed: f64,
+    /// Address that the manager listens on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LocalRunner {
+    /// Nothing runs: jobs only take their time
+    Simulated,
+    /// Jobs run as processes of this machine, with your rights
+    Process,
+}
+
+impl LocalRunner {
+    /// The value of `--runner`, here and of `meridian agent run`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Process => "process",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    #[arg(value_name = "MEASURE", value_enum, default_values_t = [Measure::All])]
+    pub(crate) measures: Vec<Measure>,
+    /// Directory for the journals, to choose the disk [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Length of one run, in seconds
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(2..=600)
+    )]
+    pub(crate) seconds: u64,
+    /// Runs of each measure; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) runs: u32,
+    /// Gangs in the queue for the measures `memory` and `restart`
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20_000,
+        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(100..=1_000_000)
+    )]
+    pub(crate) gangs: usize,
+    /// Seed of the jobs' shapes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Measure {
+    /// Durable submissions per second
+    Submissions,
+    /// Gangs per second from submission to running
+    Dispatches,
+    /// Time from submission to running at a steady load
+    Latency,
+    /// Memory of the manager per queued gang
+    Memory,
+    /// Time until a killed manager is ready again
+    Restart,
+    /// Kueue's scheduler benchmark "baseline" in real time: 15,000 workloads in 30 queues
+    KueueBaseline,
+    /// Kueue's scheduler benchmark "large-scale" in real time: 50,000 workloads in 1,000 queues
+    KueueLargeScale,
+    /// All of these measures
+    All,
+}

@@ -1,0 +1,64 @@
+//! Commands on what the manager records: `audit`, `journal`.
+
+use clap::Subcommand;
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Verify the hash chain of the audit log
+    Verify {
+        /// Exported log, or - for standard input [default: the manager's log]
+        file: Option<PathBuf>,
+        /// A head printed earlier; also detects a truncated or rewritten log
+        #[arg(long, value_name = "NUMBER:HASH")]
+        expect_head: Option<String>,
+        /// Verify a part that begins at this line, trusting the hash before it
+        #[arg(
+            long,
+            value_name = "NUMBER",
+            requires = "file",
+            value_parser = clap::value_parser!(u64).range(1..)
+        )]
+        from: Option<u64>,
+    },
+    /// Print the audit log, one JSON document per line
+    Export {
+        /// First line to print
+        #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+        from: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JournalCommand {
+    /// Show the content of a stopped manager's journal
+    Inspect {
+        /// The journal file
+        path: PathBuf,
+        /// Also show every record since the snapshot
+        #[arg(long)]
+        records: bool,
+    },
+    /// Copy a stopped manager's journal
+    Backup {
+        /// The journal file
+        path: PathBuf,
+        /// Path of the copy; must not exist
+        to: PathBuf,
+    },
+    /// Restore a lost journal from a backup; its manager then waits for `journal confirm`
+    Restore {
+        /// The backup file
+        backup: PathBuf,
+        /// Path of the journal; must not exist
+        to: PathBuf,
+    },
+    /// Show whether the manager is recovering, and what it waits for
+    Recovery,
+    /// Confirm that no other copy of the journal runs and that policies and quotas are current
+    Confirm {
+        /// Required: without it nothing is done
+        #[arg(long)]
+        yes: bool,
+    },
+}

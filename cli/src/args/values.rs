@@ -1,0 +1,49 @@
+//! Parsers of single values, with the message that clap prints.
+
+use jiff::SignedDuration;
+use meridian_objects::Kind;
+
+/// A name that is safe in a URL. The manager checks Kubernetes' stricter rules.
+pub(super) fn object_name(text: &str) -> Result<String, String> {
+    let is_safe = !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+        && !matches!(text, "." | "..");
+    if is_safe { Ok(text.to_owned()) } else { Err("a name has letters, digits, `-` and `.`".to_owned()) }
+}
+
+/// A job's name, with or without its kind in front.
+pub(super) fn job_name(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((kind, name)) if matches!(Kind::from_word(kind), Some(Kind::Job | Kind::Workload)) => {
+            object_name(name)
+        }
+        Some((kind, _)) => Err(format!("`{kind}` is neither a job nor a workload: write NAME or job/NAME")),
+        None => object_name(text),
+    }
+}
+
+/// A duration of at least a second.
+pub(super) fn positive_duration(text: &str) -> Result<SignedDuration, String> {
+    let duration: Result<SignedDuration, _> = text.parse();
+    duration
+        .ok()
+        .filter(|duration| duration.as_secs() > 0)
+        .ok_or_else(|| "write a duration of at least 1s, such as 90s, 15m or 2h".to_owned())
+}
+
+/// How much faster than real time a simulation runs.
+pub(super) fn speed(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|_| "not a number".to_owned())?;
+    if number > 0.0 && number <= meridian_agent::SPEED_MAX {
+        Ok(number)
+    } else {
+        Err(format!("must be above 0 and at most {}", meridian_agent::SPEED_MAX))
+    }
+}
+
+/// The demo's speed: below 10 its jobs outlive their time limits, above 200 they end before the demo sees
+/// them run.
+pub(super) fn demo_speed(text: &str) -> Result<f64, String> {
+    let number = speed(text)?;
+    if (10.0..=200.0).contains(&number) { Ok(number) } else { Err("must be from 10 to 200".to_owned()) }
+}

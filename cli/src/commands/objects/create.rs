@@ -1,0 +1,41 @@
+//! `create`: one request per object; the manager fills in `generateName`.
+//!
+//! A failure doesn't undo earlier objects: it is printed, and the others are still tried, as in `kubectl`.
+
+use super::namespace::set_namespaces;
+use super::warnings::{self, ManagerWarning};
+use crate::args::CreateArgs;
+use crate::commands::results::Results;
+use crate::error::Error;
+use crate::files;
+use crate::objects::fields::name_of;
+use crate::session::Session;
+
+pub(in crate::commands) async fn run(session: &mut Session, args: CreateArgs) -> Result<(), Error> {
+    let (parsed, texts) = files::objects_with_texts(&args.files, &mut session.stdin, &mut session.out)?;
+    let printed = warnings::printed(&parsed);
+    let objects = set_namespaces(session, parsed.objects)?;
+    let client = session.client()?;
+    let (mut results, mut found, mut failed) = (Results::default(), Vec::new(), false);
+    for object in &objects {
+        let (kind, namespace) = (object.value.kind, object.value.namespace_or_default());
+        match client.create(kind, namespace, &object.value.stored).await {
+            Ok(created) => {
+                let name = name_of(&created.object).to_owned();
+                results.add(kind, &name, "created", created.object);
+                found.extend(created.warnings.into_iter().map(|warning| (object, warning)));
+            }
+            Err(error) => {
+                failed = true;
+                session.out.note(format!("error: {}: `{}`: {error}", object.place, object.value.title()));
+            }
+        }
+    }
+    let found: Vec<_> =
+        found.iter().map(|(object, text)| ManagerWarning { object: Some(object), text }).collect();
+    warnings::show(session, &found, &texts, &printed);
+    if !results.is_empty() {
+        results.show(session)?;
+    }
+    if failed { Err(Error::Reported) } else { Ok(()) }
+}

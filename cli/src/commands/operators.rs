@@ -1,0 +1,6 @@
+//! Commands of operators: clusters, orphaned runs, the audit log, the journal.
+
+pub(super) mod audit;
+pub(super) mod cluster;
+pub(super) mod journal;
+pub(super) mod orphan;

@@ -1,0 +1,179 @@
+//! `journal`: the content of a journal file, its copies, and the operator's part in a recovery.
+
+use crate::args::{Format, JournalCommand};
+use crate::client::Client;
+use crate::error::Error;
+use crate::output::{printable, streams};
+use crate::session::Session;
+use jiff::Timestamp;
+use meridian_manager::journal::{Journal, ReadOnlyJournal, Snapshot};
+use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::{Config, World};
+use meridian_shared::mac::ReceiptKey;
+use serde_json::{Value, json};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// A journal holds the spec of every job.
+const FILE_MODE: u32 = 0o600;
+
+pub(in crate::commands) async fn run(session: &mut Session, command: JournalCommand) -> Result<(), Error> {
+    match command {
+        JournalCommand::Inspect { path, records } => {
+            let found = inspect(&path, records).map_err(|error| Error::Refused(error.to_string()))?;
+            show(session, &found)
+        }
+        JournalCommand::Backup { path, to } => {
+            let found = copy(&path, &to)?;
+            show(session, &found)
+        }
+        JournalCommand::Restore { backup, to } => {
+            let found = copy(&backup, &to)?;
+            session.out.note("start the manager: `meridian journal recovery` shows what it then waits for");
+            show(session, &found)
+        }
+        JournalCommand::Recovery => {
+            let answer = session.client()?.recovery().await?;
+            show(session, &answer)
+        }
+        JournalCommand::Confirm { yes: false } => Err(Error::Refused(
+            "nothing was done: workloads could run twice if another copy of the journal runs, or where \
+             forbidden if its policies are outdated. Check `meridian journal recovery`, then add `--yes`"
+                .to_owned(),
+        )),
+        JournalCommand::Confirm { yes: true } => {
+            let answer = confirm(&session.client()?).await?;
+            show(session, &answer)
+        }
+    }
+}
+
+/// Confirms what the manager asks for: that no other copy writes, and that policies and quotas are current.
+async fn confirm(client: &Client) -> Result<Value, Error> {
+    let before = client.recovery().await?;
+    let (open, doubted) = (before["open"] == json!(true), !before["rulesDoubted"].is_null());
+    if open {
+        client.confirm_recovery().await?;
+    }
+    if doubted {
+        client.confirm_rules().await?;
+    }
+    if open || doubted {
+        Ok(client.recovery().await?)
+    } else {
+        Err(Error::Refused("nothing to confirm: the manager isn't recovering".to_owned()))
+    }
+}
+
+/// Copies a journal that no manager holds, and describes the copy. `to` appears only once the copy is durable
+/// and was read back; an existing file is never overwritten.
+fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
+    let failed = |what: &str, path: &Path, why: &io::Error| {
+        Error::Refused(format!("can't {what} `{}`: {why}", path.display()))
+    };
+    if to.symlink_metadata().is_ok() {
+        return Err(Error::Refused(format!("`{}` exists already: move it away first", to.display())));
+    }
+    // A manager that holds the journal would write to it during the copy.
+    let held = ReadOnlyJournal::open(from).map_err(|error| Error::Refused(error.to_string()))?;
+    let (Some(directory), Some(name)) = (to.parent(), to.file_name()) else {
+        return Err(Error::Refused(format!("`{}` is not a file name", to.display())));
+    };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let partial = directory.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let written = write_copy(from, &partial).map_err(|why| failed("write", &partial, &why));
+    let checked =
+        written.and_then(|()| inspect(&partial, false).map_err(|error| Error::Refused(error.to_string())));
+    // Unlike a rename, a link never replaces an existing file.
+    let placed = checked.and_then(|found| {
+        std::fs::hard_link(&partial, to).map(|()| found).map_err(|why| failed("create", to, &why))
+    });
+    let removed = std::fs::remove_file(&partial);
+    drop(held);
+    let found = placed?;
+    removed.and_then(|()| File::open(directory)?.sync_all()).map_err(|why| failed("sync", to, &why))?;
+    Ok(found)
+}
+
+fn write_copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut copy = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(to)?;
+    io::copy(&mut File::open(from)?, &mut copy)?;
+    copy.sync_all()
+}
+
+/// Describes the journal at `path`. Fails while a manager holds it.
+fn inspect(path: &Path, with_records: bool) -> Result<Value, meridian_manager::journal::Error> {
+    let journal = ReadOnlyJournal::open(path)?;
+    let snapshot = journal.snapshot()?;
+    let after = snapshot.as_ref().map(|snapshot| snapshot.through).unwrap_or_default();
+    let (mut count, mut bytes, mut records) = (0_u64, 0_u64, Vec::new());
+    let mut world = if with_records { world_of(&journal, snapshot.as_ref()) } else { None };
+    journal.replay(after, &mut |number, record| {
+        count += 1;
+        bytes += record.len() as u64;
+        if with_records {
+            let mut entry = json!({"number": number.0, "record": json_or_size(record)});
+            // Some records refer to an earlier one, which names the actor.
+            let known = serde_json::from_slice::<Record>(record).ok();
+            if let Some((world, record)) = world.as_mut().zip(known) {
+                if let Some(by) = world.actor_of(&record) {
+                    entry["by"] = json!(by);
+                }
+                world.absorb(number, &record);
+            }
+            records.push(entry);
+        }
+        Ok(())
+    })?;
+    let head = journal
+        .reader()
+        .audit_head()?
+        .map(|(number, line)| json!({"number": number.0, "line": json_or_size(&line)}));
+    let snapshot =
+        snapshot.map(|snapshot| json!({"through": snapshot.through.0, "bytes": snapshot.bytes.len()}));
+    let meta = journal.meta();
+    let mut found = json!({
+        "journal": meta.journal.to_string(),
+        "created": Timestamp::from_millisecond(meta.created.0).map(|at| at.to_string()).unwrap_or_default(),
+        "inAnotherFileThanItWasMade": journal.identity_changed(),
+        "leadership": journal.leadership().to_string(),
+        "lastRecord": journal.last().0,
+        "chain": format!("{:016x}", journal.chain()),
+        "snapshot": snapshot,
+        "recordsAfterSnapshot": {"count": count, "bytes": bytes},
+        "auditHead": head,
+    });
+    if with_records {
+        found["records"] = records.into();
+    }
+    Ok(found)
+}
+
+/// Stored bytes as JSON, or their number if they aren't JSON.
+fn json_or_size(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| json!(format!("{} bytes", bytes.len())))
+}
+
+/// The world as of the journal's snapshot. It only tells facts, so the key doesn't matter.
+fn world_of(journal: &ReadOnlyJournal, snapshot: Option<&Snapshot>) -> Option<World> {
+    let config = Config::new(ReceiptKey([0; 32]));
+    match snapshot {
+        Some(snapshot) => World::restore(&snapshot.bytes, config).ok(),
+        None => Some(World::empty(journal.meta().journal, config)),
+    }
+}
+
+fn show(session: &mut Session, answer: &Value) -> Result<(), Error> {
+    match session.format() {
+        Some(Format::Json) => session.out.json(answer),
+        Some(Format::Yaml | Format::Wide | Format::Name | Format::Text) | None => {
+            let text = streams::yaml(answer)?;
+            session.out.raw(printable::lines(&text).as_bytes())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

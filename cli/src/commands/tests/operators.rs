@@ -1,0 +1,151 @@
+use super::*;
+
+#[tokio::test]
+async fn dangerous_actions_need_a_confirmation() {
+    let fake = Fake::new([
+        ("POST /meridian/v1/clusters/eu/admit", FakeAnswer::Json(200, json!({}))),
+        ("POST /meridian/v1/clusters/eu/cordon", FakeAnswer::Json(200, json!({}))),
+        ("POST /meridian/v1/clusters/eu/declare-lost", FakeAnswer::Json(200, json!({}))),
+        (
+            "POST /meridian/v1/clusters/eu/join-token",
+            FakeAnswer::Json(
+                200,
+                json!({"command": "meridian agent join x", "token": "t", "expires": "2026-11-21T11:00:00Z"}),
+            ),
+        ),
+        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"open": true, "rulesDoubted": "7"}))),
+        ("POST /meridian/v1/recovery/confirm", FakeAnswer::Json(200, json!({"open": false}))),
+        ("POST /meridian/v1/rules/confirm", FakeAnswer::Json(200, json!({"message": "confirmed"}))),
+        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"open": false}))),
+    ]);
+    assert_eq!(
+        run(&fake, &["cluster", "admit", "eu"], "").await.answers,
+        "cluster.meridian.dev/eu admitted\n"
+    );
+    assert_eq!(
+        run(&fake, &["cluster", "cordon", "eu"], "").await.answers,
+        "cluster.meridian.dev/eu cordoned\n"
+    );
+    for line in [
+        ["cluster", "declare-lost", "eu"].as_slice(),
+        &["cluster", "declare-lost", "eu", "--confirm", "us"],
+        &["journal", "confirm"],
+    ] {
+        let ran = run(&fake, line, "").await;
+        assert_eq!(ran.code(), 1);
+        assert!(ran.error().starts_with("nothing was done: "), "{}", ran.error());
+    }
+    assert_eq!(
+        run(&fake, &["cluster", "declare-lost", "eu", "--confirm", "eu", "--ledger", "l1"], "").await.answers,
+        "cluster.meridian.dev/eu declared lost\n"
+    );
+    let join = run(
+        &fake,
+        &["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU", "--ttl", "1h"],
+        "",
+    )
+    .await;
+    assert_eq!(join.answers, "meridian agent join x\n");
+    // One confirmation covers both: no other copy writes, and the rules are current.
+    assert_eq!(run(&fake, &["journal", "confirm", "--yes"], "").await.answers, "open: false\n");
+    assert_eq!(request_body(&fake, 2), json!({"confirm": "eu", "ledger": "l1"}));
+    assert_eq!(
+        request_body(&fake, 3),
+        json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false})
+    );
+}
+
+#[tokio::test]
+async fn orphans_are_listed_stopped_and_adopted() {
+    const UID: &str = "00000000-0000-0000-0000-000000000001";
+    let (older, newer) = (
+        json!({"uid": UID, "fence": "1-2-9", "cluster": "eu"}),
+        json!({"uid": UID, "fence": "1-2-10", "cluster": "us"}),
+    );
+    let state = || ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"orphans": [older, newer]})));
+    let fake = Fake::new([
+        state(),
+        (
+            "POST /meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-9/stop",
+            FakeAnswer::Json(200, json!({"message": "it is being stopped"})),
+        ),
+        state(),
+        (
+            "POST /meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-10/adopt",
+            FakeAnswer::Json(200, json!({"message": "it is a job again"})),
+        ),
+        state(),
+    ]);
+    let listed = run(&fake, &["orphan", "list"], "").await.answers;
+    assert_eq!(listed.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>(), [UID, "1-2-9", "eu"]);
+    assert_eq!(
+        run(&fake, &["orphan", "stop", UID, "--fence", "1-2-9"], "").await.answers,
+        "it is being stopped\n"
+    );
+    let spec = "spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}";
+    let job = &format!(
+        "apiVersion: batch/v1\nkind: Job\n\
+         metadata: {{name: train, labels: {{kueue.x-k8s.io/queue-name: q}}}}\n{spec}\n"
+    );
+    // Without `--fence`, the newest attempt's.
+    assert_eq!(run(&fake, &["orphan", "adopt", UID, "-f", "-"], job).await.answers, "it is a job again\n");
+    let two = run(
+        &fake,
+        &["orphan", "adopt", UID, "-f", "-"],
+        &format!("{job}---\n{}", job.replace("train", "other")),
+    )
+    .await;
+    assert!(two.error().contains("one job"), "{}", two.error());
+    assert!(run(&fake, &["orphan", "stop", "nobody"], "").await.error().contains("no orphan `nobody`"));
+}
+
+#[tokio::test]
+async fn a_broken_audit_log_is_a_failure() {
+    let asked = "GET /meridian/v1/audit?from=1";
+    let fake = Fake::new([
+        (asked, FakeAnswer::Stream(vec![])),
+        (asked, FakeAnswer::Stream(vec!["{}\n"])),
+        (asked, FakeAnswer::Stream(vec!["{\"number\":1"])),
+    ]);
+    assert_eq!(run(&fake, &["audit", "verify"], "").await.answers, "the audit log is empty\n");
+    let broken = run(&fake, &["audit", "verify"], "").await;
+    assert_eq!(broken.code(), 1);
+    assert!(
+        broken.error().starts_with("line 1 of the input is not a line of an audit log"),
+        "{}",
+        broken.error()
+    );
+    let cut = run(&fake, &["audit", "verify"], "").await;
+    assert!(cut.code() == 1 && cut.error().ends_with("it ends in the middle of a line"), "{}", cut.error());
+    assert_eq!(run(&fake, &["audit", "verify", "-", "--expect-head", "x"], "").await.code(), 2);
+    assert_eq!(run(&fake, &["audit", "verify", "-"], "not json\n").await.code(), 1);
+}
+
+#[tokio::test]
+async fn completions_and_version_are_printed() {
+    let fake = Fake::new([]);
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&fake, &["completion", shell], "").await.answers.contains("submit"), "{shell}");
+    }
+    assert_eq!(
+        run(&fake, &["version"], "").await.answers,
+        format!("meridian {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[tokio::test]
+async fn describe_shows_a_clusters_resources_as_quantities() {
+    let resources = json!({
+        "cpu": {"capacity": 16_000, "free": 15_500},
+        "memory": {"capacity": 64_424_509_440_i64, "free": 536_870_912},
+    });
+    let cluster = json!({
+        "metadata": {"name": "eu"}, "spec": {"region": "europe-west4"},
+        "status": {"state": "Connected", "resources": resources},
+    });
+    let fake = Fake::new([("GET ", FakeAnswer::Json(200, cluster))]);
+    let answers = run(&fake, &["describe", "cluster", "eu"], "").await.answers;
+    let expect = "\nResources:\nRESOURCE   CAPACITY   FREE\n\
+                  cpu        16         15500m\nmemory     60Gi       512Mi\n";
+    assert!(answers.ends_with(expect) && !answers.contains("536870912"), "{answers}");
+}

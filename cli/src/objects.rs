@@ -1,0 +1,4 @@
+//! Reading objects as the manager sends them: Kubernetes-shaped JSON.
+
+pub(crate) mod fields;
+pub(crate) mod job;

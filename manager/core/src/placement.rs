@@ -1,2 +1,0 @@
-pub mod capacity;
-pub mod reservations;

@@ -1,0 +1,74 @@
+//! `spec.limits` of a cluster caps the capacity that the manager uses there, whatever the agent reports.
+
+use super::*;
+
+const LOWER: &str = "LowerPriority";
+
+fn limited_cluster(gpus: i64) -> Value {
+    let limits = json!({GPU: gpus.to_string()});
+    meridian_object(
+        "Cluster",
+        "eu",
+        json!({"region": "europe-west4", "jurisdiction": "EU", "limits": limits}),
+    )
+}
+
+/// One cluster of four GPUs with this limit.
+fn limited_fleet(gpus: i64) -> Fleet {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![limited_cluster(gpus)]);
+    f
+}
+
+#[test]
+fn a_cluster_gets_no_more_than_its_limit() {
+    let mut f = limited_fleet(3);
+    let all: Vec<Uid> = (0..4).map(|i| f.submit(&format!("one-{i}"), 1)).collect();
+    f.settle();
+    assert_eq!(all.iter().filter(|uid| f.cluster_of(**uid).is_some()).count(), 3);
+    let pending = *all.iter().find(|uid| f.cluster_of(**uid).is_none()).unwrap();
+    let why = f.why(pending)["summary"].as_str().unwrap().to_owned();
+    assert!(why.contains("needs 1 nvidia.com/gpu, 0 of 3 free"), "{why}");
+    let running = *all.iter().find(|uid| f.cluster_of(**uid).is_some()).unwrap();
+    f.end(running, EndResult::Succeeded);
+    assert_eq!(f.cluster_of(pending).as_deref(), Some("eu"));
+    // A limit below the current usage stops nothing. Nothing more starts.
+    f.apply(vec![limited_cluster(1)]);
+    let next = f.submit("next", 1);
+    f.settle();
+    assert_eq!((f.running.len(), f.phase(next)), (3, Some(Phase::Pending)));
+}
+
+#[test]
+fn preemption_frees_a_used_up_limit() {
+    for limit in [4, 2] {
+        let mut f = limited_fleet(limit);
+        teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
+        priority_classes(&mut f, 9);
+        let low: Vec<Uid> =
+            (0..limit).map(|i| f.submit_to("a", &format!("low-{i}"), 1, Some("low"))).collect();
+        f.settle();
+        assert_eq!(f.running.len(), low.len(), "limit {limit}");
+        let high = f.submit_to("a", "high", 1, Some("high"));
+        f.settle();
+        f.settle();
+        assert_eq!(f.cluster_of(high).as_deref(), Some("eu"), "limit {limit}: {:#}", f.why(high));
+        assert_eq!(f.running.len(), low.len(), "limit {limit}: one was preempted");
+    }
+}
+
+#[test]
+fn lent_quota_is_reclaimed_in_a_cluster_with_a_limit() {
+    let mut f = limited_fleet(4);
+    teams(&mut f, [2, 2], &json!({"reclaimWithinCohort": "Any"}));
+    priority_classes(&mut f, 9);
+    let lent: Vec<Uid> = (0..4).map(|i| f.submit_to("b", &format!("b-{i}"), 1, None)).collect();
+    f.settle();
+    assert_eq!(f.running.len(), 4);
+    let owner = f.submit_to("a", "mine", 2, None);
+    f.settle();
+    f.settle();
+    assert_eq!(f.cluster_of(owner).as_deref(), Some("eu"), "{:#}", f.why(owner));
+
+    assert_eq!(lent.iter().filter(|uid| f.cluster_of(**uid).is_some()).count(), 2);
+}

@@ -1,0 +1,190 @@
+//! Quota and usage during a cycle: what the previous entries took and what their victims will release.
+
+use crate::amount::Amount;
+use crate::cycle::{Cycle, CycleEntry};
+use crate::model::{PreemptionRule, Target, WorkloadId};
+use crate::quota::{CellId, NodeId};
+use std::collections::BTreeSet;
+
+/// Whether an entry fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EntryFit {
+    /// Quota is available.
+    pub(super) quota: bool,
+    /// The domains of its topology assignment have enough capacity.
+    pub(super) placed: bool,
+}
+
+impl EntryFit {
+    pub(super) fn is_full(self) -> bool {
+        self.quota && self.placed
+    }
+}
+
+impl Cycle<'_> {
+    /// Whether quota and domains are available to the entry after all victims so far and its own are gone.
+    pub(super) fn fits(&mut self, entry: &CycleEntry) -> EntryFit {
+        let Some(node) = self.state.node_of(entry.workload) else {
+            return EntryFit { quota: false, placed: false };
+        };
+        let asks = self.net_charge(entry);
+        let topology = self.state.settings().gates.topology;
+        if !topology && self.is_available(node, &asks) {
+            // Released quota can't make it less.
+            return EntryFit { quota: true, placed: true };
+        }
+        if entry.targets.is_empty() && self.is_exhausted(node, &asks) {
+            return EntryFit { quota: false, placed: false };
+        }
+        let own: BTreeSet<WorkloadId> =
+            entry.targets.iter().map(|t| t.workload).filter(|own| !self.victims.contains(own)).collect();
+        self.count_victims(false);
+        own.iter().for_each(|victim| self.state.suspend_usage(*victim));
+        let quota = self.is_available(node, &asks);
+        let placed = quota && self.state.still_free(entry.workload, &entry.assignment);
+        if entry.targets.is_empty() {
+            self.note_left(node, &asks);
+        }
+        own.iter().for_each(|victim| self.state.resume_usage(*victim));
+        self.count_victims(true);
+        EntryFit { quota, placed }
+    }
+
+    /// Records what the parent node leaves in the current state.
+    fn note_left(&mut self, node: NodeId, asks: &[(CellId, Amount)]) {
+        let Some(parent) = self.state.forest().node(node).parent else { return };
+        for (cell, _) in asks {
+            self.known_left.retain(|(of, at, _)| (*of, *at) != (parent, *cell));
+            self.known_left.push((parent, *cell, self.state.forest().balance(parent, *cell)));
+        }
+    }
+
+    /// Whether the parent is known to leave less than a queue that lends everything requests.
+    fn is_exhausted(&self, node: NodeId, asks: &[(CellId, Amount)]) -> bool {
+        let parent = self.state.forest().node(node).parent;
+        asks.iter().any(|(cell, amount)| {
+            let keeps_nothing = self.state.forest().cell(node, *cell).keeps_nothing();
+            keeps_nothing
+                && *amount > Amount::ZERO
+                && self
+                    .known_left
+                    .iter()
+                    .any(|(of, at, left)| Some(*of) == parent && at == cell && left < amount)
+        })
+    }
+
+    /// Adds victims. Their usage counts as released.
+    pub(super) fn add_victims(&mut self, targets: &[Target]) {
+        for Target { workload, .. } in targets {
+            if !self.victims.insert(*workload) {
+                continue;
+            }
+            let held = self.state.node_of(*workload).zip(self.state.get(workload).holding.as_ref());
+            for (node, (cell, amount)) in
+                held.into_iter().flat_map(|(node, holding)| holding.charge.iter().map(move |of| (node, *of)))
+            {
+                match self.freed.binary_search_by_key(&(node, cell), |(node, cell, _)| (*node, *cell)) {
+                    Ok(at) => self.freed[at].2 = self.freed[at].2 + amount,
+                    Err(at) => self.freed.insert(at, (node, cell, amount)),
+                }
+            }
+        }
+        if !targets.is_empty() {
+            self.known_left.clear();
+        }
+    }
+
+    /// Adds or removes the usage of the victims of this cycle. They are summed per queue, which gives the
+    /// same result as one by one.
+    pub(super) fn count_victims(&mut self, used: bool) {
+        self.state.count_charges(&self.freed, used);
+        if self.state.topologies().knows_any() {
+            self.state.place_usages(&self.victims, used);
+        }
+    }
+
+    pub(super) fn is_available(&self, node: NodeId, asks: &[(CellId, Amount)]) -> bool {
+        asks.iter().all(|(cell, amount)| *amount <= self.state.forest().available(node, *cell))
+    }
+
+    /// Whether quota is available while the victims of this cycle still hold theirs. Reserved quota doesn't
+    /// count here; it was checked before.
+    pub(super) fn is_free_now(&mut self, entry: &CycleEntry) -> bool {
+        let Some(node) = self.state.node_of(entry.workload) else { return false };
+        let asks = self.net_charge(entry);
+        if self.is_available(node, &asks) {
+            // Then it is also available without what other entries took.
+            return true;
+        }
+        self.count_temporary(false);
+        let free = self.is_available(node, &asks);
+        self.count_temporary(true);
+        free
+    }
+
+    /// Reserves quota for an entry without candidates, so that other entries don't take it first.
+    pub(super) fn reserve_for(&mut self, entry: &CycleEntry) {
+        let setup = &self.state.queue(entry.queue).setup;
+        let is_preemptor =
+            self.state.settings().gates.prioritize_preemptors && self.state.is_preemptor(entry.workload);
+        let comes_first = is_preemptor || self.state.is_starved(entry.workload);
+        if setup.preemption.reclaim_within_cohort == PreemptionRule::Any && !comes_first {
+            return;
+        }
+        let Some(node) = self.state.node_of(entry.workload) else { return };
+        // A queue above its limit, because its quota was lowered, reserves nothing.
+        for (cell, amount) in self.state.quota_to_reserve(entry.workload, entry.queue, &entry.assignment) {
+            let amount = amount.floor();
+            self.state.add_usage(node, cell, amount);
+            self.temporary.reserved.push((node, cell, amount));
+        }
+        self.state.place_assignment(entry.workload, &entry.assignment, true);
+        self.temporary.assignments.push((entry.workload, entry.assignment.clone()));
+    }
+
+    /// Adds or removes what the entries of this cycle took and reserved.
+    pub(super) fn count_temporary(&mut self, used: bool) {
+        self.state.count_charges(&self.temporary.charges, used);
+        self.count_reserved(used);
+    }
+
+    /// Adds or removes what is only reserved.
+    pub(super) fn count_reserved(&mut self, used: bool) {
+        self.state.count_charges(&self.temporary.reserved, used);
+    }
+
+    /// Takes what the entry needs until the cycle ends.
+    pub(super) fn take(&mut self, entry: &CycleEntry) {
+        let taken = self.charge(entry);
+        self.temporary.charges.extend(taken);
+    }
+
+    /// Reserves what the entry needs until the cycle ends: it becomes free when the victims of others are
+    /// gone.
+    pub(super) fn reserve_all(&mut self, entry: &CycleEntry) {
+        let taken = self.charge(entry);
+        self.temporary.reserved.extend(taken);
+    }
+
+    fn charge(&mut self, entry: &CycleEntry) -> Vec<(NodeId, CellId, Amount)> {
+        let Some(node) = self.state.node_of(entry.workload) else { return Vec::new() };
+        let charges: Vec<_> =
+            self.net_charge(entry).into_iter().map(|(cell, amount)| (node, cell, amount)).collect();
+        self.state.count_charges(&charges, true);
+        if charges.iter().any(|(_, _, amount)| *amount < Amount::ZERO) {
+            // The entry replaces a larger slice.
+            self.known_left.clear();
+        }
+        self.state.place_assignment(entry.workload, &entry.assignment, true);
+        self.temporary.assignments.push((entry.workload, entry.assignment.clone()));
+        charges
+    }
+
+    /// Additional quota usage of the entry. None if it holds quota already.
+    fn net_charge(&self, entry: &CycleEntry) -> Vec<(CellId, Amount)> {
+        if self.state.get(&entry.workload).holding.is_some() {
+            return Vec::new();
+        }
+        self.state.charge_of(entry.queue, &entry.assignment.usage)
+    }
+}

@@ -1,0 +1,208 @@
+//! Runs of cycles until nothing changes.
+
+use crate::capacity_model::CapacityModel;
+use crate::cycle::{
+    Cycle, CycleEntry, CycleReport, EntryOrder, EntryOutcome, FLAVORS_MAX, Nominee, Requeued,
+};
+use crate::model::{Delayed, QueueId, Workload, WorkloadId};
+use crate::pending::Pending;
+use crate::queue_state::QueueState;
+use crate::quota::TreeId;
+
+impl QueueState {
+    /// Runs one cycle over all queues. `second_pass` also evaluates holders again that need it.
+    pub fn cycle(&mut self, capacity: &mut dyn CapacityModel, second_pass: bool) -> CycleReport {
+        self.cycle_with_heads(capacity, 1, second_pass)
+    }
+
+    /// The same with up to `heads` workloads of each queue.
+    pub fn cycle_with_heads(
+        &mut self,
+        capacity: &mut dyn CapacityModel,
+        heads: usize,
+        second_pass: bool,
+    ) -> CycleReport {
+        let queues: Vec<QueueId> = self.agenda().active_queues().collect();
+        self.cycle_over(capacity, &queues, heads, second_pass)
+    }
+
+    /// Runs cycles in all changed trees until nothing changes any more. `each` gets the report of every
+    /// cycle. If it returns false, the next run continues with the remaining trees.
+    pub fn run(
+        &mut self,
+        capacity: &mut dyn CapacityModel,
+        mut each: impl FnMut(&mut Self, CycleReport) -> bool,
+    ) {
+        let mut last = self.agenda_mut().take_resume_after();
+        while let Some(tree) = self.agenda_mut().take_next_changed(last) {
+            last = Some(tree);
+            if !self.run_tree(tree, capacity, &mut each) {
+                self.agenda_mut().interrupt_after(tree);
+                return;
+            }
+        }
+    }
+
+    /// Runs cycles in one tree until nothing changes any more. False if `each` interrupted the run.
+    fn run_tree(
+        &mut self,
+        tree: TreeId,
+        capacity: &mut dyn CapacityModel,
+        each: &mut impl FnMut(&mut Self, CycleReport) -> bool,
+    ) -> bool {
+        let (mut unsettled, mut interrupted) = (0, false);
+        self.agenda_mut().clear_rescans();
+        loop {
+            let mut queues: Vec<QueueId> = self
+                .forest()
+                .tree(tree)
+                .queues
+                .iter()
+                .filter_map(|node| self.queue_at(*node))
+                .filter(|queue| self.agenda().is_active(*queue))
+                .collect();
+            let mut skipped = Vec::new();
+            queues.iter().for_each(|queue| self.skip_unchanged(*queue, &mut skipped));
+            queues.retain(|queue| self.agenda().is_active(*queue));
+            if queues.is_empty() && skipped.is_empty() {
+                break;
+            }
+            let rescans_before = self.agenda().rescans();
+            let mut report = if queues.is_empty() {
+                CycleReport::default()
+            } else {
+                self.cycle_over(capacity, &queues, 1, false)
+            };
+            let rescans = self.agenda().rescans() > rescans_before;
+            report.skipped = skipped;
+            let is_settled =
+                report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+            unsettled = if is_settled { 0 } else { unsettled + 1 };
+            // All flavors are evaluated once; then the workload waits for a change. Otherwise an overtaken
+            // workload would be evaluated forever while others come first and take nothing.
+            if is_settled && !rescans {
+                self.agenda_mut().clear_rescans();
+            }
+            // An entry that found no capacity with one flavor goes on with the next.
+            let tries_next_flavor =
+                |e: &CycleEntry| e.outcome == EntryOutcome::NoCapacity && e.assignment.scan.pending();
+            let go_on = is_settled
+                || rescans
+                || (unsettled <= FLAVORS_MAX && report.entries.iter().any(tries_next_flavor));
+            interrupted = !each(self, report);
+            if interrupted && is_settled {
+                self.agenda_mut().mark_changed(tree);
+                return false;
+            }
+            if !go_on {
+                break;
+            }
+        }
+        // Changes by this tree's own decisions are already evaluated.
+        self.agenda_mut().unmark_changed(tree);
+        !interrupted
+    }
+
+    fn cycle_over(
+        &mut self,
+        capacity: &mut dyn CapacityModel,
+        queues: &[QueueId],
+        heads: usize,
+        second_pass: bool,
+    ) -> CycleReport {
+        let mut nominees: Vec<Nominee> = Vec::new();
+        if second_pass {
+            let again = self.workloads().filter(|(_, w)| self.needs_second_pass(w));
+            nominees.extend(again.map(|(workload, _)| Nominee { workload, second_pass: true }));
+        }
+        for queue in queues {
+            let before = nominees.len();
+            for _ in 0..heads {
+                let Some(head) = self.pop_head(*queue) else { break };
+                nominees.push(Nominee { workload: head, second_pass: false });
+            }
+            // Only cycles in which the queue had a head count: those of other trees don't make a flavor scan
+            // outdated.
+            if nominees.len() > before {
+                self.count_cycle(*queue);
+            }
+        }
+        let mut cycle = Cycle::new(self, capacity);
+        let entries = cycle.nominate(&nominees);
+        let mut order = EntryOrder::new(cycle.state, &entries);
+        let starved = cycle.state.starved_entries(&entries);
+        let mut entries: Vec<Option<CycleEntry>> = entries.into_iter().map(Some).collect();
+        let mut done = Vec::with_capacity(entries.len());
+        for mut entry in starved.into_iter().filter_map(|at| entries[at].take()) {
+            cycle.process(&mut entry);
+            // A skipped starved head comes first again in the next cycle. Pinned by
+            // `semantics::starvation::overtaken_starved_head_keeps_its_precedence`.
+            if matches!(entry.outcome, EntryOutcome::NoCandidates | EntryOutcome::Skipped) {
+                cycle.unserved.push(entry.workload);
+            }
+            done.push(entry);
+        }
+        cycle.temporary.reserved_for_starved = cycle.temporary.reserved.len();
+        while let Some(at) = order.pop(cycle.state) {
+            let Some(mut entry) = entries[at].take() else { continue };
+            cycle.process(&mut entry);
+            done.push(entry);
+        }
+        done.extend(entries.into_iter().flatten());
+        cycle.finish(done)
+    }
+
+    /// Takes the head of a queue.
+    fn pop_head(&mut self, queue: QueueId) -> Option<WorkloadId> {
+        let starved = self.starved_head(queue);
+        let (position, class) = self.ask_ordered(queue, Pending::head)?;
+        if let Some(passed) = starved.filter(|id| *id != position.workload) {
+            // It isn't the head any more. Its quota would be reserved in some cycles and not in others.
+            self.end_starvation(passed);
+        }
+        // The preemptor stays known.
+        let pending = self.pending_mut(queue);
+        let preemptor = pending.preemptor();
+        pending.remove(&class, &position);
+        pending.set_preemptor(preemptor);
+        self.update_active(queue);
+        Some(position.workload)
+    }
+
+    /// Whether a holder must be evaluated again: its topology assignment is delayed, or it lost a node.
+    fn needs_second_pass(&self, workload: &Workload) -> bool {
+        let Some(holding) = workload.holding.as_ref().filter(|h| !h.evicted) else { return false };
+        let marks = workload.marks();
+        let is_delayed = marks.checks_ready
+            && !holding.admitted
+            && holding.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(Delayed::Pending));
+        is_delayed || self.has_lost_node(workload)
+    }
+}
+
+impl Cycle<'_> {
+    /// Releases the temporary usage, marks the victims, and requeues the entries that were not admitted.
+    fn finish(mut self, done: Vec<CycleEntry>) -> CycleReport {
+        self.count_temporary(false);
+        for (workload, assignment) in std::mem::take(&mut self.temporary.assignments) {
+            self.state.place_assignment(workload, &assignment, false);
+        }
+        self.state.excluded_mut().clear_admitted();
+        for (victim, ..) in &self.report.preempted {
+            self.state.evict(*victim);
+        }
+        for (victim, _) in &self.report.evicted {
+            self.state.evict(*victim);
+        }
+        let mut report = std::mem::take(&mut self.report);
+        for mut entry in done {
+            let own_obstacle = self.capacity.has_own_obstacle(entry.workload);
+            entry.requeued = self.state.requeue_entry(&entry, own_obstacle);
+            report.entries.push(entry);
+        }
+        for (old, _) in &report.replaced {
+            self.state.remove(*old);
+        }
+        report
+    }
+}

@@ -1,0 +1,203 @@
+//! Which other workloads would use freed quota first.
+
+use crate::amount::Amount;
+use crate::capacity_model::UnlimitedCapacity;
+use crate::cycle::{Cycle, EntryOrder, EntryOutcome, Nominee, Precedence};
+use crate::model::{Assignment, Mode, QueueId, ShapeId, WorkloadId};
+use crate::names::{FlavorId, ResourceId};
+use crate::pending::WorkloadsAhead;
+use crate::queue_state::QueueState;
+
+/// Maximum number of queues of a tree to evaluate; each costs as much as a head in a cycle.
+const CONTENDERS_MAX: usize = 1_000;
+
+/// The first entry, and why it precedes another one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FirstEntry {
+    pub workload: WorkloadId,
+    /// Why it precedes the given workload.
+    pub by: Precedence,
+}
+
+/// Workloads that may use freed quota before a given workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompetingWorkloads {
+    /// Number of workloads of its own queue.
+    pub before: usize,
+    /// Number of workloads of other queues.
+    pub in_other_queues: usize,
+    /// Upper bound of their requests.
+    pub requested: i64,
+    /// Requests of those that fit into the declared quota.
+    pub requested_within_quota: i64,
+    /// The first workload of one of the other queues.
+    pub other: Option<WorkloadId>,
+}
+
+/// Pending workloads of one shape in a queue.
+struct Waiting {
+    queue: QueueId,
+    /// Request of each.
+    asks: i64,
+    about: usize,
+    most: usize,
+    /// Whether the queue could ever provide the request.
+    feasible: bool,
+}
+
+impl Waiting {
+    fn total(&self) -> i64 {
+        self.asks.saturating_mul(i64::try_from(self.most).unwrap_or(i64::MAX))
+    }
+}
+
+impl QueueState {
+    /// The head of another queue that would get freed quota of a flavor and resource before a workload that
+    /// is the first of its own queue, if any.
+    pub fn served_before(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<FirstEntry> {
+        let of = self.workload(id)?;
+        let tree = self.queue(of.queue).tree?;
+        let others = self
+            .forest()
+            .tree(tree)
+            .queues
+            .iter()
+            .filter_map(|node| self.queue_at(*node))
+            .filter(|queue| *queue != of.queue);
+        let others = others
+            .filter(|queue| self.queue(*queue).setup.inactive.is_none() && !self.pending(*queue).is_empty());
+        let heads: Vec<WorkloadId> =
+            others.take(CONTENDERS_MAX).filter_map(|queue| self.first_in_queue(queue)).collect();
+        if heads.is_empty() {
+            return None;
+        }
+        let mut copy = self.copy_of_quota([tree]);
+        // Remove the usage at the root only: everything shared is free, but queues keep their usage, which
+        // determines their shares.
+        let root = self.forest().root(self.queue(of.queue).node?);
+        for cell in self.forest().cells(root).filter_map(|(key, _)| self.forest().find_cell(tree, key)) {
+            let used = self.forest().cell(root, cell).usage;
+            copy.remove_usage(root, cell, used);
+        }
+        let all: Vec<(WorkloadId, WorkloadId)> =
+            std::iter::once(id).chain(heads).map(|id| (id, copy.copy_workload(self, id))).collect();
+        let takes = |assignment: &Assignment| {
+            assignment.mode() != Mode::NoFit
+                && assignment.usage.iter().any(|(of, amount)| *of == key && *amount > Amount::ZERO)
+        };
+        let copies: Vec<WorkloadId> = all.iter().map(|(_, copy)| *copy).collect();
+        let (first, by) = copy.first_of(&copies, takes)?;
+        let workload = all.iter().find(|(_, of)| *of == first).map(|(id, _)| *id)?;
+        (workload != id).then_some(FirstEntry { workload, by })
+    }
+
+    /// Other queues of a workload's tree that may use this flavor for this resource.
+    fn other_queues_of(
+        &self,
+        id: WorkloadId,
+        flavor: FlavorId,
+        resource: ResourceId,
+    ) -> impl Iterator<Item = QueueId> {
+        let of = self.workload(id).and_then(|of| Some((of.queue, self.queue(of.queue).tree?)));
+        let all = of.into_iter().flat_map(|(mine, tree)| {
+            let others = self.forest().tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
+            others.filter(move |queue| *queue != mine)
+        });
+        all.filter(move |queue| {
+            let setup = &self.queue(*queue).setup;
+            setup.inactive.is_none()
+                && setup.group_of(resource).is_some_and(|group| group.flavors.contains(&flavor))
+        })
+    }
+
+    /// Request of a shape for a resource by the pods that may use this flavor.
+    fn request_in_flavor(&self, queue: QueueId, shape: ShapeId, key: (FlavorId, ResourceId)) -> i64 {
+        let (flavor, resource) = key;
+        let (of, group) = (self.shape_of(shape), self.queue(queue).setup.group_of(resource));
+        let Some(group) = group.filter(|_| self.request_of(shape, resource) > 0) else { return 0 };
+        let may_use = |sets: &Vec<usize>| self.flavor_mismatch(queue, of, sets, group, flavor).is_none();
+        let asks = |sets: Vec<usize>| {
+            sets.iter()
+                .map(|set| self.catalog().request_of_pod_set(of, *set, resource))
+                .fold(0, i64::saturating_add)
+        };
+        of.groups().into_iter().filter(may_use).map(asks).fold(0, i64::saturating_add)
+    }
+
+    /// The pending workloads, of the same or of other queues, that may use freed quota of a flavor and
+    /// resource before a given workload. Workloads that request more than the maximum don't count, unless the
+    /// others free that much.
+    pub fn competing_workloads(
+        &self,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+        before: Option<&WorkloadsAhead<'_>>,
+    ) -> CompetingWorkloads {
+        let Some(of) = self.workload(id) else { return CompetingWorkloads::default() };
+        let waiting = |queue: QueueId, shape: ShapeId, about: usize, most: usize| {
+            let asks = self.request_in_flavor(queue, shape, key);
+            let may_shrink = self.shape_of(shape).may_shrink();
+            Waiting {
+                queue,
+                asks,
+                about,
+                most,
+                feasible: may_shrink || self.could_ever_use(queue, key, asks),
+            }
+        };
+        let mine = before.into_iter().flat_map(WorkloadsAhead::each);
+        let mine = mine.map(|(shape, (about, most))| waiting(of.queue, shape, about, most));
+        let theirs = self.other_queues_of(id, key.0, key.1).flat_map(|queue| {
+            self.pending_by_shape(queue).map(move |(shape, n)| waiting(queue, shape, n, n))
+        });
+        let all: Vec<Waiting> =
+            mine.chain(theirs).filter(|waiting| waiting.asks > 0 && waiting.most > 0).collect();
+        let (mut feasible, mut rest): (Vec<Waiting>, Vec<Waiting>) =
+            all.into_iter().partition(|waiting| waiting.feasible);
+        let sum = |feasible: &[Waiting]| feasible.iter().map(Waiting::total).fold(0, i64::saturating_add);
+        let requested_within_quota = sum(&feasible);
+        loop {
+            let freed = self.request_of(of.shape, key.1).saturating_add(sum(&feasible));
+            let (more, left): (Vec<Waiting>, Vec<Waiting>) =
+                rest.into_iter().partition(|waiting| waiting.asks <= freed);
+            rest = left;
+            if more.is_empty() {
+                break;
+            }
+            feasible.extend(more);
+        }
+        let count = |own: bool| {
+            feasible
+                .iter()
+                .filter(|waiting| (waiting.queue == of.queue) == own)
+                .map(|waiting| waiting.about)
+                .sum()
+        };
+        let other = feasible.iter().map(|waiting| waiting.queue).find(|queue| *queue != of.queue);
+        CompetingWorkloads {
+            before: count(true),
+            in_other_queues: count(false),
+            requested: sum(&feasible),
+            requested_within_quota,
+            other: other.and_then(|queue| self.first_in_queue(queue)),
+        }
+    }
+
+    /// The first of these heads in the order of a cycle, and why it precedes the first one given. Heads
+    /// rejected by `counts` are ignored; `None` if the first one is.
+    fn first_of(
+        &mut self,
+        heads: &[WorkloadId],
+        counts: impl Fn(&Assignment) -> bool,
+    ) -> Option<(WorkloadId, Precedence)> {
+        let nominee = |id: &WorkloadId| Nominee { workload: *id, second_pass: false };
+        let nominees: Vec<Nominee> = heads.iter().map(nominee).collect();
+        let mut unlimited = UnlimitedCapacity;
+        let mut cycle = Cycle::new(self, &mut unlimited);
+        let mut entries = cycle.nominate(&nominees);
+        entries.retain(|entry| entry.outcome != EntryOutcome::Rejected && counts(&entry.assignment));
+        let given = entries.iter().position(|entry| Some(&entry.workload) == heads.first())?;
+        let (first, by) = EntryOrder::new(self, &entries).first(self, &entries, given)?;
+        Some((entries[first].workload, by))
+    }
+}

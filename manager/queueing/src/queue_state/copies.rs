@@ -1,0 +1,55 @@
+//! Copies of the state for what-if questions.
+
+use crate::model::{PendingPreemption, QueueId, QueueSetup, WorkloadId};
+use crate::names::{FlavorId, ResourceId};
+use crate::pending::Pending;
+use crate::queue_state::{NewWorkload, QueueState};
+use crate::quota::TreeId;
+use std::sync::Arc;
+
+impl QueueState {
+    /// A copy with the usage of some trees, but without workloads.
+    pub(crate) fn copy_of_quota(&self, trees: impl IntoIterator<Item = TreeId>) -> Self {
+        Self {
+            settings: self.settings.clone(),
+            now: self.now,
+            catalog: self.catalog.clone(),
+            forest: self.forest.with_trees_only(&trees.into_iter().collect()),
+            queues: self.queues.without_holders(),
+            pending: vec![Pending::default(); self.pending.len()],
+            ..Self::default()
+        }
+    }
+
+    /// Copies a workload from the state of which this is a copy. It is pending here.
+    pub(crate) fn copy_workload(&mut self, of: &Self, id: WorkloadId) -> WorkloadId {
+        let one = of.get(&id);
+        let shape = self.intern((**of.shape_of(one.shape)).clone());
+        let copy = self.add_pending(NewWorkload {
+            key: one.key.clone(),
+            uid: one.uid.clone(),
+            queue: one.queue,
+            local_queue: one.local_queue.clone(),
+            shape,
+            since: one.since,
+            marks: one.marks.clone(),
+        });
+        if of.is_preemptor(id) {
+            self.pending_mut(one.queue).set_preemptor(Some(copy));
+        }
+        copy
+    }
+
+    /// Lets a copied workload wait for victims in some flavors, although this copy has no holders.
+    pub(crate) fn assume_preemption(&mut self, copy: WorkloadId, flavors: Vec<Vec<(ResourceId, FlavorId)>>) {
+        let Some(of) = self.workloads.get_mut(copy) else { return };
+        of.progress.pending_preemption = Some(Box::new(PendingPreemption { flavors, victims: Vec::new() }));
+        let queue = of.queue;
+        self.queues.get_mut(queue).assume_stopping();
+    }
+
+    /// Replaces the declaration of a queue in a copy.
+    pub(crate) fn assume_setup(&mut self, queue: QueueId, setup: QueueSetup) {
+        self.queues.get_mut(queue).setup = Arc::new(setup);
+    }
+}

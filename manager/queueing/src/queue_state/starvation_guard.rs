@@ -1,0 +1,50 @@
+//! Starvation guard: quota is reserved for a head that has waited too long. No workload behind it in its
+//! queue is evaluated. The quota that it requests, as far as its queue may use it, isn't given to others.
+//! Quota is reserved in one flavor; in the others, no workload is preempted for another one if the starved
+//! head would take the freed quota.
+//!
+//! The caller determines the starved heads, because they depend on time and clusters. There are none in
+//! comparisons with Kueue, which has no such rule.
+
+use crate::model::{QueueId, WorkloadId};
+use crate::names::Id;
+use crate::queue_state::QueueState;
+
+impl QueueState {
+    /// The first pending workload of a queue that satisfies `of`, active or parked.
+    pub fn first_pending(&self, queue: QueueId, of: impl Fn(WorkloadId) -> bool) -> Option<WorkloadId> {
+        self.pending[queue.index()].first_matching(of)
+    }
+
+    pub fn starved_head(&self, queue: QueueId) -> Option<WorkloadId> {
+        self.starved_heads.get(&queue).copied()
+    }
+
+    pub fn starved_heads(&self) -> impl Iterator<Item = WorkloadId> + '_ {
+        self.starved_heads.values().copied()
+    }
+
+    /// Sets or removes the starved head of a queue.
+    pub fn set_starved_head(&mut self, queue: QueueId, workload: Option<WorkloadId>) {
+        let before = match workload {
+            Some(id) => self.starved_heads.insert(queue, id),
+            None => self.starved_heads.remove(&queue),
+        };
+        if before != workload {
+            self.quota_released(queue);
+        }
+    }
+
+    pub fn is_starved(&self, workload: WorkloadId) -> bool {
+        !self.starved_heads.is_empty()
+            && self.starved_heads.get(&self.workloads[&workload].queue) == Some(&workload)
+    }
+
+    /// A workload is no longer pending or can't be helped: the workloads behind it are requeued.
+    pub(crate) fn end_starvation(&mut self, workload: WorkloadId) {
+        if self.is_starved(workload) {
+            let queue = self.workloads[&workload].queue;
+            self.set_starved_head(queue, None);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The forest of cohorts and cluster queues: quota, usage and what is available where.
+//!
+//! Every node has one cell per flavor and resource of its tree. The subtree quota of a node is its own quota
+//! plus what its children lend. Usage beyond what a node keeps for itself also counts at its parent. Adding
+//! and removing the same usage in any order restores every cell.
+
+mod cell;
+mod forest;
+mod share;
+
+pub use cell::{Cell, CellId, CohortSetup, Leaf, LimitKind, NodeId, Quota, Quotas, TreeId, WEIGHT_ONE};
+pub use forest::{Forest, Node, Tree, cyclic};
+pub use share::Share;

@@ -1,0 +1,51 @@
+//! The state of recovery, and an operator's confirmations of it and of the rules.
+
+use super::action;
+use crate::api::access::{self, Endpoint};
+use crate::api::response::error::Error;
+use crate::api::state::Api;
+use crate::auth::User;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use meridian_manager_core::facts::input::Operator;
+use serde_json::Value;
+
+pub(super) async fn get(State(api): State<Api>, Extension(user): Extension<User>) -> Result<Response, Error> {
+    access::check_endpoint(&user, Endpoint::Recovery)?;
+    current(&api).await
+}
+
+async fn current(api: &Api) -> Result<Response, Error> {
+    match api.handle.recovery().await {
+        Value::Null => Err(Error::Unavailable(
+            "the state of recovery is not known at the moment: try again in a moment".to_owned(),
+        )),
+        state => Ok(Json(state).into_response()),
+    }
+}
+
+pub(super) async fn confirm(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    access::check_endpoint(&user, Endpoint::Operate)?;
+    action::read_body(&headers, body).await?;
+    action::perform(&api, &user, Operator::ConfirmRecovery).await?;
+    current(&api).await
+}
+
+pub(super) async fn confirm_rules(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    access::check_endpoint(&user, Endpoint::Operate)?;
+    action::read_body(&headers, body).await?;
+    action::done(action::perform(&api, &user, Operator::ConfirmRules).await?)
+}

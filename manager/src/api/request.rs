@@ -1,0 +1,7 @@
+//! What a request says: its path, query, accepted media types and body, each parsed once into types.
+
+pub(crate) mod accept;
+pub(crate) mod body;
+pub(crate) mod query;
+pub(crate) mod resource_path;
+pub(crate) mod selector;

@@ -1,0 +1,18 @@
+//! What an answer looks like: objects in the requested version, tables, warnings and errors.
+
+pub(crate) mod error;
+pub(crate) mod rendered;
+pub(crate) mod table;
+pub(crate) mod warning;
+
+use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+
+/// An answer that is encoded as JSON already.
+pub(crate) fn json_bytes(bytes: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

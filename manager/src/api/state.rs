@@ -1,0 +1,70 @@
+//! State that the handlers share.
+
+use super::front::Front;
+use super::logs::Logs;
+use super::meridian::idempotency::IdempotencyCache;
+use super::response::error::Error;
+use super::verbs::pages::Pages;
+use crate::auth::Users;
+use crate::engine::Handle;
+use meridian_manager_core::facts::input::Input;
+use meridian_manager_core::facts::outcome::Reply;
+use std::num::NonZero;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// Requests in work at once; streams count until they begin. Each may hold a body of many megabytes.
+pub(crate) const REQUESTS_MAX: usize = 512;
+/// Open watches. Each holds a connection's stream and a position in the engine's ring of changes.
+pub(crate) const WATCHES_MAX: usize = 2_000;
+
+/// State that the handlers share. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) handle: Handle,
+    pub(crate) users: Arc<Users>,
+    pub(crate) logs: Arc<dyn Logs>,
+    pub(crate) front: Arc<Front>,
+    /// Ends watches and logs, which would go on for ever.
+    pub(crate) stop: CancellationToken,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) idempotency: Arc<IdempotencyCache>,
+    pub(crate) watches: Arc<Semaphore>,
+    pub(crate) requests: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
+}
+
+impl Api {
+    pub(crate) fn new(
+        handle: Handle,
+        users: Arc<Users>,
+        logs: Arc<dyn Logs>,
+        front: Front,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            handle,
+            users,
+            logs,
+            front: Arc::new(front),
+            stop,
+            pages: Arc::default(),
+            idempotency: Arc::default(),
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            readers: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZero::get))),
+        }
+    }
+
+    /// Permission to parse many objects. More parsers than cores would only hold more memory and take the
+    /// engine's processor time, because touching fresh memory costs more than parsing.
+    pub(crate) async fn read_permit(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.readers).acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// Applies an input by the engine. Fails if the manager is unavailable.
+    pub(crate) async fn ask(&self, input: Input) -> Result<Reply, Error> {
+        self.handle.ask(input).await.map_err(|why| Error::Unavailable(why.to_string()))
+    }
+}

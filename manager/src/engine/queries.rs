@@ -1,0 +1,83 @@
+//! Questions that change nothing: why a job is where it is, and what recovery waits for. They are answered
+//! after the commit of the batch in which they arrived.
+
+use super::turns::Engine;
+use meridian_manager_core::facts::key::Key;
+use meridian_objects::Kind;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+/// A question, with the caller that waits for its answer.
+#[derive(Debug)]
+pub(super) enum Query {
+    Explain(String, String, oneshot::Sender<Option<Value>>),
+    Recovery(oneshot::Sender<Value>),
+}
+
+/// The answer to a [`Query`].
+#[derive(Debug)]
+pub(super) enum QueryAnswer {
+    Explain(oneshot::Sender<Option<Value>>, Option<Value>),
+    Recovery(oneshot::Sender<Value>, Value),
+}
+
+impl QueryAnswer {
+    pub(super) fn send(self) {
+        // a caller that has gone away needs no answer
+        match self {
+            Self::Explain(caller, value) => drop(caller.send(value)),
+            Self::Recovery(caller, value) => drop(caller.send(value)),
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn answer_queries(&mut self, queries: Vec<Query>) -> Vec<QueryAnswer> {
+        let now = self.read_clock();
+        let answer = |query| match query {
+            Query::Explain(namespace, name, reply) => {
+                // the name may be the job's or the workload's
+                let by_workload = || {
+                    self.host
+                        .world()
+                        .workload_at(&Key::namespaced(Kind::Workload, &namespace, &name))
+                        .map(|(uid, _)| uid)
+                };
+                let uid = self.host.world().uid_of(&namespace, &name).or_else(by_workload);
+                QueryAnswer::Explain(
+                    reply,
+                    uid.and_then(|uid| meridian_views::explain::explain(self.host.world(), uid, now)),
+                )
+            }
+            Query::Recovery(reply) => QueryAnswer::Recovery(reply, self.recovery()),
+        };
+        queries.into_iter().map(answer).collect()
+    }
+
+    fn recovery(&self) -> Value {
+        let (state, live) = (&self.host.world().state, &self.host.world().live);
+        let orphans: Vec<_> = state
+            .orphans()
+            .values()
+            .map(|orphan| {
+                json!({
+                    "uid": orphan.run.uid.to_string(),
+                    "fence": orphan.run.fence.to_string(),
+                    "cluster": orphan.cluster.as_str(),
+                    "ledger": orphan.ledger.to_string(),
+                    "stopping": orphan.stopping,
+                })
+            })
+            .collect();
+        json!({
+            "open": state.recovery().is_some(),
+            "restored": state.recovery().as_ref().is_some_and(|r| r.restored),
+            "membersUnknown": state.recovery().as_ref().is_some_and(|r| r.members_unknown),
+            "awaited": live.awaited.iter().map(|c| c.as_str()).collect::<Vec<_>>(),
+            "orphans": orphans,
+            "rulesDoubted": state.rules_doubted().map(|n| n.to_string()),
+            "leadership": state.leadership().to_string(),
+            "record": state.last().to_string(),
+        })
+    }
+}

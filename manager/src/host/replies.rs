@@ -1,0 +1,48 @@
+//! Which replies may leave.
+
+use meridian_manager_core::facts::outcome::Reply;
+use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
+
+/// Why there is no reply. HTTP answers it with 503 and `Retry-After`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    #[error("the manager doesn't lead yet, or not at the moment: try again in a few seconds")]
+    NotLeading,
+    #[error("the manager is shutting down: try again in a moment")]
+    Stopping,
+    /// Only one poll per agent is parked.
+    #[error("a newer poll of this agent replaced this one")]
+    Replaced,
+    /// The engine's queue is full.
+    #[error("the manager has too many requests: try again in a moment")]
+    Busy,
+    #[error("the change could not be made durable: it is most likely not made; try again in a moment")]
+    NotCommitted,
+    /// The disk is full.
+    #[error(
+        "the disk of the manager's journal is full: new work is refused while ends and deletions are taken; \
+         free some space on it and try again"
+    )]
+    Full,
+}
+
+/// The refusal that tells an agent to look for another leader.
+pub fn not_leading() -> Reply {
+    Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))
+}
+
+/// The reply as it may leave after its commit. Without a valid claim nothing leaves that a leader decided: a
+/// slow commit may have outlived the claim, and another manager may lead by now. That includes replies that
+/// needed no commit, such as "unchanged", because they may be outdated.
+///
+/// # Errors
+/// If a user's reply is withheld.
+pub fn after_commit(reply: Reply, claim_is_valid: bool) -> Result<Reply, Unavailable> {
+    match reply {
+        Reply::Sync(answer) if !claim_is_valid && matches!(*answer, SyncAnswer::Ok(_)) => Ok(not_leading()),
+        Reply::Written(_) | Reply::Rejected(_) | Reply::Done(_) if !claim_is_valid => {
+            Err(Unavailable::NotLeading)
+        }
+        reply => Ok(reply),
+    }
+}

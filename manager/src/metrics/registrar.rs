@@ -1,0 +1,111 @@
+//! Makes, registers and gathers metrics.
+
+use super::{Amounts, Counters, Definition, Gauge, Gauges, Histograms, PREFIX, Series, kueue};
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{
+    GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Makes and registers metrics. All names are constants, so a failure is a bug that every start would show.
+pub(super) struct Registrar {
+    pub(super) registry: Registry,
+    pub(super) families: Families,
+    pub(super) catalog: Vec<Definition>,
+}
+
+/// Metrics by name, so that one metric can be gathered without the others.
+#[derive(Default)]
+pub(super) struct Families(BTreeMap<&'static str, Box<dyn Collector>>);
+
+impl Families {
+    pub(super) fn collect(&self, only: &[String]) -> Vec<MetricFamily> {
+        let named: BTreeSet<&str> = only.iter().map(String::as_str).collect();
+        named
+            .into_iter()
+            .filter_map(|name| self.0.get(name))
+            .flat_map(|collector| collector.collect())
+            .filter(|family| !family.get_metric().is_empty())
+            .collect()
+    }
+}
+
+impl fmt::Debug for Families {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+pub(super) type Labels<const N: usize> = &'static [&'static str; N];
+
+impl Registrar {
+    pub(super) fn counters<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<N>,
+    ) -> Counters<N> {
+        let vec = IntCounterVec::new(opts(name, help), labels).expect("valid name and labels");
+        if N == 0 {
+            vec.with_label_values::<&str>(&[]); // rendered as 0 before the first event
+        }
+        Counters(self.registered(Definition { name, help, kind: "counter", labels }, vec))
+    }
+
+    pub(super) fn gauges<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<N>,
+    ) -> Gauges<N> {
+        let vec = IntGaugeVec::new(opts(name, help), labels).expect("valid name and labels");
+        Series::new(self.registered(Definition { name, help, kind: "gauge", labels }, vec))
+    }
+
+    pub(super) fn amounts<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<N>,
+    ) -> Amounts<N> {
+        let vec = GaugeVec::new(opts(name, help), labels).expect("valid name and labels");
+        Series::new(self.registered(Definition { name, help, kind: "gauge", labels }, vec))
+    }
+
+    pub(super) fn gauge(&mut self, name: &'static str, help: &'static str) -> Gauge {
+        let gauge = IntGauge::new(name, help).expect("valid name");
+        Gauge(self.registered(Definition { name, help, kind: "gauge", labels: &[] }, gauge))
+    }
+
+    pub(super) fn histograms<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<N>,
+        buckets: Vec<f64>,
+    ) -> Histograms<N> {
+        let opts = HistogramOpts { common_opts: opts(name, help), buckets };
+        let vec = HistogramVec::new(opts, labels).expect("valid name and labels");
+        if N == 0 {
+            vec.with_label_values::<&str>(&[]);
+        }
+        Histograms(self.registered(Definition { name, help, kind: "histogram", labels }, vec))
+    }
+
+    fn registered<C: Collector + Clone + 'static>(&mut self, definition: Definition, collector: C) -> C {
+        let name = definition.name;
+        assert!(name.starts_with(PREFIX) || name.starts_with(kueue::PREFIX), "`{name}` lacks the prefix");
+        self.registry.register(Box::new(collector.clone())).expect("names are unique");
+        self.families.0.insert(name, Box::new(collector.clone()));
+        self.catalog.push(definition);
+        collector
+    }
+}
+
+/// Kueue's metrics name the replica that reports them. Only a manager that leads counts.
+fn opts(name: &str, help: &str) -> Opts {
+    let opts = Opts::new(name, help);
+    if name.starts_with(kueue::PREFIX) { opts.const_label("replica_role", "leader") } else { opts }
+}

@@ -1,0 +1,100 @@
+//! Names, rendering and replacement of metrics.
+
+use super::*;
+
+fn is_snake(name: &str) -> bool {
+    name.split('_')
+        .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
+}
+
+#[test]
+fn names_follow_the_conventions() {
+    let metrics = Metrics::new("1");
+    for entry in metrics.catalog() {
+        let Definition { name, help, kind, labels } = *entry;
+        assert!((name.starts_with(PREFIX) || name.starts_with(kueue::PREFIX)) && is_snake(name), "{name}");
+        assert!(
+            help.len() > 10
+                && !help.ends_with('.')
+                && help.starts_with(|c: char| c.is_lowercase() || c.is_ascii_digit()),
+            "{name}: {help}"
+        );
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        for other in ["_milliseconds", "_ms", "_minutes", "_kib", "_mb", "_count", "_sum", "_bucket"] {
+            assert!(!name.ends_with(other), "{name}");
+        }
+        assert!(
+            labels.iter().all(|l| is_snake(l) && !["le", "quantile", "job", "instance"].contains(l)),
+            "{name}: {labels:?}"
+        );
+    }
+}
+
+#[test]
+fn counted_events_are_rendered() {
+    let metrics = Metrics::new("1.2.3");
+    metrics.workloads.submissions.inc(["accepted"]);
+    metrics.api.requests.add(["create", "jobs", "201"], 2);
+    metrics.journal.commit_seconds.observe_duration([], Duration::from_millis(3));
+    metrics.kueue.queues.pending_workloads.replace([(["team-a", "active"], 4)]);
+    metrics.kueue.queues.pending_workloads.replace([(["team-b", "active"], 5)]);
+    let watching = metrics.clone().api.watchers.enter();
+    let text = metrics.render(&[]);
+    for line in [
+        r#"meridian_build_info{version="1.2.3"} 1"#,
+        r#"meridian_submissions_total{result="accepted"} 1"#,
+        r#"meridian_api_requests_total{code="201",resource="jobs",verb="create"} 2"#,
+        "meridian_journal_commit_seconds_count 1",
+        r#"kueue_pending_workloads{cluster_queue="team-b",replica_role="leader",status="active"} 5"#,
+        "meridian_grants_total 0",
+        "meridian_watchers 1",
+        "# TYPE meridian_grants_total counter",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("team-a"));
+    drop(watching);
+    assert!(metrics.render(&[]).contains("meridian_watchers 0"));
+    let some = metrics.render(
+        &["meridian_watchers", "kueue_pending_workloads", "no_such", "meridian_watchers"].map(str::to_owned),
+    );
+    let samples: Vec<&str> = some.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(
+        samples,
+        [
+            r#"kueue_pending_workloads{cluster_queue="team-b",replica_role="leader",status="active"} 5"#,
+            "meridian_watchers 0"
+        ]
+    );
+}
+
+#[test]
+fn series_are_added_removed_and_reordered() {
+    let metrics = Metrics::new("1");
+    let shown = |rows: &[(&str, i64)]| {
+        metrics.kueue.queues.reserving_active.replace(rows.iter().map(|(queue, n)| ([*queue], *n)));
+        let text = metrics.render(&["kueue_reserving_active_workloads".to_owned()]);
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples
+            .map(|line| {
+                (
+                    line.split('"').nth(1).unwrap().to_owned(),
+                    line.rsplit(' ').next().unwrap().parse().unwrap(),
+                )
+            })
+            .collect::<Vec<(String, i64)>>()
+    };
+    for rows in [
+        &[("a", 1), ("b", 2), ("c", 3)][..],
+        &[("a", 4), ("b", 5), ("c", 6)],
+        &[("a", 7), ("c", 8), ("d", 9)],
+        &[("d", 1), ("a", 2)],
+        &[],
+        &[("c", 1)],
+    ] {
+        let mut expected: Vec<(String, i64)> =
+            rows.iter().map(|(queue, n)| ((*queue).to_owned(), *n)).collect();
+        expected.sort();
+        assert_eq!(shown(rows), expected);
+    }
+}

@@ -1,0 +1,373 @@
+//! Explains where a workload is and why: the answer to `meridian why`.
+//!
+//! A quota shortage is read from the scheduling cycle that found it, so the explanation is what was
+//! decided. Everything else is computed on request, by the functions that decide: the queue order, the
+//! verdict of each cluster, and the changes that would start the workload.
+
+pub mod case;
+pub mod cluster_remedy;
+pub mod growth;
+pub mod head_order;
+pub mod obstacle;
+pub mod remedy;
+pub mod rivals;
+pub mod step;
+pub mod steps;
+pub mod words;
+
+use crate::explain::words::Wording;
+use crate::pod_placement;
+use case::Case;
+use meridian_manager_core::capacity::reserved;
+use meridian_manager_core::dispatch::residency;
+use meridian_manager_core::facts::reason::Why;
+use meridian_manager_core::facts::submission::Choice;
+use meridian_manager_core::state::legs::leg::LegState;
+use meridian_manager_core::state::workload::Workload;
+use meridian_manager_core::state::workload::phase::Phase;
+use meridian_manager_core::world::World;
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::protocol::{OnLoss, StopReason};
+use meridian_shared::time::Now;
+use obstacle::Obstacle;
+use serde_json::{Value, json};
+use steps::Steps;
+
+/// Most victims of a preemption that one message names.
+const VICTIMS_NAMED_MAX: usize = 4;
+
+/// The explanation of a workload as JSON; `docs/api.md` describes its fields. `None` if there is no such
+/// workload.
+pub fn explain(world: &World, uid: Uid, now: Now) -> Option<Value> {
+    let workload = world.state.workloads().get(&uid)?;
+    let case = (workload.phase() == Phase::Pending).then(|| case::case(world, uid, workload, now.mono));
+    let steps = case.as_ref().map(|case| steps::steps(world, case, now)).unwrap_or_default();
+    let obstacles: Vec<Value> =
+        steps.list.iter().map(|step| json!({"reason": step.reason, "wouldHelp": step.remedy})).collect();
+    let alone = steps.alone.clone();
+    let (summary, remedy) = summary(world, uid, workload, steps, now);
+    let clusters = world.state.catalog().promised_clusters();
+    let clusters: Vec<Value> = clusters
+        .iter()
+        .map(|cluster| explain_cluster(world, workload, cluster, case.as_ref(), now))
+        .collect();
+    Some(json!({
+        "namespace": workload.namespace(),
+        "name": workload.name(),
+        "uid": uid.to_string(),
+        "state": workload.state_word(),
+        "since": workload.since().0,
+        "attempts": workload.attempts(),
+        "position": case.as_ref().and_then(|case| obstacle::position(world, case)),
+        "clusters": clusters,
+        "summary": summary,
+        "placement": pod_placement::placement_lines(workload),
+        "wouldHelp": remedy,
+        "obstacles": obstacles,
+        "alone": alone,
+        "history": workload.history().iter().map(|attempt| json!({
+            "cluster": attempt.cluster.as_str(),
+            "fence": attempt.fence.to_string(),
+            "granted": attempt.granted.0,
+            "over": attempt.over.map(|over| over.0),
+            "end": attempt.end.as_ref().map(words::attempt_end),
+        })).collect::<Vec<_>>(),
+    }))
+}
+
+fn explain_cluster(
+    world: &World,
+    workload: &Workload,
+    cluster: &ClusterName,
+    case: Option<&Case<'_>>,
+    now: Now,
+) -> Value {
+    let region = world.state.catalog().cluster(cluster).map(|c| c.region.to_string());
+    let leg = workload.legs().values().find(|l| l.cluster == *cluster);
+    let (verdict, reason, remedy) = match leg {
+        Some(leg) => leg_message(world, workload, leg, now),
+        None if workload.phase() == Phase::Finished => {
+            match workload.history().iter().rev().find(|attempt| attempt.cluster == *cluster) {
+                Some(attempt) => {
+                    let end = attempt.end.as_ref();
+                    let end = end.map_or_else(|| "how it ended is unknown".to_owned(), words::attempt_end);
+                    ("over", format!("ran there: {end}"), String::new())
+                }
+                None => ("over", "never ran there".to_owned(), String::new()),
+            }
+        }
+        None if workload.rests_inactive() => {
+            ("waiting", "the workload is deactivated".to_owned(), String::new())
+        }
+        None => match case.and_then(|case| Some((case, case.verdicts.get(cluster)?))) {
+            Some((case, Err(why))) => {
+                (why.verdict(), why.message(), cluster_remedy::remedy_at(world, case, cluster, why).0)
+            }
+            Some((case, Ok(()))) => able_message(world, case, now),
+            None if workload.phase().granted() => {
+                ("not-chosen", "the workload is in another cluster".to_owned(), String::new())
+            }
+            None => ("unknown", "the workload's cluster queue is unknown".to_owned(), String::new()),
+        },
+    };
+    json!({
+        "cluster": cluster.as_str(), "region": region,
+        "verdict": verdict, "reason": reason,
+        "wouldHelp": remedy,
+        "estimate": leg.and_then(|l| l.estimate).map(|e| e.0),
+    })
+}
+
+/// Verdict, reason and remedy for a cluster that could start a pending workload now.
+fn able_message(world: &World, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
+    let waiting = |why: &str| ("waiting", format!("has room; {why}"), String::new());
+    if world.live.backoff_until().get(&case.uid).is_some_and(|until| *until > now.mono) {
+        return (
+            Why::BackOff.verdict(),
+            "has room; the workload is backing off before its next attempt".to_owned(),
+            String::new(),
+        );
+    }
+    if case.id.is_none() {
+        return waiting("the workload's queue admits nothing yet");
+    }
+    match obstacle::obstacle(world, case) {
+        Obstacle::Before(Why::Quota(_)) => waiting("the workload waits for quota"),
+        Obstacle::Before(why) => (why.verdict(), why.message(), why.remedy()),
+        Obstacle::Behind(..) => waiting("the head of the workload's queue comes first"),
+        Obstacle::AtClusters => waiting("offered in the next scheduling cycle"),
+    }
+}
+
+fn leg_message(
+    world: &World,
+    workload: &Workload,
+    leg: &meridian_manager_core::state::legs::Leg,
+    now: Now,
+) -> (&'static str, String, String) {
+    let lease = leg.fence.and_then(|f| world.live.leases.get(&f));
+    let disconnected =
+        world.live.clusters.get(&leg.cluster).is_none_or(|c| {
+            now.mono.since(c.heard) > meridian_shared::lease::disconnect_after(workload.term())
+        });
+    let expires = match (lease, workload.on_loss()) {
+        (Some(lease), OnLoss::Fence) => Some(lease.lease.deadline.since(now.mono)),
+        _ => None,
+    };
+    if workload.phase() == Phase::Stopping {
+        let confirmed = match expires {
+            Some(left) => {
+                format!("wait until its agent confirms the stop, or until its lease expires in {left}")
+            }
+            None => "wait until its agent confirms the stop".to_owned(),
+        };
+        let why = stop_message(world, workload);
+        return (
+            "stopping",
+            format!("{why}; its capacity and quota stay reserved until its agent confirms the stop"),
+            confirmed,
+        );
+    }
+    match leg.state {
+        LegState::Granted | LegState::Running if disconnected => {
+            let remedy = match (expires, workload.on_loss()) {
+                (_, OnLoss::Wait) => "wait until the cluster reconnects, or declare it lost".to_owned(),
+                (Some(left), OnLoss::Fence) => format!(
+                    "wait until the cluster reconnects, or until the lease expires in {left}: \
+                     then another cluster can start it"
+                ),
+                (None, OnLoss::Fence) => "wait until the cluster reconnects, or until the lease expires: \
+                                          then another cluster can start it"
+                    .to_owned(),
+            };
+            ("silent", "last known to run there; its agent is disconnected".into(), remedy)
+        }
+        LegState::Running => {
+            let failures = match workload.pod_failures() {
+                0 => String::new(),
+                1 => "; 1 pod failure so far".to_owned(),
+                many => format!("; {many} pod failures so far"),
+            };
+            let pods = pods_message(world, workload, "all pods");
+            ("running", format!("{pods} running{failures}{}", choice_message(leg.choice)), String::new())
+        }
+        LegState::Granted => {
+            let pods = pods_message(world, workload, "pods");
+            ("starting", format!("{pods} starting{}", choice_message(leg.choice)), String::new())
+        }
+        LegState::Held => ("held", "holds capacity for the whole gang".into(), String::new()),
+        LegState::Waiting => (
+            "waiting",
+            leg.note.clone().unwrap_or_default(),
+            "wait until the capacity provider has delivered".into(),
+        ),
+        LegState::Offered => ("offered", "its agent hasn't answered the offer yet".into(), String::new()),
+        LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => {
+            ("over", "the attempt there is over".into(), String::new())
+        }
+    }
+}
+
+/// Why a workload is being stopped.
+fn stop_message(world: &World, workload: &Workload) -> String {
+    if workload.deletion().is_some() {
+        return "deleted; the job disappears once its pods have stopped".to_owned();
+    }
+    if let Some(inactive) = &workload.inactive() {
+        return format!("deactivated by `{}`", inactive.by);
+    }
+    match preemptor_message(world, workload).filter(|_| workload.stopping() == Some(StopReason::Evicted)) {
+        Some(preemptor) => format!("preempted by {preemptor}"),
+        None => workload.stopping().map_or("told to stop", words::stop_reason).to_owned(),
+    }
+}
+
+/// The pods of a workload that runs or starts, such as `2 of 4 pods`; `all` where it has every pod of its
+/// spec.
+fn pods_message(world: &World, workload: &Workload, all: &str) -> String {
+    let class = world.queues.class(workload.class());
+    let in_spec: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
+    let succeeded = workload.reclaimable_pods();
+    if let Some(resized) = &workload.resized() {
+        let (given, requested): (u32, u32) = match &resized.growing {
+            Some(growing) => {
+                (growing.before.iter().sum(), growing.before.iter().sum::<u32>().saturating_sub(succeeded))
+            }
+            None => (workload.counts().into_iter().flatten().sum(), workload.runs_with(class).iter().sum()),
+        };
+        let left = given.saturating_sub(succeeded);
+        return match left.checked_sub(requested) {
+            None => format!("{left} of {requested} pods"),
+            Some(0) => format!("{requested} pods"),
+            Some(surplus) => format!("{requested} pods (and {surplus} being removed)"),
+        };
+    }
+    match &workload.counts() {
+        Some(counts) => {
+            let given = counts.iter().sum::<u32>();
+            let succeeded =
+                if succeeded > 0 { format!(", {succeeded} of them succeeded") } else { String::new() };
+            format!("{given} of {in_spec} pods (partial admission{succeeded})")
+        }
+        None if succeeded > 0 => {
+            format!("{} of {in_spec} pods (the others have succeeded)", in_spec.saturating_sub(succeeded))
+        }
+        None => all.to_owned(),
+    }
+}
+
+/// Summary and remedy.
+fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now) -> (String, String) {
+    match workload.phase() {
+        Phase::Running | Phase::Granted | Phase::Stopping => summary_of_run(world, uid, workload, now),
+        Phase::Finished => {
+            let ran = workload
+                .history()
+                .last()
+                .map(|attempt| format!("; ran in cluster `{}`", attempt.cluster))
+                .unwrap_or_default();
+            let finish = workload.finished();
+            let finished =
+                finish.map(|finish| format!("finished: {}: {}{ran}", finish.reason, finish.message));
+            (finished.unwrap_or_default(), String::new())
+        }
+        Phase::Dispatching | Phase::Reserved => {
+            let offered = workload.legs().values().filter(|leg| leg.state.open());
+            let clusters: Vec<String> = offered.map(|leg| format!("`{}`", leg.cluster)).collect();
+            let summary = match clusters.as_slice() {
+                [] => "quota reserved: clusters get an offer in the next scheduling cycle".to_owned(),
+                [one] => format!("offered to cluster {one}; quota is reserved"),
+                many => format!("offered to clusters {}; quota is reserved", many.join(", ")),
+            };
+            (summary, String::new())
+        }
+        Phase::Pending => {
+            let (reason, remedy) = steps.message();
+            let state = if workload.inactive().is_some() { "" } else { "pending: " };
+            let preempted = preemptor_message(world, workload)
+                .map(|preemptor| format!("; it was preempted by {preemptor}"))
+                .unwrap_or_default();
+            let (victims, reservation) = (victims_message(world, uid), reservation_message(world, uid));
+            (format!("{state}{reason}{victims}{reservation}{preempted}"), remedy)
+        }
+    }
+}
+
+/// Summary and remedy of a workload that a cluster has the right to run.
+fn summary_of_run(world: &World, uid: Uid, workload: &Workload, now: Now) -> (String, String) {
+    let state = match workload.phase() {
+        Phase::Granted => "starting",
+        Phase::Stopping => "stopping",
+        _ => "running",
+    };
+    let at = workload.right().map(|(_, leg)| leg.cluster.as_str().to_owned()).unwrap_or_default();
+    let (_, reason, remedy) = workload
+        .right()
+        .map_or(("", String::new(), String::new()), |(_, leg)| leg_message(world, workload, leg, now));
+    let flagged = residency::flagged(world, workload)
+        .map(|why| format!("; {why}, but the policy only flags runs, so it goes on"))
+        .unwrap_or_default();
+    let scale_up = growth::scale_up_message(world, uid, workload, Some(now.mono))
+        .filter(|_| workload.phase() != Phase::Stopping);
+    match scale_up {
+        Some((scale_up, scale_up_remedy)) => (
+            format!("{state} in cluster `{at}`: {reason}; {scale_up}{flagged}"),
+            if remedy.is_empty() { scale_up_remedy } else { remedy },
+        ),
+        None => (format!("{state} in cluster `{at}`: {reason}{flagged}"), remedy),
+    }
+}
+
+/// Names the workloads that are still stopping because `uid` preempted them. Empty if there are none.
+fn victims_message(world: &World, uid: Uid) -> String {
+    let stopping = |victim: &Uid| {
+        world
+            .state
+            .workloads()
+            .get(victim)
+            .filter(|w| w.phase() == Phase::Stopping && w.preempted().is_some_and(|p| p.by == uid))
+    };
+    let all: Vec<&Workload> = world.state.preemption_history().keys().filter_map(stopping).collect();
+    let mut named: Vec<String> =
+        all.iter().take(VICTIMS_NAMED_MAX).map(|w| format!("`{}/{}`", w.namespace(), w.name())).collect();
+    named.sort_unstable();
+    let last = match all.len().saturating_sub(named.len()) {
+        0 => named.pop(),
+        more => Some(format!("{more} more")),
+    };
+    match last {
+        None => String::new(),
+        Some(one) if named.is_empty() => format!("; waiting for workload {one} to stop"),
+        Some(last) => format!("; waiting for workloads {} and {last} to stop", named.join(", ")),
+    }
+}
+
+/// The preemptor of a workload that hasn't started again since.
+fn preemptor_message(world: &World, workload: &Workload) -> Option<String> {
+    let by = workload.preempted()?.by;
+    let name = |other: &Workload| {
+        format!("workload `{}/{}` (priority {})", other.namespace(), other.name(), other.priority())
+    };
+    Some(world.state.workloads().get(&by).map_or_else(|| "a workload that no longer exists".to_owned(), name))
+}
+
+/// The capacity that the starvation guard has reserved for a workload. Empty if there is none.
+fn reservation_message(world: &World, uid: Uid) -> String {
+    let Some((cluster, expected)) = reserved::expected_for(world, uid) else { return String::new() };
+    let ends = match expected.len() {
+        0 => String::new(),
+        1 => ", where 1 workload has to end first".to_owned(),
+        many => format!(", where {many} workloads have to end first"),
+    };
+    format!("; it has waited too long, so capacity is reserved for it in cluster `{cluster}`{ends}")
+}
+
+/// Why the workload is in this cluster and in no other, as the end of a sentence.
+fn choice_message(choice: Option<Choice>) -> String {
+    match choice {
+        None => String::new(),
+        Some(Choice { able: 1, .. }) => "; the only allowed cluster with room".into(),
+        Some(Choice { able, asked: 1 }) => format!("; first choice of {able} clusters with room"),
+        Some(Choice { asked, .. }) => format!("; the first of {asked} clusters to hold capacity for it"),
+    }
+}

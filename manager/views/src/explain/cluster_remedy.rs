@@ -1,0 +1,179 @@
+//! What would let a workload start in the cluster that is closest to starting it.
+
+use crate::explain::case::Case;
+use crate::explain::words::{self, Wording};
+use meridian_manager_core::capacity::simulated_eviction;
+use meridian_manager_core::capacity::topology::{self, Gone};
+use meridian_manager_core::dispatch::candidates;
+use meridian_manager_core::facts::reason::Why;
+use meridian_manager_core::queue::candidate_clusters::{Candidate, CandidateClusters};
+use meridian_manager_core::state::workload::Workload;
+use meridian_manager_core::world::{World, gangs};
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::packing::Misfit;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Most workloads that one remedy names.
+pub(crate) const NAMED_MAX: usize = 4;
+
+/// Most runs per cluster that are considered when searching for sufficient ends.
+const RUNS_MAX: usize = 256;
+
+/// Most different runs that are tried alone. Each try costs as much as one evaluation of a cluster.
+const ALONE_MAX: usize = 32;
+
+/// A cordoned cluster that would have room for the workload.
+pub(crate) fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a ClusterName> {
+    let queue = &world.mirror().queue_state().queue(case.queue?).setup.name;
+    let all = CandidateClusters::new(
+        world.state.catalog(),
+        world.queues.class(case.workload.class()),
+        queue,
+        world.config.residency_required,
+    );
+    let has_room = |cluster: &ClusterName| {
+        let candidate = all.candidates.iter().find(|candidate| candidate.cluster == *cluster);
+        candidate.is_some_and(|candidate| {
+            candidates::judge_cluster(
+                world,
+                (case.uid, case.now),
+                &case.gang,
+                &all,
+                &Candidate { cordoned: Some(false), ..candidate.clone() },
+            )
+            .is_ok()
+        })
+    };
+    let cordoned = case.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Err(Why::Cordoned)));
+    cordoned.map(|(cluster, _)| cluster).find(|cluster| has_room(cluster))
+}
+
+/// Whether the workload would fit in the cluster of `holder` without it. False if something else than
+/// capacity is missing.
+pub(crate) fn leaves_capacity(world: &World, case: &Case<'_>, other: Uid, holder: &Workload) -> bool {
+    let Some(cluster) = holder.right().map(|(_, leg)| &leg.cluster) else { return false };
+    let lacks_room = match case.verdicts.get(cluster) {
+        Some(Err(Why::NoCapacity(why))) => !matches!(why, Misfit::NoDomain { fits_empty: false, .. }),
+        Some(Err(Why::Capped { asks, cap, .. })) => asks <= cap,
+        _ => false,
+    };
+    lacks_room && fits_without(world, case, cluster, &[other])
+}
+
+pub(crate) fn fits_without(world: &World, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {
+    let usage = case.usage_in(world, cluster);
+    let fits = |gang: &Arc<Gang>| {
+        simulated_eviction::would_fit_without(world, cluster, usage.clone(), case.uid, gang, others)
+    };
+    fits(&case.gang) || case.smaller.as_ref().is_some_and(fits)
+}
+
+/// The smallest run of a cluster that leaves enough room when it ends, or else the fewest of the largest
+/// runs that do so together.
+pub(crate) fn sufficient_ends(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
+    case.cache
+        .ends
+        .borrow_mut()
+        .entry(cluster.clone())
+        .or_insert_with(|| find_sufficient_ends(world, case, cluster))
+        .clone()
+}
+
+fn find_sufficient_ends(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
+    let runs = world
+        .loads()
+        .get(cluster)
+        .into_iter()
+        .flat_map(BTreeMap::keys)
+        .filter(|other| gangs::runs_in(world, **other, cluster));
+    let size = |other: &Uid| {
+        gangs::gang_of(world, *other)
+            .map_or(0, |gang| gang.total().into_values().fold(0, i64::saturating_add))
+    };
+    let mut runs: Vec<(i64, Uid)> = runs.take(RUNS_MAX).map(|other| (size(other), *other)).collect();
+    runs.sort_unstable();
+    // Equivalent runs free the same capacity, so only one of them is tried. With a topology request it
+    // matters in which domain they run.
+    let mut classes = BTreeSet::new();
+    let needs_topology = case.gang.requests_topology();
+    let is_new = |other: &&(i64, Uid)| {
+        let workload = world.state.workloads().get(&other.1);
+        workload.is_some_and(|w| needs_topology || classes.insert((w.class(), other.0)))
+    };
+    if let Some((_, one)) = runs
+        .iter()
+        .filter(is_new)
+        .take(ALONE_MAX)
+        .find(|(_, other)| fits_without(world, case, cluster, &[*other]))
+    {
+        return vec![*one];
+    }
+    let largest: Vec<Uid> = runs.into_iter().rev().map(|(_, uid)| uid).collect();
+    if largest.len() < 2 || !fits_without(world, case, cluster, &largest) {
+        return Vec::new();
+    }
+    let (mut low, mut high) = (1, largest.len());
+    while low + 1 < high {
+        let middle = usize::midpoint(low, high);
+        if fits_without(world, case, cluster, &largest[..middle]) { high = middle } else { low = middle }
+    }
+    largest[..high].to_vec()
+}
+
+/// The remedy for one cluster, and the workloads that have to end for it.
+pub(crate) fn remedy_at(
+    world: &World,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+    why: &Why,
+) -> (String, Vec<Uid>) {
+    if let (Some(level), Why::NoCapacity(_) | Why::Refused { .. }) =
+        (level_too_small(world, case, cluster), why)
+    {
+        return (larger_domains_in(world, cluster, &level, &case.gang), Vec::new());
+    }
+    let can_be_freed = match why {
+        Why::NoCapacity(
+            Misfit::NotEnoughCapacity { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. },
+        ) => *fits_empty,
+        Why::Capped { asks, cap, .. } => asks <= cap,
+        _ => false,
+    };
+    let ends = if can_be_freed { sufficient_ends(world, case, cluster) } else { Vec::new() };
+    if !can_be_freed || (ends.is_empty() && matches!(why, Why::Capped { .. })) {
+        return (why.remedy(), Vec::new());
+    }
+    let named: Vec<String> = ends
+        .iter()
+        .take(NAMED_MAX)
+        .filter_map(|uid| world.state.workloads().get(uid))
+        .map(|run| format!("`{}/{}`", run.namespace(), run.name()))
+        .collect();
+    let remedy = match (named.as_slice(), ends.len()) {
+        ([], _) => "wait until several workloads there end".to_owned(),
+        ([one], _) => format!("wait until workload {one} ends"),
+        ([first @ .., last], n) if n <= NAMED_MAX => {
+            format!("wait until workloads {} and {last} end", first.join(", "))
+        }
+        (_, n) => format!("wait until the {n} largest workloads there end"),
+    };
+    (remedy, ends)
+}
+
+/// Remedy if no topology domain of `level` could hold the gang, even when empty.
+pub(crate) fn larger_domains_in(world: &World, cluster: &ClusterName, level: &str, gang: &Gang) -> String {
+    let without_topology = world.live.clusters.get(cluster).map_or(Ok(()), |live| live.capacity.fits(gang));
+    words::larger_domains(level, without_topology)
+}
+
+/// The topology level on which no domain could hold all pods that must be in one, even when empty.
+pub(crate) fn level_too_small(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Option<String> {
+    let too_small = |gang: &Gang| match topology::judge_domains(world, gang, cluster, Gone::All) {
+        Err(Misfit::NoDomain { level, .. }) => Some(level),
+        _ => None,
+    };
+    let level = too_small(&case.gang)?;
+    case.smaller.as_ref().is_none_or(|gang| too_small(gang).is_some()).then_some(level)
+}

@@ -1,0 +1,114 @@
+//! Why a running elastic workload isn't scaled up yet.
+
+use crate::explain::words::Wording;
+use crate::explain::{case, cluster_remedy};
+use meridian_manager_core::capacity::topology::{self, Gone};
+use meridian_manager_core::dispatch::scale_up;
+use meridian_manager_core::facts::reason::{NoQuota, Why};
+use meridian_manager_core::facts::submission::Class;
+use meridian_manager_core::state::workload::Workload;
+use meridian_manager_core::state::workload::phase::Phase;
+use meridian_manager_core::state::workload::size::{self, Growing};
+use meridian_manager_core::world::{World, gangs};
+use meridian_shared::ids::Uid;
+use meridian_shared::packing::Misfit;
+use meridian_shared::protocol::RefuseReason;
+use meridian_shared::time::Mono;
+
+/// The reason and the remedy of a pending scale-up. `None` if none is requested. Given the time, it also
+/// says whether the cluster would have capacity once there is quota.
+pub(crate) fn scale_up_message(
+    world: &World,
+    uid: Uid,
+    workload: &Workload,
+    now: Option<Mono>,
+) -> Option<(String, String)> {
+    let class = world.queues.class(workload.class());
+    if let Some(Growing { runs, .. }) = workload.growing() {
+        return Some((format!("scaling up to {} pods", runs.iter().sum::<u32>()), String::new()));
+    }
+    let requested: u32 = size::counts_of(&class.gang).iter().sum();
+    let resized = workload
+        .resized()
+        .filter(|resized| resized.wants.is_some() && requested > resized.runs.iter().sum())?;
+    let pending =
+        format!("scale-up from {} to {requested} pods is pending", resized.runs.iter().sum::<u32>());
+    if workload.pods_too_many(class) > 0 {
+        return Some((format!("{pending}: its surplus pods have to end first"), String::new()));
+    }
+    if workload.phase() != Phase::Running {
+        return Some((format!("{pending}: its current pods have to start first"), String::new()));
+    }
+    let held_back = [
+        (world.state.recovery().is_some(), Why::RecoveryOpen),
+        (world.state.rules_doubted().is_some(), Why::RulesDoubted),
+    ];
+    let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
+    let missing_capacity =
+        || scale_up::judge_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now?).err();
+    let remedy = |why: &Why| too_small_remedy(world, workload, why).unwrap_or_else(|| why.remedy());
+    let reason = || {
+        world
+            .live
+            .scale_up_reasons()
+            .get(&uid)
+            .map(|why| beyond_quota(world, uid, class, why).unwrap_or_else(|| why.clone()))
+    };
+    Some(match before.or_else(reason) {
+        // Quota alone may not be enough.
+        Some(why @ Why::Quota(_)) => match missing_capacity() {
+            Some(then) => {
+                let message =
+                    format!("{pending}: {}; and then, in its cluster: {}", why.message(), then.message());
+                (message, format!("first: {}; then: {}", why.remedy(), remedy(&then)))
+            }
+            None => (format!("{pending}: {}", why.message()), why.remedy()),
+        },
+        Some(why) => (format!("{pending}: {}", why.message()), remedy(&why)),
+        None => (format!("{pending}: waiting for its evaluation"), String::new()),
+    })
+}
+
+/// The reason if the whole gang, scaled up, needs more than its queue can ever use: then no other
+/// workload's end would help.
+fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why> {
+    let Why::Quota(quota @ NoQuota::Used(short)) = why else { return None };
+    let queues = world.mirror().queue_state();
+    let queue = queues.workload(world.mirror().growth(uid)?)?.queue;
+    let (flavor, resource, more) = case::key_of(queues, quota)?;
+    let asks = class.gang.total().get(&short.resource).copied().unwrap_or(0);
+    let nominal = queues.potential(queue, (flavor, resource));
+    // The nominal quota has to cover the additional pods on top of what is used now.
+    let raise_to = queues.nominal_for(queue, (flavor, resource), more);
+    let exceeds = NoQuota::ExceedsQuota {
+        flavor: short.flavor.clone(),
+        resource: short.resource.clone(),
+        asks,
+        nominal,
+        raise_to,
+    };
+    (asks > nominal).then_some(Why::Quota(exceeds))
+}
+
+/// The remedy if the scaled-up gang would not fit even into the empty cluster.
+fn too_small_remedy(world: &World, workload: &Workload, why: &Why) -> Option<String> {
+    let (Why::NoCapacity(_) | Why::Refused { reason: RefuseReason::NoCapacity, .. }) = why else {
+        return None;
+    };
+    let cluster = &workload.right()?.1.cluster;
+    let gang =
+        gangs::with_flavor_constraints(world, &world.queues.class(workload.class()).gang, workload.flavors());
+    match topology::judge_domains(world, &gang, cluster, Gone::All) {
+        Err(Misfit::NoDomain { level, .. }) => {
+            return Some(cluster_remedy::larger_domains_in(world, cluster, &level, &gang));
+        }
+        Err(misfit) => return Some(Why::NoCapacity(misfit).remedy()),
+        Ok(()) => {}
+    }
+    match world.live.clusters.get(cluster)?.capacity.fits(&gang) {
+        Err(misfit @ Misfit::NotEnoughCapacity { fits_empty: false, .. }) => {
+            Some(Why::NoCapacity(misfit).remedy())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,444 @@
+//! Remedies for a shortage of quota or capacity, with numbers: the nominal quota to raise to (also
+//! counting workloads that may come first), and the workloads that have to end. The scenario tests of
+//! `why` make each suggested change and check that the workload starts.
+
+use crate::explain::case::{self, Case};
+use crate::explain::cluster_remedy;
+use crate::explain::head_order;
+use crate::explain::rivals::{self, Rivals};
+use crate::explain::step::Steps;
+use crate::explain::words::{self, Wording};
+use meridian_manager_core::facts::reason::{NoQuota, Shortage, Why};
+use meridian_manager_core::facts::submission::Class;
+use meridian_manager_core::state::workload::Workload;
+use meridian_manager_core::state::workload::phase::Phase;
+use meridian_manager_core::world::World;
+use meridian_objects::quantity;
+use meridian_queueing::explain::{Limit, QuotaScope};
+use meridian_queueing::model::{Inactive, PreemptionRule, WorkloadId};
+use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_queueing::preemption::may_preempt;
+use meridian_queueing::quota::LimitKind;
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::packing::Misfit;
+use std::cmp::Reverse;
+
+/// Most borrowing and lending limits that one message names.
+const LIMITS_NAMED_MAX: usize = 2;
+
+/// The one workload that holds all the missing quota.
+#[derive(Default)]
+struct BlockingRun {
+    /// Its name, and why it isn't preempted.
+    message: String,
+    /// Changes each of which is enough by itself.
+    alone: Vec<String>,
+}
+
+/// Why a workload isn't preempted.
+struct NotPreempted {
+    message: String,
+    /// Whether a higher priority of the preemptor would be enough.
+    yields_to_priority: bool,
+    /// Another change that would be enough.
+    yields_to: Option<String>,
+}
+
+/// Obstacles and remedies for a quota shortage, and for missing capacity after that.
+pub(crate) fn quota_steps(world: &World, case: &Case<'_>, quota: &NoQuota) -> Steps {
+    let why = Why::Quota(quota.clone());
+    let queues = world.mirror().queue_state();
+    let Some((id, (flavor, resource, _))) = case.id.zip(case::key_of(queues, quota)) else {
+        let (reason, remedy) = uncovered_message(world, case, quota)
+            .unwrap_or_else(|| (shortage_message(world, case, quota), why.remedy()));
+        let mut steps = Steps::one(reason, remedy);
+        steps.extend(capacity_steps(world, case));
+        return steps;
+    };
+    let key = (flavor, resource);
+    // The first workload of a queue competes with the first ones of other queues.
+    let winner = case.front().filter(|front| *front == id).and_then(|id| queues.served_before(id, key));
+    let rivals = rivals::rivals_for_quota(world, case, id, key, winner.as_ref());
+    let blocking = match quota {
+        NoQuota::Used(short) => blocking_run(world, case, id, short, &rivals).unwrap_or_default(),
+        _ => BlockingRun::default(),
+    };
+    let turn = head_order::usage_message(world, case, id)
+        .or_else(|| head_order::head_order_message(world, id, winner.as_ref()?))
+        .unwrap_or_default();
+    let raise = raise_message(world, case, id, key, &rivals);
+    let sooner = raise_before_others(world, id, key, &rivals);
+    let remedy = match quota {
+        NoQuota::Used(_) => format!("{}{raise}{sooner}", ends_message(world, case, id, key)),
+        _ => format!("{raise}, or request less{sooner}"),
+    };
+    let (fewest, enough) = fewest_pods_message(world, case, id, key, quota, &rivals).unzip();
+    // The message about the blocking run says already why preemption doesn't help.
+    let shortage = if blocking.message.is_empty() { quota.clone() } else { words::without_preemption(quota) };
+    let shortage = shortage_message(world, case, &shortage);
+    let reason = format!("{shortage}{}{}{turn}", fewest.unwrap_or_default(), blocking.message);
+    let mut steps = Steps::one(reason, remedy);
+    steps.alone = blocking.alone.into_iter().chain(enough.unwrap_or_default()).collect();
+    steps.extend(capacity_steps(world, case));
+    steps
+}
+
+/// The quota shortage, with the limits that keep the queue from borrowing more.
+pub(crate) fn shortage_message(world: &World, case: &Case<'_>, quota: &NoQuota) -> String {
+    let queues = world.mirror().queue_state();
+    let (ever, when) = match quota {
+        NoQuota::ExceedsQuota { .. } => (true, QuotaScope::Ever),
+        _ => (false, QuotaScope::Now),
+    };
+    let Some((queue, (flavor, resource, _))) = case.queue.zip(case::key_of(queues, quota)) else {
+        return words::quota_message(
+            quota,
+            &queue_message(world, case),
+            if ever { words::WITH_BORROWING } else { "" },
+        );
+    };
+    let name = queues.resource_name(resource);
+    let limit = |limit: &Limit| {
+        let [most, more] = [limit.most, limit.more].map(|amount| quantity::format(name, amount));
+        let owner = match limit.cohort {
+            _ if limit.of == queues.queue(queue).setup.name && !limit.cohort => "its".to_owned(),
+            true => format!("cohort `{}`'s", limit.of),
+            false => format!("cluster queue `{}`'s", limit.of),
+        };
+        match limit.kind {
+            LimitKind::Borrowing => format!("{owner} borrowingLimit of {most} withholds {more} more"),
+            LimitKind::Lending => format!("{owner} lendingLimit of {most} withholds {more} more"),
+        }
+    };
+    let limits: Vec<String> =
+        queues.limits(queue, (flavor, resource), when).iter().take(LIMITS_NAMED_MAX).map(limit).collect();
+    let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join("; ")) };
+    let borrowing =
+        if ever && queues.queue(queue).setup.cohort.is_some() { words::WITH_BORROWING } else { "" };
+    words::quota_message(quota, &queue_message(world, case), &format!("{borrowing}{limits}"))
+}
+
+pub(crate) fn queue_message(world: &World, case: &Case<'_>) -> String {
+    let queue = case.queue.map(|queue| &world.mirror().queue_state().queue(queue).setup.name);
+    queue.map_or_else(|| "the queue".to_owned(), |queue| format!("cluster queue `{queue}`"))
+}
+
+/// For a workload with partial admission: what its minimum pod counts need, and the changes that are
+/// enough for them.
+fn fewest_pods_message(
+    world: &World,
+    case: &Case<'_>,
+    id: WorkloadId,
+    key: (FlavorId, ResourceId),
+    quota: &NoQuota,
+    rivals: &Rivals,
+) -> Option<(String, Vec<String>)> {
+    let queues = world.mirror().queue_state();
+    let (resource, queue) = (queues.resource_name(key.1), queues.workload(id)?.queue);
+    let shown = |amount: i64| quantity::format(resource, amount);
+    let total = |gang: &Gang| gang.total().get(&**resource).copied().unwrap_or(0);
+    let (all, fewest) = (total(&case.gang), total(case.smaller.as_deref()?));
+    if fewest >= all {
+        return None;
+    }
+    let promised = rivals.in_same_queue + rivals.in_other_queues == 0
+        && case.fits_somewhere()
+        && queues.needed(id, key, |_| 0).len() < 2;
+    let missing = fewest.saturating_sub(queues.balance(queue, key));
+    let ends = matches!(quota, NoQuota::ExceedsQuota { .. })
+        && missing > 0
+        && queues.could_ever_use(queue, key, fewest);
+    let message = if ends {
+        format!(
+            " (its minimum pod count needs {}, {} free)",
+            shown(fewest),
+            shown(queues.available(queue, key))
+        )
+    } else {
+        format!(" (its minimum pod count needs {})", shown(fewest))
+    };
+    let enough = ends.then(|| {
+        format!(
+            "wait until workloads that use {} {resource} end, \
+             to start with its minimum pod count (enough by itself)",
+            shown(missing)
+        )
+    });
+    let raised = format!(
+        "raise the nominal quota to {} to start with its minimum pod count (enough by itself)",
+        shown(queues.nominal_for(queue, key, fewest))
+    );
+    Some((message, enough.into_iter().chain([raised]).filter(|_| promised).collect()))
+}
+
+/// The obstacle that no cluster has capacity either.
+fn capacity_steps(world: &World, case: &Case<'_>) -> Steps {
+    nearest_capacity(world, case).map(|(reason, remedy)| Steps::one(reason, remedy)).unwrap_or_default()
+}
+
+/// Names all resources that the queue doesn't cover, if there are several.
+pub(crate) fn uncovered_message(world: &World, case: &Case<'_>, quota: &NoQuota) -> Option<(String, String)> {
+    let (NoQuota::NotCovered { .. }, [_, _, ..]) = (quota, case.uncovered.as_slice()) else {
+        return None;
+    };
+    let all = case.uncovered.join("`, `");
+    Some((
+        format!("no resource group of {} covers `{all}`", queue_message(world, case)),
+        format!("add `{all}` to a resource group of the queue, or don't request them"),
+    ))
+}
+
+/// The quota that must be released, including that of rivals. Empty if no released quota would be enough.
+fn ends_message(world: &World, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
+    let queues = world.mirror().queue_state();
+    let Some(queue) = queues.workload(id).map(|of| of.queue) else { return String::new() };
+    if !queues.needed(id, key, |_| 0).iter().all(|(key, asks)| queues.could_ever_use(queue, *key, *asks)) {
+        return String::new();
+    }
+    let mut all = queues
+        .needed(id, key, |key| rivals::competing_workloads(world, case, id, key).requested_within_quota);
+    all.sort_by_key(|(of, _)| *of != key);
+    let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
+        let missing = asks.saturating_sub(queues.balance(queue, *key)).max(1);
+        let resource = queues.resource_name(key.1);
+        format!("{} {resource}", quantity::format(resource, missing))
+    };
+    let missing = all.iter().map(missing).collect::<Vec<_>>().join(" and ");
+    format!("wait until workloads that use {missing} end, or ")
+}
+
+/// The nominal quotas that are enough even if all rivals are served first.
+fn raise_message(
+    world: &World,
+    case: &Case<'_>,
+    id: WorkloadId,
+    key: (FlavorId, ResourceId),
+    rivals: &Rivals,
+) -> String {
+    let queues = world.mirror().queue_state();
+    let Some(queue) = queues.workload(id).map(|w| w.queue) else { return String::new() };
+    let mut all = queues.needed(id, key, |key| rivals::competing_workloads(world, case, id, key).requested);
+    all.sort_by_key(|(of, _)| *of != key);
+    let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
+        let (name, to) =
+            (queues.resource_name(*resource), queues.nominal_for(queue, (*flavor, *resource), *asks));
+        format!("of `{name}` in flavor `{}` to {}", queues.flavor_name(*flavor), quantity::format(name, to))
+    };
+    let quotas: Vec<String> = all.iter().map(one).collect();
+    let mut message = format!("raise the queue's nominal quota {}", quotas.join(", and "));
+    let first = rivals.first.as_deref();
+    match rivals.in_same_queue + rivals.in_other_queues {
+        0 => {}
+        1 => {
+            message += &format!(
+                ", which is enough for {} too, if that one comes first and there is room for both",
+                first.unwrap_or("the other pending workload")
+            )
+        }
+        many => {
+            let first = first.map(|first| format!(" ({first} and others)")).unwrap_or_default();
+            message += &format!(
+                ", which is enough for the {many} workloads that may come first too{first}, \
+                 if there is room for all"
+            );
+        }
+    }
+    message
+}
+
+/// The nominal quota that is enough if the workload comes before all rivals, and the priority for that.
+fn raise_before_others(
+    world: &World,
+    id: WorkloadId,
+    key: (FlavorId, ResourceId),
+    rivals: &Rivals,
+) -> String {
+    let queues = world.mirror().queue_state();
+    let (needed, queue) = (queues.needed(id, key, |_| 0), queues.workload(id).map(|w| w.queue));
+    match (needed.as_slice(), rivals.yields_above, queue) {
+        ([(key, asks)], Some(above), Some(queue)) => {
+            let enough =
+                quantity::format(queues.resource_name(key.1), queues.nominal_for(queue, *key, *asks));
+            format!(
+                "; or submit the job again with a priority above {above}, and raise the quota to {enough}"
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+/// The one workload that holds all the missing quota: why it isn't preempted, and which changes are enough.
+fn blocking_run(
+    world: &World,
+    case: &Case<'_>,
+    id: WorkloadId,
+    short: &Shortage,
+    rivals: &Rivals,
+) -> Option<BlockingRun> {
+    let queues = world.mirror().queue_state();
+    let mine = queues.workload(id).filter(|_| short.no_victims)?;
+    let (flavor, resource, asks) = case::key_of(queues, &NoQuota::Used(Box::new(short.clone())))?;
+    if queues.needed(id, (flavor, resource), |_| 0).len() > 1 {
+        return None;
+    }
+    let other = queues.blocking_holder(mine.queue, (flavor, resource), asks)?;
+    let other = world.mirror().uid(other)?;
+    let holder = world.state.workloads().get(&other)?;
+    let NotPreempted { message, yields_to_priority, yields_to } =
+        not_preempted(world, case, id, other, &[(flavor, resource)])?;
+    let name = format!("workload `{}/{}`", holder.namespace(), holder.name());
+    // A rival would take the quota that it releases.
+    let no_rivals = rivals.in_same_queue == 0 && rivals.in_other_queues == 0;
+    let is_enough =
+        no_rivals && (case.fits_somewhere() || cluster_remedy::leaves_capacity(world, case, other, holder));
+    let mut alone: Vec<String> =
+        is_enough.then(|| format!("wait until {name} ends (enough by itself)")).into_iter().collect();
+    if is_enough && yields_to_priority && case.fits_somewhere() {
+        alone.push(format!(
+            "submit the job again with a priority above {} (enough by itself: it would preempt {name})",
+            holder.priority()
+        ));
+    }
+    if let Some(change) = yields_to.filter(|_| no_rivals && !case.borrows) {
+        alone.push(format!("{change} (enough by itself: it would preempt {name})"));
+    }
+    Some(BlockingRun { message: not_preempted_message(holder, &message), alone })
+}
+
+fn not_preempted_message(holder: &Workload, why: &str) -> String {
+    let (namespace, name, priority) = (holder.namespace(), holder.name(), holder.priority());
+    format!("; preempting workload `{namespace}/{name}` (priority {priority}) would be enough, but {why}")
+}
+
+/// Why a workload isn't preempted that holds these flavors and resources. `None` if the queues share no
+/// cohort.
+fn not_preempted(
+    world: &World,
+    case: &Case<'_>,
+    id: WorkloadId,
+    other: Uid,
+    contested: &[(FlavorId, ResourceId)],
+) -> Option<NotPreempted> {
+    let queues = world.mirror().queue_state();
+    let (mine, theirs) = (queues.workload(id)?, queues.workload(world.mirror().id(other)?)?);
+    let holder = world.state.workloads().get(&other)?;
+    let preemption = &queues.queue(mine.queue).setup.preemption;
+    let same = theirs.queue == mine.queue;
+    let (name, policy) = match same {
+        true => ("withinClusterQueue", preemption.within_queue),
+        false => ("reclaimWithinCohort", preemption.reclaim_within_cohort),
+    };
+    if queues.queue(mine.queue).tree != queues.queue(theirs.queue).tree {
+        return None;
+    }
+    let setup = &queues.queue(theirs.queue).setup;
+    let borrows = same || contested.iter().any(|key| queues.borrows(theirs.queue, *key));
+    let allowed =
+        may_preempt(policy, (case.workload.priority(), mine.since), (holder.priority(), theirs.since));
+    let by_priority =
+        matches!(policy, PreemptionRule::LowerPriority | PreemptionRule::LowerOrNewerEqualPriority);
+    let mut yields_to = None;
+    let message = if holder.phase() == Phase::Stopping {
+        "it is already stopping".to_owned()
+    } else if !borrows {
+        format!("no policy allows it: cluster queue `{}` uses only its own quota", setup.name)
+    } else if !allowed {
+        format!("`{name}: {}` forbids it", policy.word())
+    } else if let Some(why) = &setup.inactive {
+        // Starting the queue would release its other pending workloads too.
+        let has_pending = || {
+            let mut classes = world.queues.waiting_classes();
+            classes.any(|id| is_in_cluster_queue(world, world.queues.class(id), &setup.name))
+        };
+        let alone = *why == Inactive::Stopped && case.fits_somewhere() && !has_pending();
+        yields_to = alone.then(|| format!("set the stopPolicy of cluster queue `{}` to `None`", setup.name));
+        format!("cluster queue `{}` is inactive: {}", setup.name, words::inactive_message(why))
+    } else if !world.live.reservations().may_preempt(case.uid, other) {
+        "the 10-minute anti-thrashing rule blocks it".to_owned()
+    } else if !case.fits_somewhere() && !cluster_remedy::leaves_capacity(world, case, other, holder) {
+        yields_to =
+            cluster_remedy::uncordoned(world, case).map(|cluster| format!("uncordon cluster `{cluster}`"));
+        "no cluster would have room even then".to_owned()
+    } else {
+        "the usage or fair share of its queue doesn't allow it".to_owned()
+    };
+    Some(NotPreempted { message, yields_to_priority: same && !allowed && by_priority, yields_to })
+}
+
+/// The obstacle of a workload that has quota.
+pub(crate) fn nearest_steps(world: &World, case: &Case<'_>) -> Steps {
+    if case.fits_somewhere() {
+        return Steps::one("waiting for the next scheduling cycle".into(), String::new());
+    }
+    let Some((reason, remedy)) = nearest_capacity(world, case) else { return Steps::of(&Why::NoCluster) };
+    Steps::one(format!("{reason}{}", blocking_run_there(world, case).unwrap_or_default()), remedy)
+}
+
+/// The one workload that is in the way in the nearest cluster, and why it isn't preempted.
+fn blocking_run_there(world: &World, case: &Case<'_>) -> Option<String> {
+    let (cluster, why) = nearest(world, case)?;
+    let (_, ends) = cluster_remedy::remedy_at(world, case, cluster, why);
+    let (&[other], Some(id)) = (ends.as_slice(), case.id) else { return None };
+    let holder = world.state.workloads().get(&other)?;
+    let keys: Vec<(FlavorId, ResourceId)> = case.usage.iter().map(|(key, _)| *key).collect();
+    let NotPreempted { message, .. } = not_preempted(world, case, id, other, &keys)?;
+    Some(not_preempted_message(holder, &message))
+}
+
+/// Reason and remedy for the nearest cluster, if none can start the workload now.
+pub(crate) fn nearest_capacity(world: &World, case: &Case<'_>) -> Option<(String, String)> {
+    // A queue without its MultiKueueConfig is inactive, which is an earlier obstacle.
+    let (cluster, why) = nearest(world, case)
+        .filter(|(_, why)| !case.fits_somewhere() && !matches!(why, Why::NoWorkersConfig { .. }))?;
+    let (remedy, gone) = cluster_remedy::remedy_at(world, case, cluster, why);
+    Some((
+        words::no_cluster_message(case.verdicts.len(), cluster, why),
+        format!("in cluster `{cluster}`: {remedy}{}", rivals::others_first(world, case, cluster, why, &gone)),
+    ))
+}
+
+/// The cluster with the obstacle that is the easiest to remove: among full clusters the one where the fewest
+/// workloads have to end, then the one with room for the most pods.
+fn nearest<'a>(world: &World, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'a Why)> {
+    let rank = |cluster: &ClusterName, why: &Why| match why {
+        Why::NoCapacity(_) | Why::Refused { .. }
+            if cluster_remedy::level_too_small(world, case, cluster).is_some() =>
+        {
+            (2, 0, Reverse(0))
+        }
+        Why::NoCapacity(
+            Misfit::NotEnoughCapacity { fits_empty: true, fit, .. }
+            | Misfit::NoDomain { fits_empty: true, fit, .. },
+        ) => {
+            let ends = cluster_remedy::sufficient_ends(world, case, cluster).len();
+            (0, if ends == 0 { usize::MAX } else { ends }, Reverse(*fit))
+        }
+        Why::Capped { asks, cap, .. } if asks > cap => (2, 0, Reverse(0)),
+        Why::Capped { .. } => {
+            (0, cluster_remedy::sufficient_ends(world, case, cluster).len().max(1), Reverse(0))
+        }
+        Why::Refused { .. } => (0, 1, Reverse(0)),
+        Why::Cordoned
+        | Why::NotConnected
+        | Why::NoReport
+        | Why::Recovering
+        | Why::NotAdmitted
+        | Why::BackedOff => (1, 0, Reverse(0)),
+        Why::NoCapacity(_) => (2, 0, Reverse(0)),
+        _ => (3, 0, Reverse(0)),
+    };
+    case.verdicts
+        .iter()
+        .filter_map(|(cluster, verdict)| Some((cluster, verdict.as_ref().err()?)))
+        .min_by_key(|(cluster, why)| rank(cluster, why))
+}
+
+/// Whether the jobs of a class point to this cluster queue.
+pub(crate) fn is_in_cluster_queue(world: &World, class: &Class, cluster_queue: &str) -> bool {
+    world
+        .state
+        .catalog()
+        .local_queue(&class.namespace, &class.queue)
+        .is_some_and(|local| local.cluster_queue == cluster_queue)
+}

@@ -1,0 +1,292 @@
+//! Rivals: other pending workloads that may be served first when quota or capacity is freed, and the
+//! priority above which a workload would come before them.
+
+use crate::explain::case::{self, Case};
+use crate::explain::head_order;
+use crate::explain::step::{Alongside, Steps};
+use crate::explain::words::Wording;
+use meridian_manager_core::capacity::reserved;
+use meridian_manager_core::capacity::topology::{self, Gone};
+use meridian_manager_core::facts::reason::Why;
+use meridian_manager_core::facts::submission::ClassId;
+use meridian_manager_core::queue::candidate_clusters::CandidateClusters;
+use meridian_manager_core::queue::classes::QueuePosition;
+use meridian_manager_core::world::{World, gangs};
+use meridian_queueing::cycle::Precedence;
+use meridian_queueing::explain::{CompetingWorkloads, FirstEntry};
+use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_queueing::pending::WorkloadsAhead;
+use meridian_shared::gang::{Amounts, Gang, add_scaled};
+use meridian_shared::ids::{ClusterName, Uid};
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Most classes of equivalent workloads that are checked. Those of further classes count as rivals unchecked.
+const CHECKED_CLASSES_MAX: usize = 24;
+
+/// Workloads that may be served before another one when quota is freed.
+pub(crate) struct Rivals {
+    pub(crate) in_same_queue: usize,
+    pub(crate) in_other_queues: usize,
+    /// The first of them, by namespace and name.
+    pub(crate) first: Option<String>,
+    /// With a priority above this one the workload comes first.
+    pub(crate) yields_above: Option<i64>,
+}
+
+/// Rivals of one class of equivalent workloads.
+struct Class {
+    first: QueuePosition,
+    id: ClassId,
+    count: usize,
+    queue: QueueId,
+}
+
+/// Workloads that may be served first when quota of this flavor and resource is freed.
+pub(crate) fn rivals_for_quota(
+    world: &World,
+    case: &Case<'_>,
+    id: WorkloadId,
+    key: (FlavorId, ResourceId),
+    winner: Option<&FirstEntry>,
+) -> Rivals {
+    let queues = world.mirror().queue_state();
+    let CompetingWorkloads { before: in_same_queue, in_other_queues, other, .. } =
+        competing_workloads(world, case, id, key);
+    let front = case.front().filter(|front| *front != id);
+    let named = front.filter(|front| in_same_queue > 0 && queues.may_ever_fit(*front, key));
+    let first = named.or_else(|| winner.map(|winner| winner.workload)).or(other);
+    // A queue orders by priority, except for workloads that preempt or have waited too long.
+    let goes_by_priority = in_same_queue > 0
+        && in_other_queues == 0
+        && !head_order::by_usage(world, id)
+        && front.is_some_and(|front| !queues.is_favored(front));
+    let priority = front
+        .and_then(|front| world.mirror().uid(front))
+        .and_then(|uid| world.state.workloads().get(&uid))
+        .map(|w| w.priority());
+    Rivals {
+        in_same_queue,
+        in_other_queues,
+        first: first.map(|first| head_order::named(world, first)),
+        yields_above: priority.filter(|_| goes_by_priority),
+    }
+}
+
+/// The workload of another queue that is served first with quota that this one would use, or is reported
+/// to lack, and that quota. Workloads that are preempting others come first.
+fn served_first(world: &World, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), FirstEntry)> {
+    let (queues, id) = (world.mirror().queue_state(), case.id?);
+    let reported = match world.live.pending_reasons().before(case.workload.class()) {
+        Some(Why::Quota(quota)) => {
+            case::key_of(queues, quota).map(|(flavor, resource, _)| (flavor, resource))
+        }
+        _ => None,
+    };
+    let keys = case.usage.iter().map(|(key, _)| *key).chain(reported);
+    keys.filter_map(|key| Some((id, key, queues.served_before(id, key)?)))
+        .min_by_key(|(.., winner)| !preempts(winner))
+}
+
+/// Whether the quota that this workload would use is reserved for a workload of another queue that is
+/// preempting others.
+pub(crate) fn is_kept_from(world: &World, case: &Case<'_>) -> bool {
+    served_first(world, case).is_some_and(|(.., winner)| preempts(&winner))
+}
+
+/// Explains that a workload of another queue comes first in every scheduling cycle.
+pub(crate) fn overtaken_steps(world: &World, case: &Case<'_>) -> Steps {
+    let Some((id, key, winner)) = served_first(world, case) else { return Steps::of(&Why::Overtaken) };
+    let (first, turn) = (
+        head_order::named(world, winner.workload),
+        head_order::head_order_message(world, id, &winner).unwrap_or_default(),
+    );
+    let priority = if matches!(winner.by, Precedence::Priority | Precedence::Age) {
+        ", or submit this job again with a higher priority"
+    } else {
+        ""
+    };
+    let mut steps = Steps::one(
+        format!("{}{turn}", Why::Overtaken.message()),
+        format!("wait until {first} starts, or delete it{priority}"),
+    );
+    let others = competing_workloads(world, case, id, key);
+    if others.before + others.in_other_queues == 1 && case.shortage.is_none() && case.fits_somewhere() {
+        steps.alone.push(format!("delete {first} (enough by itself)"));
+    }
+    steps
+}
+
+/// Counts of the workloads that may be served first, computed once.
+pub(crate) fn competing_workloads(
+    world: &World,
+    case: &Case<'_>,
+    id: WorkloadId,
+    key: (FlavorId, ResourceId),
+) -> CompetingWorkloads {
+    let find = || world.mirror().queue_state().competing_workloads(id, key, case.ahead.as_ref());
+    *case.cache.may_come_first.borrow_mut().entry(key).or_insert_with(find)
+}
+
+/// Names the pending workloads that could take the capacity of a cluster first when the workloads of
+/// `gone` have ended there.
+pub(crate) fn others_first(
+    world: &World,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+    why: &Why,
+    gone: &[Uid],
+) -> String {
+    // It isn't known how much capacity new nodes or a higher limit will bring.
+    let grows =
+        gone.is_empty() && matches!(why, Why::NoCapacity(_) | Why::Capped { .. } | Why::Refused { .. });
+    if matches!(why, Why::Forbidden(_)) {
+        return String::new();
+    }
+    // They end one by one: what the first one frees may already be enough for a small workload further
+    // behind.
+    let in_parts = gone.len() > 1;
+    let all = rivals_for_capacity(world, case, in_parts);
+    let able = could_take(world, &all, cluster, gone, grows);
+    let count: usize = able.iter().map(|class| class.count).sum();
+    let Some(first) = able.first().and_then(|class| world.state.workloads().get(&class.first.uid)) else {
+        return String::new();
+    };
+    let unless = match !in_parts && goes_by_priority(world, case, &able) {
+        true => format!(", unless this job is submitted again with a priority above {}", first.priority()),
+        false => String::new(),
+    };
+    match count {
+        1 => {
+            format!("; workload `{}/{}` may take it first{unless}", first.namespace(), first.name())
+        }
+        many => format!(
+            "; workload `{}/{}` and {} more may take it first{unless}",
+            first.namespace(),
+            first.name(),
+            many - 1
+        ),
+    }
+}
+
+/// The classes that would have quota and capacity when the workloads of `gone` have ended, unless they
+/// have both already: then something else blocks them. If the cluster `grows`, every class with quota may
+/// fit, and so may every unchecked one.
+fn could_take<'a>(
+    world: &World,
+    all: &'a [Class],
+    cluster: &ClusterName,
+    gone: &[Uid],
+    grows: bool,
+) -> Vec<&'a Class> {
+    let checked = all.len().min(CHECKED_CLASSES_MAX);
+    let ids: Vec<Option<WorkloadId>> =
+        all[..checked].iter().map(|class| world.mirror().id(class.first.uid)).collect();
+    let known: Vec<WorkloadId> = ids.iter().flatten().copied().collect();
+    let has_quota = |gone: &[Uid]| {
+        let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| world.mirror().id(*uid)).collect();
+        let mut fits = world.mirror().queue_state().would_fit(&known, &holders).into_iter();
+        // A workload that its queue doesn't evaluate takes nothing.
+        ids.iter().map(|id| id.is_some() && fits.next().unwrap_or(true)).collect::<Vec<bool>>()
+    };
+    let (before, after) = (LazyCell::new(|| has_quota(&[])), has_quota(gone));
+    let gangs: Vec<Arc<Gang>> = gone.iter().filter_map(|uid| gangs::gang_of(world, *uid)).collect();
+    let could_take = |at: usize, class: &Class| {
+        let fits = |gangs: &[Arc<Gang>]| would_fit_there(world, class.id, class.first.uid, cluster, gangs);
+        let already = || !gone.is_empty() && before[at] && fits(&[]);
+        at >= checked
+            || (after[at] && may_use(world, class, cluster) && (grows || (fits(&gangs) && !already())))
+    };
+    all.iter().enumerate().filter(|(at, class)| could_take(*at, class)).map(|(_, class)| class).collect()
+}
+
+/// Possible rivals by class: in its own queue the workloads ahead of it (all, if capacity is freed
+/// `in_parts`), in other queues all. The classes to check come first, in queue order; of the others only
+/// one is needed.
+fn rivals_for_capacity(world: &World, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
+    let before = if in_parts { Vec::new() } else { before_by_class(world, case) };
+    let blocked = world.live.pending_reasons().all_before();
+    let (mut before, mut routes, mut blocked) =
+        (Alongside::new(before), Alongside::new(world.mirror().routes()), Alongside::new(blocked));
+    let of_class = |(id, first, waiting): (ClassId, &QueuePosition, &BTreeSet<QueuePosition>)| {
+        let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));
+        // A workload without a queue route takes nothing.
+        let queue = route.filter(|_| !matches!(why, Some(Why::Route(_))))?;
+        let count = before.unwrap_or_else(|| waiting.len() - usize::from(id == case.workload.class()));
+        let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };
+        Some(Class { first: *other.filter(|_| count > 0)?, id, count, queue })
+    };
+    let mut all: Vec<Class> = world.queues.waiting_by_class().filter_map(of_class).collect();
+    if all.len() > CHECKED_CLASSES_MAX {
+        all.select_nth_unstable_by_key(CHECKED_CLASSES_MAX, |class| class.first);
+    }
+    let checked = all.len().min(CHECKED_CLASSES_MAX);
+    all[..checked].sort_unstable_by_key(|class| class.first);
+    all
+}
+
+/// Number of workloads ahead in the same queue, by class and sorted by it.
+fn before_by_class(world: &World, case: &Case<'_>) -> Vec<(ClassId, usize)> {
+    let queues = world.mirror().queue_state();
+    // The tag of a shape in the queue state is its class.
+    let class_of = |shape| u32::try_from(queues.shape_of(shape).tag & u64::from(u32::MAX)).map(ClassId);
+    let by_shape = case.ahead.iter().flat_map(WorkloadsAhead::by_shape);
+    let mut all: Vec<(ClassId, usize)> =
+        by_shape.filter_map(|(shape, n)| Some((class_of(shape).ok()?, n))).collect();
+    all.sort_unstable_by_key(|(class, _)| *class);
+    all.dedup_by(|(class, n), (kept, sum)| {
+        let same = class == kept;
+        *sum += if same { *n } else { 0 };
+        same
+    });
+    all
+}
+
+/// Whether policies and the queue allow a class in a cluster.
+fn may_use(world: &World, class: &Class, cluster: &ClusterName) -> bool {
+    let queue = &world.mirror().queue_state().queue(class.queue).setup.name;
+    let candidates = CandidateClusters::new(
+        world.state.catalog(),
+        world.queues.class(class.id),
+        queue,
+        world.config.residency_required,
+    );
+    candidates
+        .candidates
+        .iter()
+        .any(|one| one.cluster == *cluster && one.listed.is_some() && one.verdict.is_ok())
+}
+
+/// Whether the gang of a pending class would fit in a cluster without the gangs of `gone`.
+fn would_fit_there(world: &World, id: ClassId, uid: Uid, cluster: &ClusterName, gone: &[Arc<Gang>]) -> bool {
+    let class = world.queues.class(id);
+    let reserved = reserved::reserved_capacity(world, cluster, uid).all_gangs();
+    let Some(live) = world.live.clusters.get(cluster) else { return false };
+    let mut freed = Amounts::new();
+    gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
+    // A rival that might fit is named, so assume that the capacity is freed in any domain.
+    let fits = |gang: &Gang| {
+        live.capacity.fits_without(gang, gone, &reserved)
+            && topology::judge_domains(world, gang, cluster, Gone::Having(&freed)).is_ok()
+    };
+    fits(&class.gang) || class.gang.least().is_some_and(|least| fits(&least))
+}
+
+/// Whether a higher priority would put the workload before these rivals, whatever queues they are in.
+fn goes_by_priority(world: &World, case: &Case<'_>, others: &[&Class]) -> bool {
+    let queues = world.mirror().queue_state();
+    let in_queue =
+        |class: &&Class| Some(class.queue) == case.queue && world.mirror().looks_at(class.first.uid);
+    let favored: BTreeSet<Uid> = queues.favored_workloads().filter_map(|id| world.mirror().uid(id)).collect();
+    let (same, fair) = (others.iter().all(in_queue), queues.settings().fair_sharing.is_some());
+    let by_priority = same || (!fair && !case.borrows);
+    by_priority
+        && case.id.is_some_and(|id| !head_order::by_usage(world, id))
+        && (favored.is_empty() || !others.iter().any(|class| favored.contains(&class.first.uid)))
+}
+
+fn preempts(winner: &FirstEntry) -> bool {
+    matches!(winner.by, Precedence::Preempting | Precedence::Holds)
+}

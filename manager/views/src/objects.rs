@@ -1,0 +1,116 @@
+//! Renders objects for the API: the spec that users wrote, with a status.
+
+use crate::{fields, statuses, workloads};
+use meridian_manager_core::capacity::readiness;
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::outcome::Bodies;
+use meridian_manager_core::state::catalog::Stored;
+use meridian_manager_core::world::World;
+use meridian_objects::{Kind, Spec};
+use meridian_shared::ids::ClusterName;
+use meridian_shared::protocol::RunnerKind;
+use meridian_shared::time::Now;
+use meridian_shared::timestamp::timestamp;
+use serde_json::{Map, Value, json};
+
+/// One object with its status, in the storage version. `None` if it doesn't exist.
+pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now) -> Option<Value> {
+    match key.kind {
+        Kind::Job => {
+            let uid = world.uid_of(key.namespace.as_deref()?, &key.name)?;
+            let shown = workloads::shown(world, uid)?;
+            let reason = world.pending_reason(shown.class().0);
+            Some(shown.job(serde_json::from_str(&bodies.body(shown.body())?).ok()?, reason.as_ref()))
+        }
+        Kind::Workload => {
+            let (uid, workload) = world.workload_at(key)?;
+            let reason = world.pending_reason(workload.class());
+            Some(workloads::shown(world, uid)?.workload(reason.as_ref()))
+        }
+        _ => world.state.catalog().get(key).map(|stored| render_stored(world, key, stored, now)),
+    }
+}
+
+fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
+    let mut value = stored.object.stored.clone();
+    let metadata = fields::metadata(&mut value);
+    metadata.insert("uid".into(), json!(stored.uid.to_string()));
+    let has_counts =
+        matches!(key.kind, Kind::ClusterQueue | Kind::LocalQueue | Kind::Cohort) && key.scope.is_none();
+    let version = statuses::status_version(world, key).filter(|_| has_counts).unwrap_or(stored.changed);
+    metadata.insert("resourceVersion".into(), json!(version.to_string()));
+    metadata.insert("generation".into(), json!(stored.generation));
+    metadata.insert("creationTimestamp".into(), json!(timestamp(stored.created)));
+    if let Some(scope) = &key.scope {
+        metadata.entry("labels").or_insert_with(|| json!({}))[meridian_objects::job::CLUSTER_LABEL] =
+            json!(scope.as_str());
+    }
+    let status = match &stored.object.spec {
+        Spec::ClusterQueue(spec) if key.scope.is_none() => {
+            Some(statuses::cluster_queue_status(world, &key.name, spec, stored.created))
+        }
+        Spec::LocalQueue(spec) => Some(statuses::local_queue_status(world, key, spec, stored.created)),
+        Spec::Cohort(_) => statuses::cohort_status(world, &key.name),
+        Spec::Cluster(_) => Some(cluster_status(world, &ClusterName::new(&key.name), now)),
+        Spec::MultiKueueCluster(_) => {
+            let live = world.live.clusters.contains_key(&ClusterName::new(&key.name));
+            Some(fields::condition(
+                "Active",
+                live,
+                if live { "Active" } else { "NotConnected" },
+                if live { "Connected" } else { "its agent isn't connected" },
+                stored.created,
+            ))
+        }
+        Spec::AdmissionCheck(spec) => {
+            Some(statuses::admission_check_activity(world, spec).condition(stored.created))
+        }
+        _ => None,
+    };
+    if let Some(status) = status {
+        value["status"] = status;
+    }
+    value
+}
+
+fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
+    let live = world.live.clusters.get(name);
+    let member = world.state.members().get(name);
+    let silent = live.is_some_and(|l| {
+        now.mono.since(l.heard) > meridian_shared::lease::disconnect_after(world.config.term_min)
+    });
+    let state = match live {
+        None if member.is_none() => "NeverJoined",
+        None => "NotConnected",
+        Some(_) if silent => "Silent",
+        Some(_) if readiness::located_elsewhere(world, name).is_some() => "Quarantined",
+        Some(l) if !l.inventoried => "Recovering",
+        Some(_) => "Connected",
+    };
+    let cordoned = world.state.catalog().cluster(name).is_some_and(|c| c.cordoned);
+    let mut resources = Map::new();
+    for resource in live.into_iter().flat_map(|l| l.capacity.blocks()).flat_map(|b| b.capacity.keys()) {
+        let capacity = &live.expect("it has blocks").capacity;
+        resources.entry(resource.clone()).or_insert_with(
+            || json!({"capacity": capacity.capacity(resource), "free": capacity.free(resource)}),
+        );
+    }
+    json!({
+        "state": if cordoned { format!("{state},Cordoned") } else { state.to_owned() },
+        "ledger": member.map(|m| m.ledger.to_string()),
+        "session": member.map(|m| m.session.to_string()),
+        "workloads": world.loads().get(name).map_or(0, |l| l.len()),
+        "resources": resources,
+        "runner": live.map(|l| match l.capacity.runner() {
+            RunnerKind::Simulated => "simulated",
+            RunnerKind::Process => "process",
+            RunnerKind::Kubernetes => "kubernetes",
+        }),
+        "enforcement": live.map(|l| if l.capacity.guarded() {
+            "guarded: a gang stops by itself when its lease expires"
+        } else {
+            "supervised: only a running agent stops a gang when its lease expires"
+        }),
+        "silentForMs": live.map(|l| now.mono.since(l.heard).0),
+    })
+}

@@ -1,0 +1,349 @@
+//! Renders workloads: the Job with its status, and Kueue's `Workload` with conditions, admission, and pod
+//! sets that `meridian plan` can read back.
+//!
+//! Condition types and reasons are Kueue's; messages too where the meaning is the same. A condition names
+//! a preemptor by uid only, because its namespace and name may belong to another tenant.
+//!
+//! The facts are collected whenever a workload changes ([`Shown`]), and rendered when a client reads it.
+
+mod conditions;
+mod pod_sets;
+
+use crate::explain::growth;
+use crate::explain::words;
+use crate::{fields, pod_placement};
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::names::workload_name;
+use meridian_manager_core::facts::submission::{Class, ClassId};
+use meridian_manager_core::queue::classes::QueuePosition;
+use meridian_manager_core::queue::pending_reasons::PendingReason;
+use meridian_manager_core::state::workload::Workload;
+use meridian_manager_core::state::workload::evictions::Evictions;
+use meridian_manager_core::state::workload::phase::Phase;
+use meridian_manager_core::world::World;
+use meridian_objects::job::PRIORITY_LABEL;
+use meridian_objects::spec::StopPolicy;
+use meridian_objects::{Kind, ResourceRules, quantity};
+use meridian_shared::gang::PodSet;
+use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Region, Uid};
+use meridian_shared::timestamp::{micro_timestamp, timestamp};
+use meridian_topology::PODS;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The uid of a job's workload.
+fn workload_uid(job: Uid) -> Uid {
+    Uid(job.0 ^ 1)
+}
+
+/// Kueue's reasons for a stopped queue of one kind.
+#[derive(Debug, PartialEq)]
+struct QueueStop {
+    reason: &'static str,
+    queue: &'static str,
+    restarted: &'static str,
+}
+
+const STOPS: &[QueueStop] = &[
+    QueueStop { reason: "LocalQueueStopped", queue: "LocalQueue", restarted: "LocalQueueRestarted" },
+    QueueStop { reason: "ClusterQueueStopped", queue: "ClusterQueue", restarted: "ClusterQueueRestarted" },
+];
+
+/// Longest search for a workload's position in its class. Positions beyond it aren't shown.
+const POSITIONS_MAX: usize = 1_000;
+
+/// Everything that the Job and the `Workload` are rendered from, as of one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    uid: Uid,
+    workload: Arc<Workload>,
+    class: Arc<Class>,
+    resources: Arc<ResourceRules>,
+    /// The cluster queue that its quota is charged to.
+    charged: Option<Arc<str>>,
+    backs_off: bool,
+    /// Set while it is pending because a queue was drained: whether a queue is still stopped, and which.
+    drained: Option<(bool, &'static QueueStop)>,
+    /// Why a scale-up of the running gang is pending.
+    scale_up: Option<String>,
+    /// Number of equivalent workloads ahead of it.
+    position_in_class: Option<usize>,
+    /// The cluster that runs it, or ran it last.
+    cluster: Option<ClusterName>,
+    region: Option<Region>,
+}
+
+/// Collects the facts about a workload. `None` if it doesn't exist.
+pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
+    let workload = world.state.workloads().shared(&uid)?;
+    let charged = world.queues.charged_to(uid).cloned();
+    let here = QueuePosition::new(workload.priority(), workload.submitted(), uid);
+    let cluster = workload
+        .right()
+        .map(|(_, l)| &l.cluster)
+        .or_else(|| workload.finished().and(workload.history().last()).map(|s| &s.cluster));
+    Some(Shown {
+        uid,
+        class: world.queues.class(workload.class()).clone(),
+        resources: world.config.resources.clone(),
+        backs_off: world.live.backoff_until().contains_key(&uid),
+        drained: drained_by(workload)
+            .map(|by| stop_of(world, workload).map_or((false, by), |stop| (true, stop))),
+        scale_up: workload
+            .phase()
+            .granted()
+            .then(|| growth::scale_up_message(world, uid, workload, None))
+            .flatten()
+            .map(|(message, _)| message),
+        position_in_class: world
+            .queues
+            .waiting(workload.class())
+            .take(POSITIONS_MAX)
+            .position(|position| *position == here),
+        region: cluster.and_then(|c| world.state.catalog().cluster(c)).map(|c| c.region.clone()),
+        cluster: cluster.cloned(),
+        charged,
+        workload: workload.clone(),
+    })
+}
+
+/// Which of the workload's queues is stopped, if one is.
+fn stop_of(world: &World, workload: &Workload) -> Option<&'static QueueStop> {
+    let class = world.queues.class(workload.class());
+    let local = world.state.catalog().local_queue(&class.namespace, &class.queue)?;
+    let cluster = world
+        .state
+        .catalog()
+        .cluster_queue(&local.cluster_queue)
+        .map_or(StopPolicy::None, |queue| queue.stop_policy);
+    STOPS
+        .iter()
+        .zip([local.stop_policy, cluster])
+        .find(|(_, policy)| *policy != StopPolicy::None)
+        .map(|(stop, _)| stop)
+}
+
+/// The queue stop that evicted a pending workload.
+fn drained_by(workload: &Workload) -> Option<&'static QueueStop> {
+    let evicted = workload.evicted().filter(|_| workload.waits())?;
+    STOPS.iter().find(|stop| stop.reason == evicted.cause.reason())
+}
+
+impl Shown {
+    /// Keys of the Job and of the `Workload`.
+    pub fn keys(&self) -> [Key; 2] {
+        let key =
+            |kind, name| Key { scope: None, kind, namespace: Some(self.workload.namespace().clone()), name };
+        [
+            key(Kind::Job, self.workload.name().clone()),
+            key(Kind::Workload, workload_name(self.workload.name(), self.workload.submitted())),
+        ]
+    }
+
+    pub fn class(&self) -> (ClassId, &Arc<Class>) {
+        (self.workload.class(), &self.class)
+    }
+
+    /// The newest record about the workload.
+    pub fn version(&self) -> RecordNumber {
+        self.workload.changed()
+    }
+
+    /// Hash of the submitted Job.
+    pub fn body(&self) -> ContentHash {
+        self.workload.body()
+    }
+
+    /// Renders the Job: `value` is the submitted one, `reason` the pending reason of its class.
+    pub fn job(&self, mut value: Value, reason: Option<&PendingReason>) -> Value {
+        let (w, uid) = (&self.workload, self.uid);
+        let metadata = fields::metadata(&mut value);
+        metadata.insert("uid".into(), json!(uid.to_string()));
+        metadata.insert("namespace".into(), json!(w.namespace()));
+        metadata.insert("resourceVersion".into(), json!(w.changed().to_string()));
+        metadata.insert("generation".into(), json!(1 + w.resizes()));
+        metadata.insert("creationTimestamp".into(), json!(timestamp(w.created())));
+        if let Some(at) = w.deletion() {
+            metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
+        }
+        let pods: u32 = w.gang(&self.class).pod_sets.iter().map(|s| s.count).sum();
+        let mut status = json!({
+            "meridian": {
+                "state": w.state_word(),
+                "workload": &*workload_name(w.name(), w.submitted()),
+                "cluster": self.cluster.as_ref().map(ClusterName::as_str),
+                "region": self.region.as_ref().map(Region::as_str),
+                "attempts": w.attempts(),
+                "pods": pods,
+                "queue": &*self.class.queue,
+                "fence": w.fence().map(|f| f.to_string()),
+                "placement": pod_placement::placement_lines(w),
+            },
+            "failed": w.pod_failures(),
+        });
+        if let Some(scale_up) = &self.scale_up {
+            status["meridian"]["growth"] = json!(scale_up);
+        }
+        if let Some(message) = self.pending_message(reason) {
+            status["meridian"]["waits"] = json!(message);
+        }
+        if let Some(started) = w.started() {
+            status["startTime"] = json!(timestamp(started));
+        }
+        if w.phase() == Phase::Running {
+            status["active"] = json!(pods);
+            status["ready"] = json!(pods);
+        }
+        if let Some(finish) = &w.finished() {
+            let kind = if finish.succeeded { "Complete" } else { "Failed" };
+            status["conditions"] = json!([{
+                "type": kind, "status": "True", "reason": finish.reason, "message": finish.message,
+                "lastTransitionTime": timestamp(finish.at), "lastProbeTime": timestamp(finish.at),
+            }]);
+            if finish.succeeded {
+                status["completionTime"] = json!(timestamp(finish.at));
+                // With partial admission, fewer completions than the spec has may be enough.
+                let completions = value
+                    .pointer("/spec/completions")
+                    .and_then(Value::as_u64)
+                    .filter(|_| w.counts().is_none());
+                status["succeeded"] = json!(completions.unwrap_or_else(|| u64::from(pods)));
+            }
+        }
+        value["spec"]["suspend"] =
+            json!(!matches!(w.phase(), Phase::Granted | Phase::Running | Phase::Finished));
+        value["status"] = status;
+        value
+    }
+
+    /// Renders the `Workload`. `reason` is the pending reason of its class.
+    pub fn workload(&self, reason: Option<&PendingReason>) -> Value {
+        let (w, uid) = (&self.workload, self.uid);
+        let right = w.right().map(|(_, leg)| leg);
+        let at = right.map(|l| l.cluster.as_str());
+        let mut value = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": &*workload_name(w.name(), w.submitted()), "namespace": w.namespace(),
+                "uid": workload_uid(uid).to_string(),
+                "resourceVersion": w.changed().to_string(), "creationTimestamp": timestamp(w.created()),
+                "labels": {"kueue.x-k8s.io/job-uid": uid.to_string()},
+                "ownerReferences": [{
+                    "apiVersion": "batch/v1", "kind": "Job", "name": w.name(), "uid": uid.to_string(),
+                    "controller": true,
+                }],
+            },
+            "spec": {
+                "queueName": &*self.class.queue, "priority": w.priority(), "active": w.inactive().is_none(),
+                "podSets": self.class.gang.pod_sets.iter().map(pod_sets::pod_set).collect::<Vec<_>>(),
+            },
+            "status": {
+                "conditions": self.conditions(reason),
+                "clusterName": at,
+                "admission": self.charged.as_ref().map(|queue| json!({
+                    "clusterQueue": &**queue, "podSetAssignments": self.assignments(),
+                })),
+                "meridian": {
+                    "state": w.state_word(),
+                    "submitted": w.submitted().to_string(),
+                    "placeInClass": self.position_in_class,
+                    "legs": w.legs().values().map(|leg| json!({
+                        "cluster": leg.cluster.as_str(), "state": format!("{:?}", leg.state),
+                    })).collect::<Vec<_>>(),
+                    "history": w.history().iter().map(|attempt| json!({
+                        "cluster": attempt.cluster.as_str(),
+                        "fence": attempt.fence.to_string(),
+                        "granted": micro_timestamp(attempt.granted),
+                        "over": attempt.over.map(micro_timestamp),
+                        "end": attempt.end.as_ref().map(words::attempt_end),
+                    })).collect::<Vec<_>>(),
+                    "placement": pod_placement::placement_status(right),
+                    // Microseconds, unlike the condition: of equal victims the one charged last is
+                    // preempted first.
+                    "reserved": w.reserved().map(micro_timestamp),
+                },
+            },
+        });
+        self.add_optional_fields(&mut value);
+        value
+    }
+
+    /// Adds the fields that only some workloads have.
+    fn add_optional_fields(&self, value: &mut Value) {
+        let w = &self.workload;
+        let right = w.right().map(|(_, leg)| leg);
+        if let Some(spare) = &w.spare() {
+            let gone = w.no_longer_wanted(&self.class);
+            let sets = self
+                .class
+                .gang
+                .pod_sets
+                .iter()
+                .zip(spare.iter().zip(gone))
+                .map(|(set, (spare, gone))| (set, spare - gone));
+            let sets: Vec<Value> = sets
+                .filter(|(_, pods)| *pods > 0)
+                .map(|(set, pods)| json!({"name": set.name, "count": pods}))
+                .collect();
+            if !sets.is_empty() {
+                value["status"]["reclaimablePods"] = Value::Array(sets);
+            }
+        }
+        if !w.evictions().is_empty() {
+            let count = |of: &Evictions| {
+                let (reason, underlying) = (of.cause.reason(), of.cause.underlying());
+                json!({"reason": reason, "underlyingCause": underlying, "count": of.count})
+            };
+            value["status"]["schedulingStats"] =
+                json!({"evictions": w.evictions().iter().map(count).collect::<Vec<_>>()});
+        }
+        if let Some(scale_up) = &self.scale_up {
+            value["status"]["meridian"]["growth"] = json!(scale_up);
+        }
+        if let Some(wants) = w.resized().and_then(|resized| resized.wants) {
+            value["status"]["meridian"]["growthAsked"] = json!(wants.asked.to_string());
+        }
+        if let Some(unhealthy) = pod_placement::unhealthy_nodes(right) {
+            value["status"]["unhealthyNodes"] = unhealthy;
+        }
+        if let Some(name) = self.class.labels.get(PRIORITY_LABEL) {
+            value["spec"]["priorityClassRef"] =
+                json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
+        }
+        if let Some(most) = self.class.gang.max_run {
+            value["spec"]["maximumExecutionTimeSeconds"] = json!((most.0 / 1_000).max(1));
+        }
+    }
+
+    /// The assignments, in the form of Kueue's `podSetAssignments`.
+    fn assignments(&self) -> Value {
+        let w = &self.workload;
+        let right = w.right().map(|(_, leg)| leg);
+        let one = |set: &PodSet| {
+            let counted = self.resources.counted(&set.per_pod);
+            let count = i64::from(set.count);
+            let mut usage: Map<String, Value> = Map::new();
+            let mut flavors: Map<String, Value> = Map::new();
+            for (resource, flavor) in w.flavors().iter() {
+                // A quota of `pods` counts each pod as one.
+                let each = counted.get(resource).copied().or_else(|| (resource == PODS).then_some(1));
+                let Some(each) = each else { continue };
+                flavors.insert(resource.clone(), json!(&**flavor));
+                usage.insert(resource.clone(), json!(quantity::format(resource, each.saturating_mul(count))));
+            }
+            let mut value =
+                json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count});
+            if let Some(assignment) = pod_placement::topology_assignment(right, &set.name, set.count) {
+                value["topologyAssignment"] = assignment;
+            }
+            value
+        };
+        // As in Kueue, the assignment keeps reclaimable pods; they are listed separately.
+        let mut gang = (*w.given_gang(&self.class)).clone();
+        for (set, gone) in gang.pod_sets.iter_mut().zip(w.no_longer_wanted(&self.class)) {
+            set.count -= gone;
+        }
+        gang.pod_sets.iter().map(one).collect()
+    }
+}

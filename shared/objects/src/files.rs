@@ -1,0 +1,31 @@
+//! Reads files of objects as users have them, with every problem at its place.
+//!
+//! Takes multi-document YAML and JSON (one object, a list of objects, or a `List`). Empty documents are
+//! dropped, and so are exact duplicates, with a warning. Two different objects of one name are an error.
+//! Every problem is displayed as `file:line:column: field: message; remedy`. When there is any error the
+//! caller applies nothing.
+//!
+//! Bounds: [`MAX_FILE_BYTES`], [`MAX_SET_BYTES`], [`MAX_PROBLEMS`], and those of the YAML and JSON readers.
+
+mod duplicates;
+mod problem;
+mod reader;
+mod source;
+
+pub use problem::{FilePosition, Located, Parsed, Problem};
+pub use reader::{MAX_FILE_BYTES, MAX_PROBLEMS, MAX_SET_BYTES};
+pub(crate) use reader::{ReadDocument, read_set};
+pub use source::SourceText;
+
+/// Reads one file.
+pub fn parse(source_name: &str, text: &str) -> Parsed {
+    parse_set(&[(source_name, text)])
+}
+
+/// Reads several files that are applied together.
+pub fn parse_set(files: &[(&str, &str)]) -> Parsed {
+    read_set(files)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! Reads documents into objects and collects problems.
+
+use super::duplicates::{twin_remedy, worker_file};
+use super::problem::{FilePosition, Located, Parsed, Problem, whole};
+use crate::fields::{FieldError, FieldPath, Warning};
+use crate::object::Object;
+use crate::text::syntax::{MAX_DOCUMENTS, Position, SyntaxError, SyntaxNode, SyntaxValue};
+use crate::text::{json, yaml};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Largest file, in bytes: thousands of jobs, and the largest request of a user.
+pub const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Largest file set, in bytes.
+pub const MAX_SET_BYTES: usize = 64 * 1024 * 1024;
+
+/// Most errors and most warnings of one set of files. Later ones follow from the first.
+pub const MAX_PROBLEMS: usize = 500;
+
+/// Deepest `List` within a `List`.
+pub(super) const MAX_LIST_DEPTH: usize = 4;
+
+/// A type that a document of a file is read into.
+pub(crate) trait ReadDocument: Sized {
+    /// Reads the document. Fails with all errors; paths are those that the user wrote.
+    fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>>;
+    /// Kind, namespace and name; the name is empty while it is still to be generated.
+    fn identity(&self) -> (&'static str, Option<String>, String);
+    /// Name of the object in messages.
+    fn title(&self) -> String;
+    /// Whether two objects of one identity are duplicates.
+    fn same(&self, other: &Self) -> bool;
+    /// The ordinary object, if this is one.
+    fn object(&self) -> Option<&Object>;
+}
+
+impl ReadDocument for Object {
+    fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+        Self::from_value(written)
+    }
+
+    fn identity(&self) -> (&'static str, Option<String>, String) {
+        (self.kind.name(), self.namespace_or_default().map(str::to_owned), self.name.clone())
+    }
+
+    fn title(&self) -> String {
+        self.title()
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        if self.stored == other.stored {
+            return true;
+        }
+        // A written default namespace is the same as none.
+        let (mut a, mut b) = (self.clone(), other.clone());
+        for object in [&mut a, &mut b] {
+            if let Some(namespace) = object.namespace_or_default().map(str::to_owned) {
+                object.set_namespace(&namespace);
+            }
+        }
+        a.stored == b.stored
+    }
+
+    fn object(&self) -> Option<&Object> {
+        Some(self)
+    }
+}
+
+/// Reads several files that belong together into `T`.
+pub(crate) fn read_set<T: ReadDocument>(files: &[(&str, &str)]) -> Parsed<T> {
+    let mut reader = Reader::default();
+    let total: usize = files.iter().map(|(_, text)| text.len()).sum();
+    if total > MAX_SET_BYTES {
+        let name = files.first().map_or("", |(name, _)| *name);
+        let message = format!("the files are {total} bytes together");
+        reader.error(
+            whole(name),
+            FieldPath::default(),
+            message,
+            format!("apply at most {MAX_SET_BYTES} bytes at once"),
+        );
+    } else {
+        for (name, text) in files {
+            reader.file(name, text);
+        }
+        reader.find_twins();
+    }
+    reader.parsed
+}
+
+struct Reader<T> {
+    parsed: Parsed<T>,
+}
+
+impl<T> Default for Reader<T> {
+    fn default() -> Self {
+        Self { parsed: Parsed::default() }
+    }
+}
+
+impl<T: ReadDocument> Reader<T> {
+    fn error(
+        &mut self,
+        place: FilePosition,
+        field: FieldPath,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        if self.parsed.errors.len() < MAX_PROBLEMS {
+            self.parsed.errors.push(Problem { place, field, message: message.into(), remedy: remedy.into() });
+        }
+    }
+
+    fn warn(
+        &mut self,
+        place: FilePosition,
+        field: FieldPath,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        if self.parsed.warnings.len() < MAX_PROBLEMS {
+            self.parsed.warnings.push(Problem {
+                place,
+                field,
+                message: message.into(),
+                remedy: remedy.into(),
+            });
+        }
+    }
+
+    fn file(&mut self, name: &str, text: &str) {
+        if text.len() > MAX_FILE_BYTES {
+            let message = format!("the file is {} bytes", text.len());
+            return self.error(
+                whole(name),
+                FieldPath::default(),
+                message,
+                format!("split it; the most is {MAX_FILE_BYTES} bytes"),
+            );
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if let Some(before) = text.find('\0').map(|at| &text[..at]) {
+            let at = end_of(before);
+            let place = FilePosition { file: Arc::from(name), line: at.line, column: at.column };
+            return self.error(place, FieldPath::default(), "the file is not text", "save it as UTF-8");
+        }
+        let file: Arc<str> = Arc::from(name);
+        let (before, count) = (self.parsed.errors.len(), self.parsed.objects.len());
+        match read(text) {
+            Ok(documents) => {
+                for document in documents {
+                    self.document(&file, document, 0);
+                }
+            }
+            Err(broken) => {
+                let place =
+                    FilePosition { file: file.clone(), line: broken.at.line, column: broken.at.column };
+                self.error(place, FieldPath::default(), broken.message, broken.remedy);
+            }
+        }
+        if self.parsed.errors.len() == before && self.parsed.objects.len() == count {
+            self.warn(whole(name), FieldPath::default(), "there is no object in it", "");
+        }
+    }
+
+    /// Reads one document: an object, a list of objects, or a `List`.
+    fn document(&mut self, file: &Arc<str>, node: SyntaxNode, depth: usize) {
+        let place = FilePosition { file: file.clone(), line: node.at.line, column: node.at.column };
+        let is_list =
+            node.text("kind").is_some_and(|kind| kind.ends_with("List")) && node.get("items").is_some();
+        let children = match node.content {
+            SyntaxValue::Null => return,
+            SyntaxValue::List(items) => items,
+            SyntaxValue::Map(entries) if is_list => {
+                let items =
+                    entries.into_iter().find(|(key, _)| key.text == "items").map(|(_, value)| value.content);
+                match items {
+                    Some(SyntaxValue::List(items)) => items,
+                    Some(SyntaxValue::Null) | None => return,
+                    Some(_) => {
+                        return self.error(
+                            place,
+                            FieldPath::of("items"),
+                            "must be a list",
+                            "write the objects as a list",
+                        );
+                    }
+                }
+            }
+            SyntaxValue::Map(entries) => {
+                return self.object(place, SyntaxNode { at: node.at, content: SyntaxValue::Map(entries) });
+            }
+            SyntaxValue::Bool(_) | SyntaxValue::Number(_) | SyntaxValue::Text(_) => {
+                let remedy = "write `apiVersion`, `kind`, `metadata` and the rest";
+                return self.error(place, FieldPath::default(), "this document is not an object", remedy);
+            }
+        };
+        if depth >= MAX_LIST_DEPTH || children.len() > MAX_DOCUMENTS {
+            return self.error(
+                place,
+                FieldPath::default(),
+                "this list is too long or too deep",
+                format!("list at most {MAX_DOCUMENTS} objects"),
+            );
+        }
+        for child in children {
+            self.document(file, child, depth + 1);
+        }
+    }
+
+    fn object(&mut self, place: FilePosition, node: SyntaxNode) {
+        let value = node.clone().into_value();
+        let at = |field: &FieldPath| {
+            let Position { line, column } = node.find(field);
+            FilePosition { file: place.file.clone(), line, column }
+        };
+        match T::read(value) {
+            Ok((object, warnings)) => {
+                for warning in warnings {
+                    self.warn(at(&warning.field), warning.field, warning.message, warning.remedy);
+                }
+                self.parsed.objects.push(Located { place, value: object });
+            }
+            Err(errors) => {
+                for error in errors {
+                    self.error(at(&error.field), error.field, error.message, error.remedy);
+                }
+            }
+        }
+    }
+
+    /// Drops exact duplicates and reports different objects of one name.
+    fn find_twins(&mut self) {
+        let objects = std::mem::take(&mut self.parsed.objects);
+        let worker_file = worker_file(&objects);
+        let mut first: BTreeMap<(&str, Option<String>, String), usize> = BTreeMap::new();
+        let mut kept: Vec<Located<T>> = Vec::with_capacity(objects.len());
+        for located in objects {
+            let object = &located.value;
+            // An object without a name, still to be generated, is a new one every time.
+            let identity = object.identity();
+            let Some(&twin) = first.get(&identity).filter(|_| !identity.2.is_empty()) else {
+                first.insert(identity, kept.len());
+                kept.push(located);
+                continue;
+            };
+            let twin = &kept[twin];
+            let (title, there) = (object.title(), twin.place.clone());
+            if twin.value.same(object) {
+                let message = format!("`{title}` is identical to the one at {there} and is read once");
+                self.warn(located.place, FieldPath::default(), message, "remove one of them");
+            } else {
+                let remedy = twin_remedy(
+                    object.object().map(|object| object.kind),
+                    &located.place,
+                    &there,
+                    worker_file.as_ref(),
+                );
+                self.error(
+                    located.place,
+                    FieldPath::default(),
+                    format!("`{title}` is also at {there} with different content"),
+                    remedy,
+                );
+            }
+        }
+        self.parsed.objects = kept;
+    }
+}
+
+/// Reads JSON if the text looks like JSON and is, else YAML. If it is neither, the reader that got further
+/// explains.
+pub(super) fn read(text: &str) -> Result<Vec<SyntaxNode>, SyntaxError> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return yaml::read(text);
+    }
+    match json::read(text) {
+        Ok(nodes) => Ok(nodes),
+        Err(from_json) => match yaml::read(text) {
+            // A flow mapping such as `{a: b}` is YAML. A duplicate key is wrong in both.
+            Ok(nodes) => Ok(nodes),
+            Err(from_yaml) if from_yaml.at > from_json.at => Err(from_yaml),
+            Err(_) => Err(from_json),
+        },
+    }
+}
+
+fn end_of(text: &str) -> Position {
+    let line = text.matches('\n').count() + 1;
+    let column = text.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    let clip = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Position { line: clip(line), column: clip(column) }
+}

@@ -1,0 +1,215 @@
+//! The `batch/v1` Job.
+//!
+//! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. [`crate::pod`] reads the
+//! pod template, [`super::topology`] its topology request.
+
+use super::keys::{MAX_EXEC_LABEL, MAX_RUN_ANNOTATION, MIN_PARALLELISM_ANNOTATION};
+use super::kind::{JobKind, PodSetPaths, StateRules};
+use super::metadata::{read_metadata, seconds_in};
+use super::{CompletionMode, JobWorkload, MAX_PODS, POD_SET, topology};
+use crate::fields::{FieldPath, Fields, Findings, names};
+use crate::kind::Kind;
+use crate::pod;
+use crate::units::quantity;
+use meridian_shared::gang::PodSet;
+use meridian_shared::time::Millis;
+use std::collections::BTreeMap;
+
+/// `backoffLimit` of a Job that states none, as in Kubernetes.
+const USUAL_BACKOFF_LIMIT: u32 = 6;
+
+/// The controller of jobs for worker clusters; Meridian acts as this controller.
+const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
+/// Jobs of these controllers are taken.
+const MANAGERS: [&str; 2] = ["kubernetes.io/job-controller", MULTIKUEUE];
+/// Longest name, in characters: pods carry it as a label.
+const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS;
+
+pub(super) static JOB: JobKind = JobKind {
+    kind: Kind::Job,
+    pod_sets: &[PodSetPaths {
+        name: POD_SET,
+        template: "/spec/template",
+        parallelism: "/spec/parallelism",
+        completions: Some("/spec/completions"),
+    }],
+    suspend: "/spec/suspend",
+    managed_by: "/spec/managedBy",
+    managers: &MANAGERS,
+    name_chars_max: NAME_CHARS_MAX,
+    states: StateRules { succeeded: "Complete", failed: "Failed", active: "/status/active" },
+    read,
+};
+
+/// Fields that only the cluster's runner interprets.
+const KNOWN_FIELDS: &[&str] = &[
+    "podFailurePolicy",
+    "successPolicy",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "podReplacementPolicy",
+    "selector",
+    "manualSelector",
+];
+
+fn read(
+    root: &Fields<'_>,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> JobWorkload {
+    let mut job = JobWorkload { backoff_limit: USUAL_BACKOFF_LIMIT, ..JobWorkload::default() };
+    read_metadata(root, labels, annotations, &mut job);
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
+
+    read_counts(&spec, &mut job);
+    read_run_time(&spec, labels, annotations, &mut job);
+    job.ttl_after_finished = seconds(&spec, "ttlSecondsAfterFinished", 0);
+    job.suspend = spec.flag("suspend");
+    if let Some(manager) = spec.text("managedBy").filter(|manager| !JOB.takes_over_from(manager)) {
+        spec.error(
+            "managedBy",
+            format!("`{manager}` would run this job, not Meridian"),
+            format!("remove it, or write `{MULTIKUEUE}`"),
+        );
+    }
+    spec.known(KNOWN_FIELDS);
+    read_template(&spec, annotations, &mut job);
+    spec.finish();
+    job
+}
+
+/// Reads the bounds of the job's run time.
+fn read_run_time(
+    spec: &Fields<'_>,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    job: &mut JobWorkload,
+) {
+    let findings = spec.findings();
+    let fails = [
+        seconds(spec, "activeDeadlineSeconds", 1),
+        seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings),
+    ];
+    let fails = fails.into_iter().flatten().min();
+    let deactivates = seconds_in("metadata.labels", MAX_EXEC_LABEL, labels, findings);
+    job.gang.max_run = fails.into_iter().chain(deactivates).min();
+    job.deactivates_when_up = deactivates.is_some_and(|up| fails.is_none_or(|end| up < end));
+}
+
+/// Reads the pod template, its topology request, and how few of its pods the job accepts.
+fn read_template(spec: &Fields<'_>, annotations: &BTreeMap<String, String>, job: &mut JobWorkload) {
+    let findings = spec.findings();
+    let least = least_pods(annotations, job.parallelism, findings);
+    let Some(template) = spec.require("template").and_then(|item| item.fields()) else { return };
+    template.known(&["metadata"]);
+    if let Some(pod) = template.require("spec").and_then(|item| item.fields()) {
+        read_pod(pod, job);
+    }
+    for set in &mut job.gang.pod_sets {
+        (set.topology, set.group) = topology::read(&template, set.count);
+        set.min_count = least.filter(|least| *least < set.count);
+        let sliced = set.topology.as_ref().is_some_and(|request| !request.slices.is_empty());
+        if set.min_count.is_some() && sliced {
+            set.min_count = None;
+            findings.warn(
+                FieldPath::of("metadata.annotations").key(MIN_PARALLELISM_ANNOTATION),
+                "has no effect: pods in slices are only started all together",
+                "remove it, or the slices",
+            );
+        }
+    }
+    template.finish();
+}
+
+/// Fewest pods that the job accepts, where it says so.
+fn least_pods(annotations: &BTreeMap<String, String>, parallelism: u32, findings: &Findings) -> Option<u32> {
+    let text = annotations.get(MIN_PARALLELISM_ANNOTATION)?;
+    let least = text.trim().parse::<u32>().ok().filter(|least| (1..parallelism).contains(least));
+    if least.is_none() {
+        let at = FieldPath::of("metadata.annotations").key(MIN_PARALLELISM_ANNOTATION);
+        let remedy = match parallelism {
+            0 | 1 => "remove it: a job of one pod can't be started in part".to_owned(),
+            all => format!("write a whole number from 1 to {}, in quotes, or remove it", all - 1),
+        };
+        findings.error(at, format!("`{text}` is not a number of pods below `parallelism`"), remedy);
+    }
+    least
+}
+
+fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
+    let count = |name: &'static str, min: i64| {
+        spec.int(name, min, i64::from(MAX_PODS)).and_then(|count| u32::try_from(count).ok())
+    };
+    // A job without pods was stopped by a user; it requests nothing.
+    let least = if spec.findings().is_lenient() { 0 } else { 1 };
+    job.parallelism = count("parallelism", least).unwrap_or(1);
+    job.completions = count("completions", 1);
+    if job.completions.is_none() && spec.get("parallelism").is_none() {
+        // Kubernetes sets both to one only when neither is written.
+        job.completions = Some(1);
+    }
+    let modes = [("NonIndexed", CompletionMode::NonIndexed), ("Indexed", CompletionMode::Indexed)];
+    job.completion_mode = spec.get("completionMode").and_then(|item| item.word(&modes)).unwrap_or_default();
+    if job.completion_mode == CompletionMode::Indexed
+        && spec.get("completions").is_none()
+        && job.completions.is_none()
+    {
+        spec.error("completions", "is missing", "an `Indexed` job needs `completions`");
+    }
+    if let Some(limit) =
+        spec.int("backoffLimit", 0, i64::from(i32::MAX)).and_then(|limit| u32::try_from(limit).ok())
+    {
+        job.backoff_limit = limit;
+    }
+}
+
+fn seconds(fields: &Fields<'_>, name: &'static str, min: i64) -> Option<Millis> {
+    let seconds = fields.int(name, min, i64::from(i32::MAX))?;
+    u64::try_from(seconds).ok().map(Millis::secs)
+}
+
+fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
+    let template = pod::read_spec(&pod);
+    job.restarts_in_place = pod
+        .get("restartPolicy")
+        .and_then(|item| item.word(&[("Never", false), ("OnFailure", true)]))
+        .unwrap_or(false);
+    if pod.get("restartPolicy").is_none() {
+        pod.warn(
+            "restartPolicy",
+            "is missing and read as `Never`",
+            "write `restartPolicy: Never`; Kubernetes refuses a Job without",
+        );
+    }
+    job.grace_period = seconds(&pod, "terminationGracePeriodSeconds", 0);
+    job.pod_priority_class = template.priority_class.clone();
+    job.containers = u32::try_from(template.containers.len()).unwrap_or(u32::MAX);
+    job.has_command =
+        !template.containers.is_empty() && template.containers.iter().all(|container| container.has_command);
+
+    let count = job.completions.map_or(job.parallelism, |completions| completions.min(job.parallelism));
+    let mut per_pod = template.requests();
+    // A resource of amount zero is the same as no resource, and must not require a queue that covers it.
+    per_pod.retain(|_, amount| *amount > 0);
+    for (resource, amount) in &per_pod {
+        if amount.checked_mul(i64::from(count)).is_none() {
+            let each = quantity::format(resource, *amount);
+            pod.error(
+                "containers",
+                format!("{count} pods of `{each}` `{resource}` are too many to count"),
+                "ask for less",
+            );
+        }
+    }
+    job.gang.pod_sets = vec![PodSet {
+        name: POD_SET.to_owned(),
+        count,
+        per_pod,
+        node_selector: template.node_selector.clone(),
+        affinity: template.affinity.clone(),
+        tolerations: template.tolerations.clone(),
+        ..PodSet::default()
+    }];
+    job.template = template;
+    pod.finish();
+}

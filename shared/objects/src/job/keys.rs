@@ -1,0 +1,50 @@
+//! Labels and annotations of jobs.
+
+use super::simulated::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER};
+
+/// Label: the job's local queue.
+pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+/// Label: the job's workload priority class.
+pub const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
+/// Workload priority class of jobs that name none.
+pub const USUAL_PRIORITY_CLASS: &str = "default";
+/// Priority classes that every Kubernetes cluster has.
+pub const SYSTEM_PRIORITIES: [(&str, i64); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+/// Label: longest run time, in seconds.
+pub const MAX_EXEC_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
+/// Annotation: how long a provider gives the machines, in seconds.
+pub const MAX_RUN_ANNOTATION: &str = "provreq.kueue.x-k8s.io/maxRunDurationSeconds";
+/// Annotation: fewest pods at the same time that the job accepts.
+pub const MIN_PARALLELISM_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
+/// Annotation (`true`): the job may be scaled while it runs.
+pub const ELASTIC_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
+/// Annotation or label: the regions that a job is limited to, separated by commas.
+pub const REGION_KEY: &str = "meridian.dev/region";
+/// Annotation: identifies a submission, so that a repeated one is recognised.
+pub const SUBMISSION_ANNOTATION: &str = "meridian.dev/submission";
+/// Label: added to objects that belong to one cluster.
+pub const CLUSTER_LABEL: &str = "meridian.dev/cluster";
+/// Domains of Meridian's own keys.
+pub(super) const OUR_DOMAINS: [&str; 2] = ["meridian.dev", "simulated.meridian.dev"];
+/// Labels and annotations in these domains and their subdomains affect admission.
+const DECIDING_DOMAINS: [&str; 2] = ["kueue.x-k8s.io", "meridian.dev"];
+/// Meridian's own annotations of a job.
+pub(super) const OUR_ANNOTATIONS: [&str; 6] = [
+    REGION_KEY,
+    SUBMISSION_ANNOTATION,
+    SIMULATED_DURATION,
+    SIMULATED_STAGGER,
+    SIMULATED_EXIT_CODE,
+    SIMULATED_FAIL_FIRST,
+];
+/// Meridian's own labels of a job.
+pub(super) const OUR_LABELS: [&str; 2] = [REGION_KEY, CLUSTER_LABEL];
+
+/// Whether a label or annotation of this key can affect admission, and so is a part of what the job requests.
+pub fn affects_admission(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    DECIDING_DOMAINS
+        .iter()
+        .any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}

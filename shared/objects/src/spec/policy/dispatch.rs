@@ -1,0 +1,216 @@
+//! Dispatch policies.
+
+use super::MAX_ENTRIES;
+use super::cluster::CapacityClass;
+use crate::fields::Fields;
+use meridian_shared::time::Millis;
+use std::collections::BTreeSet;
+
+/// Shortest lease term. The protocol's T_min is a minute, the demo's 8 s; below 4 s the protocol's times
+/// don't fit.
+const MIN_TERM: Millis = Millis::secs(4);
+
+/// Term of leases when a policy states none.
+const USUAL_TERM: Millis = Millis::mins(15);
+
+/// Time from the grant to running when a policy states none.
+const USUAL_START_TIMEOUT: Millis = Millis::mins(10);
+
+/// Pause between steps of a staged dispatch when a policy states none.
+const USUAL_INTERVAL: Millis = Millis::mins(5);
+
+/// How a workload finds its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DispatchMode {
+    /// The best cluster that reports enough capacity for the whole gang.
+    #[default]
+    Direct,
+    /// All clusters are asked; the first hold wins.
+    Race,
+    /// A few clusters at a time are asked.
+    Staged,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Staged {
+    /// Clusters that are asked together.
+    pub clusters_at_once: u32,
+    /// Wait before the next clusters are asked, too.
+    pub interval: Millis,
+}
+
+impl Default for Staged {
+    fn default() -> Self {
+        Self { clusters_at_once: 1, interval: USUAL_INTERVAL }
+    }
+}
+
+/// What makes one cluster better than another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Preference {
+    /// A cluster where the gang fits now.
+    StartsNow,
+    /// A cheaper cluster.
+    LowestCost,
+    /// A cluster with more free capacity.
+    Emptiest,
+}
+
+/// What happens to a workload when its cluster is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClusterLossMode {
+    /// The workload starts elsewhere once its lease has provably lapsed.
+    #[default]
+    Fence,
+    /// The workload waits for the cluster to return.
+    Wait,
+}
+
+/// What a cluster must have to get leases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Supervision {
+    /// An agent that stops gangs when their leases lapse.
+    #[default]
+    Supervised,
+    /// A guard process for every gang, which stops it even when the agent is dead.
+    Guarded,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OnClusterLoss {
+    pub mode: ClusterLossMode,
+    /// Term of the leases.
+    pub term: Millis,
+    pub requires: Supervision,
+}
+
+impl Default for OnClusterLoss {
+    fn default() -> Self {
+        Self { mode: ClusterLossMode::default(), term: USUAL_TERM, requires: Supervision::default() }
+    }
+}
+
+/// Whether a gang that waits for a provider keeps its quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QuotaWhileWaiting {
+    /// As in Kueue.
+    #[default]
+    Keep,
+    /// Released after this time; the hold wins it again.
+    ReleaseAfter(Millis),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DispatchPolicySpec {
+    /// Queues that it applies to; `*` is all.
+    pub queues: BTreeSet<String>,
+    pub mode: DispatchMode,
+    pub staged: Staged,
+    /// In the order in which they are tried; empty leaves the order to the cluster.
+    pub capacity_classes: Vec<CapacityClass>,
+    /// Most important first.
+    pub prefer: Vec<Preference>,
+    pub on_cluster_loss: OnClusterLoss,
+    pub quota_while_waiting: QuotaWhileWaiting,
+    /// Longest time from the grant to running.
+    pub start_timeout: Millis,
+}
+
+impl Default for DispatchPolicySpec {
+    fn default() -> Self {
+        Self {
+            queues: BTreeSet::from(["*".to_owned()]),
+            mode: DispatchMode::default(),
+            staged: Staged::default(),
+            capacity_classes: Vec::new(),
+            prefer: vec![Preference::StartsNow, Preference::Emptiest],
+            on_cluster_loss: OnClusterLoss::default(),
+            quota_while_waiting: QuotaWhileWaiting::default(),
+            start_timeout: USUAL_START_TIMEOUT,
+        }
+    }
+}
+
+impl DispatchPolicySpec {
+    /// Whether it applies to a workload of one of these queues: its local queue and that one's cluster queue.
+    pub fn applies_to(&self, queues: &[&str]) -> bool {
+        self.queues.contains("*") || queues.iter().any(|queue| self.queues.contains(*queue))
+    }
+}
+
+pub(crate) fn read_dispatch(root: &Fields<'_>) -> DispatchPolicySpec {
+    root.findings().set_strict();
+    let usual = DispatchPolicySpec::default();
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return usual };
+    let queues: Option<BTreeSet<String>> = spec.fields("applies").map(|applies| {
+        let queues = applies.names("queues", MAX_ENTRIES).into_iter().collect();
+        applies.finish();
+        queues
+    });
+    let modes =
+        [("Direct", DispatchMode::Direct), ("Race", DispatchMode::Race), ("Staged", DispatchMode::Staged)];
+    let preferences = [
+        ("startsNow", Preference::StartsNow),
+        ("lowestCost", Preference::LowestCost),
+        ("emptiest", Preference::Emptiest),
+    ];
+    let prefer = spec.list("prefer", preferences.len(), |item| item.word(&preferences));
+    let read = DispatchPolicySpec {
+        queues: queues.filter(|queues| !queues.is_empty()).unwrap_or(usual.queues),
+        mode: spec.get("mode").and_then(|item| item.word(&modes)).unwrap_or_default(),
+        staged: spec.fields("staged").map(read_staged).unwrap_or_default(),
+        capacity_classes: spec
+            .list("capacityClasses", CapacityClass::WORDS.len(), |item| item.word(&CapacityClass::WORDS)),
+        prefer: if prefer.is_empty() { usual.prefer } else { prefer },
+        on_cluster_loss: spec.fields("onClusterLoss").map(read_loss).unwrap_or_default(),
+        quota_while_waiting: read_quota_while_waiting(&spec),
+        start_timeout: spec.duration("startTimeout").unwrap_or(usual.start_timeout),
+    };
+    if read.capacity_classes.iter().collect::<BTreeSet<_>>().len() < read.capacity_classes.len() {
+        spec.error("capacityClasses", "lists a class twice", "list every class once");
+    }
+    spec.finish();
+    read
+}
+
+fn read_staged(staged: Fields<'_>) -> Staged {
+    let usual = Staged::default();
+    let at_once =
+        staged.int("clustersAtOnce", 1, i64::from(u16::MAX)).and_then(|count| u32::try_from(count).ok());
+    let read = Staged {
+        clusters_at_once: at_once.unwrap_or(usual.clusters_at_once),
+        interval: staged.duration("interval").unwrap_or(usual.interval),
+    };
+    staged.finish();
+    read
+}
+
+fn read_loss(loss: Fields<'_>) -> OnClusterLoss {
+    let usual = OnClusterLoss::default();
+    let modes = [("Fence", ClusterLossMode::Fence), ("Wait", ClusterLossMode::Wait)];
+    let supervisions = [("Supervised", Supervision::Supervised), ("Guarded", Supervision::Guarded)];
+    let read = OnClusterLoss {
+        mode: loss.get("mode").and_then(|item| item.word(&modes)).unwrap_or_default(),
+        term: loss.duration("term").unwrap_or(usual.term),
+        requires: loss.get("requires").and_then(|item| item.word(&supervisions)).unwrap_or_default(),
+    };
+    if read.term < MIN_TERM {
+        loss.error("term", format!("`{}` is too short", read.term), format!("the least is {MIN_TERM}"));
+    }
+    loss.finish();
+    read
+}
+
+fn read_quota_while_waiting(spec: &Fields<'_>) -> QuotaWhileWaiting {
+    let Some(item) = spec.get("quotaWhileWaiting") else { return QuotaWhileWaiting::default() };
+    if item.value().is_string() {
+        return item.word(&[("Keep", QuotaWhileWaiting::Keep)]).unwrap_or_default();
+    }
+    let Some(release) = item.fields() else { return QuotaWhileWaiting::default() };
+    let after = release.duration("ReleaseAfter");
+    if after.is_none() && !release.is_written("ReleaseAfter") {
+        release.error("ReleaseAfter", "is missing", "write `Keep`, or `ReleaseAfter: 15m`");
+    }
+    release.finish();
+    after.map_or(QuotaWhileWaiting::Keep, QuotaWhileWaiting::ReleaseAfter)
+}

@@ -1,0 +1,6 @@
+//! Numbers as users write them: quantities, durations, ages.
+
+pub mod age;
+pub mod duration;
+pub(crate) mod json;
+pub mod quantity;

@@ -1,0 +1,37 @@
+//! What a cluster has: nodes, pools that can grow, and its runner.
+
+use crate::packing::Block;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Capacity of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Grows with every change within a session.
+    pub version: u64,
+    /// The report includes every decision of the agent up to this command.
+    pub after_command: u64,
+    /// `None`: `blocks` is everything. Otherwise a delta against this acknowledged version.
+    pub base: Option<u64>,
+    /// Equal nodes. With a base, the new count of each changed block; zero removes it.
+    pub blocks: Vec<Block>,
+    /// Pools that can grow from zero: `nodes` is how many more, `free` equals `capacity`.
+    pub provisionable: Vec<Block>,
+    pub runner: RunnerKind,
+    /// Whether a gang ends by itself when its lease lapses.
+    pub guarded: bool,
+    /// The agent's own idea of its location; one that disagrees with the `Cluster` object quarantines the
+    /// agent.
+    pub located: Option<Arc<str>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RunnerKind {
+    /// Virtual pods; nothing really runs.
+    #[default]
+    Simulated,
+    /// Real processes on one machine.
+    Process,
+    /// Objects of a Kubernetes cluster.
+    Kubernetes,
+}

@@ -1,0 +1,161 @@
+//! What the manager commands: offers, grants, stops, and changes of size or priority.
+
+use super::{ScaleUp, Size};
+use crate::gang::Gang;
+use crate::ids::{ClusterName, Fence, LedgerId, OfferId, Uid};
+use crate::mac::Mac;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A command to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Command {
+    /// Asks whether the gang fits, and to hold its capacity. Shape only: nothing else of the spec.
+    Offer(Box<Offer>),
+    /// The offer is over: release its capacity.
+    Withdraw {
+        offer: OfferId,
+        uid: Uid,
+    },
+    Grant(Box<Grant>),
+    /// Stop this attempt and confirm, whether it is known or not. Ids only.
+    Stop {
+        uid: Uid,
+        fence: Fence,
+        /// Stored with the attempt.
+        reason: StopReason,
+    },
+    /// Continue this attempt with fewer pods. Only for agents that declare
+    /// [`SyncRequest::shrinks`](super::SyncRequest).
+    ScaleDown {
+        uid: Uid,
+        fence: Fence,
+        /// The size from now on.
+        size: Size,
+    },
+    /// Continue this attempt with more pods: all of them or none. Only for agents that declare
+    /// [`SyncRequest::grows`](super::SyncRequest).
+    ScaleUp {
+        uid: Uid,
+        fence: Fence,
+        growth: Box<ScaleUp>,
+    },
+    /// This attempt has another priority. Only for agents that declare
+    /// [`SyncRequest::ranks`](super::SyncRequest).
+    SetPriority {
+        uid: Uid,
+        fence: Fence,
+        priority: i64,
+    },
+}
+
+impl Command {
+    /// Approximate size in an answer, in bytes; never much less than the real size.
+    pub fn weight(&self) -> usize {
+        // Ids, numbers, field names.
+        const FRAME: usize = 512;
+        match self {
+            Self::Offer(offer) => FRAME + offer.gang.weight(),
+            // Quotes and backslashes double within JSON.
+            Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
+            Self::ScaleUp { growth, .. } => FRAME + 12 * growth.places.len(),
+            Self::Withdraw { .. } | Self::Stop { .. } | Self::ScaleDown { .. } | Self::SetPriority { .. } => {
+                FRAME
+            }
+        }
+    }
+}
+
+/// One offer to one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Offer {
+    /// Hold, waiting, refused, withdraw and grant repeat it.
+    pub offer: OfferId,
+    pub uid: Uid,
+    /// Sent because a cluster may have to check that it exists.
+    pub namespace: Arc<str>,
+    /// Kind of the job behind the workload, such as `Job`.
+    pub kind: Arc<str>,
+    pub gang: Arc<Gang>,
+    /// How long a hold should last. The agent decides and alone enforces it.
+    pub hold: Millis,
+    /// Whether the runner must end the gang by itself when its lease lapses.
+    pub requires_guarded: bool,
+}
+
+/// The right to run one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Grant {
+    /// The offer that was held.
+    pub offer: OfferId,
+    pub uid: Uid,
+    /// Grows with every grant of the workload.
+    pub fence: Fence,
+    /// Counts grants of this workload, from 1.
+    pub attempt: u32,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    /// The whole job as JSON.
+    pub spec: Arc<str>,
+    /// How long the grant is good without renewal.
+    pub term: Millis,
+    pub on_loss: OnLoss,
+    /// The gang must run this long after the grant. Only the manager keeps that deadline.
+    pub start_within: Millis,
+    /// Remaining run time, where the job limits it.
+    pub run_left: Option<Millis>,
+    /// Pods of this job that failed in earlier attempts: they count against its `backoffLimit`.
+    pub pod_failures: u32,
+    /// When gangs lose nodes together, those of higher priority get replacements first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i64,
+    /// The manager's code over the identity of this grant. A reported run without it isn't adopted.
+    pub mac: Option<Mac>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// The bytes that a grant's code covers: what a later leadership must believe to adopt the run.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each part identifies the grant, and each is a type of its own"
+)]
+pub fn grant_message(
+    cluster: &ClusterName,
+    ledger: LedgerId,
+    uid: Uid,
+    fence: Fence,
+    offer: OfferId,
+    attempt: u32,
+    term: Millis,
+    on_loss: OnLoss,
+) -> Vec<u8> {
+    format!("grant 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{offer}\n{attempt}\n{}\n{on_loss:?}\n", term.0)
+        .into_bytes()
+}
+
+/// What the loss of a cluster means for a gang there; fixed at submission for the uid's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
+pub enum OnLoss {
+    /// After the lapse the manager may grant elsewhere.
+    #[default]
+    Fence,
+    /// A lost cluster neither stops the gang nor moves it.
+    Wait,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum StopReason {
+    Cancelled,
+    Residency,
+    Drained,
+    Evicted,
+    /// Another attempt counts, or the manager does not know this one.
+    Superseded,
+    /// The gang did not run in time.
+    StartTimeout,
+}

@@ -1,0 +1,199 @@
+//! What an agent reports: progress of offers and attempts, and how attempts end.
+
+use super::{OnLoss, clean};
+use crate::ids::{Fence, OfferId, RecordNumber, Uid};
+use crate::mac::Mac;
+use crate::placement::Placement;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A report from an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Event {
+    /// The whole gang's capacity is held, until a deadline that only the agent enforces.
+    Held { offer: OfferId, uid: Uid },
+    /// A provider is working on the offer.
+    Waiting {
+        offer: OfferId,
+        uid: Uid,
+        /// The provider's own message.
+        reason: String,
+        /// When there may be capacity, if the provider says.
+        estimate: Option<Millis>,
+    },
+    /// The gang does not fit.
+    Refused {
+        offer: OfferId,
+        uid: Uid,
+        reason: RefuseReason,
+        /// Message for users.
+        text: String,
+    },
+    /// The offer is over: withdrawn as requested, or its hold expired.
+    Gone {
+        offer: OfferId,
+        uid: Uid,
+        /// Whether the hold expired by itself.
+        expired: bool,
+    },
+    /// The grant is durable at the agent.
+    Accepted {
+        uid: Uid,
+        fence: Fence,
+        /// Where the pods will be.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        placement: Option<Arc<Placement>>,
+    },
+    /// A durable refusal of exactly this grant.
+    GrantRefused { uid: Uid, fence: Fence, why: GrantRefusal },
+    /// All pods of the gang have started. Repeated when pods have moved.
+    Running {
+        uid: Uid,
+        fence: Fence,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        placement: Option<Arc<Placement>>,
+    },
+    /// The attempt has capacity for all added pods, durably: they start now. Running pods are not disturbed.
+    ScaledUp {
+        uid: Uid,
+        fence: Fence,
+        /// Number of the scale-up.
+        number: RecordNumber,
+    },
+    /// The attempt stays as it is. Every repetition of this scale-up gets the same answer.
+    ScaleUpRefused {
+        uid: Uid,
+        fence: Fence,
+        /// Number of the scale-up.
+        number: RecordNumber,
+        reason: RefuseReason,
+        /// Message for users.
+        text: String,
+    },
+    /// The attempt is over: all its pods were seen ended.
+    Ended(End),
+}
+
+impl Event {
+    /// Approximate size in a request, in bytes; never much less than the real size.
+    pub fn weight(&self) -> usize {
+        // Ids, numbers, field names.
+        const FRAME: usize = 512;
+        // Quotes and backslashes double within JSON.
+        let text = |text: &String| 2 * text.len();
+        match self {
+            Self::Accepted { placement, .. } | Self::Running { placement, .. } => {
+                FRAME + placement.as_ref().map_or(0, |p| p.weight())
+            }
+            Self::Waiting { reason, .. } => FRAME + text(reason),
+            Self::Refused { text: words, .. } | Self::ScaleUpRefused { text: words, .. } => {
+                FRAME + text(words)
+            }
+            Self::Ended(end) => match &end.result {
+                EndResult::Failed { reason, message } => FRAME + text(reason) + text(message),
+                EndResult::NodeLost { message } => FRAME + text(message),
+                EndResult::Succeeded | EndResult::Stopped | EndResult::LeaseLapsed => FRAME,
+            },
+            Self::Held { .. } | Self::Gone { .. } | Self::GrantRefused { .. } | Self::ScaledUp { .. } => {
+                FRAME
+            }
+        }
+    }
+}
+
+/// Why an offer is refused: a closed list, so that the manager knows what reopens it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RefuseReason {
+    /// Not enough is free together now; reopens when capacity changes.
+    NoCapacity,
+    /// The gang would not fit even on empty nodes; reopens when the cluster changes.
+    NeverFits,
+    /// The runner can't run this kind of job.
+    Unsupported,
+    /// The agent is full of tombstones, holds or offers; reopens after backoff.
+    Overloaded,
+    /// The provider failed; reopens after backoff.
+    ProviderFailed,
+    /// The uid still runs here under an older fence.
+    StillRuns,
+}
+
+/// Why a grant is refused, durably.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum GrantRefusal {
+    /// A larger fence of this uid is known.
+    StaleFence {
+        /// The largest known fence.
+        known: Fence,
+    },
+    /// The offer is unknown, withdrawn or past its deadline.
+    NoHold,
+    /// The uid still runs here under an older fence.
+    StillRuns {
+        /// The fence that still runs.
+        fence: Fence,
+    },
+    /// By the agent's count the lease has lapsed, or its stop would begin at once.
+    Lapsed,
+}
+
+/// The end of one attempt. It stays with the agent as a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct End {
+    pub uid: Uid,
+    pub fence: Fence,
+    pub result: EndResult,
+    /// Pods of this job that failed so far, over all attempts.
+    pub pod_failures: u32,
+    /// Run time of this attempt.
+    pub ran: Millis,
+    /// Proves the grant to a journal that was restored from before it. `None` where nothing was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Box<Proof>>,
+}
+
+/// The identity of a grant with the manager's code over it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Proof {
+    pub offer: OfferId,
+    pub attempt: u32,
+    pub term: Millis,
+    pub on_loss: OnLoss,
+    pub mac: Mac,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EndResult {
+    Succeeded,
+    /// The job failed by itself: final.
+    Failed {
+        /// Kubernetes' condition reason, such as `BackoffLimitExceeded`.
+        reason: String,
+        /// Message for users.
+        message: String,
+    },
+    /// Stopped as the manager commanded, or a tombstone for a fence that never ran here.
+    Stopped,
+    /// The lease lapsed and the agent stopped the gang.
+    LeaseLapsed,
+    /// The node, the guard or the machine was lost.
+    NodeLost {
+        /// Message for users.
+        message: String,
+    },
+}
+
+impl EndResult {
+    /// The result with its texts as [`clean`] leaves them.
+    #[must_use]
+    pub fn cleaned(self) -> Self {
+        match self {
+            Self::Failed { reason, message } => {
+                Self::Failed { reason: clean(&reason), message: clean(&message) }
+            }
+            Self::NodeLost { message } => Self::NodeLost { message: clean(&message) },
+            Self::Succeeded | Self::Stopped | Self::LeaseLapsed => self,
+        }
+    }
+}

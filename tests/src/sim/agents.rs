@@ -1,0 +1,14 @@
+//! Agents: the real agent core over a store that may fail, in a process that may end between any two steps.
+//!
+//! One turn of an agent is: apply inputs, make the result durable, do the effects. What runs is the machine's
+//! business and outlives the agent.
+
+mod effects;
+pub(crate) mod host;
+mod hostile;
+mod link;
+mod priorities;
+mod process;
+mod store;
+mod tolerations;
+mod turn;

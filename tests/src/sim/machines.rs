@@ -1,0 +1,12 @@
+//! Worker machines: what really runs. Every promise is checked against this truth.
+//!
+//! A machine outlives the agents on it. It knows nothing of managers.
+
+mod checks;
+pub(crate) mod events;
+pub(crate) mod gang;
+mod guards;
+pub(crate) mod machine;
+mod node_failures;
+pub(crate) mod nodes;
+pub(crate) mod runner;

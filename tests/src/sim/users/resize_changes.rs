@@ -1,0 +1,46 @@
+//! Users change the number of pods of elastic jobs.
+
+use crate::sim::fleet::objects::job_manifest;
+use crate::sim::random::Random;
+use crate::sim::users::request::RequestBody;
+use crate::sim::world::Simulation;
+use meridian_shared::ids::Uid;
+
+impl Simulation {
+    /// Sometimes gives a job another number of pods, at most the number that it began with. The draw uses
+    /// a separate random stream.
+    pub(super) fn resize_some_job(&mut self) {
+        let mut random = Random::new(self.cx.scenario.seed, &format!("size at {}", self.cx.now));
+        if !random.permille(400) {
+            return;
+        }
+        let jobs = &self.invariants.jobs;
+        let candidates = self.invariants.submissions.without_deletion();
+        let is_elastic = |uid: &Uid| !jobs[uid].sizes.is_empty() && self.is_unfinished(*uid);
+        let elastic: Vec<Uid> = candidates.into_iter().filter(is_elastic).collect();
+        // Half of the time a job that runs with fewer pods gets all of them again.
+        let is_small = |uid: &Uid| jobs[uid].sizes.last().is_some_and(|pods| *pods < jobs[uid].pods);
+        let small: Vec<Uid> =
+            elastic.iter().copied().filter(|uid| is_small(uid) && self.runs_somewhere(*uid)).collect();
+        let larger = !small.is_empty() && random.permille(500);
+        let Some(uid) = random.pick(if larger { &small } else { &elastic }).copied() else { return };
+        let job = self.invariants.jobs.get_mut(&uid).expect("just listed");
+        let pods = if larger { job.pods } else { 1 + random.index(job.pods) };
+        job.sizes.push(pods);
+        let manifest = job_manifest(job, pods);
+        self.request(RequestBody::Resize { uid, pods, manifest });
+    }
+
+    fn runs_somewhere(&self, uid: Uid) -> bool {
+        self.machines.iter().any(|machine| machine.runner.alive().any(|(other, _)| other == uid))
+    }
+
+    /// A request was acknowledged.
+    pub(super) fn resize_acknowledged(&mut self, uid: Uid, id: u64, pods: usize) {
+        let is_same =
+            |body: &RequestBody| matches!(body, RequestBody::Resize { uid: other, .. } if *other == uid);
+        if !self.users.has_open(is_same) {
+            self.users.resizes.acknowledged(uid, id, pods);
+        }
+    }
+}

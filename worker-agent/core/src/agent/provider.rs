@@ -1,0 +1,48 @@
+//! Reports of the provider.
+
+use super::Agent;
+use crate::runtime::{NodeSpec, ProviderEvent};
+use crate::turn::{Effect, Outcome};
+use meridian_shared::ids::OfferId;
+use meridian_shared::protocol::{Event, RefuseReason, clean};
+use meridian_shared::time::Mono;
+
+impl Agent {
+    pub(super) fn on_provider(&mut self, at: Mono, event: ProviderEvent, out: &mut Outcome) {
+        match event {
+            ProviderEvent::Waiting { offer, reason, estimate } => {
+                if let Some(uid) = self.offers.get(offer).map(|open| open.uid) {
+                    self.events.push(Event::Waiting { offer, uid, reason: clean(&reason), estimate });
+                }
+            }
+            ProviderEvent::Ready { offer, nodes } => self.on_provided(at, offer, nodes, out),
+            ProviderEvent::Failed { offer, reason } => {
+                if let Some(uid) = self.offers.get(offer).map(|open| open.uid) {
+                    self.drop_offer(offer, out);
+                    self.refuse(offer, uid, RefuseReason::ProviderFailed, reason);
+                }
+            }
+        }
+    }
+
+    fn on_provided(&mut self, at: Mono, offer: OfferId, nodes: Vec<NodeSpec>, out: &mut Outcome) {
+        let Some(open) = self.offers.get(offer).filter(|open| !open.is_held()).cloned() else {
+            out.effects.push(Effect::Deprovision { offer });
+            return;
+        };
+        self.ledger.add_provided(offer, nodes);
+        match self.try_hold(offer, &open.gang) {
+            Ok(()) => {
+                let until = at + open.hold;
+                self.due = self.due.min(until);
+                self.offers.set_held(offer, until);
+                self.events.push(Event::Held { offer, uid: open.uid });
+            }
+            Err(misfit) => {
+                self.drop_offer(offer, out);
+                let text = format!("the gang does not fit the provider's nodes: {misfit}");
+                self.refuse(offer, open.uid, RefuseReason::ProviderFailed, text);
+            }
+        }
+    }
+}

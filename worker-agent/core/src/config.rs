@@ -1,0 +1,24 @@
+//! The settings of one agent, fixed for its life.
+
+use meridian_shared::ids::ClusterName;
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::RunnerKind;
+use meridian_shared::time::Millis;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    pub cluster: ClusterName,
+    pub runner: RunnerKind,
+    /// Whether gangs end by themselves at the lapse of their lease.
+    pub guarded: bool,
+    /// The region in which the agent found itself, if it could.
+    pub located: Option<Arc<str>>,
+    /// Identity of this boot of the machine: boot-time deadlines of another boot mean nothing.
+    pub boot: u128,
+    /// How long pods of a lost node wait for another node when none has capacity; zero ends their gang at
+    /// once.
+    pub replacement_wait: Millis,
+    /// A bug planted by a test.
+    pub planted: Planted,
+}

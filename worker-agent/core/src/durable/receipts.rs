@@ -1,0 +1,95 @@
+//! Receipts: what managers reported of their journals, for recovery after a journal was lost or restored.
+
+use super::values::{StoreOp, put};
+use meridian_shared::ids::{ClusterName, JournalId, Leadership};
+use meridian_shared::protocol::Receipt;
+use std::collections::BTreeMap;
+
+/// Leaderships per journal with a kept receipt; the oldest are dropped first.
+const RECEIPTS_MAX: usize = 16;
+
+type Entry = (Receipt, Vec<ClusterName>);
+
+/// The newest receipt of each leadership, with the members that it named.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Receipts(BTreeMap<JournalId, BTreeMap<Leadership, Entry>>);
+
+impl Receipts {
+    pub(super) fn by_journal(&self) -> &BTreeMap<JournalId, BTreeMap<Leadership, Entry>> {
+        &self.0
+    }
+
+    pub(super) fn load(&mut self, receipt: Receipt, members: Vec<ClusterName>) {
+        self.0.entry(receipt.journal).or_default().insert(receipt.leadership, (receipt, members));
+    }
+
+    pub(super) fn note(&mut self, receipt: &Receipt, members: &[ClusterName], out: &mut Vec<StoreOp>) {
+        let kept = self.0.entry(receipt.journal).or_default();
+        // An answer that was overtaken may be older than the newest one. It would drop members that joined
+        // since and were acknowledged.
+        if kept.get(&receipt.leadership).is_some_and(|(known, _)| known.record >= receipt.record) {
+            return;
+        }
+        out.push(put(&format!("receipts/{}/{}", receipt.journal, receipt.leadership), &(receipt, members)));
+        kept.insert(receipt.leadership, (receipt.clone(), members.to_vec()));
+        while kept.len() > RECEIPTS_MAX {
+            let (oldest, _) = kept.pop_first().expect("more than RECEIPTS_MAX entries");
+            out.push(StoreOp { key: format!("receipts/{}/{oldest}", receipt.journal), value: None });
+        }
+    }
+
+    /// The followed leadership first, then the newest of each journal, then the next of each, while they fit.
+    pub(super) fn newest(&self, follows: Option<Leadership>, bytes_max: usize) -> Vec<Entry> {
+        let by_age = self.0.values().flat_map(|by| by.iter().rev().enumerate());
+        let mut sorted: Vec<_> =
+            by_age.map(|(age, (leadership, entry))| (follows != Some(*leadership), age, entry)).collect();
+        sorted.sort_by_key(|(other, age, _)| (*other, *age));
+        let mut bytes = 0;
+        let fits = |(at, entry): &(usize, &Entry)| {
+            bytes += serde_json::to_vec(entry).expect("our own types serialise").len() + 1;
+            *at == 0 || bytes <= bytes_max
+        };
+        sorted
+            .into_iter()
+            .map(|(_, _, entry)| entry)
+            .enumerate()
+            .take_while(fits)
+            .map(|(_, entry)| entry.clone())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::ids::RecordNumber;
+    use meridian_shared::protocol::RECEIPTS_BYTES_MAX;
+
+    #[test]
+    fn newest_receipts_of_each_journal_come_first() {
+        let mut receipts = Receipts::default();
+        let members: Vec<ClusterName> = (0..500).map(|i| format!("{i:063}").as_str().into()).collect();
+        for (journal, epoch) in
+            (1..=3_u128).flat_map(|journal| (1..=16_u64).map(move |epoch| (journal, epoch)))
+        {
+            let leadership = Leadership { epoch, id: 7 };
+            let receipt = Receipt {
+                journal: JournalId(journal),
+                leadership,
+                record: RecordNumber(epoch),
+                rules: RecordNumber(1),
+                audit_head: None,
+                mac: None,
+            };
+            receipts.note(&receipt, &members, &mut Vec::new());
+        }
+        let follows = Some(Leadership { epoch: 3, id: 7 });
+        let newest = receipts.newest(follows, RECEIPTS_BYTES_MAX);
+        let bytes: usize = newest.iter().map(|entry| serde_json::to_vec(entry).unwrap().len() + 1).sum();
+        assert!(bytes <= RECEIPTS_BYTES_MAX, "{bytes}");
+        let epochs: Vec<u64> = newest.iter().map(|(receipt, _)| receipt.leadership.epoch).collect();
+        assert_eq!(epochs[..6], [3, 3, 3, 16, 16, 16]);
+        assert_eq!(receipts.newest(follows, 1).len(), 1, "the followed leadership is always included");
+        assert_eq!(receipts.newest(follows, usize::MAX).len(), 48);
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+use crate::runtime::placement_summary;
+use meridian_shared::gang::PodSet;
+use meridian_shared::packing::HOSTNAME_LABEL;
+
+fn offer(counter: u64) -> OfferId {
+    OfferId { epoch: 1, leadership: 1, counter }
+}
+
+fn ledger(nodes: usize, gpus: i64) -> Ledger {
+    let mut l = Ledger::default();
+    let spec = |i| NodeSpec {
+        name: format!("n{i}"),
+        capacity: Amounts::from([("nvidia.com/gpu".into(), gpus)]),
+        ..NodeSpec::default()
+    };
+    l.set_nodes((0..nodes).map(spec).collect(), Vec::new());
+    l
+}
+
+fn gang(count: u32, gpu: i64) -> Gang {
+    Gang {
+        pod_sets: vec![PodSet {
+            name: "main".into(),
+            count,
+            per_pod: Amounts::from([("nvidia.com/gpu".into(), gpu)]),
+            ..PodSet::default()
+        }],
+        max_run: None,
+    }
+}
+
+#[test]
+fn allocations_are_whole_and_accelerators_are_given_once() {
+    let mut l = ledger(2, 4);
+    l.hold(offer(1), &gang(3, 2)).unwrap();
+    l.check().unwrap();
+    assert_eq!(l.pods(offer(1)), 3);
+    assert_eq!(placement_summary(&l.placement(offer(1))), "n0 2, n1 1");
+    assert!(l.hold(offer(2), &gang(2, 2)).is_err(), "only one of two pods fits");
+    assert_eq!(l.pods(offer(2)), 0);
+    l.hold(offer(3), &gang(2, 1)).unwrap();
+    l.check().unwrap();
+    l.release(offer(1));
+    l.check().unwrap();
+    assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>(), 6);
+}
+
+#[test]
+fn equal_nodes_form_one_block_and_a_named_node_is_found() {
+    let mut l = Ledger::default();
+    let spec = |i: u32| NodeSpec {
+        name: format!("n{i}"),
+        labels: BTreeMap::from([(HOSTNAME_LABEL.into(), format!("n{i}")), ("pool".into(), "a".into())]),
+        capacity: Amounts::from([("nvidia.com/gpu".into(), 8)]),
+        ..NodeSpec::default()
+    };
+    l.set_nodes((0..1_000).map(spec).collect(), Vec::new());
+    assert_eq!(l.blocks().iter().map(|b| (b.nodes, b.labels.len())).collect::<Vec<_>>(), [(1_000, 1)]);
+    let mut named = gang(1, 1);
+    named.pod_sets[0].node_selector.insert(HOSTNAME_LABEL.into(), "n700".into());
+    l.hold(offer(1), &named).unwrap();
+    assert_eq!(l.placement(offer(1))[0].node, "n700");
+    assert_eq!(l.blocks().len(), 2);
+}
+
+#[test]
+fn nodes_of_an_unknown_run_take_no_holds() {
+    let mut l = ledger(2, 4);
+    let (one, other) =
+        (Fence { epoch: 1, leadership: 1, counter: 1 }, Fence { epoch: 1, leadership: 1, counter: 2 });
+    l.close(Uid(1), one, vec!["n0".into()]);
+    l.hold(offer(1), &gang(1, 4)).unwrap();
+    assert_eq!(l.placement(offer(1))[0].node, "n1");
+    let refused = l.hold(offer(2), &gang(1, 4)).unwrap_err();
+    assert!(refused.fits_empty, "{refused:?}");
+    l.release(offer(1));
+    assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>(), 4);
+    l.close(Uid(2), other, Vec::new());
+    assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"]).max(), Some(0), "its nodes are unknown");
+    l.reopen(Uid(2), other);
+    l.reopen(Uid(1), one);
+    l.hold(offer(3), &gang(2, 4)).unwrap();
+    l.check().unwrap();
+}
+
+#[test]
+fn reclaimed_pods_free_their_own_resources_once() {
+    let mut l = ledger(2, 4);
+    l.hold(offer(1), &gang(3, 2)).unwrap();
+    let free =
+        |l: &Ledger| l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>();
+    let main =
+        |indexes: &[u32]| -> Vec<(String, u32)> { indexes.iter().map(|i| ("main".to_owned(), *i)).collect() };
+    let before = l.revision();
+    assert!(l.reclaim(offer(1), &main(&[1])));
+    assert!(l.revision() > before, "the change is reported");
+    l.check().unwrap();
+    assert_eq!(
+        (free(&l), l.pods(offer(1)), l.reclaimed_pods(offer(1))),
+        (4, 3, BTreeMap::from([("main".into(), 1)]))
+    );
+    let before = l.revision();
+    assert!(
+        !l.reclaim(offer(1), &main(&[1]))
+            && !l.reclaim(offer(9), &main(&[0]))
+            && !l.reclaim(offer(1), &main(&[7]))
+    );
+    assert_eq!((free(&l), l.revision()), (4, before));
+    // Another gang gets the freed accelerators.
+    l.hold(offer(2), &gang(1, 2)).unwrap();
+    l.check().unwrap();
+    assert!(l.reclaim(offer(1), &main(&[0, 1, 2])));
+    assert_eq!(l.reclaimed_pods(offer(1)), BTreeMap::from([("main".into(), 3)]));
+    l.check().unwrap();
+    assert!(l.is_allocated(offer(1)), "the allocation stays until the run has ended");
+    l.release(offer(1));
+    l.release(offer(2));
+    l.check().unwrap();
+    assert_eq!(free(&l), 8);
+}
+
+#[test]
+fn allocations_on_a_vanished_node_stay_charged() {
+    let mut l = ledger(2, 4);
+    l.hold(offer(1), &gang(2, 4)).unwrap();
+    l.set_nodes(
+        vec![NodeSpec {
+            name: "n0".into(),
+            capacity: Amounts::from([("nvidia.com/gpu".into(), 2)]),
+            ..NodeSpec::default()
+        }],
+        Vec::new(),
+    );
+    l.check().unwrap();
+    assert!(l.overcommitted());
+    assert_eq!(l.blocks()[0].free["nvidia.com/gpu"], 0, "never reported below zero");
+    l.release(offer(1));
+    l.check().unwrap();
+    assert!(!l.overcommitted());
+}
+
+#[test]
+fn foreign_use_reduces_free_capacity_only() {
+    let mut l = Ledger::default();
+    let gpus = |amount| Amounts::from([("nvidia.com/gpu".into(), amount)]);
+    let shared =
+        NodeSpec { name: "n0".into(), capacity: gpus(4), foreign_use: gpus(3), ..NodeSpec::default() };
+    l.set_nodes(vec![shared], Vec::new());
+    let refused = l.hold(offer(1), &gang(1, 2)).unwrap_err();
+    assert!(refused.fits_empty, "it would fit without the foreign pods");
+    l.hold(offer(2), &gang(1, 1)).unwrap();
+    l.check().unwrap();
+    assert_eq!((l.blocks()[0].free["nvidia.com/gpu"], l.blocks()[0].capacity["nvidia.com/gpu"]), (0, 4));
+}

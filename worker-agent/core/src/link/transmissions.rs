@@ -1,0 +1,62 @@
+//! Transmissions and their sending times: leases count from them.
+
+use meridian_shared::time::Mono;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+
+/// Transmissions with a remembered sending time; an answer to an older one is ignored.
+const SENT_MAX: usize = 64;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Transmissions {
+    last: u64,
+    sent: BTreeMap<u64, Mono>,
+    answered: u64,
+}
+
+impl Transmissions {
+    /// Numbers a transmission that is sent at `at`. Every one has a new number, unless a test planted
+    /// `reused`.
+    pub(crate) fn next(&mut self, at: Mono, reused: bool) -> u64 {
+        if !(reused && self.is_any_open()) {
+            self.last += 1;
+        }
+        self.sent.insert(self.last, at);
+        while self.sent.len() > SENT_MAX {
+            self.sent.pop_first();
+        }
+        self.last
+    }
+
+    fn is_any_open(&self) -> bool {
+        self.last > self.answered + 1
+    }
+
+    /// When a transmission was sent; `None` for one that is too old or was never sent.
+    pub(crate) fn sent_at(&self, number: u64) -> Option<Mono> {
+        self.sent.get(&number).copied()
+    }
+
+    /// The largest number that was answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    pub(crate) fn note_answer(&mut self, number: u64) {
+        self.answered = self.answered.max(number);
+    }
+
+    /// Feeds the order of numbers, and the age of those that may still be answered (`in_flight`).
+    pub(crate) fn hash_fingerprint(
+        &self,
+        now: Mono,
+        in_flight: &BTreeSet<u64>,
+        number: &dyn Fn(u64) -> u64,
+        into: &mut impl Hasher,
+    ) {
+        (number(self.answered), self.is_any_open()).hash(into);
+        for (sent, at) in self.sent.iter().filter(|(sent, _)| in_flight.contains(sent)) {
+            (number(*sent), now.since(*at)).hash(into);
+        }
+    }
+}

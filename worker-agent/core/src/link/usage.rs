@@ -1,0 +1,48 @@
+//! Reclaimable pods and pod failures of runs that the manager may not know.
+
+use meridian_shared::ids::Uid;
+use meridian_shared::protocol::POD_REPORTS_MAX;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+/// By run: the first transmission that carried the report, or 0 before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct UsageReports(BTreeMap<Uid, u64>);
+
+impl UsageReports {
+    /// The usage of a run changed.
+    pub(crate) fn push(&mut self, uid: Uid) {
+        self.0.insert(uid, 0);
+    }
+
+    pub(crate) fn remove(&mut self, uid: Uid) {
+        self.0.remove(&uid);
+    }
+
+    /// Whether a report has not been sent yet.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.0.values().any(|carried| *carried == 0)
+    }
+
+    /// The runs that this transmission reports: those sent before and not acknowledged, and as many new ones
+    /// as fit.
+    pub(crate) fn carry(&mut self, transmission: u64) -> impl Iterator<Item = Uid> + '_ {
+        let left = POD_REPORTS_MAX.saturating_sub(self.0.values().filter(|carried| **carried > 0).count());
+        for carried in self.0.values_mut().filter(|carried| **carried == 0).take(left) {
+            *carried = transmission;
+        }
+        self.0.iter().filter(|(_, carried)| **carried > 0).map(|(uid, _)| *uid)
+    }
+
+    /// An answer to `transmission` arrived. Every transmission since the first one repeats a report, so the
+    /// manager has it, whichever of them it answered.
+    pub(crate) fn acknowledge(&mut self, transmission: u64) {
+        self.0.retain(|_, carried| *carried == 0 || *carried > transmission);
+    }
+
+    pub(crate) fn hash_fingerprint(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
+        for (uid, carried) in &self.0 {
+            (uid, *carried == 0, number(*carried)).hash(into);
+        }
+    }
+}

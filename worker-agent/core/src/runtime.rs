@@ -1,0 +1,25 @@
+//! The doors to runners, providers and inventory sources, and the vocabulary that the core shares with them.
+//!
+//! Each type is defined here once; the shells pass these values on and translate nothing. The traits do no
+//! I/O, so that an implementation in any crate can depend on this one alone.
+//!
+//! ```text
+//! InventorySource ── NodeSpec, NodePool ──▶ core ── Start, PodPlacement ──▶ Runner
+//! Provider ── ProviderEvent ──────────────▶      ◀── RunnerEvent, Found ───
+//! ```
+
+mod error;
+mod inventory;
+mod logs;
+mod node;
+mod provider;
+mod runner;
+mod runner_door;
+
+pub use error::{Answer, Error};
+pub use inventory::{Inventory, InventorySource};
+pub use logs::{CHUNK_BYTES_MAX, LogChunk, LogSource};
+pub use node::{NodePool, NodeSpec, PodPlacement, placement_summary};
+pub use provider::{Provider, ProviderEvent};
+pub use runner::{Found, FoundState, NEVER, RunnerEvent, Start};
+pub use runner_door::{Enforcement, Runner};

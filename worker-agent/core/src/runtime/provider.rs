@@ -1,0 +1,62 @@
+//! The door to what makes nodes.
+
+use super::NodeSpec;
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::OfferId;
+use meridian_shared::packing::Block;
+use meridian_shared::time::Millis;
+use std::fmt;
+use std::sync::Arc;
+
+/// Progress of the nodes that were requested for one offer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ProviderEvent {
+    Waiting {
+        offer: OfferId,
+        /// The provider's own text.
+        reason: String,
+        /// Time until the nodes are ready, if the provider reports it.
+        estimate: Option<Millis>,
+    },
+    /// The nodes exist, for this offer only.
+    Ready { offer: OfferId, nodes: Vec<NodeSpec> },
+    /// The provider makes no nodes for this offer.
+    Failed {
+        offer: OfferId,
+        /// The provider's own text.
+        reason: String,
+    },
+}
+
+/// Makes nodes on request. It decides nothing about gangs: nodes are requested for one offer and belong to it
+/// alone.
+///
+/// **Commands** only hand an order over and return at once; a provider that has to ask an API server does so
+/// in a task of its own. What happens comes back as [`ProviderEvent`]s through the channel that the provider
+/// was opened with.
+///
+/// **Duplicates, lost replies, two live copies.** Requests are named by their offer, and so is everything
+/// that is made for them. Commands are idempotent by that name: a command may repeat, and two agents (an old
+/// one and its successor) may command one provider. After a lost reply the provider asks again under the same
+/// name.
+///
+/// **Restarts.** Offers end with the session of the agent, so a request may be forgotten: the core requests
+/// again, or never returns to it. A provider that makes real nodes gives back what belongs to no offer and to
+/// no run.
+///
+/// **Unknown is not gone.** A read that failed or timed out changes nothing: a request is `Failed` only when
+/// the provider said so, and nodes are gone only when a complete, current answer lacks them. After `Ready`
+/// the nodes belong to the offer until `cancel`; after `Failed` or `cancel` nothing more is reported.
+pub trait Provider: Send + fmt::Debug {
+    /// Name for logs.
+    fn name(&self) -> &'static str;
+
+    /// What can still be made: `nodes` is the number of further nodes of each shape. Answered from memory.
+    fn pools(&self) -> Vec<Block>;
+
+    /// Requests nodes that fit all of `gang`.
+    fn request(&mut self, offer: OfferId, gang: Arc<Gang>);
+
+    /// Gives back what was requested or made for `offer`. Ignored if that is nothing.
+    fn cancel(&mut self, offer: OfferId);
+}

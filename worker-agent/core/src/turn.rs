@@ -1,0 +1,88 @@
+//! One turn of the agent: an input in, writes and effects out.
+
+use crate::durable::StoreOp;
+use crate::runtime::{NodeSpec, PodPlacement, ProviderEvent, RunnerEvent, Start};
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{Fence, OfferId, Uid};
+use meridian_shared::packing::Block;
+use meridian_shared::protocol::{Size, SyncAnswer};
+use meridian_shared::time::Mono;
+use std::sync::Arc;
+
+/// Everything that can happen to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// An answer to one of the agent's transmissions.
+    Answer(Box<SyncAnswer>),
+    Runner(RunnerEvent),
+    Provider(ProviderEvent),
+    /// The complete inventory.
+    Nodes {
+        nodes: Vec<NodeSpec>,
+        /// What the provider can still make: `nodes` is the number of further nodes of each shape.
+        pools: Vec<Block>,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What one input leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Outcome {
+    /// To be made durable first, in one transaction.
+    pub store: Vec<StoreOp>,
+    /// To be done afterwards, in this order.
+    pub effects: Vec<Effect>,
+}
+
+/// An action of the shell. Every effect is idempotent, because a restarted agent repeats those that it can't
+/// know done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Starts a gang. Idempotent by (uid, fence).
+    Start(Box<Start>),
+    /// Extends the deadline of a lease.
+    Renew {
+        uid: Uid,
+        fence: Fence,
+        /// Nothing may run at or after this moment of boot time.
+        deadline: Mono,
+    },
+    /// Moves the pods with a changed placement and leaves all others alone. Each moved pod starts on its new
+    /// node only after it was seen ended on the old one. Attempt, fence and lease stay. Idempotent by (uid,
+    /// fence, number).
+    Move {
+        uid: Uid,
+        fence: Fence,
+        /// Number of this move within the attempt, from 1.
+        number: u32,
+        /// All pods, in the order of the start.
+        placement: Vec<PodPlacement>,
+    },
+    /// Continues an attempt with fewer pods: ends the surplus pods, then reports
+    /// [`RunnerEvent::Reclaimable`]. Idempotent by (uid, fence, size).
+    ScaleDown { uid: Uid, fence: Fence, size: Size },
+    /// Starts the added pods and leaves all others alone. The answer is [`RunnerEvent::Moved`] with the same
+    /// number. Idempotent by (uid, fence, number).
+    ScaleUp {
+        uid: Uid,
+        fence: Fence,
+        /// Counts together with the moves of this attempt.
+        number: u32,
+        /// All pods, in the order of the start; added pods come last.
+        placement: Vec<PodPlacement>,
+        size: Size,
+    },
+    /// Stops an attempt, known or not: the runner occupies its name, then reports `Ended`.
+    Stop { uid: Uid, fence: Fence },
+    /// Removes what is left of a run after its tombstone was dropped.
+    Forget { uid: Uid, fence: Fence },
+    /// Requests nodes from the provider.
+    Provision { offer: OfferId, gang: Arc<Gang> },
+    /// Gives back what was requested or provided for an offer.
+    Deprovision { offer: OfferId },
+    /// There is news for the manager: send it without waiting for the poll.
+    SendNews,
+    /// The manager follows a newer session or a clone of this ledger: exit.
+    Superseded,
+}

@@ -1,0 +1,208 @@
+//! Puts an agent together from its settings: identity, store, inventory, runner, provider and the link to the
+//! manager.
+
+use crate::guard::clock;
+use crate::identity::{Identity, Keeper};
+use crate::inventory::{self, FleetFile, ThisMachine};
+use crate::logs;
+use crate::metrics::{self, Metrics};
+use crate::provider::{SimulatedProvider, StaticProvider};
+use crate::runner::process::{self, ProcessRunner};
+use crate::runner::simulated::{self, SimulatedRunner};
+use crate::server::{Exit, Parts, Server};
+use crate::settings::{ProviderChoice, RunnerChoice, Settings};
+use crate::store::Store;
+use crate::uplink::{Link, Uplink, renewal};
+use anyhow::Context as _;
+use meridian_agent_core::Config;
+use meridian_agent_core::runtime::{
+    Enforcement, Inventory, InventorySource, NodePool, Provider, ProviderEvent, Runner, RunnerEvent,
+};
+use meridian_shared::ids::{ClusterName, LedgerId, Region};
+use meridian_shared::planted::Planted;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Runner events that wait for the loop; a runner keeps what does not fit and sends it later.
+const EVENTS_WAITING: usize = 1_024;
+/// Log readers that wait for the loop.
+const QUERIES_WAITING: usize = 32;
+
+/// Runs one life of the agent, from what is durable to its end. Fails if a part can't be opened, or a commit
+/// failed.
+pub(super) async fn serve(
+    settings: &Settings,
+    stop: CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Exit> {
+    let keeper = Arc::new(Keeper::open(&settings.data_dir)?);
+    if let Some(manager) = &settings.manager {
+        keeper.move_to(manager)?;
+    }
+    let identity = keeper.current();
+    // Before any run is adopted: of two agents over one directory only one may command the guards.
+    let store = Store::open(&settings.data_dir)?;
+    let mut source = inventory_source(settings, &identity.cluster);
+    let Inventory { nodes, pools, region } = source.read().await?;
+    let nodes = inventory::follow(source, nodes, tasks);
+    let (runner_sender, runner_events) = mpsc::channel(EVENTS_WAITING);
+    store.set_runner(settings.runner.name())?;
+    let runner = open_runner(settings, &identity, runner_sender)?;
+    let (provider_sender, provider_events) = mpsc::unbounded_channel();
+    let provider = open_provider(settings, pools, provider_sender)?;
+    let metrics = Metrics::new(runner.name());
+    if let Some(address) = settings.metrics_listen {
+        serve_metrics(address, Arc::clone(&metrics), tasks).await?;
+    }
+    let link = open_link(&keeper)?;
+    let (query_sender, log_queries) = mpsc::channel(QUERIES_WAITING);
+    tasks.spawn(logs::serve(link.clone(), query_sender, random()?));
+    keep_certificate_fresh(tasks, keeper, link.clone(), Arc::clone(&metrics), random()?);
+    let config = config(settings, &identity, region, runner.as_ref())?;
+    let parts = Parts {
+        config,
+        store,
+        runner,
+        runner_events,
+        provider,
+        provider_events,
+        nodes,
+        uplink: Uplink::new(link, random()?),
+        log_queries,
+        metrics,
+        clock: Arc::new(clock::now),
+        random: random()?,
+        stop,
+    };
+    let ledger = LedgerId(u128::from(random()?) << 64 | u128::from(random()?));
+    Ok(Server::open(parts, ledger).await?.run().await?)
+}
+
+fn config(
+    settings: &Settings,
+    identity: &Identity,
+    region: Option<Region>,
+    runner: &dyn Runner,
+) -> anyhow::Result<Config> {
+    let boot = clock::boot_id().context("cannot read the boot id")?;
+    Ok(Config {
+        cluster: identity.cluster.clone(),
+        runner: runner.kind(),
+        guarded: runner.enforcement() == Enforcement::Guarded,
+        located: settings.region.clone().or(region).map(|region| region.as_str().into()),
+        boot: u128::from_str_radix(&boot.replace('-', ""), 16)
+            .with_context(|| format!("`{boot}` is not a boot id"))?,
+        replacement_wait: settings.replacement_wait,
+        planted: Planted::NONE,
+    })
+}
+
+fn random() -> anyhow::Result<u64> {
+    getrandom::u64().map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))
+}
+
+async fn serve_metrics(
+    address: SocketAddr,
+    metrics: Arc<Metrics>,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on `{address}` for metrics"))?;
+    let app = metrics::router(metrics);
+    tasks.spawn(async move {
+        if let Err(error) = axum::serve(listener, app).await {
+            tracing::error!(%error, "metrics are no longer served");
+        }
+    });
+    Ok(())
+}
+
+fn open_link(keeper: &Arc<Keeper>) -> anyhow::Result<Link> {
+    let manager = keeper.current().manager.clone();
+    let keeper = Arc::clone(keeper);
+    Ok(Link::open(&manager, move || Ok(keeper.current().http_client()?))?)
+}
+
+fn keep_certificate_fresh(
+    tasks: &mut JoinSet<()>,
+    keeper: Arc<Keeper>,
+    link: Link,
+    metrics: Arc<Metrics>,
+    jitter: u64,
+) {
+    let mut changes = keeper.subscribe();
+    tasks.spawn(async move { renewal::keep_fresh(&keeper, &link, || clock::now().wall, jitter).await });
+    tasks.spawn(async move {
+        loop {
+            let not_after = changes.borrow_and_update().not_after;
+            metrics.set_certificate_expiry(not_after.0);
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// The fleet file, or this machine.
+fn inventory_source(settings: &Settings, joined_as: &ClusterName) -> Box<dyn InventorySource> {
+    match &settings.fleet {
+        Some(path) => {
+            let cluster = settings.cluster.clone().unwrap_or_else(|| joined_as.clone());
+            Box::new(FleetFile::new(path.clone(), cluster))
+        }
+        None => Box::new(ThisMachine),
+    }
+}
+
+fn open_runner(
+    settings: &Settings,
+    identity: &Identity,
+    events: mpsc::Sender<RunnerEvent>,
+) -> anyhow::Result<Box<dyn Runner>> {
+    let data = settings.data_dir.clone();
+    Ok(match settings.runner {
+        RunnerChoice::Simulated => {
+            let speed = settings.speed.to_string().parse().map_err(|why: String| anyhow::anyhow!(why))?;
+            Box::new(SimulatedRunner::open(simulated::Settings { data, speed }, events)?)
+        }
+        RunnerChoice::Process => {
+            // Guards enter the run's directory, so its path must not depend on where the agent was started.
+            let data = std::path::absolute(data).context("cannot find the data directory")?;
+            let settings =
+                process::Settings::new(true, data, identity.cluster.clone(), identity.region.clone());
+            Box::new(ProcessRunner::open(settings, events)?)
+        }
+    })
+}
+
+/// Opens the provider of the settings. Without one, a fleet file with pools is simulated, because its pools
+/// describe nodes that nothing real makes.
+fn open_provider(
+    settings: &Settings,
+    pools: Vec<NodePool>,
+    events: mpsc::UnboundedSender<ProviderEvent>,
+) -> anyhow::Result<Box<dyn Provider>> {
+    let by_pools = if pools.is_empty() { ProviderChoice::Static } else { ProviderChoice::Simulated };
+    match settings.provider.unwrap_or(by_pools) {
+        ProviderChoice::Static if pools.is_empty() => Ok(Box::new(StaticProvider::new(events))),
+        ProviderChoice::Static => anyhow::bail!(
+            "the fleet file has `provisionable` pools, and the `static` provider makes no nodes: remove the \
+             pools, or use `--provider simulated`"
+        ),
+        ProviderChoice::Simulated if settings.runner != RunnerChoice::Simulated => anyhow::bail!(
+            "the fleet file has `provisionable` pools, and nothing here can make real nodes: remove the \
+             pools, or use `--runner simulated`"
+        ),
+        ProviderChoice::Simulated => Ok(Box::new(SimulatedProvider::new(
+            pools,
+            settings.speed,
+            random()?,
+            tokio::runtime::Handle::current(),
+            events,
+        ))),
+    }
+}
