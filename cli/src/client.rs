@@ -19,7 +19,7 @@ mod stream_lines;
 mod warnings;
 mod watch;
 
-pub(crate) use self::endpoints::{ApplyResult, Bulk, ClusterAction, JoinRequest};
+pub(crate) use self::endpoints::{ApplyOptions, ApplyResult, Bulk, ClusterAction, JoinRequest};
 pub(crate) use self::error::Error;
 pub(crate) use self::http::Client;
 pub(crate) use self::logs::{LogEvent, LogQuery};

@@ -9,7 +9,9 @@ pub(crate) use self::error::Error;
 
 use crate::output::references::count;
 use crate::output::streams::Streams;
-use meridian_objects::{FieldPath, FilePosition, Parsed, ParsedForPlan, SourceText, parse_set, plan_set};
+use meridian_objects::{
+    FieldPath, FilePosition, Parsed, ParsedForPlan, SourceText, Strictness, parse_set_with, plan_set,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -49,17 +51,18 @@ impl Texts {
 /// All objects of `paths` (files, directories, `-` for standard input). Prints warnings; fails with all
 /// problems.
 pub(crate) fn objects(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Streams) -> Result<Parsed, Error> {
-    objects_with_texts(paths, stdin, out).map(|(parsed, _)| parsed)
+    objects_with_texts(paths, Strictness::default(), stdin, out).map(|(parsed, _)| parsed)
 }
 
-/// As [`objects`], with the texts that they were read from.
+/// As [`objects`], as strict as the user wants, with the texts that they were read from.
 pub(crate) fn objects_with_texts(
     paths: &[PathBuf],
+    strictness: Strictness,
     stdin: &mut dyn Read,
     out: &mut Streams,
 ) -> Result<(Parsed, Texts), Error> {
     let texts = texts(paths, stdin)?;
-    let parsed = checked(parse_set(&borrowed(&texts)), "applied", out)?;
+    let parsed = checked(parse_set_with(&borrowed(&texts), strictness), "applied", out)?;
     Ok((parsed, Texts(texts)))
 }
 

@@ -93,19 +93,16 @@ impl Fleet {
         };
         let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
         // The printed command, as an operator would run it; only its directory is replaced.
-        let mut words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        let join = answer.command.split_once(" | ").map_or("", |(_, join)| join);
+        let mut words: Vec<&str> = join.split_whitespace().skip(1).collect();
         if let Some(at) = words.iter().position(|w| *w == "--data-dir") {
             words.drain(at..(at + 2).min(words.len()));
         }
         make_directory(&directory)?;
-        let output = Command::new(&self.program)
-            .args(words)
-            .arg("--data-dir")
-            .arg(&directory)
-            .stdin(Stdio::null())
-            .output()
-            .await;
-        let output = output.map_err(|e| Error::Refused(format!("can't start `meridian agent join`: {e}")))?;
+        let mut command = Command::new(&self.program);
+        command.args(words).arg("--data-dir").arg(&directory).kill_on_drop(true);
+        let output = process::output_of(&mut command, &answer.token).await;
+        let output = output.map_err(|e| Error::Refused(format!("can't run `meridian agent join`: {e}")))?;
         if output.status.success() {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! sync       POST /agent/v1/sync           one transmission; polls are parked until there is news
 //! identity   POST /agent/v1/join, renew    certificates, for a join token or for the previous certificate
+//! admission  which certificates are accepted
 //! logs       GET  /agent/v1/log-requests, POST /agent/v1/logs/{id}
 //! log_relay  hands logs from agents to readers
 //! budget     limits the requests of each agent
@@ -12,6 +13,7 @@
 //! cleaned, by the core where it is stored, and here where it is displayed. This module must not know what a
 //! sync means: the core handles it.
 
+mod admission;
 mod budget;
 mod identity;
 mod joins;
@@ -21,6 +23,7 @@ mod request;
 mod state;
 mod sync;
 
+pub use admission::cut_void_connections;
 pub use log_relay::{LogRelay, LogStream, NoLog};
 pub use state::Parts;
 pub use sync::SYNC_PATH;

@@ -12,6 +12,7 @@
 //! | `response`, `discovery` | what an answer looks like |
 //! | `meridian` | endpoints that the Kubernetes conventions have no place for |
 //! | `logs` | the source of jobs' logs |
+//! | `callers` | each caller's share of what all callers use together |
 //! | `state`, `metering` | what the handlers share, and counts of requests |
 //!
 //! Invariants:
@@ -20,6 +21,7 @@
 //! - Bodies, requests in work, watches and cached lists are bounded.
 
 mod access;
+mod callers;
 mod discovery;
 mod front;
 mod logs;
@@ -34,9 +36,11 @@ mod verbs;
 
 pub use front::Front;
 pub use logs::{LogBytes, Logs};
+pub use verbs::lists::ListLimits;
 
 use crate::auth::{User, Users};
 use crate::engine::Handle;
+use crate::tls::ConnectionClass;
 use access::Verb;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -57,6 +61,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate};
+use verbs::lists::LongList;
 use verbs::{read, watch, write};
 
 /// Smaller answers are not compressed, as in Kubernetes.
@@ -70,6 +75,7 @@ pub struct ApiParts {
     pub front: Front,
     /// Ends watches and logs, which would go on for ever.
     pub stop: CancellationToken,
+    pub lists: ListLimits,
 }
 
 impl std::fmt::Debug for ApiParts {
@@ -81,8 +87,8 @@ impl std::fmt::Debug for ApiParts {
 /// The API as a router. It answers every path that no other router serves, so merge it only with routers
 /// without a fallback.
 pub fn router(parts: ApiParts) -> Router {
-    let ApiParts { engine, users, logs, front, stop } = parts;
-    let api = Api::new(engine, users, logs, front, stop);
+    let ApiParts { engine, users, logs, front, stop, lists } = parts;
+    let api = Api::new(engine, users, logs, front, stop, lists);
     let document =
         |method: MethodRouter<Api>| method.fallback(|method, uri| method_not_allowed(method, uri, &["GET"]));
     Router::new()
@@ -126,6 +132,11 @@ async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Resp
         Ok(user) => user,
         Err(error) => return error.into_response(),
     };
+    // a request without this extension came over no connection: a test
+    if request.extensions().get::<ConnectionClass>().is_some_and(|class| !class.authenticate()) {
+        return Error::Busy("too many connections of users are open: close some and try again".to_owned())
+            .into_response();
+    }
     let Ok(_permit) = api.requests.clone().try_acquire_owned() else {
         return Error::Busy(format!("too many requests: {REQUESTS_MAX} are in progress")).into_response();
     };
@@ -133,13 +144,14 @@ async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Resp
     next.run(request).await
 }
 
-/// Selects answers of a known, large size. Streams are never delayed by compression.
+/// Selects answers of a known, large size, and long lists. Other streams are never delayed by compression.
 #[derive(Clone, Copy, Debug)]
 struct Large;
 
 impl Predicate for Large {
     fn should_compress<B: axum::body::HttpBody>(&self, response: &axum::http::Response<B>) -> bool {
-        response.body().size_hint().exact().is_some_and(|bytes| bytes >= COMPRESSED_FROM_BYTES)
+        response.extensions().get::<LongList>().is_some()
+            || response.body().size_hint().exact().is_some_and(|bytes| bytes >= COMPRESSED_FROM_BYTES)
     }
 }
 
@@ -201,13 +213,13 @@ async fn perform(
     let form = ResponseFormat::from_headers(headers)?;
     let request = write::Request { api, user, target, options: &options, headers };
     match (verb, target.name.as_deref()) {
-        (Verb::Watch, _) => watch::watch(api, target, options, form),
+        (Verb::Watch, _) => watch::watch(api, user, target, options, form).await,
         (Verb::Get, Some(name)) => read::get(api, target, name, &options, form),
         (Verb::Create, None) => request.create(body).await,
         (Verb::Update, Some(name)) => request.replace(name, body).await,
         (Verb::Patch, Some(name)) => request.patch(name, body).await,
         (Verb::Delete, Some(name)) => request.delete(name, body).await,
-        (Verb::List, None) => read::list(api, target, options, form).await,
+        (Verb::List, None) => read::list(api, user, target, options, form).await,
         // the verb was derived from whether there is a name
         (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, None)
         | (Verb::List | Verb::Create, Some(_)) => {

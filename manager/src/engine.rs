@@ -26,6 +26,8 @@
 //! | `leading` | the waits around a leadership's start and a reload |
 //! | `reads` | committed objects for readers and watchers |
 //! | `publish` | which objects changed, in the form that `reads` stores |
+//! | `scrub` | slow reads of everything stored, to find damage |
+//! | `health` | what is wrong although this manager leads |
 //! | `bodies` | large bodies: in the journal, behind a bounded cache |
 //! | `clock` | boot time and wall time |
 //! | `snapshots` | when a snapshot is due, and its encoding |
@@ -43,12 +45,14 @@ pub mod clock;
 mod bodies;
 mod committer;
 mod dashboards;
+mod health;
 mod inputs;
 mod leading;
 mod periodic;
 mod publish;
 mod queries;
 mod reads;
+mod scrub;
 mod shared_mark;
 mod snapshots;
 mod telemetry;
@@ -56,7 +60,7 @@ mod turns;
 
 pub use crate::host::leadership::StartMode;
 pub use crate::host::replies::Unavailable;
-pub use reads::{Gone, Reads, View, Watch, WatchEvent, WatchEventType};
+pub use reads::{Gone, Listing, Reads, View, Watch, WatchEvent, WatchEventType};
 
 use crate::host::replay::{self, ReplayError};
 use crate::journal::mark::BootId;
@@ -65,10 +69,12 @@ use crate::metrics::Metrics;
 use crate::random;
 use bodies::BodyStore;
 use clock::Clock;
+use health::Health;
 use meridian_manager_core::Config;
 use meridian_manager_core::facts::input::Input;
 use meridian_manager_core::facts::outcome::Reply;
 use meridian_shared::ids::ClusterName;
+use scrub::ScrubThread;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -133,6 +139,7 @@ struct Shared {
     metrics: Metrics,
     leading: watch::Sender<bool>,
     bodies: Arc<BodyStore>,
+    health: Health,
 }
 
 impl Shared {
@@ -203,6 +210,11 @@ impl Handle {
         *self.shared.leading.borrow()
     }
 
+    /// What is wrong although this manager leads: a full disk, damage. One line each.
+    pub fn problems(&self) -> Vec<String> {
+        self.shared.health.problems()
+    }
+
     /// Waits until this manager leads, for ever if need be.
     pub async fn led(&self) {
         // the sender is in `shared`, so it outlives this call
@@ -226,8 +238,9 @@ impl Handle {
 #[derive(Debug)]
 pub struct Running {
     thread: JoinHandle<Result<(), Error>>,
-    queue: SyncSender<Message>,
+    queue: Arc<SyncSender<Message>>,
     ended: CancellationToken,
+    scrub: ScrubThread,
 }
 
 impl Running {
@@ -240,7 +253,9 @@ impl Running {
     pub fn stop(self) -> Result<(), Error> {
         // waits while the queue is full; a thread that has ended needs no message
         let _ = self.queue.send(Message::Stop);
-        self.thread.join().unwrap_or(Err(Error::Broken))
+        let result = self.thread.join().unwrap_or(Err(Error::Broken));
+        self.scrub.stop();
+        result
     }
 }
 
@@ -249,15 +264,21 @@ impl Running {
 ///
 /// # Errors
 /// If the journal can't be read or replayed, or a thread can't be started.
-pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Running), Error> {
+pub fn start(mut journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Running), Error> {
     let (queue, inbox) = sync_channel(QUEUE_MAX);
     // the journal is locked from here on, so what the mark proves now stays true however long the replay
     // takes
     let vouched = shared_mark::is_vouched_for(&*journal, &options);
+    if shared_mark::is_rolled_back(&*journal, &options) {
+        tracing::warn!("the journal is older than this machine's last manager left it: a restored copy");
+        journal.distrust();
+    }
     let world = replay::replay(&*journal, options.config.clone())?;
     let bodies = Arc::new(BodyStore::new(journal.reader()));
+    let (suspects, requests) = sync_channel(scrub::SUSPECTS_MAX);
     let shared = Arc::new(Shared {
-        reads: Reads::new(Arc::clone(&bodies), world.state.last()),
+        reads: Reads::new(Arc::clone(&bodies), world.state.last(), suspects.clone()),
+        health: Health::new(options.metrics.clone()),
         metrics: options.metrics.clone(),
         leading: watch::channel(false).0,
         bodies,
@@ -279,5 +300,9 @@ pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Run
         result
     };
     let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(run).map_err(Error::Thread)?;
-    Ok((Handle { queue: queue.clone(), shared }, Running { thread, queue, ended }))
+    let handle = Handle { queue: queue.clone(), shared: Arc::clone(&shared) };
+    let queue = Arc::new(queue);
+    let scrub = ScrubThread::start(shared, Arc::downgrade(&queue), (suspects, requests), ended.clone())
+        .map_err(Error::Thread)?;
+    Ok((handle, Running { thread, queue, ended, scrub }))
 }

@@ -78,7 +78,7 @@ pub struct Batch {
     pub first: RecordNumber,
     /// Numbered upwards from `first` without gaps.
     pub records: Vec<Vec<u8>>,
-    /// Bodies to add. An existing body is kept. The engine counts the references.
+    /// Bodies to add. An existing body is replaced: it may be damaged. The engine counts the references.
     pub bodies: Vec<(ContentHash, Vec<u8>)>,
     /// Bodies to remove, before `bodies` are added: a body in both lists stays.
     pub drop_bodies: Vec<ContentHash>,
@@ -135,6 +135,22 @@ pub enum ReloadOutcome {
     ForeignWriter,
 }
 
+/// A part of the journal besides bodies, which are verified one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Records,
+    Snapshot,
+    Audit,
+}
+
+/// The result of one step of [`Reader::verify`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    pub bytes: usize,
+    /// Where the next step begins; `None` at the end of the part.
+    pub next: Option<u64>,
+}
+
 /// Receives `(number, bytes)` of one entry. An `Err` (why the bytes can't be used) ends the iteration.
 pub type Visit<'a, N> = &'a mut dyn FnMut(N, &[u8]) -> Result<(), String>;
 
@@ -143,11 +159,10 @@ pub type Visit<'a, N> = &'a mut dyn FnMut(N, &[u8]) -> Result<(), String>;
 /// A read sees all commits that returned before it began, and no other. Reads wait during a reload; after a
 /// reload that failed they return [`Error::ReloadRequired`].
 pub trait Reader: Send + Sync {
-    /// The body with this hash. The bytes are returned as stored; the caller checks the hash where it
-    /// matters.
+    /// The body with this hash; `None` if it is missing. The caller also checks that the bytes have the hash.
     ///
     /// # Errors
-    /// If the storage fails or the entry is damaged.
+    /// [`Error::Damaged`] if the entry is damaged; otherwise if the storage fails.
     fn body(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error>;
 
     /// Visits the audit lines `from..until` in order. `visit` must be quick: a reload waits for it.
@@ -166,6 +181,13 @@ pub trait Reader: Send + Sync {
     /// # Errors
     /// If the storage fails or the entry is damaged.
     fn audit_head(&self) -> Result<Option<(AuditNumber, Vec<u8>)>, Error>;
+
+    /// Verifies the entries of `part` from `from` on, until about `bytes_max` bytes were read. The first step
+    /// begins at 0.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if an entry is damaged or missing; otherwise if the storage fails.
+    fn verify(&self, part: Part, from: u64, bytes_max: usize) -> Result<Verified, Error>;
 }
 
 /// Committed batches in commit order, for a standby that keeps its own copy of the world. See
@@ -203,6 +225,10 @@ pub trait Journal: Send {
     /// Whether the storage is not the one that the journal was created on, so this may be one of several
     /// copies.
     fn identity_changed(&self) -> bool;
+
+    /// Notes proof that this is an older copy of the journal, put back in its own file: from now on its
+    /// identity counts as changed until [`Journal::accept_identity`].
+    fn distrust(&mut self);
 
     /// Records an operator's statement that no other copy is in use: from now on this storage is the right
     /// one.

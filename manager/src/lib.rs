@@ -3,12 +3,14 @@
 pub mod agents;
 pub mod api;
 pub mod auth;
+mod bounded_body;
 pub mod engine;
 pub mod host;
 mod job_kinds;
 pub mod journal;
 mod locks;
 pub mod metrics;
+mod pool;
 mod random;
 pub mod server;
 pub mod tls;

@@ -57,6 +57,17 @@ metric_group! {
         records: Counters<0> = counters(
             "meridian_journal_records_total", "records committed to the journal", &[],
         );
+        full: Gauge = gauge(
+            "meridian_journal_full", "1 while only ends and deletions are taken because the disk is full",
+        );
+        damaged: Gauges<1> = gauges(
+            "meridian_journal_damaged",
+            "what can't be read: the number of jobs with such a manifest, else 1 for a part of the journal",
+            &["part"],
+        );
+        scrubbed_bytes: Counters<0> = counters(
+            "meridian_journal_scrubbed_bytes_total", "bytes read to find damage", &[],
+        );
         audit_lines: Counters<0> = counters(
             "meridian_audit_lines_total", "lines written to the audit log", &[],
         );
@@ -112,7 +123,7 @@ metric_group! {
         );
         requests_refused: Counters<1> = counters(
             "meridian_agent_requests_refused_total",
-            "requests above the rate limit of an agent", &["cluster"],
+            "requests above the rate limit of an agent, or with a void certificate", &["cluster"],
         );
         connected: Gauges<2> = gauges(
             "meridian_agents_connected", "1 while the agent is connected, else 0", &["cluster", "region"],
@@ -122,6 +133,20 @@ metric_group! {
         );
         certificates_issued: Counters<1> = counters(
             "meridian_certificates_issued_total", "agent certificates issued, by join or renew", &["kind"],
+        );
+    }
+}
+
+metric_group! {
+    /// Connections to the port.
+    pub struct ConnectionMetrics {
+        open: Gauges<1> = gauges(
+            "meridian_connections",
+            "open connections by class: handshake, unauthenticated, user or agent", &["class"],
+        );
+        refused: Counters<1> = counters(
+            "meridian_connections_refused_total",
+            "connections that were closed or refused because of a limit or a deadline", &["reason"],
         );
     }
 }
@@ -148,6 +173,11 @@ metric_group! {
             request_buckets(),
         );
         watchers: Gauge = gauge("meridian_watchers", "open watches");
+        lists: Gauge = gauge("meridian_lists", "lists that are being sent in pieces");
+        lists_broken_off: Counters<1> = counters(
+            "meridian_lists_broken_off_total",
+            "lists that broke off: stalled readers, or changes that are kept no longer", &["reason"],
+        );
     }
 }
 
@@ -270,6 +300,15 @@ impl<P: Atomic, const N: usize> Series<P, N> {
     }
 }
 
+impl Gauges<1> {
+    /// Increments the gauge with this label until the guard is dropped.
+    pub fn enter(&self, labels: [&str; 1]) -> Entered {
+        let gauge = self.vec.with_label_values(&labels);
+        gauge.inc();
+        Entered(gauge)
+    }
+}
+
 /// A gauge without labels.
 #[derive(Clone, Debug)]
 pub struct Gauge(IntGauge);
@@ -286,7 +325,7 @@ impl Gauge {
     }
 }
 
-/// Counts as one in a [`Gauge`] while it lives.
+/// Counts as one in a gauge while it lives.
 #[derive(Debug)]
 pub struct Entered(IntGauge);
 
@@ -332,6 +371,7 @@ pub struct Metrics {
     pub agents: AgentMetrics,
     pub engine: EngineMetrics,
     pub api: ApiMetrics,
+    pub connections: ConnectionMetrics,
     pub kueue: Kueue,
 }
 
@@ -359,6 +399,7 @@ impl Metrics {
             agents: AgentMetrics::new(&mut registrar),
             engine: EngineMetrics::new(&mut registrar),
             api: ApiMetrics::new(&mut registrar),
+            connections: ConnectionMetrics::new(&mut registrar),
             kueue: Kueue::new(&mut registrar),
             catalog: registrar.catalog.into(),
             registry: registrar.registry,

@@ -13,18 +13,20 @@
 //! | `ca.pem` | the authority of the server's certificate; not secret |
 //! | `ready` | `https://HOST:PORT`, while the manager leads |
 
+mod data_dir;
 mod settings;
 
 pub use settings::{Error, ManagerArgs, Residency};
 
 use crate::agents::{self, LogRelay};
-use crate::api;
+use crate::api::{self, ListLimits};
 use crate::auth::{Kubeconfig, Role, Users};
 use crate::engine::clock::{BootClock, Clock, boot_id};
 use crate::engine::{self, Handle, Options, Running, StartMode};
 use crate::journal::{Journal, RedbJournal, mark};
 use crate::metrics::Metrics;
 use crate::random;
+use crate::tls::limits::{CONNECTIONS_MAX, FILES_RESERVED, Limits, raise_file_limit};
 use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
 use anyhow::Context as _;
@@ -34,20 +36,30 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use meridian_manager_core::Config;
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
+use meridian_manager_core::facts::outcome::Reply;
+use meridian_objects::Object;
 use meridian_private_files as files;
-use meridian_shared::ids::JournalId;
+use meridian_shared::ids::{JournalId, Uid};
 use meridian_shared::lease;
 use meridian_shared::time::{Millis, Wall};
 use settings::Settings;
+use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// How often the age of the server's certificate is checked. The certificate is valid for months.
 const CERTIFICATE_CHECK_EVERY: Duration = Duration::from_secs(3_600);
+/// Connections that the kernel keeps until they are accepted. The system may permit fewer (`somaxconn`).
+const ACCEPT_QUEUE_MAX: u32 = 4_096;
+/// With fewer files, the port serves fewer connections than it could.
+const FILES_FEW: usize = CONNECTIONS_MAX + FILES_RESERVED;
 /// Default namespace in the kubeconfigs.
 const NAMESPACE: &str = "default";
 
@@ -119,17 +131,18 @@ impl Manager {
     async fn start(settings: Settings, stop: &CancellationToken) -> anyhow::Result<Self> {
         let paths = Paths::of(&settings.data_dir);
         files::make_dir(&paths.dir)?;
+        data_dir::check([&paths.dir, &paths.identity, &paths.users, &paths.journal].map(PathBuf::as_path))?;
         // the journal first: its lock keeps a second manager away from all other files
         let (journal, mode) = open_journal(&settings, &paths)?;
         files::remove(&paths.ready)?;
         let now = BootClock.now().wall;
         let authorities = Arc::new(Authorities::load_or_create(&paths.identity, now)?);
         let made = authorities.server_tls(&settings.names, now)?;
-        let tcp = TcpListener::bind(settings.listen)
-            .await
-            .with_context(|| format!("cannot listen at `{}`", settings.listen))?;
+        let tcp = bind(settings.listen).with_context(|| format!("cannot listen at `{}`", settings.listen))?;
         let tls = TlsSettings::new(made.config);
-        let listener = TlsListener::start(tcp, tls.clone())?;
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+        let listener =
+            TlsListener::start(tcp, tls.clone(), connection_limits(), metrics.connections.clone())?;
         let url = settings.url(listener.addr().port());
         files::replace(&paths.ca, authorities.server_ca_pem())?;
         let users = Arc::new(load_or_create_users(&paths, &authorities, &url)?);
@@ -139,7 +152,7 @@ impl Manager {
             start: mode,
             clock: Arc::new(BootClock),
             marks: boot_id().map(|boot| (PathBuf::from(mark::SHARED_MEMORY), boot)).ok(),
-            metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+            metrics,
             traces: settings.otlp_endpoint.is_some(),
         };
         let (engine, running) =
@@ -151,6 +164,7 @@ impl Manager {
             logs: Arc::new(relay.clone()),
             front: api::Front { url: url.clone(), ca_pin: authorities.ca_pin() },
             stop: stop.clone(),
+            lists: ListLimits::default(),
         };
         let agents = agents::Parts {
             engine: engine.clone(),
@@ -185,6 +199,7 @@ impl Manager {
             ended.cancelled().await;
             on_end.cancel();
         });
+        tokio::spawn(agents::cut_void_connections(engine.clone(), listener.connections(), stop.clone()));
         tokio::spawn(announce(engine, paths.ready.clone(), url, stop.clone()));
         tokio::spawn(keep_certificate(authorities, settings.names, tls, renew_at, stop.clone()));
         serve(listener, router, stop).await;
@@ -193,6 +208,26 @@ impl Manager {
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// A socket that listens at `address`, as [`TcpListener::bind`] makes it, with a longer queue.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_QUEUE_MAX)
+}
+
+fn connection_limits() -> Limits {
+    let files = raise_file_limit();
+    if files < FILES_FEW {
+        tracing::warn!(
+            files,
+            "this process may open only {files} files, which limits its connections: raise the hard limit \
+             (`ulimit -Hn`, or `LimitNOFILE` of the systemd unit) to {FILES_FEW} or more"
+        );
+    }
+    Limits::for_files(files)
 }
 
 fn config(settings: &Settings, authorities: &Authorities) -> Config {
@@ -259,9 +294,30 @@ async fn announce(engine: Handle, ready: PathBuf, url: String, stop: Cancellatio
         () = engine.led() => {}
         () = stop.cancelled() => return,
     }
+    ensure_default_namespace(&engine).await;
     match files::replace(&ready, &format!("{url}\n")) {
         Ok(()) => tracing::info!(%url, "ready"),
         Err(error) => tracing::warn!(%error, %url, "ready, but the file `ready` can't be written"),
+    }
+}
+
+/// Creates the namespace `default`, which every Kubernetes server has, where it isn't there yet.
+async fn ensure_default_namespace(engine: &Handle) {
+    let manifest = serde_json::json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
+    });
+    let (Ok((object, _)), Ok(bytes)) = (Object::from_value(manifest), random::bytes()) else { return };
+    let change = Change::Put {
+        object: Box::new(object),
+        scope: None,
+        uid: Uid(u128::from_be_bytes(bytes)),
+        mode: PutMode::Create,
+    };
+    let write = Write::new(Actor::System, vec![change], false);
+    match engine.ask(Input::Write(Box::new(write))).await {
+        // It exists already.
+        Ok(Reply::Written(_) | Reply::Rejected(_)) => {}
+        other => tracing::warn!(?other, "the namespace `default` can't be created now"),
     }
 }
 
@@ -299,8 +355,13 @@ fn health(engine: Handle) -> Router {
 }
 
 async fn readyz(State(engine): State<Handle>) -> impl IntoResponse {
-    match engine.leading() {
-        true => (StatusCode::OK, "ok"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "this manager doesn't lead yet, or not at the moment"),
+    if !engine.leading() {
+        let why = "this manager doesn't lead yet, or not at the moment";
+        return (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
+    }
+    // A leader with a problem stays in service: without it no lease is renewed, and every gang stops.
+    match engine.problems() {
+        problems if problems.is_empty() => (StatusCode::OK, "ok".to_owned()),
+        problems => (StatusCode::OK, format!("degraded: {}", problems.join("; "))),
     }
 }

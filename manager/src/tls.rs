@@ -3,8 +3,11 @@
 //! ```text
 //! ca        two authorities and the receipt key in one directory; issues all certificates
 //! token     mints join tokens (the core records their cluster, expiry and use)
-//! verifier  client certificates are optional; expired ones are accepted and marked
-//! listener  handshakes in bounded tasks; finished streams carry their `Peer` and can be cut
+//! verifier  client certificates are optional; expired ones are accepted, for renewals
+//! limits    how many connections of each class there may be, and how long they may be silent
+//! shares    the class of each connection, and which one is cut when a share is full
+//! listener  handshakes in separate tasks; finished streams carry their `Peer` and can be cut
+//! activity  what a connection does, and when it is closed for doing nothing
 //! serve     HTTP/1.1 and HTTP/2 over those streams, with keep-alive and an orderly shutdown
 //! ```
 //!
@@ -12,17 +15,22 @@
 //! get the [`Peer`] as a request extension. Invariant: a [`Peer`] names a cluster only if its certificate was
 //! verified against the agents' authority, and the client proved to hold its key, on this very connection.
 
+mod activity;
 pub mod ca;
+pub mod limits;
 pub mod listener;
 pub mod peer;
 pub mod serve;
+mod shares;
 pub mod token;
 mod verifier;
 
 pub use ca::{Authorities, Issued, ServerTls};
 pub use listener::TlsListener;
-pub use peer::{AgentIdentity, CertificateStatus, Connections, Peer};
+pub use peer::{AgentIdentity, Connections, Peer};
 pub use serve::serve;
+pub(crate) use shares::Address;
+pub use shares::ConnectionClass;
 
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@
 //! (its cluster, its expiry, whether it was used) belongs to the manager's core. No debug form here shows a
 //! secret.
 
-use crate::ids::{ClusterName, Jurisdiction, LedgerId, Region};
+use crate::ids::{ClusterName, Jurisdiction, LedgerId, RecordNumber, Region, Uid};
 use crate::time::Wall;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 /// Where an agent sends its [`JoinRequest`]; no client certificate is asked for.
 pub const JOIN_PATH: &str = "/agent/v1/join";
-/// Where an agent sends its [`RenewRequest`]; an expired, unrevoked certificate is good for this path only.
+/// Where an agent sends its [`RenewRequest`]; an expired certificate is good for this path only.
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
 /// Longest cluster name in bytes: a DNS subdomain (RFC 1123), as Kubernetes has it for object names.
@@ -24,14 +24,31 @@ const TOKEN_PREFIX: &str = "mj_";
 /// 256 bits in unpadded base64url.
 const TOKEN_CHARS: usize = 43;
 
-/// The name that a certificate carries for the agent of `cluster`.
-pub fn agent_uri(cluster: &ClusterName) -> String {
-    format!("{AGENT_URI_PREFIX}{cluster}")
+/// What a certificate is bound to, besides the name of its cluster. The manager's journal knows the only
+/// binding that is valid for each cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateBinding {
+    /// The `Cluster` object. A cluster that is created again under the same name has another uid.
+    pub cluster_uid: Uid,
+    /// The record that voided all earlier certificates of the cluster, so a later generation is larger.
+    pub generation: RecordNumber,
 }
 
-/// The cluster that [`agent_uri`] was made from; `None` for any other text.
-pub fn cluster_of_uri(uri: &str) -> Option<ClusterName> {
-    uri.strip_prefix(AGENT_URI_PREFIX).filter(|name| is_cluster_name(name)).map(ClusterName::new)
+/// The name that a certificate carries for the agent of `cluster`.
+pub fn agent_uri(cluster: &ClusterName, binding: CertificateBinding) -> String {
+    format!("{AGENT_URI_PREFIX}{cluster}/{}/{}", binding.cluster_uid, binding.generation)
+}
+
+/// What [`agent_uri`] was made from; `None` for any other text.
+pub fn parse_agent_uri(uri: &str) -> Option<(ClusterName, CertificateBinding)> {
+    let mut parts = uri.strip_prefix(AGENT_URI_PREFIX)?.split('/');
+    let cluster = parts.next().filter(|name| is_cluster_name(name)).map(ClusterName::new)?;
+    let cluster_uid = parts.next()?.parse().ok()?;
+    let generation = RecordNumber(parts.next()?.parse().ok()?);
+    let binding = CertificateBinding { cluster_uid, generation };
+    // one text per name: numbers and uids have other spellings, which the manager never writes
+    (agent_uri(&cluster, binding) == uri).then_some((cluster, binding))
 }
 
 /// Whether `name` is a DNS subdomain, so that it survives in a URI and in an object's name unescaped.
@@ -208,18 +225,30 @@ mod tests {
 
     #[test]
     fn uris_of_agents_parse_back_to_their_names() {
+        let binding = CertificateBinding { cluster_uid: Uid(7), generation: RecordNumber(12) };
         for name in ["eu", "eu-west.1", "0"] {
-            assert_eq!(cluster_of_uri(&agent_uri(&name.into())), Some(name.into()), "{name}");
+            assert_eq!(
+                parse_agent_uri(&agent_uri(&name.into(), binding)),
+                Some((name.into(), binding)),
+                "{name}"
+            );
         }
+        let uid = Uid(7);
         for uri in [
-            "spiffe://meridian/agent/",
-            "spiffe://meridian/agent/eu/x",
-            "spiffe://meridian/agent/EU",
-            "spiffe://meridian/agent/-a",
-            "spiffe://other/agent/eu",
-            "eu",
+            "spiffe://meridian/agent/".to_owned(),
+            "spiffe://meridian/agent/eu".to_owned(),
+            format!("spiffe://meridian/agent/eu/{uid}"),
+            format!("spiffe://meridian/agent/eu/{uid}/"),
+            format!("spiffe://meridian/agent/eu/{uid}/012"),
+            format!("spiffe://meridian/agent/eu/{uid}/+12"),
+            format!("spiffe://meridian/agent/eu/{uid}/12/x"),
+            format!("spiffe://meridian/agent/eu/{{{uid}}}/12"),
+            format!("spiffe://meridian/agent/EU/{uid}/12"),
+            format!("spiffe://meridian/agent/-a/{uid}/12"),
+            format!("spiffe://other/agent/eu/{uid}/12"),
+            "eu".to_owned(),
         ] {
-            assert_eq!(cluster_of_uri(uri), None, "{uri}");
+            assert_eq!(parse_agent_uri(&uri), None, "{uri}");
         }
         assert!(!is_cluster_name(&"a".repeat(CLUSTER_NAME_BYTES_MAX + 1)));
         assert!(!is_cluster_name("a..b"));

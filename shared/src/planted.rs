@@ -62,6 +62,8 @@ bugs! {
     StaleInventoryCounts,
     /// A run reported in recovery isn't adopted.
     ReportedRunIgnored,
+    /// A confirmation that no other copy of the journal runs also answers for clusters that haven't reported.
+    ConfirmationAnswersForClusters,
     /// A reply is given before the records are durable (P1).
     ReplyBeforeCommit,
     /// The agent holds the part of a gang that fits (P3).

@@ -72,6 +72,8 @@ const MINIMA: &[(&str, u64)] = &[
     ("orphans", 20),
     ("adoptions", 20),
     ("restores", 100),
+    ("rollbacks shown by the mark", 20),
+    ("confirmations with a cluster awaited", 10),
     ("journals deleted", 20),
     ("digests differing", 20),
     ("power losses", 100),

@@ -7,10 +7,12 @@ use crate::settings::{AgentArgs, JoinArgs};
 use crate::store::{self, Store};
 use anyhow::Context as _;
 use meridian_agent_core::durable::Durable;
+use meridian_shared::identity::JoinToken;
 use meridian_shared::ids::LedgerId;
 use meridian_telemetry::with_causes;
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +27,9 @@ mod assembly;
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(2);
 /// The hidden first argument that starts a guard.
 const GUARD: &str = "guard";
+
+/// Bytes of a token file that are read: a token and blanks around it.
+const TOKEN_FILE_BYTES_MAX: u64 = 4_096;
 
 /// The subcommands of `agent`.
 #[derive(Debug, clap::Subcommand)]
@@ -43,10 +48,12 @@ pub fn guard_if_asked() -> Option<ExitCode> {
     (args.next()? == GUARD).then(|| guard::main(args.collect::<Vec<OsString>>()))
 }
 
-/// Runs `agent join`. Fails if the manager can't be reached or refuses, or if an identity exists already.
+/// Runs `agent join`. Fails if there is no token, the manager can't be reached or refuses, or an identity
+/// exists already.
 pub async fn join(args: JoinArgs) -> anyhow::Result<()> {
-    let JoinArgs { manager, token, ca_pin, data_dir } = args;
+    let JoinArgs { manager, token_file, ca_pin, data_dir } = args;
     crate::install_crypto();
+    let token = read_token(&token_file)?;
     // An agent that only lost its identity must not look like one that lost its ledger.
     let ledger = if data_dir.join(store::FILE).exists() { stored_ledger(&data_dir)? } else { None };
     let identity = identity::join(&manager, &token, ca_pin, ledger, &data_dir).await?;
@@ -58,6 +65,22 @@ pub async fn join(args: JoinArgs) -> anyhow::Result<()> {
         run_command(&data_dir)
     )?;
     Ok(())
+}
+
+/// The token in a file, or in standard input if the file is `-`. Fails if it can't be read, or holds anything
+/// else.
+fn read_token(file: &Path) -> anyhow::Result<JoinToken> {
+    let is_stdin = file == Path::new("-");
+    let name = if is_stdin { "standard input".to_owned() } else { format!("`{}`", file.display()) };
+    let source: Box<dyn Read> = if is_stdin {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(File::open(file).with_context(|| format!("cannot open the token file {name}"))?)
+    };
+    let mut text = String::new();
+    let cannot_read = || format!("cannot read the join token from {name}");
+    source.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut text).with_context(cannot_read)?;
+    text.trim().parse().map_err(|error: String| anyhow::anyhow!("{name} holds no join token: {error}"))
 }
 
 /// The command that runs the joined agent, quoted for a shell.
@@ -169,6 +192,20 @@ mod tests {
         server::Error::Store(
             store.commit(&[StoreOp { key: "k".into(), value: Some("v".into()) }]).unwrap_err(),
         )
+    }
+
+    #[test]
+    fn a_token_is_read_from_a_file_and_not_repeated_in_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let text = format!("mj_{}", "A".repeat(43));
+        std::fs::write(&file, format!("{text}\n")).unwrap();
+        assert_eq!(read_token(&file).unwrap().expose(), text);
+        std::fs::write(&file, format!("{text}A\n")).unwrap();
+        let error = format!("{:#}", read_token(&file).unwrap_err());
+        assert!(error.contains("holds no join token") && !error.contains("AAA"), "{error}");
+        let error = format!("{:#}", read_token(&dir.path().join("absent")).unwrap_err());
+        assert!(error.contains("cannot open the token file"), "{error}");
     }
 
     #[test]

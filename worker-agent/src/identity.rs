@@ -15,10 +15,11 @@ mod exchange;
 mod http;
 mod pin;
 
+pub(crate) use exchange::message_of;
 pub use exchange::{join, renew};
 
 use meridian_private_files as files;
-use meridian_shared::identity::{CaPin, agent_uri};
+use meridian_shared::identity::{CaPin, parse_agent_uri};
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
 use meridian_shared::time::Wall;
 use rustls::pki_types::pem::PemObject;
@@ -191,7 +192,6 @@ impl Identity {
         if certificate.public_key().raw != rcgen::PublicKeyData::subject_public_key_info(&key) {
             return Err("the certificate is for another key".to_owned());
         }
-        let expected = agent_uri(&self.cluster);
         let names = certificate
             .subject_alternative_name()
             .ok()
@@ -199,8 +199,9 @@ impl Identity {
             .map(|e| e.value.general_names.clone())
             .unwrap_or_default();
         match names.as_slice() {
-            [GeneralName::URI(uri)] if *uri == expected => {}
-            _ => return Err(format!("the certificate does not name exactly `{expected}`")),
+            [GeneralName::URI(uri)]
+                if parse_agent_uri(uri).is_some_and(|(cluster, _)| cluster == self.cluster) => {}
+            _ => return Err(format!("the certificate does not name exactly cluster `{}`", self.cluster)),
         }
         let validity = certificate.validity();
         if (validity.not_before.timestamp() * 1_000, validity.not_after.timestamp() * 1_000)

@@ -4,7 +4,7 @@
 
 use clap::{Args, ValueEnum};
 use meridian_objects::settings::{self, Invalid, Origins, SettingsError};
-use meridian_shared::identity::{CaPin, JoinToken};
+use meridian_shared::identity::CaPin;
 use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
 use meridian_telemetry::Format;
@@ -160,9 +160,10 @@ pub struct JoinArgs {
     /// Address of the manager: `https://HOST:PORT`.
     #[arg(long, value_name = "URL", env = "MERIDIAN_AGENT_MANAGER")]
     pub manager: String,
-    /// The one-time token that `meridian cluster join` printed.
-    #[arg(long, env = "MERIDIAN_AGENT_TOKEN", hide_env_values = true)]
-    pub token: JoinToken,
+    /// File with the one-time token that `meridian cluster join` printed, or `-` for standard input. The
+    /// token can't be an argument: those are visible to all users of the machine.
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_TOKEN_FILE")]
+    pub token_file: PathBuf,
     /// The hash of the manager's certificate authority, from the same command.
     #[arg(long, value_name = "PIN", env = "MERIDIAN_AGENT_CA_PIN")]
     pub ca_pin: CaPin,

@@ -55,9 +55,12 @@ pub enum Error {
     #[error("the manager answered with HTTP status {status}: {text}")]
     Status {
         status: u16,
-        /// The beginning of the body, without control characters.
+        /// The message of a Kubernetes `Status`, or the beginning of the body, without control characters.
         text: String,
     },
+    /// The certificate isn't accepted. The manager says how to join again.
+    #[error("the manager refuses this agent, and its gangs stop when their leases end: {0}")]
+    Locked(String),
     #[error("{what} is longer than {bytes_max} bytes")]
     TooLong {
         /// The request or the answer.

@@ -21,7 +21,7 @@ pub(crate) enum ClusterCommand {
         /// How long the printed command is valid [default: the manager's, 1h]
         #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
         ttl: Option<SignedDuration>,
-        /// Replace an existing cluster of this name
+        /// Let another agent take the name of a cluster that has joined; it locks out the previous one
         #[arg(long)]
         replace: bool,
     },
@@ -46,6 +46,14 @@ pub(crate) enum ClusterCommand {
     Drain {
         #[arg(value_parser = object_name)]
         name: String,
+    },
+    /// Lock out the agent of a cluster: its certificates and unused join tokens become void
+    Revoke {
+        #[arg(value_parser = object_name)]
+        name: String,
+        /// Repeat the name of the cluster: its gangs stop when their leases end, unless an agent joins again
+        #[arg(long, value_name = "NAME")]
+        confirm: Option<String>,
     },
     /// Declare that nothing runs on a cluster any more
     DeclareLost {

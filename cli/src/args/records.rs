@@ -57,7 +57,7 @@ pub(crate) enum JournalCommand {
     Recovery,
     /// Confirm that no other copy of the journal runs and that policies and quotas are current
     Confirm {
-        /// Required: without it nothing is done
+        /// Confirm; without it, only show which clusters are awaited and what is held until when
         #[arg(long)]
         yes: bool,
     },

@@ -79,6 +79,7 @@ pub(crate) enum ClusterAction {
     Uncordon,
     Admit,
     Drain,
+    Revoke,
     DeclareLost,
 }
 
@@ -89,9 +90,20 @@ impl ClusterAction {
             Self::Uncordon => "uncordon",
             Self::Admit => "admit",
             Self::Drain => "drain",
+            Self::Revoke => "revoke",
             Self::DeclareLost => "declare-lost",
         }
     }
+}
+
+/// How objects are applied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ApplyOptions<'o> {
+    /// Applies to this worker cluster only.
+    pub(crate) cluster: Option<&'o str>,
+    pub(crate) dry_run: bool,
+    /// The manager's `fieldValidation`.
+    pub(crate) validation: Option<&'o str>,
 }
 
 /// Every method fails if the manager can't be reached or refuses.
@@ -101,10 +113,12 @@ impl Client {
     pub(crate) async fn apply(
         &self,
         objects: &[Value],
-        cluster: Option<&str>,
-        dry_run: bool,
+        options: ApplyOptions<'_>,
     ) -> Result<ApplyAnswer, Error> {
-        let body = json!({"objects": objects, "cluster": cluster, "dryRun": dry_run});
+        let ApplyOptions { cluster, dry_run, validation } = options;
+        let body = json!({
+            "objects": objects, "cluster": cluster, "dryRun": dry_run, "fieldValidation": validation,
+        });
         self.call(Method::POST, ["apply"], Some(&body)).await
     }
 

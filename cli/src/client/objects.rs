@@ -6,7 +6,7 @@ use super::warnings;
 use meridian_objects::Kind;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, Url};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Objects per page of a list; the size that `kubectl` uses.
 const PAGE_ITEMS: usize = 500;
@@ -97,15 +97,20 @@ impl Client {
         }
     }
 
-    /// Creates an object; with `generateName` the manager names it. Fails if it exists or is invalid.
+    /// Creates an object; with `generateName` the manager names it. `validation` is its `fieldValidation`.
+    /// Fails if it exists or is invalid.
     pub(crate) async fn create(
         &self,
         kind: Kind,
         namespace: Option<&str>,
         object: &Value,
+        validation: Option<&str>,
     ) -> Result<Created, Error> {
         let version = written_version(kind, object);
-        let url = self.object_url(kind, version, namespace, None);
+        let mut url = self.object_url(kind, version, namespace, None);
+        if let Some(validation) = validation {
+            url.query_pairs_mut().append_pair("fieldValidation", validation);
+        }
         let response =
             self.send(self.request(Method::POST, url).json(object).timeout(EXCHANGE_TIMEOUT)).await?;
         let warnings = warnings::parse(response.headers());
@@ -128,15 +133,21 @@ impl Client {
         Ok(with_type(self.exchange(request).await?, kind))
     }
 
-    /// Deletes an object; a job stays until its gang has stopped. Fails if it doesn't exist.
+    /// Deletes an object, with `force` even if others refer to it; a job stays until its gang has stopped.
+    /// Fails if it doesn't exist.
     pub(crate) async fn delete(
         &self,
         kind: Kind,
         namespace: Option<&str>,
         name: &str,
+        force: bool,
     ) -> Result<Value, Error> {
         let url = self.object_url(kind, kind.storage_version(), namespace, Some(name));
-        self.exchange(self.request(Method::DELETE, url)).await
+        let mut request = self.request(Method::DELETE, url);
+        if force {
+            request = request.json(&json!({"gracePeriodSeconds": 0}));
+        }
+        self.exchange(request).await
     }
 
     fn object_url(&self, kind: Kind, version: &str, namespace: Option<&str>, name: Option<&str>) -> Url {

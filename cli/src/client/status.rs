@@ -50,6 +50,17 @@ impl Status {
         status
     }
 
+    /// Reads a line of a stream, if it is a `Status`.
+    pub(super) fn of_line(line: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Document<'a> {
+            #[serde(borrow)]
+            kind: std::borrow::Cow<'a, str>,
+        }
+        let document: Document<'_> = serde_json::from_slice(line).ok()?;
+        (document.kind == "Status").then(|| serde_json::from_slice(line).unwrap_or_default())
+    }
+
     pub(crate) fn causes(&self) -> &[Cause] {
         self.details.as_ref().map_or(&[], |details| &details.causes)
     }

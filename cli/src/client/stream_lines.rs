@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::http::Client;
+use super::status::Status;
 use reqwest::Response;
 
 /// Largest line in bytes: an object of at most 1.5 MiB with its envelope, several times over.
@@ -43,6 +44,16 @@ impl StreamLines {
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(client.unreachable(&error)),
             }
+        }
+    }
+
+    /// As [`StreamLines::next`], for a stream of documents. Also fails if the line is a `Status`: the manager
+    /// can't go on, and says why.
+    pub(crate) async fn next_document(&mut self, client: &Client) -> Result<Option<Vec<u8>>, Error> {
+        let Some(line) = self.next(client).await? else { return Ok(None) };
+        match Status::of_line(&line) {
+            Some(status) => Err(Error::Status(Box::new(status))),
+            None => Ok(Some(line)),
         }
     }
 

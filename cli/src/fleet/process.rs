@@ -4,8 +4,9 @@ use super::setup::{FleetProcess, FleetSetup};
 use crate::error::Error;
 use std::fs::File;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 /// A process that doesn't end within this time after SIGTERM is killed.
@@ -28,6 +29,17 @@ pub(super) fn start_manager(program: &Path, setup: &FleetSetup) -> Result<Child,
     let log = append(&setup.log_of(&FleetProcess::Manager))?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn();
     child.map_err(|e| Error::Refused(format!("can't start the manager: {e}")))
+}
+
+/// Runs a command to its end, with `input` as its standard input.
+pub(super) async fn output_of(command: &mut Command, input: &str) -> std::io::Result<Output> {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // a program that doesn't read its input says why in its own output
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    child.wait_with_output().await
 }
 
 /// Ends a process with SIGTERM, or else SIGKILL.

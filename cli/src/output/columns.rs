@@ -155,8 +155,8 @@ fn cluster_queue_columns() -> Vec<Column> {
         }),
         column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
         column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
+        column("ACTIVE", |o, _| Cell::state(condition_status(o, "Active"))),
         wide("RESERVING", |o, _| Cell::new(number(o, "/status/reservingWorkloads"))),
-        wide("ACTIVE", |o, _| Cell::state(condition_status(o, "Active"))),
         wide("AGE", AGE.cell),
     ]
 }
@@ -349,8 +349,8 @@ mod tests {
         });
         assert_eq!(
             show(Kind::ClusterQueue, false, false, &[queue]),
-            "NAME   COHORT   STRATEGY         PENDING   ADMITTED\n\
-             dws    all      BestEffortFIFO   1         3\n"
+            "NAME   COHORT   STRATEGY         PENDING   ADMITTED   ACTIVE\n\
+             dws    all      BestEffortFIFO   1         3          -\n"
         );
         let policy = json!({"metadata": {"name": "eu-only"}, "spec": {
             "allow": {"jurisdictions": ["EU"], "regions": []}, "deny": {"clusters": ["eu-lab", "x"]},

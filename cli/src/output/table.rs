@@ -41,8 +41,8 @@ impl Tone {
         match word.rsplit(',').next().unwrap_or(word) {
             "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True"
             | "Admitted" | "running" | "starting" | "held" => Self::Good,
-            "Failed" | "Silent" | "NotConnected" | "False" | "Quarantined" | "silent" | "refused"
-            | "forbidden" | "no-room" => Self::Bad,
+            "Failed" | "ClusterLost" | "lost" | "Silent" | "NotConnected" | "False" | "Quarantined"
+            | "silent" | "refused" | "forbidden" | "no-room" => Self::Bad,
             "Pending" | "Reserved" | "QuotaReserved" | "Dispatching" | "Granted" | "Stopping"
             | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown" | "waiting" | "offered" | "stopping"
             | "unknown" | "cordoned" => Self::Waiting,

@@ -97,7 +97,7 @@ async fn an_agent_finds_gpus_through_nvml() {
         .meridian(&["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU"])
         .await
         .ok();
-    sandbox.meridian(&printed.split_whitespace().skip(1).collect::<Vec<_>>()).await.ok();
+    sandbox.join(&printed, None).await.ok();
     // Without a fleet file, the agent's node is this machine.
     let words = ["agent", "run", "--runner", "process", "--data-dir", "meridian-agent-eu"];
     let mut agent = start(&sandbox, "eu.log", &words, Some(libraries.to_str().unwrap()));

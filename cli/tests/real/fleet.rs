@@ -107,8 +107,7 @@ impl<'s> TestFleet<'s> {
                 .ok();
             // The printed command, as an operator would run it.
             let printed = printed.replace(&fleet.listen, &proxy(name, &fleet.listen).await);
-            let words: Vec<&str> = printed.split_whitespace().skip(1).collect();
-            sandbox.meridian(&words).await.ok();
+            sandbox.join(&printed, None).await.ok();
             fleet.launch(name, &[]);
         }
         wait_until("every cluster has reported its capacity", READY_WITHIN, async || {
@@ -283,16 +282,6 @@ impl<'s> TestFleet<'s> {
             .unwrap_or_else(|_| panic!("{name} doesn't end within {END_WITHIN:?} when it is asked to"))
             .unwrap();
         assert!(status.success(), "{name} ended with {status}");
-    }
-
-    /// Waits until an agent exits with 1, because another agent replaced it. It stays down until
-    /// `start_again`.
-    pub(super) async fn wait_for_failure(&mut self, name: &'static str) {
-        let mut process = self.processes.remove(name).unwrap();
-        let status = tokio::time::timeout(READY_WITHIN, process.child.wait()).await;
-        let status =
-            status.unwrap_or_else(|_| panic!("{name} doesn't give up within {READY_WITHIN:?}")).unwrap();
-        assert_eq!(status.code(), Some(1), "{name}");
     }
 
     /// Starts a process that is down.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
@@ -29,6 +30,11 @@ pub(super) struct CommandOutput {
 }
 
 impl CommandOutput {
+    fn of(output: &std::process::Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
     /// Its standard output. Panics if it failed.
     pub(super) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.out, self.err);
@@ -90,8 +96,24 @@ impl Sandbox {
         let output = output
             .unwrap_or_else(|_| panic!("`meridian {}` hangs after {within:?}", words.join(" ")))
             .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        CommandOutput { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+        CommandOutput::of(&output)
+    }
+
+    /// Runs the command that `cluster join` printed, as a shell does: the token goes through a pipe.
+    /// `data_dir` replaces the directory that it names.
+    pub(super) async fn join(&self, printed: &str, data_dir: Option<&Path>) -> CommandOutput {
+        let (echo, join) = printed.trim().split_once(" | ").expect("a pipe");
+        let mut words: Vec<&str> = join.split_whitespace().skip(1).collect();
+        if let Some((dir, at)) = data_dir.zip(words.iter().position(|word| *word == "--data-dir")) {
+            words[at + 1] = dir.to_str().unwrap();
+        }
+        let mut command = self.command();
+        let piped = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let token = echo.strip_prefix("echo ").expect("the token is echoed");
+        child.stdin.take().unwrap().write_all(token.as_bytes()).await.unwrap();
+        let output = tokio::time::timeout(COMMAND_WITHIN, child.wait_with_output()).await;
+        CommandOutput::of(&output.expect("`agent join` hangs").unwrap())
     }
 
     /// Writes a file in the sandbox; returns its path.

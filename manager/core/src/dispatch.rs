@@ -7,6 +7,7 @@ pub mod align;
 pub mod candidates;
 pub mod capacity_model;
 pub mod grants;
+pub mod manifests;
 pub mod offers;
 pub mod pass;
 pub mod priority;

@@ -1,6 +1,6 @@
 //! The only entry point for inputs.
 
-use crate::dispatch::{pass, starts, usage};
+use crate::dispatch::{manifests, pass, starts, usage};
 use crate::facts::input::Input;
 use crate::facts::outcome::{Bodies, Outcome};
 use crate::leadership::timers;
@@ -29,6 +29,7 @@ impl World {
                 sync::unpark(&mut turn, cluster, session, transmission)
             }
             Input::Operator { actor, action } => operator::operate(&mut turn, actor, action),
+            Input::ManifestsRead(found) => manifests::note_read(&mut turn, &found),
             Input::Turn => end_of_batch(&mut turn),
             Input::Lapse => timers::end_overdue(&mut turn),
         }

@@ -10,8 +10,9 @@ use crate::sessions::outbox::Outbox;
 use crate::sessions::unacknowledged::UnacknowledgedAnswer;
 use crate::world::{Lease, Live, World};
 use meridian_placement::reservations::{Protection, Reservations};
-use meridian_shared::ids::{ClusterName, Fence};
+use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::lease::{ManagerLease, disconnect_after};
+use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -35,7 +36,17 @@ impl World {
         number: &dyn Fn(&ClusterName, u64) -> u64,
         into: &mut impl Hasher,
     ) {
-        let Self { state, live, config: _, queues: _, names: _, loads: _, counts_by_queue: _, mirror } = self;
+        let Self {
+            state,
+            live,
+            config: _,
+            queues: _,
+            names: _,
+            shortened_names: _,
+            loads: _,
+            counts_by_queue: _,
+            mirror,
+        } = self;
         state.hash_fingerprint(into);
         hash_live(live, now, longest_age(self), number, into);
         mirror.hash_fingerprint(into);
@@ -72,11 +83,13 @@ fn hash_live(
         deadlines: _,
         due: _,
         awaited,
+        waited_for_members,
         pending_reasons: _,
         refused,
         failed_starts,
         audited: _,
         backoff_until,
+        damaged,
         scale_up_reasons: _,
         reservations,
         next_starvation_check,
@@ -100,29 +113,51 @@ fn hash_live(
     hash_deadline(now, *sample_at, into);
     entered.hash(into);
     hash_deadline(now, *next_starvation_check, into);
-    (awaited, starvation_check_due, priority_withheld, capacity_changed, dirty, cuts).hash(into);
+    (
+        awaited,
+        damaged,
+        waited_for_members,
+        starvation_check_due,
+        priority_withheld,
+        capacity_changed,
+        dirty,
+        cuts,
+    )
+        .hash(into);
     for (key, ManagerLease { term: _, deadline }) in lapsing {
         key.hash(into);
         hash_deadline(now, *deadline, into);
     }
-    for (key, (until, reason, _)) in refused {
-        (key, reason).hash(into);
-        hash_deadline(now, *until, into);
-    }
+    hash_refusals(refused, now, into);
     for (key, (times, until)) in failed_starts {
         (key, times).hash(into);
         hash_deadline(now, *until, into);
     }
-    for (uid, until) in backoff_until {
-        uid.hash(into);
-        hash_deadline(now, *until, into);
-    }
+    hash_backoffs(backoff_until, now, into);
     hash_reservations(reservations, now, into);
     hash_leases(leases, now, into);
     clusters.len().hash(into);
     for (cluster, live) in clusters {
         cluster.hash(into);
         hash_cluster(live, now, age_limit, &|n| number(cluster, n), into);
+    }
+}
+
+fn hash_refusals(
+    refused: &BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
+    now: Mono,
+    into: &mut impl Hasher,
+) {
+    for (key, (until, reason, _)) in refused {
+        (key, reason).hash(into);
+        hash_deadline(now, *until, into);
+    }
+}
+
+fn hash_backoffs(backoff_until: &BTreeMap<Uid, Mono>, now: Mono, into: &mut impl Hasher) {
+    for (uid, until) in backoff_until {
+        uid.hash(into);
+        hash_deadline(now, *until, into);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Changes by users and operators.
 
 pub mod activity;
+mod deletion;
 pub mod jobs;
 pub mod judge;
 pub mod operator;

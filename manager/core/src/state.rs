@@ -3,10 +3,12 @@
 mod absorb;
 pub mod by_uid;
 pub mod catalog;
+pub mod certificates;
 mod fingerprint;
 pub mod legs;
 pub mod members;
 mod pairs;
+pub(crate) mod references;
 pub mod residency;
 pub mod usage_history;
 pub mod workload;
@@ -14,6 +16,7 @@ pub mod workloads;
 
 use crate::facts::audit::Head;
 use crate::facts::submission::RecoveryStart;
+use crate::state::certificates::ValidCertificates;
 use crate::state::members::{Member, Orphan, Token};
 use crate::state::usage_history::UsageHistory;
 use crate::state::workloads::Workloads;
@@ -39,9 +42,13 @@ pub struct State {
     behind: bool,
     rules: RecordNumber,
     rules_doubted: Option<RecordNumber>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    rules_doubted_until_heard: bool,
     catalog: Catalog,
     members: BTreeMap<ClusterName, Member>,
     tokens: BTreeMap<String, Token>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    certificates: BTreeMap<ClusterName, ValidCertificates>,
     workloads: Workloads,
     #[serde(with = "crate::state::pairs")]
     orphans: BTreeMap<(Uid, Fence), Orphan>,
@@ -67,9 +74,11 @@ impl State {
             behind: false,
             rules: RecordNumber(0),
             rules_doubted: None,
+            rules_doubted_until_heard: false,
             catalog: Catalog::default(),
             members: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            certificates: BTreeMap::new(),
             workloads: Workloads::default(),
             orphans: BTreeMap::new(),
             audit: Head::default(),
@@ -129,6 +138,11 @@ impl State {
     /// Record number of newer rules that an agent knows. While present, nothing is offered.
     pub fn rules_doubted(&self) -> Option<RecordNumber> {
         self.rules_doubted
+    }
+
+    /// Whether the inventories of all members end the doubt in the rules: no agent has shown newer ones.
+    pub fn rules_doubted_until_heard(&self) -> bool {
+        self.rules_doubted_until_heard
     }
 
     pub fn catalog(&self) -> &Catalog {

@@ -7,6 +7,7 @@ pub mod keys;
 pub mod lifecycle;
 pub mod pending_reasons;
 pub mod readers;
+pub mod recovery_hold;
 pub mod snapshot;
 pub mod turn;
 
@@ -24,7 +25,7 @@ use crate::state::workload::Workload;
 use meridian_placement::reservations::Reservations;
 use meridian_shared::ids::{ClusterName, Fence, RecordNumber, Uid};
 use meridian_shared::lease::ManagerLease;
-use meridian_shared::protocol::{OnLoss, RefuseReason};
+use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::{Mono, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct World {
     pub queues: Queues,
     /// Workload of each job, by namespace and name.
     pub(crate) names: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Uid>>,
+    /// Workloads whose names have only a part of the job's name, by namespace and name.
+    pub(crate) shortened_names: BTreeMap<(Arc<str>, Arc<str>), Uid>,
     /// Workloads with open or granted legs, by cluster.
     pub(crate) loads: BTreeMap<ClusterName, BTreeMap<Uid, ClassId>>,
     pub counts_by_queue: QueueCounts,
@@ -71,6 +74,8 @@ pub struct Live {
     pub(crate) deadlines: BTreeMap<Fence, Mono>,
     /// No lease and no start deadline is due before this time.
     pub(crate) due: Mono,
+    /// Whether scheduling waits for members that may know newer rules.
+    pub(crate) waited_for_members: bool,
     /// Members that recovery waits for: they haven't sent a complete inventory yet.
     pub awaited: BTreeSet<ClusterName>,
     pub(crate) pending_reasons: PendingReasons,
@@ -81,6 +86,8 @@ pub struct Live {
     pub(crate) audited: BTreeMap<ClassId, BTreeMap<ClusterName, RecordNumber>>,
     /// Workloads that back off, with the time until which they aren't considered.
     pub(crate) backoff_until: BTreeMap<Uid, Mono>,
+    /// Workloads whose stored manifest can't be read, as far as that is known.
+    pub(crate) damaged: BTreeSet<Uid>,
     /// Why running gangs that are to be scaled up aren't yet.
     pub(crate) scale_up_reasons: BTreeMap<Uid, Why>,
     /// Capacity reserved for preemptors and starved heads, and recent preemptions.
@@ -176,16 +183,10 @@ impl World {
 
     /// Whether open recovery keeps a workload from being dispatched now.
     pub fn held_back(&self, workload: &Workload, now: Mono) -> bool {
-        let Some(recovery) = &self.state.recovery() else { return false };
-        if workload.submitted() >= self.state.led_since()
-            || self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches)
-        {
+        if self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches) {
             return false;
         }
-        let released = !recovery.restored
-            && workload.on_loss() == OnLoss::Fence
-            && ManagerLease::from_composed(self.live.sole_since, workload.term()).lapsed(now);
-        !released
+        self.recovery_hold(workload, now).is_some()
     }
 
     /// Whether the journal is a copy, and a manager with the original may still renew this workload's lease.

@@ -11,10 +11,16 @@ mod agent_write_limits;
 mod apply_merge;
 #[path = "scenarios/capacity_preemption.rs"]
 mod capacity_preemption;
+#[path = "scenarios/certificates.rs"]
+mod certificates;
 #[path = "scenarios/cluster_limits.rs"]
 mod cluster_limits;
+#[path = "scenarios/damaged_manifests.rs"]
+mod damaged_manifests;
 #[path = "scenarios/deactivation.rs"]
 mod deactivation;
+#[path = "scenarios/deletions.rs"]
+mod deletions;
 #[path = "scenarios/dispatch.rs"]
 mod dispatch;
 #[path = "scenarios/elastic.rs"]
@@ -51,6 +57,8 @@ mod residency;
 mod restored_backups;
 #[path = "scenarios/retention.rs"]
 mod retention;
+#[path = "scenarios/rolled_back_journals.rs"]
+mod rolled_back_journals;
 #[path = "scenarios/scale_up.rs"]
 mod scale_up;
 #[path = "scenarios/start_timeouts.rs"]
@@ -213,6 +221,11 @@ impl Fleet {
 
     /// An agent that detects the region it is in.
     fn add_agent_in(&mut self, name: &str, ledger: u128, located: Option<Arc<str>>) {
+        self.start_agent(name, Durable::new(LedgerId(ledger)), located);
+    }
+
+    /// An agent starts with this store, and its runner has nothing.
+    fn start_agent(&mut self, name: &str, store: Durable, located: Option<Arc<str>>) {
         let config = AgentConfig {
             cluster: name.into(),
             runner: RunnerKind::Simulated,
@@ -222,8 +235,7 @@ impl Fleet {
             replacement_wait: Millis(0),
             planted: Planted::NONE,
         };
-        let (mut agent, _) =
-            Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, now(self.now));
+        let (mut agent, out) = Agent::start(config, store, Vec::new(), 1, now(self.now));
         let node = NodeSpec {
             name: format!("{name}-1"),
             capacity: Amounts::from([(GPU.into(), 4)]),
@@ -231,6 +243,7 @@ impl Fleet {
         };
         agent.apply(now(self.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
         self.agents.insert(name.into(), agent);
+        self.perform(&name.into(), out.effects);
     }
 
     fn input(&mut self, input: Input) -> Reply {

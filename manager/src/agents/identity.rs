@@ -1,9 +1,11 @@
 //! Certificates of agents: the first one for a join token, later ones for the previous certificate.
 
-use super::request::{Failure, json_of, no_certificate, parsed, read};
+use super::admission;
+use super::joins::Joined;
+use super::request::{Failure, json_of, parsed, read, read_join};
 use super::state::{Agents, ClusterPlace};
 use crate::engine::clock::{BootClock, Clock};
-use crate::tls::{CertificateStatus, Peer, ca};
+use crate::tls::{Peer, ca};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -12,39 +14,64 @@ use axum::response::Response;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Input, Operator};
 use meridian_manager_core::facts::outcome::Reply;
+use meridian_manager_core::state::certificates::CertificateUse;
 use meridian_shared::identity::{JoinRequest, JoinResponse, RenewRequest, TokenHash};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// Largest body of a request in bytes: a token and a signing request.
 const BYTES_MAX: usize = 64 * 1024;
 
-pub(super) async fn join(State(agents): State<Arc<Agents>>, body: Body) -> Result<Response, Failure> {
-    let busy = || {
-        Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too many agents join at the same time: try again in a moment".into(),
-        )
+pub(super) async fn join(
+    State(agents): State<Arc<Agents>>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Result<Response, Failure> {
+    let cut = CancellationToken::new();
+    let _waiting = agents.joins.wait(peer.addr.ip(), cut.clone());
+    let arriving = async {
+        let bytes = read_join(body, BYTES_MAX).await?;
+        let turn = agents.joins.turn().await.ok_or_else(busy)?;
+        Ok::<_, Failure>((bytes, turn))
     };
-    let _permit = agents.joins.try_enter().ok_or_else(busy)?;
-    let request: JoinRequest = parsed(&read(body, BYTES_MAX).await?)?;
+    // a slow body has no turn, so it keeps nobody from joining
+    let (bytes, _turn) = tokio::select! {
+        arrived = arriving => arrived?,
+        () = cut.cancelled() => return Err(busy()),
+    };
+    let request: JoinRequest = parsed(&bytes)?;
     // checked first: a request that can't be signed must not use up its token
     let key = ca::request_key(&request.csr_pem).map_err(refused)?;
     let token = request.token.hash();
-    let place = match agents.joins.repeated(&token, &key) {
-        Some(place) => place,
+    // a join whose answer was lost can be repeated as long as nothing has voided its certificate
+    let repeated = agents
+        .joins
+        .repeated(&token, &key)
+        .filter(|joined| admission::is_valid(&agents.parts.engine, &joined.place.cluster, joined.binding));
+    let joined = match repeated {
+        Some(joined) => joined,
         None => {
-            let place = use_token(&agents, &token).await?;
-            agents.joins.remember(token, key, place.clone());
-            place
+            let joined = use_token(&agents, &token).await?;
+            agents.joins.remember(token, key, joined.clone());
+            joined
         }
     };
-    issue(&agents, &request.csr_pem, place, "join")
+    issue(&agents, &request.csr_pem, joined, "join")
 }
 
-async fn use_token(agents: &Agents, token: &TokenHash) -> Result<ClusterPlace, Failure> {
+fn busy() -> Failure {
+    Failure::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "too many agents join at the same time: try again in a moment".into(),
+    )
+}
+
+async fn use_token(agents: &Agents, token: &TokenHash) -> Result<Joined, Failure> {
     let action = Operator::UseToken { hash: token.to_string() };
     match agents.parts.engine.ask(Input::Operator { actor: Actor::System, action }).await? {
-        Reply::Joined { cluster, region, jurisdiction } => Ok(ClusterPlace { cluster, region, jurisdiction }),
+        Reply::Joined { cluster, region, jurisdiction, binding } => {
+            Ok(Joined { place: ClusterPlace { cluster, region, jurisdiction }, binding })
+        }
         Reply::Rejected(rejections) => {
             let messages: Vec<String> = rejections.into_iter().map(|rejection| rejection.message).collect();
             Err(Failure::new(StatusCode::FORBIDDEN, messages.join("; ")))
@@ -61,20 +88,17 @@ pub(super) async fn renew(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<Response, Failure> {
-    let cluster = match peer.certificate_status(BootClock.now().wall) {
-        CertificateStatus::Valid(agent) | CertificateStatus::RenewalOnly(agent) => agent.cluster.clone(),
-        CertificateStatus::None => return Err(no_certificate()),
-    };
-    let _permit = agents.enter(&cluster)?;
+    let agent = agents.admit(&peer, CertificateUse::Renewal).await?;
+    let _permit = agents.enter(&agent.cluster)?;
     let request: RenewRequest = parsed(&read(body, BYTES_MAX).await?)?;
-    let place = agents.place(&cluster)?;
-    issue(&agents, &request.csr_pem, place, "renew")
+    let place = agents.check(agent, CertificateUse::Renewal)?;
+    issue(&agents, &request.csr_pem, Joined { place, binding: agent.binding }, "renew")
 }
 
 fn issue(
     agents: &Agents,
     csr_pem: &str,
-    place: ClusterPlace,
+    Joined { place, binding }: Joined,
     kind: &'static str,
 ) -> Result<Response, Failure> {
     let ClusterPlace { cluster, region, jurisdiction } = place;
@@ -82,7 +106,7 @@ fn issue(
     let issued = agents
         .parts
         .authorities
-        .issue_agent(csr_pem, &cluster, now, agents.parts.certificate_lifetime)
+        .issue_agent(csr_pem, (&cluster, binding), now, agents.parts.certificate_lifetime)
         .map_err(refused)?;
     agents.parts.engine.metrics().agents.certificates_issued.inc([kind]);
     tracing::info!(%cluster, fingerprint = %issued.fingerprint, kind, "issued an agent certificate");

@@ -2,18 +2,32 @@
 
 use super::state::ClusterPlace;
 use crate::locks;
-use meridian_shared::identity::{KeyHash, TokenHash};
+use crate::pool::{Member, Pool, PoolLimits};
+use crate::tls::Address;
+use meridian_shared::identity::{CertificateBinding, KeyHash, TokenHash};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
 
-/// Concurrent joins, over all clients: a client that joins has proved nothing about itself yet.
+/// Requests to join that are read or wait, over all clients. A client that joins has proved nothing about
+/// itself yet, so the oldest one is refused when a later one needs its place.
+const WAITING: PoolLimits = PoolLimits { total: 256, per_key: 32 };
+/// Concurrent joins with a complete request: each checks a signature and waits for a commit.
 const JOINS_MAX: usize = 16;
+/// Longest wait until one of them ends. They take milliseconds.
+const TURN_MAX: Duration = Duration::from_secs(5);
 /// Remembered joins, so that a join can be repeated if its answer was lost.
 const REMEMBERED_MAX: usize = 256;
+/// How long a join can be repeated: as long as its printed command is usually valid. A key that could repeat
+/// its join for ever would need no renewals.
+const REPEATED_WITHIN: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug)]
 pub(super) struct Joins {
+    waiting: Pool<Address>,
     at_once: Semaphore,
     used: Mutex<VecDeque<UsedToken>>,
 }
@@ -22,32 +36,50 @@ pub(super) struct Joins {
 struct UsedToken {
     token: TokenHash,
     key: KeyHash,
-    place: ClusterPlace,
+    joined: Joined,
+    at: Instant,
+}
+
+/// The outcome of a join.
+#[derive(Clone, Debug)]
+pub(super) struct Joined {
+    pub(super) place: ClusterPlace,
+    /// What the agent's certificate is bound to.
+    pub(super) binding: CertificateBinding,
 }
 
 impl Default for Joins {
     fn default() -> Self {
-        Self { at_once: Semaphore::new(JOINS_MAX), used: Mutex::default() }
+        Self { waiting: Pool::new(WAITING), at_once: Semaphore::new(JOINS_MAX), used: Mutex::default() }
     }
 }
 
 impl Joins {
-    /// Permission for one join; `None` if too many are in progress.
-    pub(super) fn try_enter(&self) -> Option<SemaphorePermit<'_>> {
-        self.at_once.try_acquire().ok()
+    /// A place among the requests that are read, until the returned value is dropped. `cut` is cancelled if a
+    /// later request needs it.
+    pub(super) fn wait(&self, from: IpAddr, cut: CancellationToken) -> Member<Address> {
+        self.waiting.enter(Address::of(from), cut).0
     }
 
-    /// The place that the same key got for this token before.
-    pub(super) fn repeated(&self, token: &TokenHash, key: &KeyHash) -> Option<ClusterPlace> {
+    /// Permission for one join with a complete request; `None` if too many are in progress for long.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        tokio::time::timeout(TURN_MAX, self.at_once.acquire()).await.ok()?.ok()
+    }
+
+    /// How the same key joined with this token a short time ago.
+    pub(super) fn repeated(&self, token: &TokenHash, key: &KeyHash) -> Option<Joined> {
         let used = locks::lock(&self.used);
-        used.iter().find(|used| used.token == *token && used.key == *key).map(|used| used.place.clone())
+        let recent = used
+            .iter()
+            .find(|used| used.token == *token && used.key == *key && used.at.elapsed() < REPEATED_WITHIN);
+        recent.map(|used| used.joined.clone())
     }
 
-    pub(super) fn remember(&self, token: TokenHash, key: KeyHash, place: ClusterPlace) {
+    pub(super) fn remember(&self, token: TokenHash, key: KeyHash, joined: Joined) {
         let mut used = locks::lock(&self.used);
         if used.len() >= REMEMBERED_MAX {
             used.pop_front();
         }
-        used.push_back(UsedToken { token, key, place });
+        used.push_back(UsedToken { token, key, joined, at: Instant::now() });
     }
 }

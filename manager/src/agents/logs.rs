@@ -1,7 +1,7 @@
 //! The endpoints through which an agent receives log requests and sends logs.
 
 use super::log_relay::{Piece, clean};
-use super::request::{Failure, agent, json_of, parsed, read};
+use super::request::{Failure, json_of, parsed, read};
 use super::state::Agents;
 use crate::tls::Peer;
 use axum::Extension;
@@ -10,6 +10,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use futures::StreamExt;
+use meridian_manager_core::state::certificates::CertificateUse;
 use meridian_shared::logs::{CHUNK_BYTES_MAX, LogRefusal};
 use std::sync::Arc;
 
@@ -20,10 +21,11 @@ pub(super) async fn requests(
     State(agents): State<Arc<Agents>>,
     Extension(peer): Extension<Peer>,
 ) -> Result<Response, Failure> {
-    let cluster = &agent(&peer)?.cluster;
-    let _permit = agents.enter(cluster)?;
-    agents.place(cluster)?;
-    Ok(json_of(&agents.parts.relay.requests(cluster, &agents.parts.stop).await))
+    let agent = agents.admit(&peer, CertificateUse::Request).await?;
+    let _permit = agents.enter(&agent.cluster)?;
+    let requests = agents.parts.relay.requests(&agent.cluster, &agents.parts.stop).await;
+    agents.check(agent, CertificateUse::Request)?;
+    Ok(json_of(&requests))
 }
 
 pub(super) async fn answer(
@@ -33,7 +35,7 @@ pub(super) async fn answer(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let cluster = &agent(&peer)?.cluster;
+    let cluster = &agents.admit(&peer, CertificateUse::Request).await?.cluster;
     // not counted in the budget of requests, so that logs can't crowd out syncs; the number of open logs
     // limits them
     let gone = || Failure::new(StatusCode::GONE, format!("log `{id}` is no longer requested"));

@@ -1,48 +1,47 @@
-//! Requests of agents: the sender, the body, and the answer in case of a failure.
+//! Requests of agents: the body, and the answer in case of a failure.
 
+use crate::bounded_body::{self, BodyError, Rest};
 use crate::engine::Unavailable;
-use crate::engine::clock::{BootClock, Clock};
-use crate::tls::{AgentIdentity, CertificateStatus, Peer};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
 
 /// Longest time for the body of a request to arrive. Logs have no limit.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The agent behind a request. Fails unless its certificate is valid now.
-pub(super) fn agent(peer: &Peer) -> Result<&AgentIdentity, Failure> {
-    match peer.certificate_status(BootClock.now().wall) {
-        CertificateStatus::Valid(agent) => Ok(agent),
-        CertificateStatus::RenewalOnly(_) => Err(Failure::new(
-            StatusCode::UNAUTHORIZED,
-            "the certificate has expired: it is valid for renewal only".into(),
-        )),
-        CertificateStatus::None => Err(no_certificate()),
-    }
-}
+/// Longest time for the body of a join to arrive. It is small.
+const JOIN_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn no_certificate() -> Failure {
     Failure::new(StatusCode::UNAUTHORIZED, "the connection has no agent certificate: join first".into())
 }
 
-/// Reads a whole body. Fails if it is longer than `bytes_max`, late or broken off.
-pub(super) async fn read(body: Body, bytes_max: usize) -> Result<bytes::Bytes, Failure> {
-    let reading = axum::body::to_bytes(body, bytes_max);
-    match tokio::time::timeout(BODY_TIMEOUT, reading).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body ended early or is longer than {bytes_max} bytes"),
-        )),
-        Err(_) => Err(Failure::new(
-            StatusCode::REQUEST_TIMEOUT,
-            format!("the body took longer than {} s", BODY_TIMEOUT.as_secs()),
-        )),
-    }
+/// Reads the whole body of an agent's request. Fails if it is longer than `bytes_max`, late or broken off.
+pub(super) async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
+    read_within(body, bytes_max, BODY_TIMEOUT, Rest::Discarded).await
+}
+
+/// Reads the whole body of a request to join. Fails as [`read`] does, but sooner, because its sender is
+/// unknown.
+pub(super) async fn read_join(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
+    read_within(body, bytes_max, JOIN_BODY_TIMEOUT, Rest::Unread).await
+}
+
+async fn read_within(body: Body, bytes_max: usize, limit: Duration, rest: Rest) -> Result<Bytes, Failure> {
+    let failure = match tokio::time::timeout(limit, bounded_body::read(body, bytes_max, rest)).await {
+        Ok(Ok(bytes)) => return Ok(bytes),
+        Ok(Err(BodyError::TooLarge)) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {bytes_max} bytes"))
+        }
+        Ok(Err(BodyError::Broken(error))) => {
+            (StatusCode::BAD_REQUEST, format!("the body ended early: {error}"))
+        }
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, format!("the body took longer than {} s", limit.as_secs())),
+    };
+    Err(Failure::new(failure.0, failure.1))
 }
 
 /// Decodes a JSON body. Fails if it is malformed or has another shape.

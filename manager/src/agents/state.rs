@@ -6,9 +6,6 @@ use super::log_relay::LogRelay;
 use super::request::Failure;
 use crate::engine::Handle;
 use crate::tls::Authorities;
-use axum::http::StatusCode;
-use meridian_manager_core::facts::key::Key;
-use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
 use meridian_shared::time::Millis;
 use std::sync::Arc;
@@ -58,25 +55,5 @@ impl Agents {
             self.parts.engine.metrics().agents.requests_refused.inc([cluster.as_str()]);
         }
         entered
-    }
-
-    /// The place of a cluster by its `Cluster` object. Fails if the object was removed, which revokes the
-    /// agent.
-    pub(super) fn place(&self, cluster: &ClusterName) -> Result<ClusterPlace, Failure> {
-        let view = self.parts.engine.reads().get(&Key::global(Kind::Cluster, cluster.as_str()));
-        let place = view.as_ref().and_then(|view| {
-            let spec = view.value.get("spec")?;
-            Some(ClusterPlace {
-                cluster: cluster.clone(),
-                region: Region::new(spec.get("region")?.as_str()?),
-                jurisdiction: Jurisdiction::new(spec.get("jurisdiction")?.as_str()?),
-            })
-        });
-        place.ok_or_else(|| {
-            Failure::new(
-                StatusCode::FORBIDDEN,
-                format!("cluster `{cluster}` was removed, and its agent's access was revoked"),
-            )
-        })
     }
 }

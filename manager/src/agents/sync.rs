@@ -1,7 +1,7 @@
 //! One transmission of an agent. The engine answers it after the commit; a poll without news is parked in the
 //! engine.
 
-use super::request::{Failure, agent, json_of, parsed, read};
+use super::request::{Failure, json_of, parsed, read};
 use super::state::{Agents, Parts};
 use crate::engine::Unavailable;
 use crate::tls::Peer;
@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use meridian_manager_core::facts::input::Input;
 use meridian_manager_core::facts::outcome::Reply;
+use meridian_manager_core::state::certificates::CertificateUse;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncRequest};
 use std::sync::Arc;
@@ -24,10 +25,13 @@ pub(super) async fn sync(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<Response, Failure> {
-    let cluster = agent(&peer)?.cluster.clone();
+    // checked before the budget, which a revoked agent must not use up
+    let agent = agents.admit(&peer, CertificateUse::Request).await?;
+    let cluster = agent.cluster.clone();
     let _permit = agents.enter(&cluster)?;
     let started = Instant::now();
     let request: SyncRequest = parsed(&read(body, BODY_BYTES_MAX).await?)?;
+    agents.check(agent, CertificateUse::Request)?;
     let lane = match request.lane {
         Lane::Poll => "poll",
         Lane::News => "news",
@@ -37,6 +41,8 @@ pub(super) async fn sync(
     // safe labels: the name comes from a certificate that this manager issued, the lane from a closed list
     metrics.agents.sync_requests.inc([cluster.as_str(), lane]);
     metrics.agents.sync_seconds.observe_duration([lane], started.elapsed());
+    // what was decided before a revocation isn't sent after it
+    agents.check(agent, CertificateUse::Request)?;
     answered
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn router() -> Router<Api> {
         .route("/meridian/v1/clusters/{name}/uncordon", posting("uncordon", post(cluster::uncordon)))
         .route("/meridian/v1/clusters/{name}/admit", posting("admit", post(cluster::admit)))
         .route("/meridian/v1/clusters/{name}/drain", posting("drain", post(cluster::drain)))
+        .route("/meridian/v1/clusters/{name}/revoke", posting("revoke", post(cluster::revoke)))
         .route(
             "/meridian/v1/clusters/{name}/declare-lost",
             posting("declare-lost", post(cluster::declare_lost)),

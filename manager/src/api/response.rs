@@ -11,8 +11,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 
 /// An answer that is encoded as JSON already.
-pub(crate) fn json_bytes(bytes: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(bytes));
+pub(crate) fn json_bytes(bytes: impl Into<Body>) -> Response {
+    let mut response = Response::new(bytes.into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

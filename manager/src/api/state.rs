@@ -1,14 +1,18 @@
 //! State that the handlers share.
 
+use super::callers::CallerShares;
 use super::front::Front;
 use super::logs::Logs;
 use super::meridian::idempotency::IdempotencyCache;
 use super::response::error::Error;
+use super::verbs::lists::{ListLimits, RunningLists};
 use super::verbs::pages::Pages;
 use crate::auth::Users;
 use crate::engine::Handle;
 use meridian_manager_core::facts::input::Input;
 use meridian_manager_core::facts::outcome::Reply;
+use meridian_shared::ids::ClusterName;
+use meridian_shared::logs::STREAMS_MAX;
 use std::num::NonZero;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const REQUESTS_MAX: usize = 512;
 /// Open watches. Each holds a connection's stream and a position in the engine's ring of changes.
 pub(crate) const WATCHES_MAX: usize = 2_000;
+
+/// Open logs of one caller from one cluster: a quarter of the [`STREAMS_MAX`] that its agent sends at once.
+pub(crate) const LOGS_PER_CALLER_MAX: usize = STREAMS_MAX / 4;
 
 /// State that the handlers share. Clones share it.
 #[derive(Clone)]
@@ -29,6 +36,9 @@ pub(crate) struct Api {
     /// Ends watches and logs, which would go on for ever.
     pub(crate) stop: CancellationToken,
     pub(crate) pages: Arc<Pages>,
+    pub(crate) lists: Arc<RunningLists>,
+    /// Open logs of one caller from one cluster.
+    pub(crate) open_logs: CallerShares<(String, ClusterName)>,
     pub(crate) idempotency: Arc<IdempotencyCache>,
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) requests: Arc<Semaphore>,
@@ -42,6 +52,7 @@ impl Api {
         logs: Arc<dyn Logs>,
         front: Front,
         stop: CancellationToken,
+        lists: ListLimits,
     ) -> Self {
         Self {
             handle,
@@ -49,7 +60,9 @@ impl Api {
             logs,
             front: Arc::new(front),
             stop,
-            pages: Arc::default(),
+            pages: Arc::new(Pages::new(lists.kept_objects)),
+            lists: Arc::new(RunningLists::new(lists)),
+            open_logs: CallerShares::new(LOGS_PER_CALLER_MAX, usize::MAX),
             idempotency: Arc::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),

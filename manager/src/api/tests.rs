@@ -4,13 +4,14 @@ mod create;
 mod endpoints;
 mod errors;
 mod hostile;
+mod lists;
 mod many;
 mod reading;
 mod roles;
 mod watching;
 mod writing;
 
-use super::{ApiParts, Front, LogBytes, Logs, router};
+use super::{ApiParts, Front, ListLimits, LogBytes, Logs, router};
 use crate::auth::{Role, Users};
 use crate::engine::clock::BootClock;
 use crate::engine::{self, Handle, Options, Running, StartMode};
@@ -104,6 +105,10 @@ impl Answer {
 
 impl Rig {
     async fn new() -> Self {
+        Self::with_lists(ListLimits::default()).await
+    }
+
+    async fn with_lists(lists: ListLimits) -> Self {
         let disk = FaultyDisk::new(1, 1, Faults::default());
         let journal = RedbJournal::init_on(disk.clone(), JournalId(1), Wall(0)).unwrap();
         let options = Options {
@@ -126,6 +131,7 @@ impl Rig {
             logs: Arc::new(FakeLogs(requested_logs.clone())),
             front: Front { url: "https://manager.example:7443".to_owned(), ca_pin: CaPin([9; 32]) },
             stop: stop.clone(),
+            lists,
         });
         Self { router, engine, disk, running: Some(running), admin, submitter, requested_logs, stop }
     }

@@ -1,11 +1,11 @@
 //! Large bodies: in the journal by content hash, behind a bounded cache, so that frequently used structures
 //! stay small.
 
-use crate::journal::Reader;
+use crate::journal::{self, Reader};
 use crate::locks;
 use meridian_manager_core::facts::outcome::Bodies;
 use meridian_shared::ids::ContentHash;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,8 @@ const CACHE_BYTES_MAX: usize = 32 << 20;
 pub(super) struct BodyStore {
     reader: Arc<dyn Reader>,
     cache: Mutex<Cache>,
+    /// Bodies that the commit in progress drops.
+    dropping: Mutex<BTreeSet<ContentHash>>,
 }
 
 impl fmt::Debug for BodyStore {
@@ -55,36 +57,74 @@ impl Cache {
     }
 }
 
+/// What reading a stored body found.
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    Intact(Arc<str>),
+    Missing,
+    /// It fails its check, or isn't the content that its hash names.
+    Damaged,
+    /// The disk fails now, or the journal is being read again or closed.
+    Unavailable,
+}
+
 impl BodyStore {
     pub(super) fn new(reader: Arc<dyn Reader>) -> Self {
-        Self { reader, cache: Mutex::default() }
+        Self { reader, cache: Mutex::default(), dropping: Mutex::default() }
     }
 
     pub(super) fn reader(&self) -> Arc<dyn Reader> {
         Arc::clone(&self.reader)
     }
 
-    /// A committed body. Damage is logged and reads as missing.
+    /// A committed body, if it can be read.
     pub(super) fn get(&self, hash: ContentHash) -> Option<Arc<str>> {
-        if let Some(body) = locks::lock(&self.cache).get(hash) {
-            return Some(body);
+        match self.read(hash) {
+            Body::Intact(body) => Some(body),
+            Body::Missing | Body::Damaged | Body::Unavailable => None,
         }
-        let bytes = match self.reader.body(hash) {
-            Ok(bytes) => bytes?,
-            Err(error) => {
-                tracing::error!(%hash, %error, "a body can't be read");
-                return None;
+    }
+
+    /// A committed body, from the cache if possible.
+    pub(super) fn read(&self, hash: ContentHash) -> Body {
+        if let Some(body) = locks::lock(&self.cache).get(hash) {
+            return Body::Intact(body);
+        }
+        let body = self.read_stored(hash);
+        if let Body::Intact(body) = &body {
+            self.keep(hash, Arc::clone(body));
+        }
+        body
+    }
+
+    /// A committed body as the journal has it now.
+    pub(super) fn read_stored(&self, hash: ContentHash) -> Body {
+        match self.reader.body(hash) {
+            Ok(Some(bytes)) if ContentHash::of(&bytes) == hash => {
+                String::from_utf8(bytes).map_or(Body::Damaged, |text| Body::Intact(text.into()))
             }
-        };
-        let body: Arc<str> =
-            String::from_utf8(bytes).map_err(|_| tracing::error!(%hash, "a body is not text")).ok()?.into();
-        self.keep(hash, Arc::clone(&body));
-        Some(body)
+            Ok(Some(_)) | Err(journal::Error::Damaged { .. }) => Body::Damaged,
+            Ok(None) => Body::Missing,
+            Err(error) => {
+                tracing::warn!(%hash, %error, "a body can't be read now");
+                Body::Unavailable
+            }
+        }
     }
 
     /// Caches a committed body.
     pub(super) fn keep(&self, hash: ContentHash, body: Arc<str>) {
         locks::lock(&self.cache).put(hash, body);
+    }
+
+    /// Notes the bodies that a commit drops, until readers see its changes: they are missing by then, but not
+    /// lost.
+    pub(super) fn set_dropping(&self, hashes: BTreeSet<ContentHash>) {
+        *locks::lock(&self.dropping) = hashes;
+    }
+
+    pub(super) fn is_dropping(&self, hash: ContentHash) -> bool {
+        locks::lock(&self.dropping).contains(&hash)
     }
 }
 

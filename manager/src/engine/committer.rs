@@ -25,7 +25,7 @@ use meridian_manager_core::queue::pending_reasons::Changed;
 use meridian_shared::ids::{ContentHash, Leadership, RecordNumber};
 use meridian_shared::lease::{Claim, ClaimWrite};
 use meridian_shared::time::Millis;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -108,6 +108,7 @@ impl Committer {
         let written = if batch.pending.is_empty() {
             Ok(Committed { bytes: 0, usual: false })
         } else {
+            self.shared.bodies.set_dropping(batch.pending.dropped.clone());
             self.commit(&mut batch)
         };
         match &written {
@@ -122,6 +123,7 @@ impl Committer {
                 }
             }
         }
+        self.shared.bodies.set_dropping(BTreeSet::new());
         written
     }
 

@@ -4,7 +4,7 @@
 use super::turns::Engine;
 use meridian_manager_core::facts::key::Key;
 use meridian_objects::Kind;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 /// A question, with the caller that waits for its answer.
@@ -49,35 +49,10 @@ impl Engine {
                     uid.and_then(|uid| meridian_views::explain::explain(self.host.world(), uid, now)),
                 )
             }
-            Query::Recovery(reply) => QueryAnswer::Recovery(reply, self.recovery()),
+            Query::Recovery(reply) => {
+                QueryAnswer::Recovery(reply, meridian_views::recovery::recovery(self.host.world(), now))
+            }
         };
         queries.into_iter().map(answer).collect()
-    }
-
-    fn recovery(&self) -> Value {
-        let (state, live) = (&self.host.world().state, &self.host.world().live);
-        let orphans: Vec<_> = state
-            .orphans()
-            .values()
-            .map(|orphan| {
-                json!({
-                    "uid": orphan.run.uid.to_string(),
-                    "fence": orphan.run.fence.to_string(),
-                    "cluster": orphan.cluster.as_str(),
-                    "ledger": orphan.ledger.to_string(),
-                    "stopping": orphan.stopping,
-                })
-            })
-            .collect();
-        json!({
-            "open": state.recovery().is_some(),
-            "restored": state.recovery().as_ref().is_some_and(|r| r.restored),
-            "membersUnknown": state.recovery().as_ref().is_some_and(|r| r.members_unknown),
-            "awaited": live.awaited.iter().map(|c| c.as_str()).collect::<Vec<_>>(),
-            "orphans": orphans,
-            "rulesDoubted": state.rules_doubted().map(|n| n.to_string()),
-            "leadership": state.leadership().to_string(),
-            "record": state.last().to_string(),
-        })
     }
 }

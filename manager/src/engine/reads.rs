@@ -5,8 +5,14 @@
 //! million specs. Changes go into one bounded ring in the order of their versions. A watcher that fell behind
 //! must list again ([`Gone`], HTTP 410).
 
-use super::bodies::BodyStore;
+mod listing;
+pub use listing::Listing;
+
+use super::bodies::{Body, BodyStore};
+use super::scrub::{ScrubRequest, Suspects};
+use crate::job_kinds::is_job;
 use crate::locks;
+use meridian_manager_core::facts::input::ManifestRead;
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::submission::ClassId;
 use meridian_manager_core::queue::pending_reasons::Changed;
@@ -124,6 +130,11 @@ impl Store {
         self.first + self.ring.len() as u64
     }
 
+    /// The change with this number, unless the ring has forgotten it.
+    fn change(&self, number: u64) -> Option<&Arc<RingEntry>> {
+        self.ring.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
     /// Why the workload of a stored object is pending.
     fn pending_reasons(&self, entry: &StoredObject) -> Option<Arc<PendingReason>> {
         match &entry.form {
@@ -154,13 +165,23 @@ pub struct Reads(Arc<Inner>);
 struct Inner {
     store: RwLock<Store>,
     end: watch::Sender<u64>,
+    /// Counts commits that changed a `Cluster` object or its status.
+    clusters: watch::Sender<u64>,
     bodies: Arc<BodyStore>,
+    /// The scrub checks manifests that a reader couldn't read.
+    suspects: Suspects,
 }
 
 impl Reads {
-    pub(super) fn new(bodies: Arc<BodyStore>, version: RecordNumber) -> Self {
+    pub(super) fn new(bodies: Arc<BodyStore>, version: RecordNumber, suspects: Suspects) -> Self {
         let store = Store { version, forgotten: version, ..Store::default() };
-        Self(Arc::new(Inner { store: RwLock::new(store), end: watch::channel(0).0, bodies }))
+        Self(Arc::new(Inner {
+            store: RwLock::new(store),
+            end: watch::channel(0).0,
+            clusters: watch::channel(0).0,
+            bodies,
+            suspects,
+        }))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Store> {
@@ -194,31 +215,9 @@ impl Reads {
         namespace: Option<&str>,
         scope: Option<&ClusterName>,
     ) -> (Vec<Arc<View>>, RecordNumber) {
-        let from =
-            Key { scope: scope.cloned(), kind, namespace: namespace.map(Arc::from), name: Arc::from("") };
-        let inside = |key: &Key| {
-            key.scope.as_ref() == scope
-                && key.kind == kind
-                && (namespace.is_none() || key.namespace.as_deref() == namespace)
-        };
-        let (found, version): (Vec<(Key, Arc<StoredObject>, _)>, RecordNumber) = {
-            let store = self.read();
-            let range = store
-                .entries
-                .range((Bound::Included(from), Bound::Unbounded))
-                .take_while(|(key, _)| inside(key));
-            (
-                range
-                    .map(|(key, entry)| (key.clone(), Arc::clone(entry), store.pending_reasons(entry)))
-                    .collect(),
-                store.version,
-            )
-        };
-        let views = found
-            .iter()
-            .filter_map(|(key, entry, reasons)| self.0.view(key, entry, reasons.as_deref()))
-            .collect();
-        (views, version)
+        let listing = self.listing(kind, namespace, scope);
+        let views = (0..listing.len()).filter_map(|at| listing.view(at).ok().flatten()).collect();
+        (views, listing.version())
     }
 
     /// All changes after the version `since`. Fails if some of them are no longer in the ring.
@@ -230,6 +229,11 @@ impl Reads {
         let skip = store.ring.partition_point(|change| change.at <= since);
         let next = store.first + skip as u64;
         Ok(Watch { inner: Arc::clone(&self.0), next, end: self.0.end.subscribe() })
+    }
+
+    /// Changes with each commit that changes a cluster. Cheaper than a watch, which renders every change.
+    pub fn cluster_changes(&self) -> watch::Receiver<u64> {
+        self.0.clusters.subscribe()
     }
 
     /// Applies the changes of one commit. `dropped` has the bodies that the commit dropped, for the last
@@ -266,11 +270,15 @@ impl Reads {
             let at = if entry.version > before { entry.version.min(at) } else { at };
             events.push(RingEntry { at, event, key, entry });
         }
+        let clusters_changed = events.iter().any(|change| change.key.kind == Kind::Cluster);
         events.sort_by_key(|change| change.at);
         events.into_iter().for_each(|change| store.push(change));
         store.version = store.version.max(at);
         let end = store.end();
         drop(store);
+        if clusters_changed {
+            self.0.clusters.send_modify(|commits| *commits += 1);
+        }
         self.0.end.send_if_modified(|known| std::mem::replace(known, end) != end);
     }
 
@@ -303,6 +311,22 @@ impl Reads {
         self.read().entries.get(key).cloned()
     }
 
+    /// The job after `after`, in the order of keys.
+    pub(super) fn next_job(&self, after: Option<&Key>) -> Option<Key> {
+        let first = || Key { scope: None, kind: Kind::Job, namespace: None, name: Arc::from("") };
+        let after = Bound::Excluded(after.cloned().unwrap_or_else(first));
+        let store = self.read();
+        let (key, _) = store.entries.range((after, Bound::Unbounded)).next()?;
+        (key.scope.is_none() && is_job(key.kind)).then(|| key.clone())
+    }
+
+    /// The manifest of a job, and whether the core takes it for intact.
+    pub(super) fn manifest(&self, key: &Key) -> Option<ManifestRead> {
+        let stored = self.stored(key)?;
+        let Form::Job(shown) = &stored.form else { return None };
+        Some(ManifestRead { uid: shown.uid(), hash: shown.body(), intact: !shown.is_damaged() })
+    }
+
     pub(super) fn keys(&self) -> Vec<Key> {
         self.read().entries.keys().cloned().collect()
     }
@@ -319,18 +343,42 @@ fn last_of(entry: &StoredObject, at: RecordNumber, dropped: &HashMap<ContentHash
 }
 
 impl Inner {
-    /// `None` if the job's body is gone: the job was deleted since, and the ring has that change.
+    /// `None` if the job was deleted since.
     fn view(&self, key: &Key, entry: &StoredObject, reasons: Option<&PendingReason>) -> Option<Arc<View>> {
         let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
         let value = match &entry.form {
             Form::Value(value) => Arc::clone(value),
             Form::Workload(shown) => Arc::new(shown.workload(reasons)),
-            Form::Job(shown) => Arc::new(shown.job(parsed(&self.bodies.get(shown.body())?)?, reasons)),
+            Form::Job(shown) => Arc::new(self.job(key, shown, reasons)?),
             Form::DeletedJob { body, shown } => {
                 Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?, reasons))
             }
         };
         Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
+    }
+
+    /// Renders a job. If its manifest can't be read, it is rendered as damaged and reported to the scrub.
+    fn job(&self, key: &Key, shown: &Shown, reasons: Option<&PendingReason>) -> Option<Value> {
+        let body = self.bodies.read(shown.body());
+        match &body {
+            Body::Missing if self.was_dropped(key, shown.body()) => return None,
+            Body::Intact(text) if let Ok(manifest) = serde_json::from_str(text) => {
+                return Some(shown.job(manifest, reasons));
+            }
+            Body::Intact(_) | Body::Missing | Body::Damaged | Body::Unavailable => {}
+        }
+        if !shown.is_damaged() {
+            // if too many wait, the next pass of the scrub finds it
+            drop(self.suspects.try_send(ScrubRequest::Check(key.clone())));
+        }
+        Some(shown.job_without_manifest(reasons))
+    }
+
+    /// Whether a missing body was dropped by a commit: the one in progress, or one whose changes readers see.
+    fn was_dropped(&self, key: &Key, hash: ContentHash) -> bool {
+        let is_body = |form: &Form| matches!(form, Form::Job(shown) if shown.body() == hash);
+        self.bodies.is_dropping(hash)
+            || !locks::read(&self.store).entries.get(key).is_some_and(|entry| is_body(&entry.form))
     }
 
     fn event(&self, change: &RingEntry, reasons: Option<&PendingReason>) -> Option<WatchEvent> {
@@ -361,8 +409,7 @@ impl Watch {
                 if self.next < store.first {
                     return Err(Gone);
                 }
-                let change =
-                    store.ring.get(usize::try_from(self.next - store.first).unwrap_or(usize::MAX)).cloned();
+                let change = store.change(self.next).cloned();
                 change.map(|change| (store.pending_reasons(&change.entry), change))
             };
             match change {
@@ -391,7 +438,8 @@ mod tests {
     fn reads() -> Reads {
         let journal =
             RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
-        Reads::new(Arc::new(BodyStore::new(journal.reader())), RecordNumber(0))
+        let (suspects, _) = std::sync::mpsc::sync_channel(1);
+        Reads::new(Arc::new(BodyStore::new(journal.reader())), RecordNumber(0), suspects)
     }
 
     fn entry(version: u64) -> Option<StoredObject> {

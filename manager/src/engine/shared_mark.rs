@@ -15,6 +15,12 @@ pub(super) fn is_vouched_for(journal: &dyn Journal, options: &Options) -> bool {
         .is_some_and(|mark| mark.vouches_for(journal, *boot, now, claim))
 }
 
+/// Whether the mark in shared memory proves that this journal is an older copy of the one that was left.
+pub(super) fn is_rolled_back(journal: &dyn Journal, options: &Options) -> bool {
+    let Some((directory, boot)) = &options.marks else { return false };
+    mark::read(directory, journal.meta().journal).is_some_and(|mark| mark.is_ahead_of(journal, *boot))
+}
+
 /// The writer of the mark; `None` if no mark can be written.
 pub(super) fn open_mark(
     directory: &Path,

@@ -395,6 +395,7 @@ impl Engine {
             return;
         }
         let started = Instant::now();
+        self.shared.health.observe(self.host.is_restricted(now.mono), self.host.world().live.damaged().len());
         let (changes, without_event) = self.publisher.refresh(&self.shared.reads, self.host.world(), now);
         batch.changes.extend(changes);
         batch.without_event = without_event;

@@ -67,8 +67,8 @@ impl<C> Polls<C> {
     }
 
     /// Removes the polls to answer now: those that don't wait, those of clusters that are owed something,
-    /// and those of clusters in `wake`. Received polls without news are parked; also returns the callers of those that they
-    /// replace.
+    /// and those of clusters in `wake`. Received polls without news are parked; also returns the callers of
+    /// those that they replace.
     pub(super) fn due(
         &mut self,
         wake: &BTreeSet<ClusterName>,

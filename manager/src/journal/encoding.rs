@@ -1,4 +1,4 @@
-//! The bytes of format 1: the header, the envelope around every value, and the journal's own rows.
+//! The bytes of format 2: the header, the envelope around every value, and the journal's own rows.
 //!
 //! This module owns the encoding and must not know the store under it. Every value is an envelope:
 //!
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The store has its own checksums but verifies them only when it repairs. The check here is verified on
-//! every read. It covers table and key, so a value in the wrong place is detected too. Numbers are
-//! little-endian.
+//! every read. It covers table and key, so a value in the wrong place is detected too. A record also holds
+//! the number of the record before it, so that a missing one is detected. A body is stored under its content
+//! hash, which its readers check. Numbers are little-endian.
 
 use super::medium::FileIdentity;
 use super::{Batch, Meta};
@@ -18,7 +19,7 @@ use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
 
 /// Header of a journal that this program reads and writes.
-pub const FORMAT: &str = "meridian journal 1";
+pub const FORMAT: &str = "meridian journal 2";
 
 /// Prefix of the header of every version.
 pub(super) const FORMAT_FAMILY: &str = "meridian journal ";
@@ -104,6 +105,18 @@ pub(super) fn unseal(table: Table, key: u128, value: &[u8]) -> Result<&[u8], Str
         return Err(format!("entry `{key}` of `{table:?}` fails its check"));
     }
     Ok(payload)
+}
+
+/// The value of record `number`, which follows record `after`.
+pub(super) fn seal_record(number: u64, after: u64, record: &[u8]) -> Vec<u8> {
+    seal(Table::Log, number.into(), &[&after.to_le_bytes(), record].concat()).0
+}
+
+/// Takes a record out of the payload of its envelope, with the number of the record before it.
+pub(super) fn split_record(number: u64, payload: &[u8]) -> Result<(u64, &[u8]), String> {
+    let (after, record) =
+        payload.split_first_chunk().ok_or_else(|| format!("record `{number}` is too short"))?;
+    Ok((u64::from_le_bytes(*after), record))
 }
 
 /// Splits fixed-width fields off the front of a row.

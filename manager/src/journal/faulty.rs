@@ -184,6 +184,11 @@ impl FaultyDisk {
         Self { disk: Arc::new(Mutex::new(disk)), attached: 0 }
     }
 
+    /// This disk with an older image put back on it, as a snapshot of a volume does.
+    pub fn rolled_back(&self, image: Vec<u8>, seed: u64) -> Self {
+        Self::from_image(image, seed, self.disk().identity.inode, Faults::default())
+    }
+
     /// Cuts the power after `operations` more writes, syncs and changes of length: all later ones fail.
     pub fn power_off_after(&self, operations: u64) {
         self.disk().power_left = Some(operations);

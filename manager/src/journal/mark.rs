@@ -97,6 +97,13 @@ impl Mark {
         })
     }
 
+    /// Whether the mark proves that `journal` was replaced by an older copy of itself, such as a snapshot of
+    /// its file system: on the same boot, the mark is never ahead of a journal that was only left.
+    pub fn is_ahead_of(&self, journal: &dyn super::Journal, boot: BootId) -> bool {
+        let forked = self.last == journal.last() && self.chain != journal.chain();
+        self.journal == journal.meta().journal && self.boot == boot && (self.last > journal.last() || forked)
+    }
+
     /// Whether the mark proves that `journal` is the one that was left: same history up to the same record,
     /// same leadership, same boot, and younger than `age_max`. A mark from the future proves nothing.
     pub fn vouches_for(

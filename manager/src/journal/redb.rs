@@ -9,6 +9,7 @@
 //! | `log` | record number → record |
 //! | `snapshot` | chunk → bytes |
 //! | `body` | content hash → bytes |
+//! | `body-aside` | as `body`; exists once pages of `body` were damaged, and is only read |
 //! | `audit` | audit number → line |
 //!
 //! redb's lock keeps other processes out. Every transaction also compares and replaces the `state` row, so a
@@ -27,12 +28,14 @@ use meridian_shared::time::Wall;
 use std::any::Any;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const SNAPSHOT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
 const BODY: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("body");
+/// Bodies whose table has damaged pages: a write that meets one would fail, and with it every later commit.
+const BODY_ASIDE: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("body-aside");
 const AUDIT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("audit");
 
 const FORMAT_KEY: &str = "format";
@@ -81,6 +84,8 @@ pub struct RedbJournal {
     meta: MetaRow,
     /// The file that is open, which differs from the one in `meta` if that file was copied.
     identity: FileIdentity,
+    /// It was proved to be an older copy in the same file.
+    distrusted: bool,
     /// As of the last acknowledged commit.
     state: State,
     /// The state that a failed commit would have left, until a reload finds out whether it did.
@@ -148,13 +153,14 @@ impl RedbJournal {
             held => held.map(|()| false).map_err(io_error("keep space back for", place.clone()))?,
         };
         Ok(Self {
-            shared: Arc::new(SharedStore { slot: RwLock::new(Some(opened.database)), place }),
+            shared: Arc::new(SharedStore::new(opened.database, place)),
             status: opened.status,
             medium: Box::new(medium),
             meta: opened.meta,
             identity: opened.identity,
             state: opened.state,
             attempted: None,
+            distrusted: false,
             needs_reload: false,
             urgent_only,
         })
@@ -215,7 +221,11 @@ impl Journal for RedbJournal {
     }
 
     fn identity_changed(&self) -> bool {
-        !self.meta.identity.same_file(&self.identity)
+        self.distrusted || !self.meta.identity.same_file(&self.identity)
+    }
+
+    fn distrust(&mut self) {
+        self.distrusted = true;
     }
 
     fn accept_identity(&mut self) -> Result<(), Error> {

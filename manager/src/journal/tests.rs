@@ -86,7 +86,7 @@ impl Contents {
             next.bodies.remove(&hash.0);
         }
         for (hash, body) in &batch.bodies {
-            next.bodies.entry(hash.0).or_insert_with(|| body.clone());
+            next.bodies.insert(hash.0, body.clone());
         }
         if let Some(snapshot) = &batch.snapshot {
             next.records.retain(|&number, _| number > snapshot.through.0);

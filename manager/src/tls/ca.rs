@@ -11,7 +11,9 @@
 use super::{Error, verifier::AgentVerifier};
 use crate::random;
 use meridian_private_files as files;
-use meridian_shared::identity::{CaPin, Fingerprint, KeyHash, agent_uri, is_cluster_name};
+use meridian_shared::identity::{
+    CaPin, CertificateBinding, Fingerprint, KeyHash, agent_uri, is_cluster_name,
+};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::time::{Millis, Wall};
@@ -89,7 +91,7 @@ impl Authorities {
     pub fn issue_agent(
         &self,
         csr_pem: &str,
-        cluster: &ClusterName,
+        (cluster, binding): (&ClusterName, CertificateBinding),
         now: Wall,
         lifetime: Millis,
     ) -> Result<Issued, Error> {
@@ -98,7 +100,7 @@ impl Authorities {
         }
         let request = parsed_request(csr_pem)?;
         let issue = |source| Error::Issue { what: "an agent", source };
-        let uri = agent_uri(cluster).as_str().try_into().map_err(issue)?;
+        let uri = agent_uri(cluster, binding).as_str().try_into().map_err(issue)?;
         let mut params = leaf(cluster.as_str(), now, lifetime, ExtendedKeyUsagePurpose::ClientAuth)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         let not_after = Wall(seconds(now + lifetime) * 1_000);
@@ -293,9 +295,14 @@ fn unusable(path: &Path, reason: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meridian_shared::ids::{RecordNumber, Uid};
     use std::os::unix::fs::PermissionsExt;
 
     const NOW: Wall = Wall(1_795_000_000_123);
+
+    fn binding() -> CertificateBinding {
+        CertificateBinding { cluster_uid: Uid(7), generation: RecordNumber(12) }
+    }
 
     fn request(params: CertificateParams, key: &KeyPair) -> String {
         params.serialize_request(key).unwrap().pem().unwrap()
@@ -341,20 +348,24 @@ mod tests {
 
     #[test]
     fn names_and_uses_in_a_request_are_ignored() {
+        let binding = binding();
         let dir = tempfile::tempdir().unwrap();
         let authorities = Authorities::load_or_create(dir.path(), NOW).unwrap();
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut params = CertificateParams::new(vec!["manager.example".to_owned()]).unwrap();
-        params.subject_alt_names.push(SanType::URI("spiffe://meridian/agent/us".try_into().unwrap()));
+        params
+            .subject_alt_names
+            .push(SanType::URI(agent_uri(&"us".into(), binding).as_str().try_into().unwrap()));
         params.distinguished_name.push(DnType::CommonName, "us");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let csr = request(params, &key);
-        let issued = authorities.issue_agent(&csr, &"eu".into(), NOW, Millis::mins(10)).unwrap();
+        let issued = authorities.issue_agent(&csr, (&"eu".into(), binding), NOW, Millis::mins(10)).unwrap();
 
         let der = CertificateDer::from_pem_slice(issued.pem.as_bytes()).unwrap();
         let (_, cert) = x509_parser::parse_x509_certificate(&der).unwrap();
-        assert_eq!(super::super::peer::agent_identity(&der).unwrap().cluster, "eu".into());
+        let identity = super::super::peer::agent_identity(&der).unwrap();
+        assert_eq!((identity.cluster.as_str(), identity.binding), ("eu", binding));
         assert_eq!(cert.subject().to_string(), "CN=eu");
         assert_eq!(cert.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 1);
         let usage = cert.extended_key_usage().unwrap().unwrap().value;
@@ -371,8 +382,9 @@ mod tests {
     fn bad_requests_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let authorities = Authorities::load_or_create(dir.path(), NOW).unwrap();
-        let issue =
-            |csr: &str, cluster: &str| authorities.issue_agent(csr, &cluster.into(), NOW, AGENT_LIFETIME);
+        let issue = |csr: &str, cluster: &str| {
+            authorities.issue_agent(csr, (&cluster.into(), binding()), NOW, AGENT_LIFETIME)
+        };
         let good =
             request(CertificateParams::default(), &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap());
         assert!(issue(&good, "eu").is_ok());

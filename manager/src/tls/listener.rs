@@ -1,32 +1,29 @@
-//! The one port. TLS handshakes run in separate tasks, bounded in number and time, so that a slow or hostile
-//! peer never blocks the next one. Finished streams carry their [`Peer`], and can be cut from outside.
+//! The one port. Connections are accepted at once, and TLS handshakes run in separate tasks, bounded in
+//! number and time, so that a slow or hostile peer never blocks the next one. Finished streams carry their
+//! [`Peer`], and can be cut from outside.
 //!
 //! Works with [`super::serve()`] and, as an [`axum::serve::Listener`], with `axum::serve`.
 
+use super::limits::{Deadlines, Limits};
 use super::peer::{self, Connections, Peer, Registered};
+use super::shares::{Address, ConnectionClass, Shares};
 use crate::locks;
-use meridian_shared::time::Wall;
+use crate::metrics::ConnectionMetrics;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Concurrent handshakes. Beyond it, new peers wait in the kernel's accept queue.
-pub const HANDSHAKES_MAX: usize = 1_024;
-/// Longest handshake. A normal one takes a few round trips.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Open connections. Beyond it, new peers wait in the kernel's accept queue.
-pub const CONNECTIONS_MAX: usize = 16_384;
 /// Finished streams that wait to be accepted.
 const READY_MAX: usize = 64;
 /// Pause after the system refuses a connection, for example because no file descriptor is left.
@@ -57,24 +54,30 @@ pub struct TlsListener {
     addr: SocketAddr,
     ready: mpsc::Receiver<Stream>,
     connections: Connections,
+    deadlines: Deadlines,
     _acceptor: AbortOnDropHandle<()>,
 }
 
 impl TlsListener {
     /// Starts to accept on `tcp`. Must be called in a tokio runtime. Fails if the socket has no address.
-    pub fn start(tcp: TcpListener, settings: Settings) -> io::Result<Self> {
+    pub fn start(
+        tcp: TcpListener,
+        settings: Settings,
+        limits: Limits,
+        metrics: ConnectionMetrics,
+    ) -> io::Result<Self> {
         let addr = tcp.local_addr()?;
         let (sender, ready) = mpsc::channel(READY_MAX);
         let connections = Connections::default();
         let acceptor = Acceptor {
             settings,
             connections: connections.clone(),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
-            slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            shares: Shares::new(&limits, metrics),
+            timeout: limits.deadlines.handshake,
             ready: sender,
         };
         let acceptor = AbortOnDropHandle::new(tokio::spawn(acceptor.run(tcp)));
-        Ok(Self { addr, ready, connections, _acceptor: acceptor })
+        Ok(Self { addr, ready, connections, deadlines: limits.deadlines, _acceptor: acceptor })
     }
 
     pub fn addr(&self) -> SocketAddr {
@@ -83,6 +86,10 @@ impl TlsListener {
 
     pub fn connections(&self) -> Connections {
         self.connections.clone()
+    }
+
+    pub(super) fn deadlines(&self) -> Deadlines {
+        self.deadlines
     }
 
     /// The next stream with a finished handshake.
@@ -116,47 +123,65 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, TlsL
     }
 }
 
+#[derive(Clone)]
 struct Acceptor {
     settings: Settings,
     connections: Connections,
-    handshakes: Arc<Semaphore>,
-    slots: Arc<Semaphore>,
+    shares: Arc<Shares>,
+    /// Longest time from a connection to its finished handshake.
+    timeout: Duration,
     ready: mpsc::Sender<Stream>,
 }
 
 impl Acceptor {
+    /// Accepts without waiting for anything else: a connection that waits in the kernel's queue could be an
+    /// agent's, behind others that never send.
     async fn run(self, tcp: TcpListener) {
         loop {
-            let (Ok(slot), Ok(handshake)) =
-                (self.slots.clone().acquire_owned().await, self.handshakes.clone().acquire_owned().await)
-            else {
-                return; // can't happen: the semaphores are never closed
-            };
             let (socket, addr) = match tcp.accept().await {
                 Ok(accepted) => accepted,
                 Err(e) if is_peers_fault(&e) => continue,
                 Err(error) => {
+                    self.shares.refused("system");
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
-            let acceptor = TlsAcceptor::from(self.settings.current());
-            let (connections, ready) = (self.connections.clone(), self.ready.clone());
+            let cut = CancellationToken::new();
+            let handshake = self.shares.begin_handshake(Address::of(addr.ip()), cut.clone());
+            let acceptor = self.clone();
             tokio::spawn(async move {
-                // small requests must not wait for the acknowledgement of earlier ones
-                let _ = socket.set_nodelay(true);
-                let finished = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await;
-                match finished {
-                    Ok(Ok(tls)) => {
-                        // fails only if the listener is gone, and then the stream isn't needed
-                        let _ = ready.send(Stream::new(tls, addr, &connections, slot)).await;
+                tokio::select! {
+                    // the place is needed by a later handshake
+                    () = cut.cancelled() => {}
+                    stream = acceptor.handshake(socket, addr) => {
+                        drop(handshake);
+                        if let Some(stream) = stream {
+                            // fails only if the listener is gone, and then the stream isn't needed
+                            let _ = acceptor.ready.send(stream).await;
+                        }
                     }
-                    Ok(Err(error)) => tracing::debug!(%addr, %error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!(%addr, "a TLS handshake took too long"),
                 }
-                drop(handshake);
             });
+        }
+    }
+
+    async fn handshake(&self, socket: TcpStream, addr: SocketAddr) -> Option<Stream> {
+        // small requests must not wait for the acknowledgement of earlier ones
+        let _ = socket.set_nodelay(true);
+        let acceptor = TlsAcceptor::from(self.settings.current());
+        match tokio::time::timeout(self.timeout, acceptor.accept(socket)).await {
+            Ok(Ok(tls)) => Some(Stream::new(tls, addr, &self.connections, &self.shares)),
+            Ok(Err(error)) => {
+                tracing::debug!(%addr, %error, "a TLS handshake failed");
+                None
+            }
+            Err(_) => {
+                self.shares.refused("handshake_timeout");
+                tracing::debug!(%addr, "a TLS handshake took too long");
+                None
+            }
         }
     }
 }
@@ -175,7 +200,7 @@ pub struct Stream {
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     registered: Registered,
-    _slot: OwnedSemaphorePermit,
+    class: ConnectionClass,
 }
 
 impl Stream {
@@ -183,7 +208,7 @@ impl Stream {
         tls: TlsStream<TcpStream>,
         addr: SocketAddr,
         connections: &Connections,
-        slot: OwnedSemaphorePermit,
+        shares: &Arc<Shares>,
     ) -> Self {
         let agent = tls
             .get_ref()
@@ -191,10 +216,20 @@ impl Stream {
             .peer_certificates()
             .and_then(|chain| chain.first())
             .and_then(peer::agent_identity);
-        let expired = agent.as_ref().is_some_and(|agent| wall_now() > agent.not_after);
-        let registered = connections.register(agent.as_ref().map(|agent| agent.cluster.clone()));
+        let registered = connections.register(agent.clone());
+        let cluster = agent.as_ref().map(|agent| &agent.cluster);
+        let class = shares.classify(Address::of(addr.ip()), cluster, registered.cut.clone());
         let cut = Box::pin(registered.cut.clone().cancelled_owned());
-        Self { tls, peer: Peer { addr, agent, expired }, cut, registered, _slot: slot }
+        Self { tls, peer: Peer { addr, agent }, cut, registered, class }
+    }
+
+    pub(super) fn class(&self) -> ConnectionClass {
+        self.class.clone()
+    }
+
+    /// Cancelled when the connection is cut.
+    pub(super) fn cut(&self) -> CancellationToken {
+        self.registered.cut.clone()
     }
 
     pub fn peer(&self) -> &Peer {
@@ -212,11 +247,6 @@ impl Stream {
             false => Ok(()),
         }
     }
-}
-
-fn wall_now() -> Wall {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Wall(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 impl AsyncRead for Stream {

@@ -1,7 +1,7 @@
 //! The peer of a connection, and the list of open connections.
 
 use dashmap::DashMap;
-use meridian_shared::identity::{Fingerprint, cluster_of_uri};
+use meridian_shared::identity::{CertificateBinding, Fingerprint, parse_agent_uri};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::time::Wall;
 use rustls::pki_types::CertificateDer;
@@ -15,11 +15,9 @@ use x509_parser::extensions::GeneralName;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub addr: SocketAddr,
-    /// `None` for a peer without certificate: users, and agents that join.
+    /// `None` for a peer without certificate: users, and agents that join. The certificate may have expired,
+    /// or may have been revoked; both are checked for each request.
     pub agent: Option<AgentIdentity>,
-    /// Whether the certificate had expired when the connection began. Connections are long, so use
-    /// [`Peer::certificate_status`] for each request.
-    pub expired: bool,
 }
 
 /// The content of a verified agent certificate.
@@ -27,28 +25,9 @@ pub struct Peer {
 pub struct AgentIdentity {
     /// The cluster that the agent may speak for.
     pub cluster: ClusterName,
+    pub binding: CertificateBinding,
     pub not_after: Wall,
     pub fingerprint: Fingerprint,
-}
-
-/// What a peer's certificate permits at some time. Revocation is checked elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CertificateStatus<'a> {
-    /// The peer has no certificate.
-    None,
-    Valid(&'a AgentIdentity),
-    /// The certificate has expired.
-    RenewalOnly(&'a AgentIdentity),
-}
-
-impl Peer {
-    pub fn certificate_status(&self, now: Wall) -> CertificateStatus<'_> {
-        match &self.agent {
-            None => CertificateStatus::None,
-            Some(agent) if now > agent.not_after => CertificateStatus::RenewalOnly(agent),
-            Some(agent) => CertificateStatus::Valid(agent),
-        }
-    }
 }
 
 /// The agent that `certificate` names: the only alternative name, in an agent's form. The signature is not
@@ -57,8 +36,10 @@ pub(super) fn agent_identity(certificate: &CertificateDer<'_>) -> Option<AgentId
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let names = &parsed.subject_alternative_name().ok()??.value.general_names;
     let [GeneralName::URI(uri)] = names.as_slice() else { return None };
+    let (cluster, binding) = parse_agent_uri(uri)?;
     Some(AgentIdentity {
-        cluster: cluster_of_uri(uri)?,
+        cluster,
+        binding,
         not_after: Wall(parsed.validity().not_after.timestamp().checked_mul(1_000)?),
         fingerprint: Fingerprint::of(certificate),
     })
@@ -73,15 +54,15 @@ pub struct Connections {
 
 #[derive(Debug)]
 struct Live {
-    cluster: Option<ClusterName>,
+    agent: Option<AgentIdentity>,
     cut: CancellationToken,
 }
 
 impl Connections {
-    /// Cuts every connection of the agent of `cluster` at once, including requests in flight. Returns their
-    /// number.
-    pub fn cut(&self, cluster: &ClusterName) -> usize {
-        self.cut_where(|live| live.cluster.as_ref() == Some(cluster))
+    /// Cuts every connection of agents that `accepts` refuses at once, including requests in flight. Returns
+    /// their number.
+    pub fn cut_agents(&self, accepts: impl Fn(&AgentIdentity) -> bool) -> usize {
+        self.cut_where(|live| live.agent.as_ref().is_some_and(|agent| !accepts(agent)))
     }
 
     /// Cuts every connection at once. Returns their number.
@@ -101,10 +82,10 @@ impl Connections {
         hit.len()
     }
 
-    pub(super) fn register(&self, cluster: Option<ClusterName>) -> Registered {
+    pub(super) fn register(&self, agent: Option<AgentIdentity>) -> Registered {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let cut = CancellationToken::new();
-        self.live.insert(id, Live { cluster, cut: cut.clone() });
+        self.live.insert(id, Live { agent, cut: cut.clone() });
         Registered { id, cut, connections: self.clone() }
     }
 }
@@ -126,28 +107,29 @@ impl Drop for Registered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meridian_shared::ids::{RecordNumber, Uid};
 
-    #[test]
-    fn cutting_one_cluster_leaves_the_others() {
-        let connections = Connections::default();
-        let eu = connections.register(Some("eu".into()));
-        let us = connections.register(Some("us".into()));
-        let anonymous = connections.register(None);
-        assert_eq!(connections.cut(&"eu".into()), 1);
-        assert!(eu.cut.is_cancelled() && !us.cut.is_cancelled() && !anonymous.cut.is_cancelled());
-        drop(eu);
-        assert_eq!(connections.open(), 2);
-        assert_eq!(connections.cut(&"eu".into()), 0);
-        assert_eq!(connections.cut_all(), 2);
+    fn agent(cluster: &str) -> AgentIdentity {
+        AgentIdentity {
+            cluster: cluster.into(),
+            binding: CertificateBinding { cluster_uid: Uid(1), generation: RecordNumber(1) },
+            not_after: Wall(1_000),
+            fingerprint: Fingerprint([0; 32]),
+        }
     }
 
     #[test]
-    fn a_certificate_is_valid_until_its_last_moment() {
-        let agent =
-            AgentIdentity { cluster: "eu".into(), not_after: Wall(1_000), fingerprint: Fingerprint([0; 32]) };
-        let peer = Peer { addr: ([127, 0, 0, 1], 1).into(), agent: Some(agent.clone()), expired: false };
-        assert_eq!(peer.certificate_status(Wall(1_000)), CertificateStatus::Valid(&agent));
-        assert_eq!(peer.certificate_status(Wall(1_001)), CertificateStatus::RenewalOnly(&agent));
-        assert_eq!(Peer { agent: None, ..peer.clone() }.certificate_status(Wall(0)), CertificateStatus::None);
+    fn cutting_one_agent_leaves_the_others() {
+        let connections = Connections::default();
+        let eu = connections.register(Some(agent("eu")));
+        let us = connections.register(Some(agent("us")));
+        let anonymous = connections.register(None);
+        let accepts = |agent: &AgentIdentity| agent.cluster.as_str() != "eu";
+        assert_eq!(connections.cut_agents(accepts), 1);
+        assert!(eu.cut.is_cancelled() && !us.cut.is_cancelled() && !anonymous.cut.is_cancelled());
+        drop(eu);
+        assert_eq!(connections.open(), 2);
+        assert_eq!(connections.cut_agents(accepts), 0);
+        assert_eq!(connections.cut_all(), 2);
     }
 }

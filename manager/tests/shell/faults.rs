@@ -207,6 +207,11 @@ async fn a_full_disk_accepts_ends_only_and_does_not_loop() {
         false
     })
     .await;
+    until("it is reported", async || {
+        let _ = recovery(&rig).await;
+        rig.handle.problems().iter().any(|problem| problem.contains("journal is full"))
+    })
+    .await;
     let full = recovery(&rig).await;
     assert_eq!(full["open"], false);
     // ends and deletions are accepted
@@ -226,6 +231,11 @@ async fn a_full_disk_accepts_ends_only_and_does_not_loop() {
     }
     rig.disk.set_capacity(u64::MAX);
     until("there is space again", async || submit(&rig.handle, "more").await.is_ok()).await;
+    until("nothing is wrong", async || {
+        let _ = recovery(&rig).await;
+        rig.handle.problems().is_empty()
+    })
+    .await;
     rig.stop().await;
 }
 

@@ -6,12 +6,15 @@ use axum::http::{StatusCode, Version};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use meridian_agent::identity::{Error, Identity, Keeper, join};
+use meridian_manager::metrics::Metrics;
+use meridian_manager::tls::limits::Limits;
 use meridian_manager::tls::listener::Settings;
-use meridian_manager::tls::{Authorities, CertificateStatus, Connections, Peer, TlsListener, serve, token};
+use meridian_manager::tls::{Authorities, Connections, Peer, TlsListener, serve, token};
 use meridian_shared::identity::{
-    CaPin, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest, TokenHash,
+    CaPin, CertificateBinding, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest,
+    TokenHash,
 };
-use meridian_shared::ids::ClusterName;
+use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::time::{Millis, Wall};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Long enough for anything on loopback; reached only if a test fails.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+const BINDING: CertificateBinding = CertificateBinding { cluster_uid: Uid(1), generation: RecordNumber(1) };
 
 fn now() -> Wall {
     Wall(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap())
@@ -44,7 +49,7 @@ impl Manager {
         let then = Wall(now().0 - i64::try_from(self.age.0).unwrap());
         let issued = self
             .authorities
-            .issue_agent(csr_pem, &"eu".into(), then, self.lifetime)
+            .issue_agent(csr_pem, (&"eu".into(), BINDING), then, self.lifetime)
             .map_err(|e| (StatusCode::BAD_REQUEST, e.to_string()))?;
         let answer = JoinResponse {
             certificate_pem: issued.pem,
@@ -76,20 +81,15 @@ async fn on_renew(
     peer: Extension<Peer>,
     Json(request): Json<RenewRequest>,
 ) -> Result<Json<JoinResponse>, (StatusCode, String)> {
-    match peer.certificate_status(now()) {
-        CertificateStatus::None => Err((StatusCode::UNAUTHORIZED, "no certificate".to_owned())),
-        CertificateStatus::Valid(_) | CertificateStatus::RenewalOnly(_) => {
-            Manager { age: Millis(0), ..manager }.issue(&request.csr_pem)
-        }
+    match &peer.agent {
+        None => Err((StatusCode::UNAUTHORIZED, "no certificate".to_owned())),
+        Some(_) => Manager { age: Millis(0), ..manager }.issue(&request.csr_pem),
     }
 }
 
 async fn show_peer(version: Version, ConnectInfo(peer): ConnectInfo<Peer>) -> String {
-    format!(
-        "{version:?} {} {}",
-        peer.agent.map_or_else(|| "nobody".into(), |agent| agent.cluster),
-        peer.expired
-    )
+    let expired = peer.agent.as_ref().is_some_and(|agent| now() > agent.not_after);
+    format!("{version:?} {} {expired}", peer.agent.map_or_else(|| "nobody".into(), |agent| agent.cluster))
 }
 
 async fn park(State(manager): State<Manager>) {
@@ -117,7 +117,13 @@ impl Port {
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
         let settings = Settings::new(authorities.server_tls(&names, now()).unwrap().config);
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let listener = TlsListener::start(tcp, settings.clone()).unwrap();
+        let listener = TlsListener::start(
+            tcp,
+            settings.clone(),
+            Limits::for_files(1 << 20),
+            Metrics::new("test").connections,
+        )
+        .unwrap();
         let (url, connections) =
             (format!("https://127.0.0.1:{}", listener.addr().port()), listener.connections());
         let (token, hash) = token::mint([7; 32]);
@@ -232,7 +238,7 @@ async fn a_pinned_authority_is_valid_for_signed_names_only() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_is_marked_and_permits_renewal() {
+async fn an_expired_certificate_permits_renewal() {
     let port = Port::open(&["127.0.0.1"], Millis::mins(10), Millis::mins(30)).await;
     let dir = tempfile::tempdir().unwrap();
     let joined = port.join(dir.path()).await.unwrap();
@@ -322,12 +328,11 @@ async fn cutting_an_agent_ends_its_requests_in_flight_only() {
     let port = Port::usual().await;
     let dir = tempfile::tempdir().unwrap();
     let client = port.join(dir.path()).await.unwrap().http_client().unwrap();
-    let cut: ClusterName = "eu".into();
     port.ask_peer(&client).await.unwrap();
     let parked = tokio::spawn(client.get(format!("{}/park", port.url)).timeout(DEADLINE).send());
     port.parked.notified().await;
-    assert_eq!(port.connections.cut(&"us".into()), 0);
-    assert_eq!(port.connections.cut(&cut), 1);
+    assert_eq!(port.connections.cut_agents(|agent| agent.cluster.as_str() == "eu"), 0);
+    assert_eq!(port.connections.cut_agents(|agent| agent.cluster.as_str() == "us"), 1);
     // sooner than the agent's next ping, which would detect the dead connection anyway
     let ended =
         tokio::time::timeout(Duration::from_secs(5), parked).await.expect("the cut wakes the connection");
@@ -364,7 +369,7 @@ async fn silent_peers_block_nobody_and_stopping_closes_the_port() {
     let started = std::time::Instant::now();
     let client = port.join(dir.path()).await.unwrap().http_client().unwrap();
     assert!(
-        started.elapsed() < meridian_manager::tls::listener::HANDSHAKE_TIMEOUT,
+        started.elapsed() < meridian_manager::tls::limits::HANDSHAKE_TIMEOUT,
         "the join waited for silent peers"
     );
     port.ask_peer(&client).await.unwrap();

@@ -1,23 +1,28 @@
 //! Agents over real connections: join with an operator's token, sync, park, renew, and send logs.
 
+mod certificates;
+
 use crate::rig::{DEADLINE, Rig, Worker, submit};
 use futures::StreamExt;
 use meridian_agent::identity::{Error, Identity, Keeper, join};
 use meridian_agent::uplink::Link;
 use meridian_agent::uplink::renewal::keep_fresh;
 use meridian_manager::agents::{self, LogRelay, NoLog, SYNC_PATH};
+use meridian_manager::metrics::Metrics;
+use meridian_manager::tls::limits::Limits;
 use meridian_manager::tls::listener::Settings;
-use meridian_manager::tls::{Authorities, TlsListener, serve, token};
+use meridian_manager::tls::{Authorities, Connections, TlsListener, serve, token};
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, Operator};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::Reply;
 use meridian_objects::Kind;
-use meridian_shared::identity::JoinToken;
-use meridian_shared::ids::Uid;
+use meridian_shared::identity::{CertificateBinding, JoinToken, RENEW_PATH, RenewRequest};
+use meridian_shared::ids::{LedgerId, RecordNumber, Uid};
 use meridian_shared::logs::{LogRefusal, LogRequest, REQUESTS_PATH, answer_path};
 use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Wall};
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,12 +30,21 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+fn wall_now() -> Wall {
+    Wall(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap())
+}
+
+fn csr(key: &rcgen::KeyPair) -> String {
+    rcgen::CertificateParams::default().serialize_request(key).unwrap().pem().unwrap()
+}
+
 /// The agents' side of a manager: engine, routes and port.
 struct Port {
     rig: Rig,
     url: String,
     authorities: Arc<Authorities>,
     relay: LogRelay,
+    connections: Connections,
     stop: CancellationToken,
     served: JoinHandle<()>,
     dir: tempfile::TempDir,
@@ -41,10 +55,16 @@ impl Port {
         let rig = Rig::new().await;
         rig.create_queues(&[]).await;
         let dir = tempfile::tempdir().unwrap();
-        let now = Wall(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap());
+        let now = wall_now();
         let authorities = Arc::new(Authorities::load_or_create(&dir.path().join("manager"), now).unwrap());
         let tls = Settings::new(authorities.server_tls(&["127.0.0.1".to_owned()], now).unwrap().config);
-        let listener = TlsListener::start(TcpListener::bind("127.0.0.1:0").await.unwrap(), tls).unwrap();
+        let listener = TlsListener::start(
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            tls,
+            Limits::for_files(1 << 20),
+            Metrics::new("test").connections,
+        )
+        .unwrap();
         let url = format!("https://127.0.0.1:{}", listener.addr().port());
         let (relay, stop) = (LogRelay::default(), CancellationToken::new());
         let router = agents::router(agents::Parts {
@@ -55,11 +75,17 @@ impl Port {
             certificate_lifetime: Millis::mins(10),
             stop: stop.clone(),
         });
+        let (engine, connections) = (rig.handle.clone(), listener.connections());
+        tokio::spawn(agents::cut_void_connections(engine, connections.clone(), stop.clone()));
         let served = tokio::spawn(serve(listener, router, stop.clone()));
-        Self { rig, url, authorities, relay, stop, served, dir }
+        Self { rig, url, authorities, relay, connections, stop, served, dir }
     }
 
     async fn mint(&self, cluster: &str, random: u8) -> JoinToken {
+        self.mint_for(cluster, random, false).await
+    }
+
+    async fn mint_for(&self, cluster: &str, random: u8, replace: bool) -> JoinToken {
         let (token, hash) = token::mint([random; 32]);
         let (region, jurisdiction) = ("europe-west4".into(), "EU".into());
         let action = Operator::MintToken {
@@ -68,12 +94,83 @@ impl Port {
             region,
             jurisdiction,
             ttl: Millis::mins(5),
-            replace: false,
+            replace,
         };
+        self.operate(action).await;
+        token
+    }
+
+    async fn operate(&self, action: Operator) {
         let reply =
             self.rig.handle.ask(Input::Operator { actor: Actor::user("admin"), action }).await.unwrap();
         assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
-        token
+    }
+
+    async fn delete_and_create_cluster(&self, cluster: &str) {
+        let key = Key::global(Kind::Cluster, cluster);
+        self.rig
+            .handle
+            .ask(crate::rig::write(vec![Change::Delete { key, uid: None, force: false }]))
+            .await
+            .unwrap();
+        self.rig.create_queues(&[cluster]).await;
+    }
+
+    /// The status of a cluster, as readers see it.
+    fn status(&self, cluster: &str) -> Value {
+        let view = self.rig.handle.reads().get(&Key::global(Kind::Cluster, cluster));
+        view.expect("it exists").value["status"].clone()
+    }
+
+    fn binding(&self, cluster: &str) -> CertificateBinding {
+        serde_json::from_value(self.status(cluster)["certificates"]["valid"].clone()).unwrap()
+    }
+
+    /// The client of an agent whose certificate has this binding and ended `expired` ago.
+    fn client_of(&self, cluster: &str, binding: CertificateBinding, expired: Millis) -> reqwest::Client {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let lifetime = Millis::mins(10);
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let then = Wall(wall_now().0 - i64::try_from((expired + lifetime).0).unwrap());
+        let issued =
+            self.authorities.issue_agent(&csr(&key), (&cluster.into(), binding), then, lifetime).unwrap();
+        let pem = format!("{}{}", issued.pem, key.serialize_pem());
+        let ca = reqwest::Certificate::from_pem(self.authorities.server_ca_pem().as_bytes()).unwrap();
+        reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([ca])
+            .identity(reqwest::Identity::from_pem(pem.as_bytes()).unwrap())
+            .build()
+            .unwrap()
+    }
+
+    /// Status and text of the answer to a renewal.
+    async fn renew(&self, client: &reqwest::Client) -> (u16, String) {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        self.answer(client, RENEW_PATH, &serde_json::to_value(RenewRequest { csr_pem: csr(&key) }).unwrap())
+            .await
+    }
+
+    /// Status and text of the answer to a sync.
+    async fn refusal(&self, client: &reqwest::Client, request: &SyncRequest) -> (u16, String) {
+        self.answer(client, SYNC_PATH, &serde_json::to_value(request).unwrap()).await
+    }
+
+    /// Status and text of the answer to a request, which is repeated while the connection breaks.
+    async fn answer(&self, client: &reqwest::Client, path: &str, body: &Value) -> (u16, String) {
+        let send = async || {
+            let sending = client.post(format!("{}{path}", self.url)).json(body).timeout(DEADLINE);
+            let response = sending.send().await?;
+            Ok::<_, reqwest::Error>((response.status().as_u16(), response.text().await?))
+        };
+        for _ in 0..100 {
+            match send().await {
+                Ok(answer) => return answer,
+                Err(error) => assert!(!error.is_timeout(), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the connection breaks again and again")
     }
 
     async fn join(&self, token: &JoinToken, name: &str) -> Result<Identity, Error> {
@@ -105,6 +202,36 @@ impl Port {
         tokio::time::timeout(DEADLINE, self.served).await.expect("it ends").unwrap();
         self.rig.stop().await;
     }
+}
+
+#[tokio::test]
+async fn slow_bodies_keep_nobody_from_joining() {
+    let port = Port::open(Millis::secs(5)).await;
+    let client = port.agent("eu", 1).await.1;
+    let url = format!("{}{}", port.url, meridian_shared::identity::JOIN_PATH);
+    // one request that never ends for each join that may be in progress, and more
+    let mut slow = tokio::task::JoinSet::new();
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..40 {
+        let begun = begun.clone();
+        let piece = futures::stream::once(async move {
+            begun.send(()).unwrap();
+            Ok::<_, std::io::Error>(b"{".to_vec())
+        });
+        let body = reqwest::Body::wrap_stream(piece.chain(futures::stream::pending()));
+        slow.spawn(client.post(&url).body(body).send());
+    }
+    for _ in 0..40 {
+        tokio::time::timeout(DEADLINE, begins.recv()).await.unwrap();
+    }
+    // the eight oldest have given their places to later ones
+    for _ in 0..8 {
+        let refused = tokio::time::timeout(DEADLINE, slow.join_next()).await.expect("it is refused");
+        assert_eq!(refused.unwrap().unwrap().unwrap().status(), 429);
+    }
+    port.agent("us", 2).await;
+    slow.abort_all();
+    port.close().await;
 }
 
 #[tokio::test]
@@ -158,53 +285,6 @@ async fn a_certificate_is_renewed_at_two_thirds_and_then_used() {
     );
     port.exchange(&mut worker, &link.client()).await;
     renews.abort();
-    port.close().await;
-}
-
-#[tokio::test]
-async fn a_token_is_for_one_key_and_a_removed_cluster_is_refused() {
-    let port = Port::open(Millis::secs(5)).await;
-    let token = port.mint("eu", 1).await;
-    let first = port.join(&token, "first").await.unwrap();
-    assert_eq!(first.region.as_str(), "europe-west4");
-    let error = port.join(&token, "second").await.unwrap_err();
-    assert!(
-        matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("used"),
-        "{error}"
-    );
-    let unknown = token::mint([9; 32]).0;
-    assert!(matches!(port.join(&unknown, "third").await.unwrap_err(), Error::Refused { status: 403, .. }));
-
-    let key = Key::global(Kind::Cluster, "eu");
-    port.rig.handle.ask(crate::rig::write(vec![Change::Delete { key, uid: None }])).await.unwrap();
-    let keeper = Keeper::open(&port.dir.path().join("first")).unwrap();
-    let error = keeper.renew(&first.http_client().unwrap()).await.unwrap_err();
-    assert!(
-        matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("removed"),
-        "{error}"
-    );
-    port.close().await;
-}
-
-#[tokio::test]
-async fn the_same_key_can_repeat_its_join() {
-    let port = Port::open(Millis::secs(5)).await;
-    let token = port.mint("eu", 1).await;
-    // the first answer is lost: the agent has its key, but no identity
-    let dir = port.dir.path().join("lost");
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-    std::fs::create_dir(&dir).unwrap();
-    let kept = dir.join("joining.key");
-    let keep = || {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::write(&kept, key.serialize_pem()).unwrap();
-        std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o600)).unwrap();
-    };
-    keep();
-    port.join(&token, "lost").await.unwrap();
-    std::fs::remove_file(dir.join("identity.json")).unwrap();
-    keep();
-    assert_eq!(port.join(&token, "lost").await.unwrap().cluster.as_str(), "eu");
     port.close().await;
 }
 

@@ -1,7 +1,8 @@
 //! The program itself: started with `--init`, found by its `ready` file, stopped by a signal, and started
 //! again.
 
-use crate::rig::{DEADLINE, until};
+use crate::rig::{DEADLINE, GPU, job, until};
+use serde_json::json;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -11,7 +12,11 @@ struct Running(Child);
 
 impl Running {
     fn start(dir: &Path, more: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_meridian-manager"));
+        Self::start_as(Command::new(env!("CARGO_BIN_EXE_meridian-manager")), dir, more)
+    }
+
+    /// Starts the program through `command`, which runs it with further arguments.
+    fn start_as(mut command: Command, dir: &Path, more: &[&str]) -> Self {
         command
             .args(["--listen", "127.0.0.1:0", "--term", "8s", "--term-min", "8s"])
             .arg("--data-dir")
@@ -138,5 +143,117 @@ async fn the_program_starts_stops_and_starts_again() {
         init.0.try_wait().unwrap().is_some_and(|status| !status.success())
     })
     .await;
+    assert!(process.terminate().success());
+}
+
+#[tokio::test]
+async fn the_program_raises_its_file_limit() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("manager");
+    let mut few_files = Command::new("sh");
+    few_files.args(["-c", "ulimit -Sn 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_meridian-manager")]);
+    let mut process = Running::start_as(few_files, &dir, &["--init"]);
+    url_of(&mut process, &dir).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", process.0.id())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let files: Vec<&str> = files.split_whitespace().collect();
+    assert_eq!(files[0], files[1], "the limit is what the system permits: {limits}");
+    assert_ne!(files[0], "256");
+    assert!(process.terminate().success());
+}
+
+#[test]
+fn the_program_refuses_a_directory_that_everybody_may_write() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("manager");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(!Running::start(&dir, &["--init"]).0.wait().unwrap().success());
+    let log = std::fs::read_to_string(dir.with_extension("log")).unwrap();
+    assert!(log.contains("chmod o-w") && log.contains("0777"), "{log}");
+    assert!(!dir.join("journal.redb").exists() && !dir.join("identity").exists(), "nothing was created");
+}
+
+/// Objects with which a job is accepted and waits, as there is no cluster. Each with the path of its
+/// collection.
+fn waiting_job(text: &str) -> [(&'static str, serde_json::Value); 4] {
+    let kueue = |kind: &str, name: &str, spec: serde_json::Value| {
+        let metadata = json!({"name": name});
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec})
+    };
+    let flavors = json!([{"name": "any", "resources": [{"name": GPU, "nominalQuota": 1}]}]);
+    let groups = json!([{"coveredResources": [GPU], "flavors": flavors}]);
+    let mut job = job("waits", 1);
+    job["spec"]["template"]["spec"]["containers"][0]["args"] = json!([text]);
+    [
+        ("kueue.x-k8s.io/v1beta2/resourceflavors", kueue("ResourceFlavor", "any", json!({}))),
+        (
+            "kueue.x-k8s.io/v1beta2/clusterqueues",
+            kueue("ClusterQueue", "cq", json!({"namespaceSelector": {}, "resourceGroups": groups})),
+        ),
+        (
+            "kueue.x-k8s.io/v1beta2/namespaces/default/localqueues",
+            kueue("LocalQueue", "lq", json!({"clusterQueue": "cq"})),
+        ),
+        ("batch/v1/namespaces/default/jobs", job),
+    ]
+}
+
+#[tokio::test]
+async fn probes_and_lists_report_a_damaged_manifest() {
+    const TEXT: &str = "only-in-the-manifest";
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("manager");
+    std::fs::create_dir(&dir).unwrap();
+    let mut process = Running::start(&dir, &["--init"]);
+    let mut url = url_of(&mut process, &dir).await;
+    let client = client(&dir);
+    let kubeconfig = std::fs::read_to_string(dir.join("admin.kubeconfig")).unwrap();
+    let kubeconfig: serde_json::Value = serde_saphyr::from_str(&kubeconfig).unwrap();
+    let token = kubeconfig["users"][0]["user"]["token"].as_str().unwrap();
+    for (path, object) in waiting_job(TEXT) {
+        let request = client.post(format!("{url}/apis/{path}")).bearer_auth(token).json(&object);
+        let answer = request.timeout(DEADLINE).send().await.unwrap();
+        assert_eq!(answer.status(), reqwest::StatusCode::CREATED, "{:?}", answer.text().await);
+    }
+    assert!(process.terminate().success());
+    let journal = dir.join("journal.redb");
+    let mut image = std::fs::read(&journal).unwrap();
+    let found: Vec<usize> = (0..image.len()).filter(|at| image[*at..].starts_with(TEXT.as_bytes())).collect();
+    assert!(!found.is_empty());
+    found.into_iter().for_each(|at| image[at] ^= 1);
+    // the same file, so that it isn't taken for a copy
+    std::fs::write(&journal, image).unwrap();
+
+    let mut process = Running::start(&dir, &[]);
+    url = url_of(&mut process, &dir).await;
+    let get = async |path: &str| {
+        let request = client.get(format!("{url}{path}")).bearer_auth(token).timeout(DEADLINE);
+        let answer = request.send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    };
+    let mut ready = (reqwest::StatusCode::OK, String::new());
+    until("the probe reports it", async || {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        ready = get("/readyz").await;
+        ready.1.starts_with("degraded: ")
+    })
+    .await;
+    assert_eq!(ready.0, reqwest::StatusCode::OK, "a leader stays in service");
+    assert!(ready.1.contains("1 job has a damaged manifest") && !ready.1.contains("waits"), "{}", ready.1);
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    for (path, pointer) in [(jobs.to_owned(), "/items/0"), (format!("{jobs}/waits"), "")] {
+        let (status, text) = get(&path).await;
+        let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let job = answer.pointer(pointer).unwrap();
+        assert_eq!((status, job["metadata"]["name"].as_str()), (reqwest::StatusCode::OK, Some("waits")));
+        assert_eq!(job["status"]["conditions"][0]["type"], "Damaged", "{text}");
+    }
+    let why = get("/meridian/v1/why/default/waits").await.1;
+    assert!(why.contains("damaged: the stored manifest can't be read"), "{why}");
+    let metrics = get("/metrics").await.1;
+    let lines = ["meridian_journal_damaged{part=\"manifests\"} 1", "meridian_grants_total 0"];
+    assert!(lines.into_iter().all(|line| metrics.lines().any(|other| other == line)), "{metrics}");
     assert!(process.terminate().success());
 }

@@ -163,8 +163,10 @@ impl Rig {
     }
 
     pub(crate) async fn stop(self) -> (FaultyDisk, Arc<dyn Clock>, Arc<tempfile::TempDir>) {
-        let Self { disk, running, clock, marks, .. } = self;
+        let Self { disk, running, clock, marks, handle } = self;
         tokio::task::spawn_blocking(move || running.stop()).await.unwrap().unwrap();
+        // Its readers keep the journal open.
+        drop(handle);
         (disk.kill(), clock, marks)
     }
 }
@@ -212,7 +214,11 @@ pub(crate) async fn submit(handle: &Handle, name: &str) -> Result<Uid, Unavailab
 
 pub(crate) async fn delete(handle: &Handle, name: &str) -> Result<Reply, Unavailable> {
     handle
-        .ask(write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", name), uid: None }]))
+        .ask(write(vec![Change::Delete {
+            key: Key::namespaced(Kind::Job, "default", name),
+            uid: None,
+            force: false,
+        }]))
         .await
 }
 

@@ -28,7 +28,7 @@ use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::world::World;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::protocol::{OnLoss, StopReason};
-use meridian_shared::time::Now;
+use meridian_shared::time::{Millis, Now};
 use obstacle::Obstacle;
 use serde_json::{Value, json};
 use steps::Steps;
@@ -121,6 +121,9 @@ fn explain_cluster(
 /// Verdict, reason and remedy for a cluster that could start a pending workload now.
 fn able_message(world: &World, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
     let waiting = |why: &str| ("waiting", format!("has room; {why}"), String::new());
+    if world.live.damaged().contains(&case.uid) {
+        return (Why::Damaged.verdict(), Why::Damaged.message(), Why::Damaged.remedy());
+    }
     if world.live.backoff_until().get(&case.uid).is_some_and(|until| *until > now.mono) {
         return (
             Why::BackOff.verdict(),
@@ -161,12 +164,16 @@ fn leg_message(
             }
             None => "wait until its agent confirms the stop".to_owned(),
         };
+        let confirmed = if leg.replaced_ledger.is_some() { lost_remedy(leg, expires) } else { confirmed };
         let why = stop_message(world, workload);
         return (
             "stopping",
             format!("{why}; its capacity and quota stay reserved until its agent confirms the stop"),
             confirmed,
         );
+    }
+    if leg.replaced_ledger.is_some() {
+        return ("lost", words::lost_run(leg), lost_remedy(leg, expires));
     }
     match leg.state {
         LegState::Granted | LegState::Running if disconnected => {
@@ -205,6 +212,20 @@ fn leg_message(
         LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => {
             ("over", "the attempt there is over".into(), String::new())
         }
+    }
+}
+
+/// What ends a run that nobody reports any more.
+fn lost_remedy(leg: &meridian_manager_core::state::legs::Leg, expires: Option<Millis>) -> String {
+    let (cluster, ledger) = (&leg.cluster, leg.ledger);
+    match expires {
+        Some(left) => {
+            format!("wait until the lease expires in {left}: then another cluster can start it")
+        }
+        None => format!(
+            "make sure that nothing runs there any more, then run `meridian cluster declare-lost {cluster} \
+             --ledger {ledger} --confirm {cluster}`"
+        ),
     }
 }
 
@@ -296,6 +317,7 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
 /// Summary and remedy of a workload that a cluster has the right to run.
 fn summary_of_run(world: &World, uid: Uid, workload: &Workload, now: Now) -> (String, String) {
     let state = match workload.phase() {
+        _ if workload.lost_run().is_some() => "lost",
         Phase::Granted => "starting",
         Phase::Stopping => "stopping",
         _ => "running",
@@ -304,6 +326,11 @@ fn summary_of_run(world: &World, uid: Uid, workload: &Workload, now: Now) -> (St
     let (_, reason, remedy) = workload
         .right()
         .map_or(("", String::new(), String::new()), |(_, leg)| leg_message(world, workload, leg, now));
+    let damaged =
+        world.live.damaged().contains(&uid).then(|| {
+            format!("; {}, so it can't start again: {}", Why::Damaged.message(), Why::Damaged.remedy())
+        });
+    let damaged = damaged.unwrap_or_default();
     let flagged = residency::flagged(world, workload)
         .map(|why| format!("; {why}, but the policy only flags runs, so it goes on"))
         .unwrap_or_default();
@@ -311,10 +338,10 @@ fn summary_of_run(world: &World, uid: Uid, workload: &Workload, now: Now) -> (St
         .filter(|_| workload.phase() != Phase::Stopping);
     match scale_up {
         Some((scale_up, scale_up_remedy)) => (
-            format!("{state} in cluster `{at}`: {reason}; {scale_up}{flagged}"),
+            format!("{state} in cluster `{at}`: {reason}; {scale_up}{flagged}{damaged}"),
             if remedy.is_empty() { scale_up_remedy } else { remedy },
         ),
-        None => (format!("{state} in cluster `{at}`: {reason}{flagged}"), remedy),
+        None => (format!("{state} in cluster `{at}`: {reason}{flagged}{damaged}"), remedy),
     }
 }
 

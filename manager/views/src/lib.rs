@@ -8,5 +8,6 @@ pub mod fields;
 pub mod metrics;
 pub mod objects;
 pub mod pod_placement;
+pub mod recovery;
 pub mod statuses;
 pub mod workloads;

@@ -248,7 +248,12 @@ fn reason_of_class(
         return ("PendingEvaluation", "RulesDoubted");
     }
     let queues = world.mirror().queue_state();
-    let first = world.queues.waiting(class).next().map(|position| position.uid);
+    let damaged = world.live.damaged();
+    let mut waiting = world.queues.waiting(class).map(|position| position.uid);
+    let first = waiting.find(|uid| !damaged.contains(uid));
+    if first.is_none() && world.queues.waiting(class).next().is_some() {
+        return reason_of(&Why::Damaged);
+    }
     match first.map(|uid| (uid, world.mirror().id(uid).and_then(|id| Some((id, queues.workload(id)?.queue)))))
     {
         Some((_, Some((id, queue)))) => {
@@ -285,7 +290,9 @@ fn reason_of(why: &Why) -> (&'static str, &'static str) {
         Why::Route(NoRoute::Stopped { .. }) | Why::Inactive { .. } => ("Suspended", ""),
         Why::Route(NoRoute::NoLocalQueue { .. }) => ("Misconfigured", "NoLocalQueue"),
         Why::Route(NoRoute::NoClusterQueue { .. }) => ("Misconfigured", "NoClusterQueue"),
-        Why::Route(NoRoute::NamespaceNotSelected { .. }) => ("Misconfigured", "NamespaceNotSelected"),
+        Why::Route(NoRoute::NamespaceNotSelected { .. } | NoRoute::SelectsNoNamespace { .. }) => {
+            ("Misconfigured", "NamespaceNotSelected")
+        }
         Why::Quota(NoQuota::NotCovered { .. }) => ("NoMatchingFlavor", "ResourceNotCovered"),
         Why::Quota(NoQuota::NoMatchingFlavor { .. }) => ("NoMatchingFlavor", ""),
         Why::Quota(NoQuota::ExceedsQuota { .. }) => ("ExceedsMaxQuota", ""),
@@ -294,6 +301,7 @@ fn reason_of(why: &Why) -> (&'static str, &'static str) {
         Why::ReservedForStarved => ("WaitingForQuota", "Kept"),
         Why::Preempts { .. } => ("WaitingForPreemptedWorkloads", ""),
         Why::BackOff => ("PendingEvaluation", "BackOff"),
+        Why::Damaged => ("PendingEvaluation", "Damaged"),
         Why::RecoveryOpen => ("PendingEvaluation", "RecoveryOpen"),
         Why::RulesDoubted => ("PendingEvaluation", "RulesDoubted"),
         Why::Forbidden(_)

@@ -20,7 +20,11 @@ pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now) -> Option
             let uid = world.uid_of(key.namespace.as_deref()?, &key.name)?;
             let shown = workloads::shown(world, uid)?;
             let reason = world.pending_reason(shown.class().0);
-            Some(shown.job(serde_json::from_str(&bodies.body(shown.body())?).ok()?, reason.as_ref()))
+            let manifest = bodies.body(shown.body()).and_then(|body| serde_json::from_str(&body).ok());
+            Some(match manifest {
+                Some(manifest) => shown.job(manifest, reason.as_ref()),
+                None => shown.job_without_manifest(reason.as_ref()),
+            })
         }
         Kind::Workload => {
             let (uid, workload) = world.workload_at(key)?;
@@ -99,6 +103,10 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
         "state": if cordoned { format!("{state},Cordoned") } else { state.to_owned() },
         "ledger": member.map(|m| m.ledger.to_string()),
         "session": member.map(|m| m.session.to_string()),
+        "certificates": {
+            "valid": world.state.valid_certificates(name),
+            "adoptedAbove": world.state.adopts_certificates_above(name),
+        },
         "workloads": world.loads().get(name).map_or(0, |l| l.len()),
         "resources": resources,
         "runner": live.map(|l| match l.capacity.runner() {

@@ -21,7 +21,7 @@ use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::evictions::Evictions;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::world::World;
-use meridian_objects::job::PRIORITY_LABEL;
+use meridian_objects::job::{PRIORITY_LABEL, QUEUE_LABEL};
 use meridian_objects::spec::StopPolicy;
 use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::PodSet;
@@ -62,6 +62,8 @@ pub struct Shown {
     /// The cluster queue that its quota is charged to.
     charged: Option<Arc<str>>,
     backs_off: bool,
+    /// Whether its stored manifest is known to be unreadable.
+    damaged: bool,
     /// Set while it is pending because a queue was drained: whether a queue is still stopped, and which.
     drained: Option<(bool, &'static QueueStop)>,
     /// Why a scale-up of the running gang is pending.
@@ -87,6 +89,7 @@ pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
         class: world.queues.class(workload.class()).clone(),
         resources: world.config.resources.clone(),
         backs_off: world.live.backoff_until().contains_key(&uid),
+        damaged: world.live.damaged().contains(&uid),
         drained: drained_by(workload)
             .map(|by| stop_of(world, workload).map_or((false, by), |stop| (true, stop))),
         scale_up: workload
@@ -149,13 +152,38 @@ impl Shown {
         self.workload.changed()
     }
 
+    pub fn uid(&self) -> Uid {
+        self.uid
+    }
+
+    /// Whether the stored manifest is known to be unreadable.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
     /// Hash of the submitted Job.
     pub fn body(&self) -> ContentHash {
         self.workload.body()
     }
 
     /// Renders the Job: `value` is the submitted one, `reason` the pending reason of its class.
-    pub fn job(&self, mut value: Value, reason: Option<&PendingReason>) -> Value {
+    pub fn job(&self, value: Value, reason: Option<&PendingReason>) -> Value {
+        self.render_job(value, reason, self.damaged)
+    }
+
+    /// Renders a Job whose manifest can't be read: what else is known of it, and that it is damaged.
+    pub fn job_without_manifest(&self, reason: Option<&PendingReason>) -> Value {
+        let mut labels = self.class.labels.clone();
+        labels.insert(QUEUE_LABEL.to_owned(), self.class.queue.to_string());
+        let known = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": self.workload.name(), "labels": labels},
+            "spec": {},
+        });
+        self.render_job(known, reason, true)
+    }
+
+    fn render_job(&self, mut value: Value, reason: Option<&PendingReason>, damaged: bool) -> Value {
         let (w, uid) = (&self.workload, self.uid);
         let metadata = fields::metadata(&mut value);
         metadata.insert("uid".into(), json!(uid.to_string()));
@@ -190,16 +218,26 @@ impl Shown {
         if let Some(started) = w.started() {
             status["startTime"] = json!(timestamp(started));
         }
-        if w.phase() == Phase::Running {
+        if let Some(message) = self.lost_message() {
+            status["meridian"]["waits"] = json!(message);
+            status["ready"] = json!(0);
+        } else if w.phase() == Phase::Running {
             status["active"] = json!(pods);
             status["ready"] = json!(pods);
         }
+        let mut conditions = Vec::new();
+        if damaged {
+            conditions.push(json!({
+                "type": "Damaged", "status": "True", "reason": "ManifestUnreadable",
+                "message": conditions::damaged_message(), "lastTransitionTime": timestamp(w.since()),
+            }));
+        }
         if let Some(finish) = &w.finished() {
             let kind = if finish.succeeded { "Complete" } else { "Failed" };
-            status["conditions"] = json!([{
+            conditions.push(json!({
                 "type": kind, "status": "True", "reason": finish.reason, "message": finish.message,
                 "lastTransitionTime": timestamp(finish.at), "lastProbeTime": timestamp(finish.at),
-            }]);
+            }));
             if finish.succeeded {
                 status["completionTime"] = json!(timestamp(finish.at));
                 // With partial admission, fewer completions than the spec has may be enough.
@@ -209,6 +247,9 @@ impl Shown {
                     .filter(|_| w.counts().is_none());
                 status["succeeded"] = json!(completions.unwrap_or_else(|| u64::from(pods)));
             }
+        }
+        if !conditions.is_empty() {
+            status["conditions"] = Value::Array(conditions);
         }
         value["spec"]["suspend"] =
             json!(!matches!(w.phase(), Phase::Granted | Phase::Running | Phase::Finished));

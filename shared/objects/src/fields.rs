@@ -10,12 +10,13 @@ mod mapping;
 pub(crate) mod names;
 mod path;
 pub(crate) mod scheduling;
+pub(crate) mod schema;
 pub mod suggest;
 
 pub(crate) use findings::Findings;
 #[cfg(test)]
 pub(crate) use findings::MAX_ISSUES_PER_OBJECT;
-pub use findings::{FieldError, Warning};
+pub use findings::{FieldError, FieldValidation, Warning};
 pub(crate) use item::Item;
 pub(crate) use mapping::Fields;
 pub use path::{FieldPath, Segment};

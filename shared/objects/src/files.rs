@@ -1,5 +1,6 @@
 //! Reads files of objects as users have them, with every problem at its place.
 //!
+//! Documents of kinds that other programs take are skipped, with one warning per kind and file.
 //! Takes multi-document YAML and JSON (one object, a list of objects, or a `List`). Empty documents are
 //! dropped, and so are exact duplicates, with a warning. Two different objects of one name are an error.
 //! Every problem is displayed as `file:line:column: field: message; remedy`. When there is any error the
@@ -13,6 +14,7 @@ mod reader;
 mod source;
 
 pub use problem::{FilePosition, Located, Parsed, Problem};
+pub use reader::Strictness;
 pub use reader::{MAX_FILE_BYTES, MAX_PROBLEMS, MAX_SET_BYTES};
 pub(crate) use reader::{ReadDocument, read_set};
 pub use source::SourceText;
@@ -24,7 +26,12 @@ pub fn parse(source_name: &str, text: &str) -> Parsed {
 
 /// Reads several files that are applied together.
 pub fn parse_set(files: &[(&str, &str)]) -> Parsed {
-    read_set(files)
+    parse_set_with(files, Strictness::default())
+}
+
+/// As [`parse_set`], as strict as the caller wants.
+pub fn parse_set_with(files: &[(&str, &str)], strictness: Strictness) -> Parsed {
+    read_set(files, strictness)
 }
 
 #[cfg(test)]

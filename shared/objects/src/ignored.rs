@@ -107,6 +107,13 @@ impl Ignored {
 }
 
 fn ignored_in_queue(queue: &ClusterQueueSpec, all: &mut Ignored) {
+    if queue.namespace_selector.is_none() {
+        all.add(
+            "spec.namespaceSelector",
+            "is missing: the queue selects no namespace and admits nothing",
+            "write `namespaceSelector: {}` to select all namespaces",
+        );
+    }
     for (index, rule) in
         queue.admission_checks.iter().enumerate().filter(|(_, rule)| !rule.on_flavors.is_empty())
     {

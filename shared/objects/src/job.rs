@@ -7,6 +7,7 @@ mod batch;
 mod keys;
 mod kind;
 mod metadata;
+mod schema;
 pub mod simulated;
 pub(crate) mod topology;
 

@@ -261,47 +261,6 @@ impl Kind {
     pub fn served(self, version: &str) -> Option<&'static str> {
         self.versions().iter().copied().find(|served| *served == version)
     }
-
-    /// What is wrong with an `apiVersion` and `kind` that [`Kind::from_gvk`] does not know: whether the
-    /// version is wrong, the message and the remedy.
-    pub(crate) fn unknown(api_version: &str, kind: &str) -> (bool, String, String) {
-        let (group, version) = split_api_version(api_version);
-        if let ("v1", "Node" | "Pod") = (api_version, kind) {
-            return (
-                false,
-                format!("a `{kind}` is not applied"),
-                "leave it out; `meridian plan -f FILE` reads it".to_owned(),
-            );
-        }
-        let by_name = Self::ALL.into_iter().find(|known| known.name() == kind);
-        if let Some(known) = by_name {
-            let versions = known
-                .versions()
-                .iter()
-                .map(|version| format!("`{}`", known.api_version(version)))
-                .collect::<Vec<_>>()
-                .join(" or ");
-            let message = if known.group() == group {
-                format!("`{kind}` has no version `{version}`")
-            } else {
-                format!("`{api_version}` has no kind `{kind}`")
-            };
-            return (true, message, format!("write apiVersion {versions}"));
-        }
-        let remedy = match suggest::nearest(kind, Self::ALL.iter().map(|known| known.name())) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!(
-                "the kinds are {}",
-                Self::ALL
-                    .iter()
-                    .filter(|known| known.writable())
-                    .map(|known| known.name())
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ),
-        };
-        (false, format!("unknown kind `{kind}` of `{api_version}`"), remedy)
-    }
 }
 
 impl fmt::Display for Kind {
@@ -310,7 +269,7 @@ impl fmt::Display for Kind {
     }
 }
 
-fn split_api_version(api_version: &str) -> (&str, &str) {
+pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
@@ -340,24 +299,5 @@ mod tests {
         assert_eq!(Kind::from_word("clusterqueues.v1beta1.kueue.x-k8s.io"), Some(Kind::ClusterQueue));
         assert_eq!(Kind::from_word("cq.batch"), None);
         assert_eq!(Kind::nearest_word("clusterqueu"), Some("clusterqueue"));
-    }
-
-    #[test]
-    fn unknown_kinds_get_a_guess() {
-        let check = |api_version: &str, kind: &str, expect: &str| {
-            assert_eq!(Kind::from_gvk(api_version, kind), None);
-            let (_, message, remedy) = Kind::unknown(api_version, kind);
-            assert!(format!("{message}; {remedy}").contains(expect), "{message}; {remedy}");
-        };
-        check(
-            "kueue.x-k8s.io/v1",
-            "ClusterQueue",
-            "`ClusterQueue` has no version `v1`; write apiVersion `kueue.x-k8s.io/v1beta2` or \
-                `kueue.x-k8s.io/v1beta1`",
-        );
-        check("v1", "Job", "`v1` has no kind `Job`; write apiVersion `batch/v1`");
-        check("batch/v1", "Jobb", "did you mean `Job`?");
-        check("v1", "Node", "a `Node` is not applied; leave it out; `meridian plan -f FILE` reads it");
-        check("apps/v1", "Deployment", "the kinds are Namespace,");
     }
 }

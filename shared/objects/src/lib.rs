@@ -45,10 +45,10 @@ pub mod spec;
 mod text;
 mod units;
 
-pub use fields::{FieldError, FieldPath, Segment, Warning, suggest};
+pub use fields::{FieldError, FieldPath, FieldValidation, Segment, Warning, suggest};
 pub use files::{
-    FilePosition, Located, MAX_FILE_BYTES, MAX_PROBLEMS, MAX_SET_BYTES, Parsed, Problem, SourceText, parse,
-    parse_set,
+    FilePosition, Located, MAX_FILE_BYTES, MAX_PROBLEMS, MAX_SET_BYTES, Parsed, Problem, SourceText,
+    Strictness, parse, parse_set, parse_set_with,
 };
 pub use ignored::{applies_to_clusters, fields_ignored_by_cluster, ignored_fields};
 pub use job::JobWorkload;

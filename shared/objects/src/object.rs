@@ -3,8 +3,9 @@
 pub mod conversion;
 pub mod last_applied;
 mod metadata;
+pub(crate) mod unknown;
 
-use crate::fields::{FieldError, FieldPath, Fields, Findings, Warning};
+use crate::fields::{FieldError, FieldPath, FieldValidation, Fields, Findings, Warning};
 use crate::job::JobWorkload;
 use crate::kind::Kind;
 use crate::spec::{self, Spec};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use unknown::UnknownKind;
 
 /// The namespace of namespaced objects that name none.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -44,6 +46,14 @@ impl Object {
     /// read.
     pub fn from_value(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
         Self::read_with(written, Findings::default())
+    }
+
+    /// As [`Self::from_value`], with unknown fields treated as `validation` says.
+    pub fn validated(
+        written: Value,
+        validation: FieldValidation,
+    ) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+        Self::read_with(written, Findings::with(validation))
     }
 
     /// Reads an object that was accepted before, whatever rules were added since. Fails only for a value that
@@ -200,13 +210,11 @@ fn identify(written: &Value) -> Result<(Kind, &'static str), FieldError> {
         ));
     }
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+    if let Some(UnknownKind { field, message, remedy, .. }) = UnknownKind::of(written) {
+        return Err(FieldError::new(FieldPath::of(field), message, remedy));
+    }
     let Some((kind, version)) = Kind::from_gvk(api_version, kind) else {
-        let (version_is_wrong, message, remedy) = Kind::unknown(api_version, kind);
-        return Err(FieldError::new(
-            FieldPath::of(if version_is_wrong { "apiVersion" } else { "kind" }),
-            message,
-            remedy,
-        ));
+        return Err(FieldError::new(FieldPath::of("kind"), "is unknown", ""));
     };
     if !kind.writable() {
         return Err(FieldError::new(

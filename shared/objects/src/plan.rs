@@ -4,11 +4,12 @@
 //! [`plan_set`] reads files as strictly as [`crate::parse_set`]. [`PlanObject::lenient`] reads one value
 //! without enforcing schemas and rules, for recorded cases and half-edited dumps.
 
-use crate::fields::{FieldError, FieldPath, Fields, Findings, Warning};
-use crate::files::{self, Parsed, ReadDocument};
+use crate::fields::{FieldError, FieldPath, FieldValidation, Fields, Findings, Warning};
+use crate::files::{self, Parsed, ReadDocument, Strictness};
 use crate::kind::{KUEUE_GROUP, Kind, V1BETA1, V1BETA2};
 use crate::object::Object;
 use crate::object::conversion;
+use crate::object::unknown::UnknownKind;
 use crate::spec::meta::Meta;
 use crate::spec::node::{self, NodeObject, PodObject};
 use crate::spec::workload::{self, Condition, WorkloadObject};
@@ -41,7 +42,7 @@ pub type ParsedForPlan = Parsed<PlanObject>;
 
 /// Reads several files for one plan.
 pub fn plan_set(files: &[(&str, &str)]) -> ParsedForPlan {
-    files::read_set(files)
+    files::read_set(files, Strictness::default())
 }
 
 /// A kind that only plans read.
@@ -87,7 +88,7 @@ impl PlanKind {
 impl PlanObject {
     /// Reads an object by the rules of its schema. Fails with all errors.
     pub fn from_value(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
-        Self::read(written, Findings::default())
+        Self::read(written, Findings::planned(FieldValidation::Warn))
     }
 
     /// Reads an object as far as it can be understood: names, bounds and rules between fields are not
@@ -169,8 +170,12 @@ fn read_object(
 }
 
 impl ReadDocument for PlanObject {
-    fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
-        Self::from_value(written)
+    fn foreign(written: &Value) -> Option<UnknownKind> {
+        if PlanKind::of(written).is_some() { None } else { Object::foreign(written) }
+    }
+
+    fn read(written: Value, validation: FieldValidation) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+        Self::read(written, Findings::planned(validation))
     }
 
     fn identity(&self) -> (&'static str, Option<String>, String) {

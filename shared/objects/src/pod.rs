@@ -3,16 +3,20 @@
 //! Effective requests follow the Kubernetes scheduler: the larger of the sum over all containers and of what
 //! any init container needs while it runs. Restartable init containers (sidecars) stay and count with
 //! everything after them. The pod's overhead is added. A limit is also the request where no request is
-//! written. Requests of the whole pod, where written, replace the sum for those resources.
-//! [`crate::requests`] adds the defaults of namespace and runtime class.
+//! written. Requests of the whole pod, where written, replace the sum for cpu, memory and huge pages; they
+//! can't be below it. [`crate::requests`] adds the defaults of namespace and runtime class.
 
-use crate::fields::scheduling::{MAX_RULES, amounts, labels, requirement, toleration};
-use crate::fields::{Fields, Item};
-use crate::units::quantity;
+mod container_schema;
+mod read;
+mod rules;
+mod schema;
+mod volume_schema;
+
+pub(crate) use read::{read_spec, read_submitted, read_template};
+pub(crate) use schema::TEMPLATE;
+
 use meridian_shared::gang::{Amounts, Requirement, Toleration, add_scaled};
-use std::collections::{BTreeMap, BTreeSet};
-
-const MAX_CONTAINERS: usize = 100;
+use std::collections::BTreeMap;
 
 /// Requests and limits as written, before one fills in for the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +74,31 @@ pub struct PodTemplate {
 impl PodTemplate {
     /// Effective requests of one pod. A resource that is written with zero is present with zero.
     pub fn requests(&self) -> Amounts {
+        let mut total = self.container_requests();
+        for (resource, amount) in self.whole_pod_requests(&total) {
+            // Never below the sum: the containers would take what no quota was charged for.
+            let most = total.entry(resource).or_insert(0);
+            *most = (*most).max(amount);
+        }
+        add_scaled(&mut total, &self.overhead, 1);
+        total
+    }
+
+    /// What the pod as a whole requests. As in Kubernetes, its limit is its request only for a resource that
+    /// no container requests.
+    pub(crate) fn whole_pod_requests(&self, containers: &Amounts) -> Amounts {
+        let Some(whole_pod) = &self.whole_pod else { return Amounts::new() };
+        let mut all = whole_pod.requests.clone();
+        for (resource, limit) in &whole_pod.limits {
+            all.entry(resource.clone())
+                .or_insert_with(|| containers.get(resource).copied().unwrap_or(*limit));
+        }
+        all.retain(|resource, _| is_whole_pod_resource(resource));
+        all
+    }
+
+    /// Effective requests of the containers alone.
+    pub(crate) fn container_requests(&self) -> Amounts {
         let mut sidecars = Amounts::new();
         let mut while_starting = Amounts::new();
         for container in &self.init_containers {
@@ -91,231 +120,15 @@ impl PodTemplate {
             let most = total.entry(resource).or_insert(0);
             *most = (*most).max(amount);
         }
-        if let Some(whole_pod) = &self.whole_pod {
-            total.extend(whole_pod.asked());
-        }
-        add_scaled(&mut total, &self.overhead, 1);
         total
     }
 }
 
-/// Reads the pods' metadata and spec.
-pub(crate) fn read_template(template: &Fields<'_>) -> PodTemplate {
-    let mut read = PodTemplate::default();
-    if let Some(pod) = template.require("spec").and_then(|item| item.fields()) {
-        read = read_spec(&pod);
-        pod.known(&["restartPolicy", "terminationGracePeriodSeconds"]);
-        pod.finish();
-    }
-    if let Some(metadata) = template.fields("metadata") {
-        read.labels = labels(&metadata, "labels");
-        read.annotations = metadata.strings("annotations");
-    }
-    read
+/// Whether a pod as a whole can have requests and limits of this resource.
+pub(crate) fn is_whole_pod_resource(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || is_huge_page(resource)
 }
 
-/// Reads a pod's spec. The caller reads `restartPolicy` and `terminationGracePeriodSeconds` and finishes the
-/// mapping.
-pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
-    pod.known(KNOWN_POD_FIELDS);
-    let containers = pod.list("containers", MAX_CONTAINERS, |item| read_container(&item));
-    if containers.is_empty() && !pod.findings().has_errors() {
-        pod.error("containers", "is missing", "list at least one container");
-    }
-    let init_containers = pod.list("initContainers", MAX_CONTAINERS, |item| read_container(&item));
-    let mut names = BTreeSet::new();
-    for container in
-        init_containers.iter().chain(&containers).filter(|container| !names.insert(container.name.as_str()))
-    {
-        pod.error(
-            "containers",
-            format!("the name `{}` appears twice", container.name),
-            "give every container a name of its own",
-        );
-    }
-    let named = |name: &'static str| pod.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    PodTemplate {
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        whole_pod: pod.fields("resources").map(read_resources),
-        overhead: amounts(pod, "overhead"),
-        runtime_class: named("runtimeClassName"),
-        priority_class: named("priorityClassName"),
-        node_selector: labels(pod, "nodeSelector"),
-        affinity: read_affinity(pod),
-        tolerations: pod.list("tolerations", MAX_RULES, |item| toleration(&item)),
-        node_name: named("nodeName"),
-        scheduling_gates: pod
-            .list("schedulingGates", MAX_RULES, |item| item.fields()?.text("name").map(str::to_owned)),
-        containers,
-        init_containers,
-    }
-}
-
-/// Pod fields that only the cluster's runner interprets.
-const KNOWN_POD_FIELDS: &[&str] = &[
-    "activeDeadlineSeconds",
-    "automountServiceAccountToken",
-    "dnsConfig",
-    "dnsPolicy",
-    "enableServiceLinks",
-    "ephemeralContainers",
-    "hostAliases",
-    "hostIPC",
-    "hostNetwork",
-    "hostPID",
-    "hostUsers",
-    "hostname",
-    "hostnameOverride",
-    "imagePullSecrets",
-    "os",
-    "preemptionPolicy",
-    "priority",
-    "readinessGates",
-    "resourceClaims",
-    "schedulerName",
-    "securityContext",
-    "serviceAccount",
-    "serviceAccountName",
-    "setHostnameAsFQDN",
-    "shareProcessNamespace",
-    "subdomain",
-    "topologySpreadConstraints",
-    "volumes",
-];
-
-/// Container fields that only the cluster's runner interprets.
-const KNOWN_CONTAINER_FIELDS: &[&str] = &[
-    "envFrom",
-    "lifecycle",
-    "livenessProbe",
-    "readinessProbe",
-    "resizePolicy",
-    "restartPolicyRules",
-    "securityContext",
-    "startupProbe",
-    "stdin",
-    "stdinOnce",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "tty",
-    "volumeDevices",
-    "volumeMounts",
-];
-
-fn read_container(item: &Item<'_>) -> Option<Container> {
-    let fields = item.fields()?;
-    fields.known(KNOWN_CONTAINER_FIELDS);
-    let name = fields.require_text("name").unwrap_or_default().to_owned();
-    let resources = fields.fields("resources").map(read_resources).unwrap_or_default();
-    let command = fields.list("command", usize::MAX, |item| item.text().map(|_| ()));
-    fields.list("args", usize::MAX, |item| item.text().map(|_| ()));
-    fields.list("env", usize::MAX, |item| read_variable(&item));
-    fields.list("ports", usize::MAX, |item| read_port(&item));
-    for text in ["image", "imagePullPolicy", "workingDir"] {
-        fields.text(text);
-    }
-    let words = [("Always", true), ("Never", false), ("OnFailure", false)];
-    let sidecar = fields.get("restartPolicy").and_then(|item| item.word(&words)).unwrap_or(false);
-    fields.finish();
-    Some(Container { name, resources, has_command: !command.is_empty(), sidecar })
-}
-
-fn read_variable(item: &Item<'_>) -> Option<()> {
-    let fields = item.fields()?;
-    fields.known(&["valueFrom"]);
-    let name = fields.require_text("name").unwrap_or_default();
-    if name.contains(['=', '\0']) {
-        fields.error(
-            "name",
-            format!("`{}` can't be the name of a variable", name.escape_default()),
-            "leave out `=` and control characters",
-        );
-    }
-    fields.text("value");
-    fields.finish();
-    Some(())
-}
-
-fn read_port(item: &Item<'_>) -> Option<()> {
-    let fields = item.fields()?;
-    fields.known(&["hostIP", "hostPort", "name", "protocol"]);
-    fields.int("containerPort", 1, i64::from(u16::MAX));
-    fields.finish();
-    Some(())
-}
-
-fn read_resources(resources: Fields<'_>) -> Resources {
-    resources.known(&["claims"]);
-    let read = Resources { limits: amounts(&resources, "limits"), requests: amounts(&resources, "requests") };
-    for (resource, request) in &read.requests {
-        let Some(limit) = read.limits.get(resource) else { continue };
-        // Devices and huge pages can't be overcommitted, so Kubernetes requires equal requests and limits.
-        let alike = resource.starts_with("hugepages-") || resource.contains('/');
-        let at = || resources.path().key("requests").key(resource);
-        if alike && request != limit {
-            resources.findings().error(
-                at(),
-                format!("must equal the limit of `{resource}`"),
-                "write the same amount in both places",
-            );
-        } else if request > limit {
-            let most = quantity::format(resource, *limit);
-            resources.findings().error(
-                at(),
-                format!("is more than the limit of `{resource}`"),
-                format!("write at most `{most}`"),
-            );
-        }
-    }
-    resources.finish();
-    read
-}
-
-/// The required terms of the pod's node affinity.
-fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
-    let Some(affinity) = pod.fields("affinity") else { return Vec::new() };
-    affinity.known(&["podAffinity", "podAntiAffinity"]);
-    let terms = affinity.fields("nodeAffinity").map(|node| {
-        node.known(&["preferredDuringSchedulingIgnoredDuringExecution"]);
-        let terms = node.fields("requiredDuringSchedulingIgnoredDuringExecution").map(|required| {
-            let terms = required.list("nodeSelectorTerms", MAX_RULES, |item| {
-                let term = item.fields()?;
-                let mut requirements =
-                    term.list("matchExpressions", MAX_RULES, |item| requirement(&item, true));
-                // A node's name is a label for packing: every Kubernetes node carries its own.
-                for mut field in term.list("matchFields", MAX_RULES, |item| requirement(&item, true)) {
-                    if field.key != "metadata.name" {
-                        item.error(
-                            format!("`{}` cannot be matched", field.key),
-                            "`metadata.name` is the only field",
-                        );
-                    }
-                    "kubernetes.io/hostname".clone_into(&mut field.key);
-                    requirements.push(field);
-                }
-                term.finish();
-                Some(requirements)
-            });
-            if terms.is_empty() && !required.findings().has_errors() {
-                required.error("nodeSelectorTerms", "is missing", "list at least one term");
-            }
-            required.finish();
-            // In Kubernetes a term without requirements matches nothing, so it adds no alternative.
-            let written = terms.len();
-            let terms: Vec<_> = terms.into_iter().filter(|term| !term.is_empty()).collect();
-            if terms.is_empty() && written > 0 {
-                node.error(
-                    "requiredDuringSchedulingIgnoredDuringExecution",
-                    "matches no node",
-                    "give a term at least one requirement",
-                );
-            }
-            terms
-        });
-        node.finish();
-        terms.unwrap_or_default()
-    });
-    affinity.finish();
-    terms.unwrap_or_default()
+pub(crate) fn is_huge_page(resource: &str) -> bool {
+    resource.starts_with("hugepages-")
 }

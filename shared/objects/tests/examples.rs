@@ -161,7 +161,10 @@ fn the_policies() {
     let parsed = clean("dispatch-race.yaml", DISPATCH);
     assert!(parsed.warnings.is_empty() && ignored_fields(&parsed.objects[0].value).is_empty());
     let Spec::DispatchPolicy(policy) = &parsed.objects[0].value.spec else { panic!("not a policy") };
-    assert_eq!((policy.on_cluster_loss.term, policy.start_timeout), (Millis::mins(15), Millis::mins(10)));
+    assert_eq!(
+        (policy.on_cluster_loss.term, policy.start_timeout),
+        (Some(Millis::mins(15)), Some(Millis::mins(10)))
+    );
 }
 
 #[test]

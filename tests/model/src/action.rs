@@ -43,6 +43,8 @@ pub enum Action {
     Restore,
     /// A second manager is started on the copy while the first one runs.
     Twin,
+    /// An operator confirms that no other copy of a restored journal runs.
+    Confirms { manager: usize },
     /// The manager's disk is cut off, and a standby begins to take over.
     TakeOver,
     /// Time passes, after every cluster that isn't disconnected has exchanged with the manager that leads.
@@ -76,11 +78,13 @@ pub enum Covered {
     LateHold,
     /// A gang that began to run after another attempt had run.
     StartedAgain,
+    /// An operator confirmed a restored journal while a cluster was awaited.
+    ConfirmedEarly,
 }
 
 impl Covered {
     /// All values, in the order of the counters.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Granted,
         Self::Running,
         Self::GrantedAgain,
@@ -93,5 +97,6 @@ impl Covered {
         Self::Orphan,
         Self::LateHold,
         Self::StartedAgain,
+        Self::ConfirmedEarly,
     ];
 }

@@ -114,6 +114,7 @@ fn long(name: &str) -> Scene {
                 lingering: 1,
                 manager_crashes: 1,
                 restores: 1,
+                confirmations: 1,
                 successes: 1,
                 agent_crashes: 1,
                 ..none

@@ -27,7 +27,7 @@ const TWIN_LEADS: Action = Action::Leads { manager: 1 };
 const DELIVER_A: Action = Action::Deliver { host: 0, request: 0, manager: 0, again: false };
 
 /// The bugs that are hunted here.
-pub const HUNTED: [Bug; 19] = [
+pub const HUNTED: [Bug; 20] = [
     Bug::RepeatedGrantRefused,
     Bug::MissingFrees,
     Bug::UnknownStopForgotten,
@@ -47,6 +47,7 @@ pub const HUNTED: [Bug; 19] = [
     Bug::AnswersWithoutClaim,
     Bug::RecoveryDispatches,
     Bug::ReportedRunIgnored,
+    Bug::ConfirmationAnswersForClusters,
 ];
 
 /// A hunt of fewer states proves nothing; the smallest has few more.
@@ -128,6 +129,13 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
             // The copy is from before the grant.
             let before = vec![Action::Submit, Action::Backup, A, A, A];
             (before, Budget { manager_crashes: 1, restores: 1, steps: 2, disconnections: 2, ..none }, both)
+        }
+        Bug::ConfirmationAnswersForClusters => {
+            // The copy is from before the grant, and the cluster that runs the job isn't connected.
+            let mut before = vec![Action::Submit, Action::Backup, A, A, A];
+            before.extend([Action::ManagerDies { manager: 0 }, Action::Restore, CALM]);
+            before.extend([Action::Leads { manager: 0 }, B, B]);
+            (before, Budget { confirmations: 1, steps: 6, disconnections: 6, ..none }, only_b)
         }
         Bug::RepeatedGrantRefused => {
             // The answer with the grant arrives twice.

@@ -167,6 +167,9 @@ fn manager_actions(state: &State, out: &mut Vec<Action>) {
             offer(followed && left.short_cuts > 0, Action::TakesShortCut { manager });
         }
         offer(left.manager_crashes > 0 && m.role == Role::Leads, Action::ManagerDies { manager });
+        let is_copy = m.world.state.recovery().is_some_and(|recovery| recovery.restored);
+        let is_alone = state.managers.len() == 1 && m.role == Role::Leads;
+        offer(left.confirmations > 0 && is_copy && is_alone, Action::Confirms { manager });
     }
     offer(left.backups > 0 && state.backup.is_none() && state.submitted, Action::Backup);
     offer(

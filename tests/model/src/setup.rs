@@ -134,7 +134,7 @@ pub fn submit() -> Input {
 
 /// The input that deletes the job.
 pub fn delete() -> Input {
-    write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "j"), uid: None }])
+    write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "j"), uid: None, force: false }])
 }
 
 fn write(changes: Vec<Change>) -> Input {

@@ -36,6 +36,8 @@ pub struct Budget {
     pub backups: u8,
     /// Managers that are started on the copy instead of the journal.
     pub restores: u8,
+    /// Confirmations of a restored journal.
+    pub confirmations: u8,
     /// Managers that are started on the copy while the original runs.
     pub twins: u8,
     /// Leaders that are cut off from their disk, with a standby that takes over.
@@ -48,7 +50,7 @@ pub struct Budget {
 
 impl Budget {
     /// Every number with its name.
-    fn numbers(&mut self) -> [(&'static str, &mut u8); 14] {
+    fn numbers(&mut self) -> [(&'static str, &mut u8); 15] {
         let Self {
             steps,
             disconnections,
@@ -60,6 +62,7 @@ impl Budget {
             short_cuts,
             backups,
             restores,
+            confirmations,
             twins,
             takeovers,
             successes,
@@ -76,6 +79,7 @@ impl Budget {
             ("short_cuts", short_cuts),
             ("backups", backups),
             ("restores", restores),
+            ("confirmations", confirmations),
             ("twins", twins),
             ("takeovers", takeovers),
             ("successes", successes),

@@ -91,6 +91,7 @@ impl<'a> Transition<'a> {
             | Action::TakesShortCut { .. }
             | Action::Backup
             | Action::Restore
+            | Action::Confirms { .. }
             | Action::Twin
             | Action::TakeOver => self.perform_on_managers(action),
         }
@@ -137,6 +138,17 @@ impl<'a> Transition<'a> {
                 let world = self.state.backup.clone().expect("possible only with a copy");
                 self.state.managers[0].world = world;
                 self.state.managers[0].restored = true;
+            }
+            Action::Confirms { manager } => {
+                spend(&mut left.confirmations);
+                let m = &mut self.state.managers[manager];
+                // Until now another copy may have granted and renewed.
+                (m.led, m.restored) = (now, false);
+                if !m.world.live.awaited.is_empty() {
+                    self.model.cover(Covered::ConfirmedEarly);
+                }
+                let action = Operator::ConfirmRecovery;
+                self.input(manager, Input::Operator { actor: Actor::user("operator"), action });
             }
             Action::Twin => {
                 spend(&mut left.twins);

@@ -110,13 +110,15 @@ fn hunts_find_nothing_without_a_bug() {
         Bug::NoDriftBound,
         Bug::ReportedRunIgnored,
     ];
-    let mut refused = false;
+    let (mut refused, mut confirmed) = (false, false);
     for bug in HUNTED.into_iter().filter(|bug| !long.contains(bug) && !same.contains(bug)) {
         let model = hunts::hunt(bug, false).expect("a hunted bug");
         let findings = search(model, Search { threads: THREADS, timeout: None, breadth_first: false });
         println!("{bug:?}, not planted: {}", findings.line());
         assert!(findings.sound(), "{bug:?}: {:?}", findings.broken);
         refused |= findings.covers(&[Covered::GrantRefused]);
+        confirmed |= findings.covers(&[Covered::ConfirmedEarly, Covered::Lapsed]);
     }
     assert!(refused, "no agent refused a late grant");
+    assert!(confirmed, "no restored journal was confirmed while a cluster was awaited");
 }

@@ -28,6 +28,7 @@ pub(crate) struct RandomStreams {
     pub(crate) manager: Random,
     pub(crate) hostile: Random,
     pub(crate) nodes: Random,
+    pub(crate) restores: Random,
 }
 
 impl RandomStreams {
@@ -45,6 +46,7 @@ impl RandomStreams {
             manager: stream("manager"),
             hostile: stream("liar"),
             nodes: stream("nodes"),
+            restores: stream("restores"),
         }
     }
 }

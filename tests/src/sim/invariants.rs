@@ -130,6 +130,12 @@ impl Invariants {
                 }
                 self.leases.led(*leadership, observation.now, None);
             }
+            // Until now another copy may have granted and renewed.
+            Record::Leadership(LeadershipFact::CopiesRuledOut { .. })
+                if observation.before.recovery.as_ref().is_some_and(|r| r.restored) =>
+            {
+                self.leases.led(observation.before.leadership, observation.now, None);
+            }
             Record::Member { cluster, fact: MemberFact::DeclaredLost { ledger, .. } } => {
                 self.recovery.declared_lost(observation.before, cluster, *ledger);
             }
@@ -229,6 +235,7 @@ fn is_news(record: &Record) -> bool {
         }
         Record::Leadership(LeadershipFact::Started { .. })
         | Record::Leadership(LeadershipFact::RecoveryClosed { .. })
+        | Record::Leadership(LeadershipFact::CopiesRuledOut { .. })
         | Record::Leadership(LeadershipFact::RulesDoubted { .. })
         | Record::Leadership(LeadershipFact::RulesConfirmed { .. })
         | Record::Object { fact: ObjectFact::Applied { .. }, .. }

@@ -136,6 +136,8 @@ pub struct Scenario {
     /// The manager writes its heartbeat after its answers, so that only its claim stops the answers once it
     /// is cut off.
     pub late_heartbeats: bool,
+    /// Operators confirm a restored journal while clusters are still awaited.
+    pub early_confirmations: bool,
     /// How cluster queues share quota.
     pub cohorts: Cohorts,
     /// Whether fair sharing is on.
@@ -198,6 +200,7 @@ impl Scenario {
             commit_max: *random.pick(&[0, 3, 30]).expect("not empty"),
             users_ms: *random.pick(&[800, 1_500, 3_000]).expect("not empty"),
             late_heartbeats: random.permille(500),
+            early_confirmations: Random::new(seed, "early confirmations").permille(500),
             cohorts,
             fair,
             starvation_guard: Random::new(seed, "guard")
@@ -289,6 +292,7 @@ impl Scenario {
             (scenario.lose.max(20), scenario.duplicate.max(60), scenario.stray.max(30));
         scenario.hostile_cluster = false;
         scenario.late_heartbeats |= bug == Bug::AnswersWithoutClaim;
+        scenario.early_confirmations |= bug == Bug::ConfirmationAnswersForClusters;
         scenario
     }
 }
@@ -329,6 +333,7 @@ fn faults_for(bug: Bug) -> &'static [(Fault, u64)] {
             (Fault::NetCut, 8_000),
             (Fault::NetSlow, 8_000),
         ],
+        Bug::ConfirmationAnswersForClusters => &[(Fault::JournalRestore, 12_000), (Fault::NetCut, 8_000)],
         Bug::ReplyBeforeCommit => {
             &[(Fault::ManagerKill, 4_000), (Fault::ManagerPower, 8_000), (Fault::DiskFailSync, 8_000)]
         }

@@ -244,6 +244,8 @@ mod tests {
             ("shared/topology/Cargo.toml", "[dependencies]\n"),
             ("manager/queueing/Cargo.toml", "[dependencies]\n"),
             ("manager/planning/Cargo.toml", "[dependencies]\n"),
+            ("manager/placement/Cargo.toml", "[dependencies]\n"),
+            ("manager/views/Cargo.toml", "[dependencies]\n"),
             ("manager/core/Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n"),
             ("worker-agent/core/Cargo.toml", "[build-dependencies]\ncc = \"1\"\n"),
         ]);

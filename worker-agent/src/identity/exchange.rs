@@ -132,7 +132,7 @@ async fn post<Q: Serialize, A: DeserializeOwned>(
 }
 
 /// The message of a Kubernetes `Status`, or the text itself, without control characters.
-fn message_of(body: &[u8]) -> String {
+pub(crate) fn message_of(body: &[u8]) -> String {
     let status: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let message = status.as_ref().and_then(|s| s.get("message")).and_then(|m| m.as_str());
     let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);

@@ -11,6 +11,7 @@
 //!     accelerators: {nvidia.com/gpu: 1}
 //!     cpu: 4
 //!     memory: 15Gi
+//!     resources: {ephemeral-storage: 100Gi}   # anything else; this much disk is the default
 //!     labels: {cloud.google.com/gke-accelerator: nvidia-tesla-t4}
 //!     taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
 //!                                  # `NoExecute` evicts running pods, from `timeAdded` on (RFC 3339), or
@@ -26,6 +27,7 @@
 //! Every error names file, line and column. A file with an error is not used at all.
 
 use super::quantity::Quantity;
+use super::this_machine::DISK;
 use meridian_agent_core::runtime::{NodePool, NodeSpec};
 use meridian_objects::settings::{self, SettingsError};
 use meridian_shared::gang::{Amounts, Taint, TaintEffect};
@@ -41,6 +43,8 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Nodes of one cluster: more than any Kubernetes cluster has.
 const NODES_MAX: usize = 100_000;
+/// Disk of a node where the file names none, in bytes: 100 GiB, the usual boot disk of a cloud's nodes.
+const USUAL_DISK_BYTES: i64 = 100 << 30;
 /// The label of a node's region.
 const REGION_LABEL: &str = "topology.kubernetes.io/region";
 
@@ -228,6 +232,13 @@ impl RawTaint {
     }
 }
 
+/// What a node has, with the usual disk where the file names none: jobs may ask for it, and every real node
+/// has one.
+fn with_disk(mut capacity: Amounts) -> Amounts {
+    capacity.entry(DISK.to_owned()).or_insert(USUAL_DISK_BYTES);
+    capacity
+}
+
 const fn yes() -> bool {
     true
 }
@@ -267,7 +278,7 @@ impl RawCluster {
                 capacity_class: pool.capacity_class,
                 labels: pool.labels,
                 taints: pool.taints,
-                per_node: amounts(pool.per_node, at)?,
+                per_node: with_disk(amounts(pool.per_node, at)?),
                 max_nodes: pool.max_nodes,
             });
         }
@@ -318,7 +329,7 @@ impl RawNodes {
                 "`cpu` and `memory` have their own fields: remove them from `accelerators` and `resources`",
             ));
         }
-        let capacity = amounts(all, at)?;
+        let capacity = with_disk(amounts(all, at)?);
         let taints: Vec<(Taint, Option<Wall>)> = self.taints.into_iter().map(RawTaint::split).collect();
         let added: Vec<(Taint, Wall)> =
             taints.iter().filter_map(|(taint, at)| at.map(|at| (taint.clone(), at))).collect();
@@ -388,7 +399,12 @@ provisionable:
         assert_eq!(nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["t4-0", "t4-1", "big"]);
         assert_eq!(
             nodes[0].capacity,
-            Amounts::from([("cpu".into(), 3_500), ("memory".into(), 15 << 30), ("nvidia.com/gpu".into(), 4)])
+            Amounts::from([
+                ("cpu".into(), 3_500),
+                ("ephemeral-storage".into(), 100 << 30),
+                ("memory".into(), 15 << 30),
+                ("nvidia.com/gpu".into(), 4),
+            ])
         );
         assert_eq!(nodes[0].taints[0].effect, TaintEffect::NoSchedule);
         assert_eq!(
@@ -401,6 +417,7 @@ provisionable:
             [(true, false), (true, false), (false, true)]
         );
         assert_eq!((provisionable[0].per_node["cpu"], provisionable[0].max_nodes), (4_000, 4));
+        assert_eq!(provisionable[0].per_node["ephemeral-storage"], 100 << 30);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! This machine as an inventory: NVIDIA GPUs through NVML, processors and memory from `/proc`.
+//! This machine as an inventory: NVIDIA GPUs through NVML, processors and memory from `/proc`, and
+//! the disk of its root file system.
 //!
 //! NVML's library comes with the driver and is loaded at run time. A machine without it has no NVIDIA GPUs,
 //! which is no error. A partitioned GPU (MIG) counts as one.
@@ -42,6 +43,10 @@ fn inventory() -> Result<Inventory, Error> {
     Ok(Inventory { nodes: vec![node], pools: Vec::new(), region: None })
 }
 
+/// The file system whose size is the machine's ephemeral storage, as for kubelets.
+const ROOT: &str = "/";
+/// The resource name of a node's disk.
+pub const DISK: &str = "ephemeral-storage";
 /// The resource name of GPUs.
 pub const GPU: &str = "nvidia.com/gpu";
 /// The label by which GKE names an accelerator.
@@ -91,7 +96,15 @@ pub fn this_node(gpus: &[String]) -> std::io::Result<NodeSpec> {
     let processors = std::thread::available_parallelism()?.get();
     let memory =
         memory_bytes(&meminfo).ok_or_else(|| std::io::Error::other("`/proc/meminfo` has no `MemTotal`"))?;
-    Ok(node(hostname.trim(), i64::try_from(processors).unwrap_or(i64::MAX), memory, gpus))
+    let mut node = node(hostname.trim(), i64::try_from(processors).unwrap_or(i64::MAX), memory, gpus);
+    node.capacity.extend(disk_bytes(ROOT).map(|bytes| (DISK.to_owned(), bytes)));
+    Ok(node)
+}
+
+/// Size of the file system at `path`; `None` where it can't be read.
+fn disk_bytes(path: &str) -> Option<i64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    i64::try_from(stat.f_blocks.checked_mul(stat.f_frsize)?).ok()
 }
 
 fn node(name: &str, processors: i64, memory: i64, gpus: &[String]) -> NodeSpec {
@@ -227,6 +240,7 @@ int nvmlDeviceGetName(void *device, char *name, unsigned length) {
             Gpus::Broken(why) => panic!("{why}"),
         };
         let this = this_node(&found).unwrap();
+        assert!(this.capacity[DISK] > 0 && disk_bytes("/no/such/path").is_none());
         assert!(this.capacity["cpu"] >= 1_000 && this.capacity["memory"] > 0 && !this.name.is_empty());
         assert_eq!(this.capacity.get(GPU).copied().unwrap_or(0), i64::try_from(found.len()).unwrap());
         assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:       16 kB\n"), Some(16 << 10));

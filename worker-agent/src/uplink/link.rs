@@ -1,6 +1,7 @@
 //! The connection to the manager that syncs, logs and renewals share.
 
 use super::Error;
+use crate::identity;
 use meridian_telemetry::with_causes;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -79,10 +80,13 @@ pub(crate) async fn body(mut response: reqwest::Response, bytes_max: usize) -> R
         body.extend_from_slice(&chunk);
     }
     if status.is_success() {
-        Ok(body)
-    } else {
-        Err(Error::Status { status: status.as_u16(), text: printable(&String::from_utf8_lossy(&body)) })
+        return Ok(body);
     }
+    let text = identity::message_of(&body);
+    Err(match status {
+        reqwest::StatusCode::FORBIDDEN => Error::Locked(text),
+        status => Error::Status { status: status.as_u16(), text },
+    })
 }
 
 /// Foreign text without control characters, so that a terminal does not act on it.

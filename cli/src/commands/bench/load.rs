@@ -117,7 +117,7 @@ pub(super) async fn on_schedule(
         late += u64::from(due.elapsed() > LATE);
         let client = clients[number % clients.len()].clone();
         sent.push(ScheduledJob { name: name_of(&job).to_owned(), due });
-        sends.spawn(async move { client.create(Kind::Job, Some("default"), &job).await.map(drop) });
+        sends.spawn(async move { client.create(Kind::Job, Some("default"), &job, None).await.map(drop) });
     }
     while let Some(done) = sends.join_next().await {
         done.map_err(|e| Error::Refused(format!("a client panicked: {e}")))??;

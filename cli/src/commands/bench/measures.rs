@@ -5,7 +5,7 @@ use super::load::{self, BATCH, CLIENTS, JobSeries, StopAt};
 use super::samples::sum;
 use super::shapes;
 use crate::client::kubeconfig::{Access, Lookup};
-use crate::client::{self, ChangeKind, Client, Selection};
+use crate::client::{self, ApplyOptions, ChangeKind, Client, Selection};
 use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::fleet::setup::FleetSetup;
@@ -78,7 +78,7 @@ impl Bench {
             }
         };
         let bench = Self { client: fleet.client().clone(), fleet, access };
-        match bench.client.apply(queues, None, false).await {
+        match bench.client.apply(queues, ApplyOptions::default()).await {
             Ok(_) => Ok(bench),
             Err(error) => bench.end(Err(error.into())).await,
         }

@@ -3,6 +3,7 @@
 use super::narrator::Narrator;
 use super::tracker::JobTracker;
 use super::{TERM, TERM_FLAG};
+use crate::client::ApplyOptions;
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
 use crate::fleet::Fleet;
@@ -153,7 +154,7 @@ impl Demo<'_> {
 
     async fn apply(&mut self, name: &str, text: &str, cluster: Option<&str>) -> Result<(), Error> {
         let objects = objects(name, text)?;
-        self.tracker.client().apply(&objects, cluster, false).await?;
+        self.tracker.client().apply(&objects, ApplyOptions { cluster, ..ApplyOptions::default() }).await?;
         Ok(())
     }
 
@@ -162,7 +163,7 @@ impl Demo<'_> {
         let mut job = objects("job.yaml", JOB)?.remove(0);
         job["metadata"]["namespace"] = json!(namespace);
         job["spec"]["template"]["spec"]["containers"][0]["args"] = json!([duration]);
-        let created = self.tracker.client().create(Kind::Job, Some(namespace), &job).await?;
+        let created = self.tracker.client().create(Kind::Job, Some(namespace), &job, None).await?;
         let name = name_of(&created.object).to_owned();
         self.tracker.add(&name);
         Ok(name)

@@ -91,7 +91,7 @@ async fn send(client: &Client, namespace: &str, job: &Value, id: Uuid) -> Result
         .with_max_times(SENDS_MAX - 1)
         .with_jitter();
     let send_once = || async {
-        match client.create(Kind::Job, Some(namespace), job).await {
+        match client.create(Kind::Job, Some(namespace), job, None).await {
             Err(error) if error.is_already_exists() => {
                 let present = client.get(Kind::Job, Some(namespace), name_of(job)).await?;
                 let annotations = present.pointer("/metadata/annotations");

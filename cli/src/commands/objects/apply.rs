@@ -3,7 +3,7 @@
 use super::namespace::set_namespaces;
 use super::warnings::{self, ManagerWarning};
 use crate::args::ApplyArgs;
-use crate::client::{ApplyResult, Status};
+use crate::client::{ApplyOptions, ApplyResult, Status};
 use crate::commands::results::Results;
 use crate::error::Error;
 use crate::files::{self, Texts};
@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(in crate::commands) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Error> {
-    let (parsed, texts) = files::objects_with_texts(&args.files, &mut session.stdin, &mut session.out)?;
+    let strictness = args.strictness.of_files();
+    let (parsed, texts) =
+        files::objects_with_texts(&args.files, strictness, &mut session.stdin, &mut session.out)?;
     let printed = warnings::printed(&parsed);
     let objects = set_namespaces(session, parsed.objects)?;
     if let Some(unnamed) = objects.iter().find(|object| object.value.name.is_empty()) {
@@ -30,7 +32,12 @@ pub(in crate::commands) async fn run(session: &mut Session, args: ApplyArgs) -> 
     // In the file's version: the manager stores it as the last applied configuration.
     let bodies: Vec<Value> =
         objects.iter().map(|object| object.value.in_version(object.value.version)).collect();
-    let answer = match client.apply(&bodies, args.cluster.as_deref(), args.dry_run).await {
+    let options = ApplyOptions {
+        cluster: args.cluster.as_deref(),
+        dry_run: args.dry_run,
+        validation: args.strictness.of_manager(),
+    };
+    let answer = match client.apply(&bodies, options).await {
         Ok(answer) => answer,
         Err(error) => {
             let problems = error.status().and_then(|status| locate_problems(status, &objects, &texts));

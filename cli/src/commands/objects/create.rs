@@ -12,14 +12,17 @@ use crate::objects::fields::name_of;
 use crate::session::Session;
 
 pub(in crate::commands) async fn run(session: &mut Session, args: CreateArgs) -> Result<(), Error> {
-    let (parsed, texts) = files::objects_with_texts(&args.files, &mut session.stdin, &mut session.out)?;
+    let strictness = args.strictness.of_files();
+    let (parsed, texts) =
+        files::objects_with_texts(&args.files, strictness, &mut session.stdin, &mut session.out)?;
     let printed = warnings::printed(&parsed);
     let objects = set_namespaces(session, parsed.objects)?;
     let client = session.client()?;
+    let validation = args.strictness.of_manager();
     let (mut results, mut found, mut failed) = (Results::default(), Vec::new(), false);
     for object in &objects {
         let (kind, namespace) = (object.value.kind, object.value.namespace_or_default());
-        match client.create(kind, namespace, &object.value.stored).await {
+        match client.create(kind, namespace, &object.value.stored, validation).await {
             Ok(created) => {
                 let name = name_of(&created.object).to_owned();
                 results.add(kind, &name, "created", created.object);

@@ -27,7 +27,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: DeleteArgs) ->
     let (mut results, mut failed, mut going) = (Results::default(), false, Vec::new());
     for deletion in deletions {
         let Deletion { kind, namespace, name } = &deletion;
-        match client.delete(*kind, namespace.as_deref(), name).await {
+        match client.delete(*kind, namespace.as_deref(), name, args.force).await {
             Ok(answer) => {
                 let document =
                     json!({"kind": kind.name(), "namespace": namespace, "name": name, "result": "deleted"});
@@ -62,11 +62,15 @@ fn by_name(session: &mut Session, words: &[String]) -> Result<Vec<Deletion>, Err
     Ok(deletions)
 }
 
-/// The objects of the files in reverse order: what refers to others is deleted before them.
+/// The objects of the files in reverse order of kinds and lines: what refers to others is deleted before
+/// them.
 fn from_files(session: &mut Session, args: &DeleteArgs) -> Result<Vec<Deletion>, Error> {
     let parsed = files::objects(&args.files, &mut session.stdin, &mut session.out)?;
     let mut deletions = Vec::new();
-    for object in set_namespaces(session, parsed.objects)?.into_iter().rev() {
+    let mut objects = set_namespaces(session, parsed.objects)?;
+    let rank = |kind: Kind| Kind::ALL.iter().position(|known| *known == kind);
+    objects.sort_by_key(|object| rank(object.value.kind));
+    for object in objects.into_iter().rev() {
         if object.value.name.is_empty() {
             return Err(Error::Refused(format!(
                 "{}: `{}` has only a generateName; delete it by name",

@@ -77,11 +77,10 @@ fn describe(
     let mut page = facts(kind, object, now).text(colour);
     let resources = if kind == Kind::Cluster { cluster_resources(object) } else { String::new() };
     for (title, mut value) in sections(object) {
-        if title == "Status"
-            && !resources.is_empty()
-            && let Value::Object(fields) = &mut value
-        {
+        if let (Kind::Cluster, "Status", Value::Object(fields)) = (kind, title.as_str(), &mut value) {
+            // Both are shown for readers: as `Resources` and as `Last-Sync`.
             fields.remove("resources");
+            fields.remove("silentForMs");
         }
         let yaml = streams::yaml(&value)?;
         write!(page, "\n{title}:\n").expect("writing to a string can't fail");

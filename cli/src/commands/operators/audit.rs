@@ -42,7 +42,7 @@ fn refused(error: proof::Error) -> Error {
 async fn export(session: &mut Session, from: u64) -> Result<(), Error> {
     let client = session.client()?;
     let mut lines = client.audit(from).await?;
-    while let Some(line) = lines.next(&client).await? {
+    while let Some(line) = lines.next_document(&client).await? {
         session.out.raw(&line)?;
         session.out.raw(b"\n")?;
     }
@@ -52,7 +52,7 @@ async fn export(session: &mut Session, from: u64) -> Result<(), Error> {
 async fn verify_manager(session: &mut Session, proof: &mut ChainProof) -> Result<(), Error> {
     let client = session.client()?;
     let mut lines = client.audit(1).await?;
-    while let Some(line) = lines.next(&client).await? {
+    while let Some(line) = lines.next_document(&client).await? {
         proof.add_line(&line).map_err(refused)?;
     }
     Ok(lines.finish()?)

@@ -21,6 +21,15 @@ pub(in crate::commands) async fn run(session: &mut Session, command: ClusterComm
         ClusterCommand::Cordon { name } => act(session, &name, ClusterAction::Cordon, "cordoned").await,
         ClusterCommand::Uncordon { name } => act(session, &name, ClusterAction::Uncordon, "uncordoned").await,
         ClusterCommand::Drain { name } => act(session, &name, ClusterAction::Drain, "draining").await,
+        ClusterCommand::Revoke { name, confirm } => {
+            if confirm.as_deref() != Some(name.as_str()) {
+                return Err(Error::Refused(format!(
+                    "nothing was done: the agent of `{name}` would be locked out, and its gangs stop when \
+                     their leases end unless an agent joins again before; add `--confirm {name}`"
+                )));
+            }
+            act(session, &name, ClusterAction::Revoke, "revoked").await
+        }
         ClusterCommand::DeclareLost { name, ledger, confirm } => {
             if confirm.as_deref() != Some(name.as_str()) {
                 return Err(Error::Refused(format!(

@@ -38,21 +38,27 @@ pub(in crate::commands) async fn run(session: &mut Session, command: JournalComm
             let answer = session.client()?.recovery().await?;
             show(session, &answer)
         }
-        JournalCommand::Confirm { yes: false } => Err(Error::Refused(
-            "nothing was done: workloads could run twice if another copy of the journal runs, or where \
-             forbidden if its policies are outdated. Check `meridian journal recovery`, then add `--yes`"
-                .to_owned(),
-        )),
-        JournalCommand::Confirm { yes: true } => {
-            let answer = confirm(&session.client()?).await?;
+        JournalCommand::Confirm { yes } => {
+            let client = session.client()?;
+            let before = client.recovery().await?;
+            for line in held_lines(&before) {
+                session.out.note(line);
+            }
+            if !yes {
+                return Err(Error::Refused(
+                    "nothing was done: workloads could run twice if another copy of the journal runs, or \
+                     where forbidden if its policies are outdated. Check both, then add `--yes`"
+                        .to_owned(),
+                ));
+            }
+            let answer = confirm(&client, &before).await?;
             show(session, &answer)
         }
     }
 }
 
 /// Confirms what the manager asks for: that no other copy writes, and that policies and quotas are current.
-async fn confirm(client: &Client) -> Result<Value, Error> {
-    let before = client.recovery().await?;
+async fn confirm(client: &Client, before: &Value) -> Result<Value, Error> {
     let (open, doubted) = (before["open"] == json!(true), !before["rulesDoubted"].is_null());
     if open {
         client.confirm_recovery().await?;
@@ -65,6 +71,53 @@ async fn confirm(client: &Client) -> Result<Value, Error> {
     } else {
         Err(Error::Refused("nothing to confirm: the manager isn't recovering".to_owned()))
     }
+}
+
+/// What a confirmation doesn't answer for: clusters that haven't reported, and until when the workloads are
+/// held that may run there. Empty if recovery isn't open.
+fn held_lines(recovery: &Value) -> Vec<String> {
+    if recovery["open"] != json!(true) {
+        return Vec::new();
+    }
+    let text = |value: &Value| printable::line(value.as_str().unwrap_or_default()).into_owned();
+    let awaited: Vec<String> = recovery["awaited"].as_array().into_iter().flatten().map(text).collect();
+    let mut lines = vec![match awaited.as_slice() {
+        [] => "every known cluster has reported what it runs".to_owned(),
+        names => format!("haven't reported what they run: {}", names.join(", ")),
+    }];
+    for (cluster, ledger) in recovery["lostLedgers"].as_object().into_iter().flatten() {
+        let (cluster, ledger) = (printable::line(cluster), text(ledger));
+        lines.push(format!(
+            "{cluster} reports, but lost its store: `meridian cluster declare-lost {cluster} \
+             --ledger {ledger} --confirm {cluster}` answers for what ran before"
+        ));
+    }
+    let held = &recovery["held"];
+    let listed = held["workloads"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let total = held["fence"].as_u64().unwrap_or(0) + held["wait"].as_u64().unwrap_or(0);
+    if total > 0 {
+        lines.push("confirming doesn't release the workloads that may run there:".to_owned());
+    }
+    for workload in listed {
+        let until = match workload["until"].as_str() {
+            Some(_) => format!("until {} (Fence)", text(&workload["until"])),
+            None => "until all clusters have reported or are declared lost (Wait)".to_owned(),
+        };
+        lines.push(format!("  {}/{}: held {until}", text(&workload["namespace"]), text(&workload["name"])));
+    }
+    let more = total.saturating_sub(listed.len() as u64);
+    if more > 0 {
+        lines.push(format!("  and {more} more, {}", last_release(held)));
+    }
+    lines
+}
+
+/// When the last held workload is released.
+fn last_release(held: &Value) -> String {
+    let fence =
+        held["fenceUntil"].as_str().map(|at| format!("`Fence` until {} at the latest", printable::line(at)));
+    let wait = (held["wait"] != json!(0)).then(|| format!("{} in all with mode `Wait`", held["wait"]));
+    fence.into_iter().chain(wait).collect::<Vec<_>>().join(", ")
 }
 
 /// Copies a journal that no manager holds, and describes the copy. `to` appears only once the copy is durable

@@ -214,7 +214,8 @@ async fn get_shows_tables_documents_and_names() {
     let table = run(&fake, &["get", "cq"], "").await.answers;
     assert_eq!(
         table,
-        "NAME   COHORT   STRATEGY     PENDING   ADMITTED\ndws    -        StrictFIFO   2         -\n"
+        "NAME   COHORT   STRATEGY     PENDING   ADMITTED   ACTIVE\n\
+         dws    -        StrictFIFO   2         -          -\n"
     );
     assert_eq!(
         run(&fake, &["get", "cq", "-o", "name"], "").await.answers,
@@ -292,4 +293,44 @@ async fn describe_shows_everything_escaped() {
         "eu        europe-west4   running   all pods run",
     ];
     assert_eq!(ran.answers.lines().collect::<Vec<_>>(), expect);
+}
+
+#[tokio::test]
+async fn unknown_fields_of_jobs_are_errors_by_default() {
+    let mistyped = JOB.replace("name: c,", "name: c, env: [{name: A, secretKeyRef: {name: s, key: k}}],");
+    let refused = run(&Fake::new([]), &["create", "-f", "-"], &mistyped).await;
+    assert_eq!(refused.code(), 1);
+    assert!(
+        refused
+            .error()
+            .contains("env[0].secretKeyRef: is an unknown field; did you mean `valueFrom.secretKeyRef`?"),
+        "{}",
+        refused.error()
+    );
+    let created = || FakeAnswer::Json(201, json!({"metadata": {"name": "dws-job-x"}}));
+    let jobs = "POST /apis/batch/v1/namespaces/default/jobs";
+    let fake = Fake::new([(jobs, created())]);
+    let warned = run(&fake, &["create", "--validate", "warn", "-f", "-"], &mistyped).await;
+    assert!(warned.code() == 0 && warned.notes.contains("is an unknown field"), "{}", warned.notes);
+    let fake = Fake::new([("POST /apis/batch/v1/namespaces/default/jobs?fieldValidation=Ignore", created())]);
+    let ignored = run(&fake, &["create", "--validate", "ignore", "-f", "-"], &mistyped).await;
+    assert_eq!((ignored.code(), ignored.notes.as_str()), (0, ""));
+}
+
+#[tokio::test]
+async fn objects_of_other_programs_are_skipped_or_refused() {
+    let mixed = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n---\n{LOCAL_QUEUE}");
+    let fake = Fake::new([(
+        "POST /meridian/v1/apply",
+        FakeAnswer::Json(200, json!({"results": [], "warnings": []})),
+    )]);
+    let ran = run(&fake, &["apply", "-f", "-"], &mixed).await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    assert_eq!(
+        ran.notes,
+        "warning: <stdin>:2:7: kind: `ConfigMap` of `v1` is not a kind that Meridian takes: it is skipped\n"
+    );
+    assert_eq!(request_body(&fake, 0)["objects"].as_array().unwrap().len(), 1);
+    let refused = run(&Fake::new([]), &["apply", "--strict", "-f", "-"], &mixed).await;
+    assert!(refused.code() == 1 && refused.error().contains("`ConfigMap` of `v1`"), "{}", refused.error());
 }

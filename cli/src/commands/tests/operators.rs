@@ -5,7 +5,9 @@ async fn dangerous_actions_need_a_confirmation() {
     let fake = Fake::new([
         ("POST /meridian/v1/clusters/eu/admit", FakeAnswer::Json(200, json!({}))),
         ("POST /meridian/v1/clusters/eu/cordon", FakeAnswer::Json(200, json!({}))),
+        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"open": true, "rulesDoubted": "7"}))),
         ("POST /meridian/v1/clusters/eu/declare-lost", FakeAnswer::Json(200, json!({}))),
+        ("POST /meridian/v1/clusters/eu/revoke", FakeAnswer::Json(200, json!({}))),
         (
             "POST /meridian/v1/clusters/eu/join-token",
             FakeAnswer::Json(
@@ -29,6 +31,8 @@ async fn dangerous_actions_need_a_confirmation() {
     for line in [
         ["cluster", "declare-lost", "eu"].as_slice(),
         &["cluster", "declare-lost", "eu", "--confirm", "us"],
+        &["cluster", "revoke", "eu"],
+        &["cluster", "revoke", "eu", "--confirm", "us"],
         &["journal", "confirm"],
     ] {
         let ran = run(&fake, line, "").await;
@@ -39,6 +43,10 @@ async fn dangerous_actions_need_a_confirmation() {
         run(&fake, &["cluster", "declare-lost", "eu", "--confirm", "eu", "--ledger", "l1"], "").await.answers,
         "cluster.meridian.dev/eu declared lost\n"
     );
+    assert_eq!(
+        run(&fake, &["cluster", "revoke", "eu", "--confirm", "eu"], "").await.answers,
+        "cluster.meridian.dev/eu revoked\n"
+    );
     let join = run(
         &fake,
         &["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU", "--ttl", "1h"],
@@ -48,11 +56,35 @@ async fn dangerous_actions_need_a_confirmation() {
     assert_eq!(join.answers, "meridian agent join x\n");
     // One confirmation covers both: no other copy writes, and the rules are current.
     assert_eq!(run(&fake, &["journal", "confirm", "--yes"], "").await.answers, "open: false\n");
-    assert_eq!(request_body(&fake, 2), json!({"confirm": "eu", "ledger": "l1"}));
+    assert_eq!(request_body(&fake, 3), json!({"confirm": "eu", "ledger": "l1"}));
+    assert_eq!(request_body(&fake, 4), json!({"confirm": "eu"}));
     assert_eq!(
-        request_body(&fake, 3),
+        request_body(&fake, 5),
         json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false})
     );
+}
+
+#[tokio::test]
+async fn a_confirmation_names_what_it_doesnt_answer_for() {
+    let recovery = json!({
+        "open": true, "rulesDoubted": null, "awaited": ["eu", "us"], "lostLedgers": {"us": "l7"},
+        "held": {"fence": 2, "fenceUntil": "2026-11-26T00:20:00Z", "wait": 1, "workloads": [
+            {"namespace": "ml", "name": "train", "onClusterLoss": "Fence", "until": "2026-11-26T00:15:01Z"},
+            {"namespace": "ml", "name": "keep", "onClusterLoss": "Wait", "until": null},
+        ]},
+    });
+    let fake = Fake::new([("GET /meridian/v1/recovery", FakeAnswer::Json(200, recovery))]);
+    let asked = run(&fake, &["journal", "confirm"], "").await;
+    assert!(asked.error().starts_with("nothing was done: "), "{}", asked.error());
+    for line in [
+        "haven't reported what they run: eu, us\n",
+        "us reports, but lost its store: `meridian cluster declare-lost us --ledger l7 --confirm us`",
+        "  ml/train: held until 2026-11-26T00:15:01Z (Fence)\n",
+        "  ml/keep: held until all clusters have reported or are declared lost (Wait)\n",
+        "  and 1 more, `Fence` until 2026-11-26T00:20:00Z at the latest, 1 in all with mode `Wait`\n",
+    ] {
+        assert!(asked.notes.contains(line), "{}", asked.notes);
+    }
 }
 
 #[tokio::test]
@@ -99,6 +131,10 @@ async fn orphans_are_listed_stopped_and_adopted() {
     assert!(run(&fake, &["orphan", "stop", "nobody"], "").await.error().contains("no orphan `nobody`"));
 }
 
+/// What the manager sends where it can't read on.
+const DAMAGED_LOG: &str = "{\"kind\":\"Status\",\"code\":500,\"reason\":\"InternalError\",\
+    \"message\":\"the audit log can't be read: line `2` of the audit log is missing\"}\n";
+
 #[tokio::test]
 async fn a_broken_audit_log_is_a_failure() {
     let asked = "GET /meridian/v1/audit?from=1";
@@ -106,6 +142,7 @@ async fn a_broken_audit_log_is_a_failure() {
         (asked, FakeAnswer::Stream(vec![])),
         (asked, FakeAnswer::Stream(vec!["{}\n"])),
         (asked, FakeAnswer::Stream(vec!["{\"number\":1"])),
+        (asked, FakeAnswer::Stream(vec![DAMAGED_LOG])),
     ]);
     assert_eq!(run(&fake, &["audit", "verify"], "").await.answers, "the audit log is empty\n");
     let broken = run(&fake, &["audit", "verify"], "").await;
@@ -117,6 +154,9 @@ async fn a_broken_audit_log_is_a_failure() {
     );
     let cut = run(&fake, &["audit", "verify"], "").await;
     assert!(cut.code() == 1 && cut.error().ends_with("it ends in the middle of a line"), "{}", cut.error());
+    let damaged = run(&fake, &["audit", "verify"], "").await;
+    assert_eq!(damaged.code(), 1);
+    assert!(damaged.error().contains("line `2` of the audit log is missing"), "{}", damaged.error());
     assert_eq!(run(&fake, &["audit", "verify", "-", "--expect-head", "x"], "").await.code(), 2);
     assert_eq!(run(&fake, &["audit", "verify", "-"], "not json\n").await.code(), 1);
 }
@@ -141,11 +181,12 @@ async fn describe_shows_a_clusters_resources_as_quantities() {
     });
     let cluster = json!({
         "metadata": {"name": "eu"}, "spec": {"region": "europe-west4"},
-        "status": {"state": "Connected", "resources": resources},
+        "status": {"state": "Connected", "silentForMs": 2400, "resources": resources},
     });
     let fake = Fake::new([("GET ", FakeAnswer::Json(200, cluster))]);
     let answers = run(&fake, &["describe", "cluster", "eu"], "").await.answers;
     let expect = "\nResources:\nRESOURCE   CAPACITY   FREE\n\
                   cpu        16         15500m\nmemory     60Gi       512Mi\n";
     assert!(answers.ends_with(expect) && !answers.contains("536870912"), "{answers}");
+    assert!(answers.contains("2s") && !answers.contains("2400"), "{answers}");
 }

@@ -24,8 +24,8 @@ use std::sync::Arc;
 enum ExpectedEntry {
     /// The workload is finished or unknown.
     Absent,
-    /// The workload is pending, but can't be admitted now: it has no route to a queue, backs off, or is held
-    /// back.
+    /// The workload is pending, but can't be admitted now: it has no route to a queue, backs off, is held
+    /// back, or its manifest can't be read.
     Outside(Option<Why>),
     Pending(QueueId),
     Holding {
@@ -185,7 +185,11 @@ fn expected_entry(world: &mut World, uid: Uid, now: Mono) -> ExpectedEntry {
         return ExpectedEntry::Outside(None);
     }
     let backs_off = world.live.backoff_until.get(&uid).is_some_and(|until| *until > now);
-    if backs_off || workload.deletion().is_some() || world.held_back(workload, now) {
+    if backs_off
+        || world.live.damaged.contains(&uid)
+        || workload.deletion().is_some()
+        || world.held_back(workload, now)
+    {
         return ExpectedEntry::Outside(None);
     }
     let class = workload.class();

@@ -1,7 +1,7 @@
 //! Grants of the right to run, and the leases behind them.
 
 use crate::capacity::readiness;
-use crate::dispatch::offers;
+use crate::dispatch::{manifests, offers, starts};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::record::WorkloadFact;
@@ -42,10 +42,17 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         offers::release_quota_if_idle(turn, uid);
         return;
     }
+    let granted_before = workload.fence();
+    if !manifests::is_readable(turn, uid) {
+        starts::note_undelivered_start(turn, uid, &cluster);
+        offers::withdraw(turn, uid, offer);
+        offers::release_quota_if_idle(turn, uid);
+        return;
+    }
     let leadership = turn.world.state.leadership();
     let mut fence =
         Fence { epoch: leadership.epoch, leadership: leadership.id, counter: turn.world.state.grants() + 1 };
-    if let Some(old) = workload.fence()
+    if let Some(old) = granted_before
         && turn.world.config.planted.has(Bug::FenceReused)
     {
         fence = old;
@@ -68,6 +75,14 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let start_by = turn.now.mono + gangs::start_timeout(turn.world, &class);
     lease(turn, uid, fence, term, on_loss, start_by);
     turn.send(&cluster, CommandRef::Grant(uid, offer, fence));
+}
+
+/// Records that a ledger with the right to run was replaced, and when the lease will have lapsed.
+pub(crate) fn record_replaced_ledger(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
+    let Some(workload) = turn.workload(uid) else { return };
+    let lease = turn.world.live.leases.get(&fence).filter(|_| workload.on_loss() == OnLoss::Fence);
+    let until = lease.map(|lease| turn.now.wall + lease.lease.deadline.since(turn.now.mono));
+    turn.record_workload(uid, WorkloadFact::LedgerReplaced { fence, until });
 }
 
 /// Starts the lease of an attempt. Timers check it next when it may lapse or when the gang must have started.

@@ -43,6 +43,7 @@ fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
     // An operator must confirm doubted rules first: they may allow clusters that the newest rules forbid.
     if turn.world.state.rules_doubted().is_some()
+        || turn.world.awaits_members_for_rules(turn.now.mono)
         || (turn.world.config.planted.has(Bug::SlowClusterAwaited) && has_unanswered_offer(turn))
     {
         return;

@@ -7,14 +7,20 @@ use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
 
-/// Counts a failed start for the workload and for the cluster.
-pub(crate) fn note_failed_start(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName) {
+/// Counts a start that the manager couldn't deliver. The cluster has no part in it.
+pub(crate) fn note_undelivered_start(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName) {
     let now = turn.now.mono;
     let (times, until) = turn.world.live.failed_starts.entry((uid, cluster.clone())).or_default();
     *times = times.saturating_add(1);
     if *times >= IN_A_ROW {
         *until = failed_starts::wait(*times, now);
     }
+}
+
+/// Counts a failed start for the workload and for the cluster.
+pub(crate) fn note_failed_start(turn: &mut Turn<'_>, uid: Uid, cluster: &ClusterName) {
+    let now = turn.now.mono;
+    note_undelivered_start(turn, uid, cluster);
     // Only failures of different workloads in a row count against the cluster: one that fails everywhere is
     // its own problem.
     if let Some(live) = turn.world.live.clusters.get_mut(cluster)

@@ -27,6 +27,8 @@ pub enum Action {
     Verdict,
     Submit,
     Delete,
+    /// A damaged manifest was stored again.
+    Repair,
     Deactivate,
     Activate,
     Grant,
@@ -42,6 +44,9 @@ pub enum Action {
     Uncordon,
     Drain,
     DeclareLost,
+    /// The certificates of a cluster were voided by an operator.
+    Revoke,
+    AdoptCertificate,
     AdoptOrphan,
     StopOrphan,
     ConfirmRules,

@@ -2,7 +2,10 @@ use crate::facts::actor::Actor;
 use crate::facts::key::Key;
 use crate::facts::read_job::ReadJob;
 use meridian_objects::{Kind, Object, last_applied};
-use meridian_shared::ids::{ClusterName, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid};
+use meridian_shared::identity::CertificateBinding;
+use meridian_shared::ids::{
+    ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid,
+};
 use meridian_shared::protocol::SyncRequest;
 use meridian_shared::time::Millis;
 
@@ -26,9 +29,21 @@ pub enum Input {
     Operator { actor: Actor, action: Operator },
     /// The end of a batch: timers that are due, then one scheduling pass.
     Turn,
+    /// What the shell found when it read stored manifests.
+    ManifestsRead(Vec<ManifestRead>),
     /// Only timers that end something. Sent instead of [`Input::Turn`] while the disk is full and the journal
     /// accepts only ends and deletions.
     Lapse,
+}
+
+/// Whether one stored manifest could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManifestRead {
+    pub uid: Uid,
+    /// Content hash of the manifest that was read.
+    pub hash: ContentHash,
+    /// False if it is damaged or missing.
+    pub intact: bool,
 }
 
 /// One transaction of changes by a user.
@@ -88,6 +103,8 @@ pub enum Change {
         key: Key,
         /// Delete only an object with this uid.
         uid: Option<Uid>,
+        /// Delete it even if others refer to it, or workloads wait for it.
+        force: bool,
     },
     /// Deactivate a workload, or activate it again: Kueue's `spec.active`.
     SetActive {
@@ -146,6 +163,14 @@ pub enum Operator {
     UseToken {
         /// SHA-256 of the token in hexadecimal.
         hash: String,
+    },
+    /// Void all certificates and join tokens of a cluster, which locks out its agent.
+    Revoke(ClusterName),
+    /// Accept the certificate of a connected agent that a later copy of this journal issued, or the journal
+    /// that this one replaces. Refused unless such copies may exist.
+    AdoptCertificate {
+        cluster: ClusterName,
+        binding: CertificateBinding,
     },
     /// Confirm that recovery may close.
     ConfirmRecovery,

@@ -2,6 +2,7 @@ use crate::facts::input::Write;
 use crate::facts::key::Key;
 use crate::facts::lifecycle::LifecycleEvent;
 use crate::facts::record::Record;
+use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{ClusterName, ContentHash, Jurisdiction, RecordNumber, Region, Uid};
 use meridian_shared::protocol::SyncAnswer;
 use std::collections::BTreeSet;
@@ -28,6 +29,8 @@ pub enum Reply {
         cluster: ClusterName,
         region: Region,
         jurisdiction: Jurisdiction,
+        /// What the agent's certificates are bound to.
+        binding: CertificateBinding,
     },
 }
 

@@ -75,10 +75,15 @@ impl ReadJob {
         manifest
     }
 
+    /// The manifest with another uid.
+    pub(crate) fn body_as(&self, uid: Uid) -> String {
+        let uid_field = |uid: Uid| format!("\"uid\":\"{uid}\"");
+        self.body.replacen(&uid_field(self.uid), &uid_field(uid), 1)
+    }
+
     /// Content hash of the manifest with another uid.
     pub(crate) fn hash_as(&self, uid: Uid) -> ContentHash {
-        let uid_field = |uid: Uid| format!("\"uid\":\"{uid}\"");
-        ContentHash::of(self.body.replacen(&uid_field(self.uid), &uid_field(uid), 1).as_bytes())
+        ContentHash::of(self.body_as(uid).as_bytes())
     }
 
     /// The job's scheduling class. Fails if the pods could not be created: with what limit ranges and the
@@ -130,6 +135,10 @@ fn requests(
     ranges: &[LimitRangeSpec],
     runtime_class: Option<&RuntimeClassSpec>,
 ) -> Result<Amounts, String> {
+    if runtime_class.is_some_and(|class| overrides_overhead(job, class)) {
+        let class = job.template.runtime_class.as_deref().unwrap_or_default();
+        return Err(format!("`overhead` isn't that of runtime class `{class}`: remove it"));
+    }
     let filled = with_defaults(&job.template, ranges, runtime_class);
     let own = limit_violations(&filled);
     let violations = if own.is_empty() { limit_range_violations(&filled, ranges) } else { own };
@@ -139,6 +148,11 @@ fn requests(
     let mut per_pod = filled.requests();
     per_pod.retain(|_, amount| *amount > 0);
     Ok(per_pod)
+}
+
+/// Whether the pods state another overhead than their runtime class has.
+fn overrides_overhead(job: &JobWorkload, class: &RuntimeClassSpec) -> bool {
+    !job.template.overhead.is_empty() && job.template.overhead != class.overhead
 }
 
 /// The job's gang, with these requests per pod.

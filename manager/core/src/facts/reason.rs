@@ -93,6 +93,8 @@ pub enum Why {
     },
     /// It waits for the end of its requeue backoff.
     BackOff,
+    /// Its stored manifest can't be read.
+    Damaged,
 }
 
 impl Why {
@@ -123,7 +125,8 @@ impl Why {
             | Self::ReservedForStarved
             | Self::Inactive { .. }
             | Self::RulesDoubted
-            | Self::BackOff => (10, ""),
+            | Self::BackOff
+            | Self::Damaged => (10, ""),
         }
     }
 }
@@ -187,6 +190,8 @@ pub enum NoRoute {
     NoClusterQueue { cluster_queue: String },
     /// The namespace selector of the cluster queue doesn't match.
     NamespaceNotSelected { cluster_queue: String, namespace: Arc<str> },
+    /// The cluster queue has no namespace selector, so it selects no namespace.
+    SelectsNoNamespace { cluster_queue: String },
     /// The local queue or the cluster queue is stopped.
     Stopped {
         /// Kind and name of the stopped queue.

@@ -10,6 +10,7 @@ use crate::facts::key::Key;
 use crate::facts::submission::{Consumed, RecoveryStart};
 pub use crate::facts::workload_fact::WorkloadFact;
 use meridian_objects::Object;
+use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{
     ClusterName, Fence, Jurisdiction, Leadership, LedgerId, RecordNumber, Region, Session, Uid,
 };
@@ -100,13 +101,17 @@ pub enum LeadershipFact {
     CopiesRuledOut {
         by: Actor,
     },
-    /// An agent knows newer policies or quotas than this journal: nothing is offered until an operator
-    /// confirms them.
+    /// An agent knows newer policies or quotas than this journal, or may know them: nothing is offered until
+    /// an operator confirms them.
     RulesDoubted {
         /// Record number of the newer rule, as the agent reported it.
         seen: RecordNumber,
+        /// Whether nobody has shown a newer rule, but members that weren't heard yet may know one: the
+        /// inventories of all members confirm the rules, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        until_heard: bool,
     },
-    /// An operator confirmed policies and quotas.
+    /// An operator, or the inventories of all members, confirmed policies and quotas.
     RulesConfirmed {
         by: Actor,
     },
@@ -157,6 +162,17 @@ pub enum MemberFact {
     },
     /// An operator declared a ledger lost.
     DeclaredLost { ledger: LedgerId, by: Actor },
+    /// An agent joined with a token, or an operator revoked the cluster's certificates. All certificates and
+    /// tokens of the cluster from before this record are void. Certificates issued after it have its number
+    /// as their generation.
+    CertificatesVoided {
+        /// The cluster's object.
+        cluster_uid: Uid,
+        by: Actor,
+    },
+    /// An agent showed a certificate of a later copy of this journal, or of the journal that this one
+    /// replaces. It is valid from now on.
+    CertificatesAdopted { binding: CertificateBinding },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -183,7 +199,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../../tests/golden/records.jsonl");
 
     /// Every variant of every group. A new variant needs its name here and a line in the golden file.
-    const NAMES: [&str; 48] = [
+    const NAMES: [&str; 51] = [
         "Leadership/Started",
         "Leadership/RecoveryClosed",
         "Leadership/CopiesRuledOut",
@@ -196,6 +212,8 @@ mod tests {
         "Member/SessionOpened",
         "Member/Admitted",
         "Member/DeclaredLost",
+        "Member/CertificatesVoided",
+        "Member/CertificatesAdopted",
         "Workload/Submitted",
         "Workload/QuotaReserved",
         "Workload/QuotaReleased",
@@ -206,6 +224,7 @@ mod tests {
         "Workload/HoldExpired",
         "Workload/Withdrawn",
         "Workload/Granted",
+        "Workload/LedgerReplaced",
         "Workload/GrantAccepted",
         "Workload/GrantRefused",
         "Workload/PodsPlaced",

@@ -39,6 +39,13 @@ pub enum WorkloadFact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         choice: Option<Choice>,
     },
+    /// The agent of the cluster that has the right to run came back with another ledger: nobody reports this
+    /// attempt any more, and only time or an operator ends it.
+    LedgerReplaced {
+        fence: Fence,
+        /// When its lease will have lapsed. `None` if only `declare-lost` ends the attempt.
+        until: Option<Wall>,
+    },
     /// The cluster waits for its provider to provide nodes.
     Waiting {
         offer: OfferId,
@@ -275,6 +282,7 @@ impl WorkloadFact {
             | Self::Waiting { .. }
             | Self::Held { .. }
             | Self::Granted { .. }
+            | Self::LedgerReplaced { .. }
             | Self::GrantAccepted { .. }
             | Self::PodsPlaced { .. }
             | Self::Activated { .. }

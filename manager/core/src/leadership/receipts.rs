@@ -55,11 +55,15 @@ pub(crate) fn lead_above(
     let known: BTreeSet<Leadership> = turn.world.state.ranges().iter().map(|(l, _, _)| *l).collect();
     let foreign: Vec<_> =
         reported_foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
-    let had_rules = turn.world.state.rules();
+    let (had_rules, was_behind) = (turn.world.state.rules(), turn.world.state.behind());
     let members = signed_members(turn, reported);
     recovery::take_the_lead(turn, Leadership { epoch, id }, Some(open), foreign, members);
-    if let Some(seen) = newest_rules.filter(|r| *r > had_rules) {
-        turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen }));
+    // If only now the journal turns out to be old, a member that wasn't heard yet may know newer rules, even
+    // if this agent doesn't. Otherwise rules are doubted already, or an operator has confirmed them.
+    let newer = newest_rules.filter(|r| *r > had_rules);
+    if newer.is_some() || !was_behind {
+        let (seen, until_heard) = (newer.unwrap_or(had_rules), newer.is_none());
+        turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen, until_heard }));
     }
 }
 

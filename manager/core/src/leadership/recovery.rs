@@ -5,7 +5,7 @@
 //! journal doesn't name.
 
 use crate::config::Start;
-use crate::dispatch::{offers, stops};
+use crate::dispatch::{grants, offers, stops};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::end::EvictionCause;
@@ -56,6 +56,9 @@ impl World {
     /// answer.
     pub fn go_on_from(&mut self, before: &Self) {
         self.live.claim_until = before.live.claim_until;
+        let workloads = self.state.workloads();
+        self.live.damaged =
+            before.live.damaged.iter().filter(|uid| workloads.get(uid).is_some()).copied().collect();
         self.live.deadlines =
             before.live.released_leases.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
         self.live
@@ -85,12 +88,14 @@ pub(crate) fn take_the_lead(
     let claim_until = live.claim_until;
     let known = std::mem::take(&mut live.deadlines);
     let counts = std::mem::take(&mut live.counts);
+    let damaged = std::mem::take(&mut live.damaged);
     *live = crate::world::Live {
         led_at: turn.now.mono,
         sole_since: turn.now.mono,
         claim_until,
         finished,
         counts,
+        damaged,
         dirty: true,
         reservations,
         ..crate::world::Live::default()
@@ -124,7 +129,15 @@ fn backing_off(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
 
 fn doubt_rules(turn: &mut Turn<'_>) {
     let seen = turn.world.state.rules_doubted().unwrap_or(turn.world.state.rules());
-    turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen }));
+    turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen, until_heard: false }));
+}
+
+/// Ends the doubt in rules that only the silence of members caused: now every one of them has reported, and
+/// none knows newer rules.
+fn trust_rules_of_members(turn: &mut Turn<'_>) {
+    if turn.world.state.rules_doubted().is_some() && turn.world.state.rules_doubted_until_heard() {
+        turn.record(Record::Leadership(LeadershipFact::RulesConfirmed { by: Actor::System }));
+    }
 }
 
 /// Withdraws offers and holds of earlier leaderships. The next inventories release what agents still hold.
@@ -180,41 +193,51 @@ fn restart_leases(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
             ))
         })
         .collect();
-    for (_, fence, lease) in rights {
+    for (uid, fence, lease) in rights {
         turn.world.live.due = turn.world.live.due.min(lease.lease.deadline).min(lease.start_by);
         turn.world.live.leases.insert(fence, lease);
+        if turn.workload(uid).is_some_and(|workload| workload.lost_run().is_some()) {
+            // Its lease lapses later than the previous leadership recorded.
+            grants::record_replaced_ledger(turn, uid, fence);
+        }
     }
+}
+
+/// No longer awaits clusters with an inventory that recovery may rely on.
+pub(crate) fn stop_awaiting(turn: &mut Turn<'_>) {
+    let live = &turn.world.live;
+    let is_heard = |cluster: &&ClusterName| {
+        live.clusters.get(*cluster).is_some_and(|live| live.inventoried) && is_complete(turn, cluster)
+    };
+    let heard: Vec<ClusterName> = live.awaited.iter().filter(is_heard).cloned().collect();
+    for cluster in &heard {
+        turn.world.live.awaited.remove(cluster);
+    }
+    maybe_close(turn);
+}
+
+/// Whether recovery may rely on this cluster's inventory. If the journal is behind, it may lack grants. An
+/// agent that opened its session after recovery began may run on an old copy of its ledger, which lacks the
+/// same grants: an operator's confirmation answers for that. Or it may have lost its ledger: then only time
+/// (the leases lapse) or `declare-lost` of that ledger settles it.
+fn is_complete(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
+    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
+    let is_confirmed = state.recovery().is_some_and(|r| !r.restored && !r.members_unknown);
+    let is_complete =
+        |member: &Member| member.session_since < since || (is_confirmed && member.unheard.is_none());
+    !state.behind() || state.members().get(cluster).is_some_and(is_complete)
 }
 
 /// Closes recovery once every known cluster has sent its complete inventory to this leadership.
 pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
     let Some(recovery) = &turn.world.state.recovery() else { return };
     // A copy from before the first join names no member, but the original may have some.
-    let no_member_known = turn.world.state.behind() && turn.world.state.members().is_empty();
+    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
+    let no_member_known = state.behind() && state.members().values().all(|member| member.since >= since);
     if !recovery.members_unknown && !no_member_known && turn.world.live.awaited.is_empty() {
+        trust_rules_of_members(turn);
         close_recovery(turn, Actor::System);
     }
-}
-
-/// Notes that a cluster has sent its complete inventory to this leadership.
-pub(crate) fn take_inventory(turn: &mut Turn<'_>, cluster: &ClusterName) {
-    if is_complete_inventory(turn, cluster) && turn.world.live.awaited.remove(cluster) {
-        maybe_close(turn);
-    }
-}
-
-/// Whether recovery may rely on this cluster's inventory. If the journal is behind, it may lack grants. An
-/// agent that opened its session after recovery began may have lost its ledger, or may run on an old copy of
-/// it, and then it lacks the same grants. Once an operator has ruled out copies, only a ledger that was
-/// replaced since is in doubt, until it is declared lost.
-fn is_complete_inventory(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
-    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
-    let copies_ruled_out = state.recovery().as_ref().is_some_and(|r| !r.restored && !r.members_unknown);
-    let knows_all_grants = |member: &Member| {
-        member.session_since < since
-            || (copies_ruled_out && member.replaced.values().all(|replaced| *replaced < since))
-    };
-    !state.behind() || state.members().get(cluster).is_some_and(knows_all_grants)
 }
 
 /// Records an operator's confirmation that no other copy of this journal leads. Workloads of earlier
@@ -229,17 +252,11 @@ pub(crate) fn rule_out_copies(turn: &mut Turn<'_>, by: &Actor) {
         turn.world.live.leases.values_mut().for_each(|lease| lease.lease.compose(turn.now.mono));
         turn.world.live.due = turn.now.mono;
     }
-    count_inventories(turn);
-    maybe_close(turn);
+    if turn.world.config.planted.has(Bug::ConfirmationAnswersForClusters) {
+        return close_recovery(turn, by.clone());
+    }
+    stop_awaiting(turn);
     turn.capacity_changed();
-}
-
-/// Counts the inventories that were sent already, after a change of what recovery may rely on.
-pub(crate) fn count_inventories(turn: &mut Turn<'_>) {
-    let live = &turn.world.live;
-    let reported = |name: &&ClusterName| live.clusters.get(*name).is_some_and(|cluster| cluster.inventoried);
-    let sent: Vec<ClusterName> = live.awaited.iter().filter(reported).cloned().collect();
-    sent.iter().for_each(|cluster| take_inventory(turn, cluster));
 }
 
 pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
@@ -288,6 +305,10 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
 /// Closes recovery by time, unless the journal was restored and an operator must confirm it: once every lease
 /// that an unknown run could hold has lapsed.
 pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
+    let waits = turn.world.awaits_members_for_rules(turn.now.mono);
+    if std::mem::replace(&mut turn.world.live.waited_for_members, waits) && !waits {
+        turn.world.live.dirty = true;
+    }
     let Some(recovery) = &turn.world.state.recovery() else { return };
     if recovery.restored {
         return;

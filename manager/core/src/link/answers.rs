@@ -1,6 +1,6 @@
 //! Answers to agents: commands, lease renewals and acknowledgements.
 
-use crate::dispatch::{grants, priority, stops};
+use crate::dispatch::{grants, manifests, priority, starts, stops};
 use crate::facts::actor::Actor;
 use crate::facts::outcome::Reply;
 use crate::link::scale_up;
@@ -223,7 +223,12 @@ fn render_grant(
         return Command::Stop { uid, fence, reason: StopReason::Residency };
     }
     let workload = turn.workload(uid).expect("found above");
-    let Some(spec) = turn.body(workload.body()) else { return stop };
+    let Some(spec) = turn.body(workload.body()) else {
+        manifests::note_damaged(turn, uid);
+        starts::note_undelivered_start(turn, uid, cluster);
+        stops::order_stop(turn, uid, fence, StopReason::Superseded, &Actor::System);
+        return stop;
+    };
     let ledger = workload.leg_of(fence).expect("a current grant has a leg").1.ledger;
     let class = turn.world.queues.class(workload.class());
     let max_run = class.gang.max_run;

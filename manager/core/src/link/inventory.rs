@@ -51,7 +51,9 @@ pub(crate) fn take_inventory(
         live.inventoried = true;
         live.want_inventory = false;
     }
-    recovery::take_inventory(turn, cluster);
+    if turn.world.live.awaited.contains(cluster) {
+        recovery::stop_awaiting(turn);
+    }
     turn.capacity_changed();
 }
 

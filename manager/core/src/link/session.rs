@@ -12,9 +12,10 @@ use crate::state::members::LEDGERS_REPLACED_MAX;
 use crate::world::turn::Turn;
 use meridian_placement::cluster_capacity::ClusterCapacity;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, Session, Uid};
+use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{SyncRefusal, SyncRequest, VERSION, VERSIONS};
-use meridian_shared::time::Mono;
+use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
 
 /// Upper bound for event numbers; keeps sums from overflowing.
@@ -118,11 +119,24 @@ fn open_session(
         if replaced && turn.world.config.planted.has(Bug::NewLedgerFrees) {
             free_all(turn, cluster);
         }
+        if replaced {
+            lose_runs(turn, cluster, ledger);
+        }
     }
     if newer || turn.world.live.clusters.get(cluster).is_none_or(|l| l.session != session) {
         begin(turn, cluster, session);
     }
     Ok(())
+}
+
+/// Notes every attempt that an older ledger of the cluster has the right to run.
+fn lose_runs(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId) {
+    for (uid, fence, offer) in stops::granted_attempts(turn, cluster) {
+        let leg = turn.workload(uid).and_then(|workload| workload.legs().get(&offer));
+        if leg.is_some_and(|leg| leg.ledger != ledger && leg.replaced_ledger.is_none()) {
+            grants::record_replaced_ledger(turn, uid, fence);
+        }
+    }
 }
 
 fn free_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
@@ -174,6 +188,18 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
         for (uid, fence, offer) in stops::granted_attempts(turn, cluster) {
             turn.send(cluster, CommandRef::Grant(uid, offer, fence));
         }
+    }
+}
+
+/// Counts a cluster as disconnected from now on, because its agent may not speak any more. Leases are not
+/// renewed, and lapse in their time. What is known of the session stays: an agent that may speak again could
+/// continue it, and its numbers must not start again.
+pub(crate) fn disconnect(turn: &mut Turn<'_>, cluster: &ClusterName) {
+    offers::withdraw_all(turn, cluster);
+    let silence = lease::disconnect_after(turn.world.config.term_min) + Millis(1);
+    let heard = Mono(turn.now.mono.0.saturating_sub(silence.0));
+    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
+        live.heard = live.heard.min(heard);
     }
 }
 

@@ -39,7 +39,7 @@ pub struct QueueMirror {
     /// Workloads to bring in line, because a record was made about them.
     pub(crate) touched: BTreeSet<Uid>,
     /// Workloads that aren't in the queue state: they hold no quota, and have no queue route, back off, are
-    /// deactivated, or are held back by recovery.
+    /// deactivated, are held back by recovery, or their manifest can't be read.
     pub(crate) outside: BTreeSet<Uid>,
     /// Pod counts in the queue state, for workloads with other counts than those that they were given.
     pub(crate) sizes: ByUid<Sizes>,

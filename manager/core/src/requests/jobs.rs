@@ -1,21 +1,23 @@
 //! Submitting and deleting jobs.
 
+use crate::dispatch::manifests;
 use crate::facts::actor::Actor;
-use crate::facts::audit::Verdict;
+use crate::facts::audit::{Action, Verdict};
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, WriteResult, Written};
 use crate::facts::read_job::ReadJob;
 use crate::facts::reason::Denied;
 use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::{Class, Submission};
+use crate::link::session;
 use crate::requests::write::{self, DENIALS_SHOWN_MAX};
-use crate::requests::{judge, rejection, resize};
+use crate::requests::{activity, judge, rejection, resize};
 use crate::state::catalog::Catalog;
 use crate::state::residency;
 use crate::world::turn::Turn;
 use meridian_objects::spec::ClusterLossMode;
 use meridian_objects::{Kind, Object};
-use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, Run, StopReason};
 use meridian_shared::time::Millis;
@@ -37,6 +39,7 @@ pub(crate) fn judge_job(
         if existing.body() == read.hash_as(uid) {
             return Ok(None);
         }
+        resize::judge_stored_manifest(turn, uid, key)?;
         resize::judge_resize(turn, read, uid, key)?;
     }
     let job = &read.job;
@@ -170,6 +173,12 @@ pub(crate) fn submit(
     dry_run: bool,
 ) -> Written {
     let (uid, result, warnings) = match (rejection::job_at(turn, &key), class) {
+        (Some(existing), None) if turn.world.live.damaged.contains(&existing) => {
+            if !dry_run {
+                repair(turn, read, existing, by);
+            }
+            (existing, WriteResult::Configured, Vec::new())
+        }
         (Some(existing), class) => {
             (existing, resize::resize(turn, read, class, existing, by, dry_run), Vec::new())
         }
@@ -183,6 +192,14 @@ pub(crate) fn submit(
         (None, None) => unreachable!("`judge_job` returns the class of every new job"),
     };
     Written { key, uid, result, warnings }
+}
+
+/// Stores a damaged manifest again: `read` is exactly what was submitted.
+fn repair(turn: &mut Turn<'_>, read: &ReadJob, uid: Uid, by: &Actor) {
+    let body: Arc<str> = read.body_as(uid).into();
+    turn.new_bodies.insert(ContentHash::of(body.as_bytes()), body);
+    activity::audit_activity(turn, uid, by, Action::Repair);
+    manifests::note_intact(turn, uid);
 }
 
 /// Submits the job of an orphan under the orphan's uid and lease. Fails if the manifest isn't exactly the one
@@ -253,6 +270,9 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
         if !dry_run {
             write::audit_change(turn, &key, by, Verdict::Deleted);
             turn.record(Record::Object { key: key.clone(), fact: ObjectFact::Removed { by: by.clone() } });
+            if key.kind == Kind::Cluster && key.scope.is_none() {
+                session::disconnect(turn, &ClusterName::new(&key.name));
+            }
             turn.capacity_changed();
         }
         return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
@@ -273,14 +293,12 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
 fn lease_of(turn: &Turn<'_>, catalog: &Catalog, namespace: &str, queue: &str) -> (Millis, OnLoss) {
     let cluster_queue =
         catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();
-    match catalog.dispatch_policy(&cluster_queue) {
-        Some(policy) => {
-            let mode = match policy.on_cluster_loss.mode {
-                ClusterLossMode::Fence => OnLoss::Fence,
-                ClusterLossMode::Wait => OnLoss::Wait,
-            };
-            (policy.on_cluster_loss.term.max(turn.world.config.term_min).min(lease::TERM_MAX), mode)
-        }
-        None => (turn.world.config.term.max(turn.world.config.term_min), OnLoss::Fence),
-    }
+    let loss = catalog.dispatch_policy(&cluster_queue).map(|policy| &policy.on_cluster_loss);
+    let config = &turn.world.config;
+    let term = loss.and_then(|loss| loss.term).unwrap_or(config.term);
+    let on_loss = match loss.map(|loss| loss.mode).unwrap_or_default() {
+        ClusterLossMode::Fence => OnLoss::Fence,
+        ClusterLossMode::Wait => OnLoss::Wait,
+    };
+    (term.max(config.term_min).min(lease::TERM_MAX), on_loss)
 }

@@ -7,12 +7,11 @@ use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason};
 use crate::facts::read_job::ReadJob;
 use crate::facts::submission::Class;
-use crate::requests::{activity, jobs, rejection};
+use crate::requests::{activity, deletion, jobs, rejection};
 use crate::state::catalog::Catalog;
-use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use meridian_objects::{Kind, Object};
-use meridian_shared::ids::{ClusterName, Fence, Uid};
+use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::lease;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -63,7 +62,7 @@ pub(crate) fn judge_change(
         Change::SetActive { active, version, .. } => {
             activity::judge_activity(turn, &key, *active, *version).map(|()| None)
         }
-        Change::Delete { uid, .. } => {
+        Change::Delete { uid, force, .. } => {
             let existing = match key.kind {
                 Kind::Job => rejection::job_at(turn, &key),
                 _ => catalog.get(&key).map(|s| s.uid),
@@ -76,7 +75,7 @@ pub(crate) fn judge_change(
                     rejection::reject(RejectionReason::Conflict, None, format!("{key} has another uid now"))
                 }
                 (Some(_), _) => {
-                    judge_delete(turn, &key)?;
+                    deletion::judge_delete(turn, catalog, &key, *force)?;
                     if key.kind != Kind::Job {
                         catalog.to_mut().remove(&key);
                     }
@@ -139,73 +138,6 @@ fn judge_put_mode(
     }
 }
 
-/// Refuses to delete an object that unfinished workloads depend on.
-fn judge_delete(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
-    if key.scope.is_some() {
-        return Ok(());
-    }
-    let in_use = |kind: &str, count: usize| {
-        rejection::reject(
-            RejectionReason::Conflict,
-            None,
-            format!("{key} still has {count} {kind}: end or delete them first"),
-        )
-    };
-    match key.kind {
-        Kind::Cluster => match turn.world.loads.get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
-            0 => Ok(()),
-            n => in_use("workloads", n),
-        },
-        // Residency policies match its labels: without the namespace, fewer policies would bind its jobs.
-        Kind::Namespace => {
-            let is_in_namespace = |w: &&crate::state::workload::Workload| {
-                w.phase() != Phase::Finished && **w.namespace() == *key.name
-            };
-            let objects = turn
-                .world
-                .state
-                .catalog()
-                .iter()
-                .filter(|(of, _)| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name))
-                .count();
-            match (turn.world.state.workloads().values().filter(is_in_namespace).count(), objects) {
-                (0, 0) => Ok(()),
-                (0, objects) => in_use("objects", objects),
-                (jobs, _) => in_use("jobs", jobs),
-            }
-        }
-        Kind::LocalQueue => {
-            let uses = |w: &&crate::state::workload::Workload| {
-                let class = turn.world.queues.class(w.class());
-                w.phase() != Phase::Finished
-                    && key.namespace.as_deref() == Some(&*class.namespace)
-                    && class.queue == key.name
-            };
-            match turn.world.state.workloads().values().filter(|w| w.phase().charged()).filter(uses).count() {
-                0 => Ok(()),
-                n => in_use("workloads with quota", n),
-            }
-        }
-        // Counted by workload: the queue's usage misses workloads that request no resource with quota.
-        Kind::ClusterQueue => match charged_workloads(turn, &key.name) {
-            0 => Ok(()),
-            n => in_use("workloads with quota", n),
-        },
-        Kind::Workload => rejection::reject(
-            RejectionReason::Forbidden,
-            None,
-            "a workload is deleted with its job: delete the job".into(),
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// Number of workloads that hold quota of a cluster queue.
-fn charged_workloads(turn: &Turn<'_>, queue: &str) -> usize {
-    let charged = |uid: &&Uid| turn.world.queues.charged_to(**uid).is_some_and(|of| **of == *queue);
-    turn.world.state.workloads().keys().filter(charged).count()
-}
-
 /// Refuses a new job with the uid of an orphan: the job would run twice.
 fn judge_uid(turn: &Turn<'_>, key: &Key, uid: Uid) -> Result<(), Rejection> {
     const FIRST: Fence = Fence { epoch: 0, leadership: 0, counter: 0 };
@@ -263,7 +195,8 @@ pub(crate) fn judge_references(catalog: &Catalog, config: &Config, object: &Obje
             ),
         ),
         Spec::DispatchPolicy(spec) => {
-            let term = spec.on_cluster_loss.term;
+            // The manager's own term was checked when it started.
+            let Some(term) = spec.on_cluster_loss.term else { return Ok(()) };
             let fits = match term > lease::TERM_MAX {
                 true => Err(format!(
                     "lease term {term} is longer than the longest, {}: choose a shorter one",

@@ -10,11 +10,12 @@ use crate::facts::record::{
     LeadershipFact, MemberFact, ObjectFact, OrphanFact, Record, TokenFact, WorkloadFact,
 };
 use crate::leadership::{orphans, recovery};
-use crate::link::adoption;
+use crate::link::{adoption, session};
 use crate::requests::jobs;
-use crate::state::members::Orphan;
+use crate::state::members::{Orphan, Token};
 use crate::world::turn::Turn;
 use meridian_objects::{FieldError, Kind, Object};
+use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{ClusterName, Fence, Jurisdiction, LedgerId, Region, Uid};
 use meridian_shared::protocol::StopReason;
 use serde_json::json;
@@ -30,6 +31,8 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
             mint(turn, &by, hash, cluster, region, jurisdiction, ttl, replace)
         }
         Operator::UseToken { hash } => return use_token(turn, &hash),
+        Operator::Revoke(cluster) => revoke(turn, &by, &cluster),
+        Operator::AdoptCertificate { cluster, binding } => adopt_certificate(turn, &cluster, binding),
         Operator::ConfirmRecovery => confirm_recovery(turn, &by),
         Operator::ConfirmRules => {
             turn.record(Record::Leadership(LeadershipFact::RulesConfirmed { by: by.clone() }));
@@ -121,12 +124,31 @@ fn admit_cluster(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Resu
     Ok(format!("cluster `{cluster}` is admitted and may get workloads"))
 }
 
+/// Declares a cluster lost that this journal doesn't know: recovery awaits it because an agent's member list
+/// names it. Fails if it isn't awaited.
+fn stop_awaiting_unknown(
+    turn: &mut Turn<'_>,
+    by: &Actor,
+    cluster: &ClusterName,
+) -> Result<String, Rejection> {
+    if !turn.world.live.awaited.remove(cluster) {
+        return Err(never_joined(cluster));
+    }
+    operator_audit(turn, by, Action::DeclareLost, String::new(), Some(cluster));
+    recovery::maybe_close(turn);
+    turn.capacity_changed();
+    Ok(format!("cluster `{cluster}`, which this journal doesn't know, is declared lost"))
+}
+
 fn declare_lost(
     turn: &mut Turn<'_>,
     by: &Actor,
     cluster: &ClusterName,
     ledger: Option<LedgerId>,
 ) -> Result<String, Rejection> {
+    if ledger.is_none() && !turn.world.state.members().contains_key(cluster) {
+        return stop_awaiting_unknown(turn, by, cluster);
+    }
     let member = member(turn, cluster)?;
     let newest = member.ledger;
     let ledger = ledger.unwrap_or(newest);
@@ -181,8 +203,8 @@ fn declare_lost(
         if turn.world.live.awaited.remove(cluster) {
             recovery::maybe_close(turn);
         }
-    } else {
-        recovery::count_inventories(turn);
+    } else if turn.world.live.awaited.contains(cluster) {
+        recovery::stop_awaiting(turn);
     }
     Ok(format!(
         "ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads may start elsewhere",
@@ -264,32 +286,83 @@ fn check_declared_place(
 }
 
 fn use_token(turn: &mut Turn<'_>, hash: &str) {
+    let joined = match joining_token(turn, hash) {
+        Ok(joined) => joined,
+        Err(refused) => return turn.reply(Reply::Rejected(vec![refused])),
+    };
+    let (Token { cluster, region, jurisdiction, .. }, cluster_uid) = joined;
+    let by = Actor::agent(&cluster);
+    turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
+    let binding = void_certificates(turn, &cluster, cluster_uid, &by);
+    operator_audit(turn, &by, Action::Join, String::new(), Some(&cluster));
+    turn.reply(Reply::Joined { cluster, region, jurisdiction, binding });
+}
+
+/// The token with this hash, and the uid of its cluster's object. Fails if nobody can join with it now.
+fn joining_token(turn: &Turn<'_>, hash: &str) -> Result<(Token, Uid), Rejection> {
     let invalid = || {
-        let message = "the join token is unknown, was used, or has expired: create a new one with \
+        let message = "the join token is unknown, was used, has expired, or was voided by a later join, \
+                       `meridian cluster revoke` or the deletion of its cluster: create a new one with \
                        `meridian cluster join`";
         rejection(RejectionReason::Forbidden, message.into())
     };
-    let Some(token) = turn.world.state.tokens().get(hash).cloned() else {
-        return turn.reply(Reply::Rejected(vec![invalid()]));
-    };
-    if token.expires < turn.now.wall {
-        return turn.reply(Reply::Rejected(vec![invalid()]));
-    }
+    let token = turn.world.state.tokens().get(hash).filter(|token| token.expires >= turn.now.wall);
+    let token = token.ok_or_else(invalid)?.clone();
     // Since the token was created, another agent may have joined, or the cluster's declaration may have
     // changed.
     if turn.world.state.members().contains_key(&token.cluster) && !token.replace {
-        return turn.reply(Reply::Rejected(vec![name_taken(&token.cluster)]));
+        return Err(name_taken(&token.cluster));
     }
-    if let Err(elsewhere) = check_declared_place(turn, &token.cluster, &token.region, &token.jurisdiction) {
-        return turn.reply(Reply::Rejected(vec![elsewhere]));
+    check_declared_place(turn, &token.cluster, &token.region, &token.jurisdiction)?;
+    let key = Key::global(Kind::Cluster, token.cluster.as_str());
+    let uid = turn.world.state.catalog().get(&key).ok_or_else(invalid)?.uid;
+    Ok((token, uid))
+}
+
+/// Voids all certificates and tokens of a cluster, so that its agent is disconnected. Returns the binding of
+/// certificates that are issued from now on.
+fn void_certificates(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    cluster_uid: Uid,
+    by: &Actor,
+) -> CertificateBinding {
+    let fact = MemberFact::CertificatesVoided { cluster_uid, by: by.clone() };
+    turn.record(Record::Member { cluster: cluster.clone(), fact });
+    let generation = turn.world.state.last();
+    session::disconnect(turn, cluster);
+    CertificateBinding { cluster_uid, generation }
+}
+
+fn revoke(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
+    let key = Key::global(Kind::Cluster, cluster.as_str());
+    let uid = turn.world.state.catalog().get(&key).ok_or_else(|| unknown(cluster))?.uid;
+    void_certificates(turn, cluster, uid, by);
+    operator_audit(turn, by, Action::Revoke, String::new(), Some(cluster));
+    Ok(format!(
+        "the certificates and join tokens of cluster `{cluster}` are void, and the leases of {} workloads \
+         there are not renewed; to let an agent join again, use `meridian cluster join {cluster} --replace`",
+        stops::granted_attempts(turn, cluster).len()
+    ))
+}
+
+fn adopt_certificate(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    binding: CertificateBinding,
+) -> Result<String, Rejection> {
+    let state = &turn.world.state;
+    if state.catalog().cluster(cluster).is_none() {
+        return Err(unknown(cluster));
     }
-    turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
-    operator_audit(turn, &Actor::agent(&token.cluster), Action::Join, String::new(), Some(&token.cluster));
-    turn.reply(Reply::Joined {
-        cluster: token.cluster,
-        region: token.region,
-        jurisdiction: token.jurisdiction,
-    });
+    if state.adopts_certificates_above(cluster).is_none_or(|above| binding.generation <= above) {
+        let message = format!("this certificate of cluster `{cluster}` is not adopted");
+        return Err(rejection(RejectionReason::Forbidden, message));
+    }
+    let fact = MemberFact::CertificatesAdopted { binding };
+    turn.record(Record::Member { cluster: cluster.clone(), fact });
+    operator_audit(turn, &Actor::agent(cluster), Action::AdoptCertificate, String::new(), Some(cluster));
+    Ok(format!("the certificate of cluster `{cluster}` is adopted"))
 }
 
 /// Confirms that no other copy of this journal leads. The inventories of clusters are still awaited.
@@ -316,11 +389,20 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
 
 /// What open recovery waits for.
 fn awaited(turn: &Turn<'_>) -> String {
-    let names: Vec<&str> = turn.world.live.awaited.iter().map(ClusterName::as_str).collect();
+    let names: Vec<String> =
+        turn.world.live.awaited.iter().map(|cluster| awaited_name(turn, cluster)).collect();
     if names.is_empty() {
         return "the leases of earlier leaderships must lapse first".to_owned();
     }
     format!("waiting for the inventory of {}", names.join(", "))
+}
+
+/// The name of an awaited cluster, with the ledger that it lost since recovery began.
+fn awaited_name(turn: &Turn<'_>, cluster: &ClusterName) -> String {
+    match turn.world.state.members().get(cluster).and_then(|member| member.unheard) {
+        Some(ledger) => format!("{cluster} (its agent lost its store: ledger `{ledger}`)"),
+        None => cluster.to_string(),
+    }
 }
 
 /// Makes an orphan an attempt of the given job. Fails while recovery is open and while a newer attempt of the

@@ -107,6 +107,18 @@ pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
     }
 }
 
+/// Fails if the stored manifest can't be read, as a change can't be compared with it then.
+pub(crate) fn judge_stored_manifest(turn: &Turn<'_>, uid: Uid, key: &Key) -> Result<(), Rejection> {
+    if !turn.world.live.damaged.contains(&uid) {
+        return Ok(());
+    }
+    let message = format!(
+        "the stored manifest of {key} is damaged: apply it exactly as it was submitted, or delete the job \
+         and create it again"
+    );
+    rejection::reject(RejectionReason::Invalid, Some("spec"), message)
+}
+
 /// Makes a change that [`judge_resize`] accepted. Open offers are withdrawn, because they carry the previous
 /// gang.
 pub(crate) fn resize(

@@ -14,7 +14,6 @@ use crate::state::workload::Workload;
 use meridian_objects::Kind;
 use meridian_placement::preemption_history;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Session, Uid};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Limit of unused join tokens, far more than an operator needs to join clusters. Beyond it, the token that
@@ -58,14 +57,26 @@ impl State {
                 preemption_history::forget_old(&mut self.preemption_history, *at);
                 self.start_leadership(number, *leadership, recovery.clone(), foreign);
             }
-            LeadershipFact::RecoveryClosed { .. } => (self.recovery, self.behind) = (None, false),
+            LeadershipFact::RecoveryClosed { .. } => {
+                (self.recovery, self.behind) = (None, false);
+                self.forget_deleted_clusters();
+                self.members.values_mut().for_each(|member| member.unheard = None);
+            }
             LeadershipFact::CopiesRuledOut { .. } => {
                 if let Some(recovery) = &mut self.recovery {
                     (recovery.restored, recovery.members_unknown) = (false, false);
                 }
             }
-            LeadershipFact::RulesDoubted { seen } => self.rules_doubted = Some(*seen),
-            LeadershipFact::RulesConfirmed { .. } => (self.rules_doubted, self.rules) = (None, number),
+            LeadershipFact::RulesDoubted { seen, until_heard } => {
+                // A doubt that needs an operator stays one.
+                let was_firm = self.rules_doubted.is_some() && !self.rules_doubted_until_heard;
+                self.rules_doubted_until_heard = *until_heard && !was_firm;
+                self.rules_doubted = self.rules_doubted.max(Some(*seen));
+            }
+            LeadershipFact::RulesConfirmed { .. } => {
+                (self.rules_doubted, self.rules_doubted_until_heard) = (None, false);
+                self.rules = number;
+            }
         }
     }
 
@@ -89,6 +100,10 @@ impl State {
                 self.recovery_since = number;
             }
             self.behind |= !foreign.is_empty() || recovery.restored || recovery.members_unknown;
+            if recovery.restored {
+                // Tokens that were used after the backup was made would be good for a second join.
+                self.tokens.clear();
+            }
             self.recovery = Some(recovery);
         }
     }
@@ -102,6 +117,10 @@ impl State {
                 self.catalog.put(key.clone(), (**object).clone(), *uid, *at, number, by.clone());
             }
             ObjectFact::Removed { .. } => {
+                if let (Kind::Cluster, None, Some(stored)) = (key.kind, &key.scope, self.catalog.get(key)) {
+                    let uid = stored.uid;
+                    self.forget_certificates(number, &ClusterName::new(&key.name), uid);
+                }
                 self.catalog.remove(key);
                 if let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) {
                     self.usage_history.remove(&*format!("{namespace}/{}", key.name));
@@ -136,10 +155,14 @@ impl State {
                     member.admitted = true;
                 }
             }
+            MemberFact::CertificatesVoided { cluster_uid, .. } => {
+                self.void_certificates(number, cluster, *cluster_uid);
+            }
+            MemberFact::CertificatesAdopted { binding } => self.adopt_certificates(cluster, *binding),
             MemberFact::DeclaredLost { ledger, .. } => {
                 if let Some(member) = self.members.get_mut(cluster) {
                     member.lost.insert(*ledger);
-                    member.replaced.remove(ledger);
+                    member.unheard = member.unheard.filter(|unheard| unheard != ledger);
                 }
             }
         }
@@ -157,7 +180,9 @@ impl State {
             Some(mut old) => {
                 if old.ledger != ledger {
                     old.lost.insert(old.ledger);
-                    old.replaced.insert(old.ledger, number);
+                    if self.recovery.is_some() && old.since < self.recovery_since {
+                        old.unheard.get_or_insert(old.ledger);
+                    }
                 }
                 Member { ledger, session, session_since: number, ..old }
             }
@@ -167,7 +192,7 @@ impl State {
                 lost: Default::default(),
                 since: number,
                 session_since: number,
-                replaced: BTreeMap::new(),
+                unheard: None,
                 admitted: is_first_member,
             },
         };

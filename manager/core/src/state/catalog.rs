@@ -341,7 +341,10 @@ impl Catalog {
         spec: &ClusterQueueSpec,
         namespace: &Arc<str>,
     ) -> Result<(), NoRoute> {
-        match spec.namespace_selector.as_ref().is_some_and(|s| s.matches(&self.namespace_labels(namespace))) {
+        let Some(selector) = &spec.namespace_selector else {
+            return Err(NoRoute::SelectsNoNamespace { cluster_queue: cluster_queue.to_owned() });
+        };
+        match selector.matches(&self.namespace_labels(namespace)) {
             true => Ok(()),
             false => Err(NoRoute::NamespaceNotSelected {
                 cluster_queue: cluster_queue.to_owned(),

@@ -17,9 +17,11 @@ impl State {
             behind,
             rules,
             rules_doubted,
+            rules_doubted_until_heard,
             catalog: _,
             members,
             tokens: _,
+            certificates: _,
             workloads,
             orphans,
             audit: _,
@@ -30,7 +32,7 @@ impl State {
         } = self;
         (journal, last, leadership, led_since, ranges, recovery).hash(into);
         (recovery_since, behind).hash(into);
-        (rules, rules_doubted, members, offers, grants).hash(into);
+        (rules, rules_doubted, rules_doubted_until_heard, members, offers, grants).hash(into);
         // The time of a sample counts: usage decays from then on.
         usage_history.hash(into);
         preemption_history

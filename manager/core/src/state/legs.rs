@@ -7,7 +7,7 @@ use crate::facts::submission::Choice;
 use crate::state::legs::leg::LegState;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, OfferId};
 use meridian_shared::placement::Placement;
-use meridian_shared::time::Millis;
+use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,9 +30,19 @@ pub struct Leg {
     /// Why this cluster was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
+    /// Set once the agent came back with another ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_ledger: Option<ReplacedLedger>,
     /// Newest placement of the pods that the agent reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Arc<Placement>>,
+}
+
+/// The ledger of a granted leg was replaced, so nobody knows its pods any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ReplacedLedger {
+    /// When the lease will have lapsed. `None` if only `declare-lost` ends the attempt.
+    pub until: Option<Wall>,
 }
 
 impl Leg {
@@ -46,6 +56,7 @@ impl Leg {
             note: None,
             estimate: None,
             choice: None,
+            replaced_ledger: None,
             placement: None,
         }
     }

@@ -2,7 +2,7 @@ use meridian_shared::ids::{ClusterName, Jurisdiction, LedgerId, RecordNumber, Re
 use meridian_shared::protocol::Run;
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// A cluster with an agent that once opened a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,9 +18,10 @@ pub struct Member {
     /// Record of the newest session.
     #[serde(default)]
     pub session_since: RecordNumber,
-    /// Replaced ledgers that nobody has declared lost, with the record of the session that replaced each.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub replaced: BTreeMap<LedgerId, RecordNumber>,
+    /// The ledger that the cluster had when the open recovery began, if it was replaced since and not
+    /// declared lost: a journal that is behind may not know what ran under it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unheard: Option<LedgerId>,
     /// Whether the cluster may get workloads: another member acknowledged a member list with its name, an
     /// operator admitted it, or it was the first member.
     pub admitted: bool,

@@ -38,6 +38,7 @@ impl World {
             config,
             queues: Default::default(),
             names: BTreeMap::new(),
+            shortened_names: BTreeMap::new(),
             loads: BTreeMap::new(),
             counts_by_queue: Default::default(),
             mirror: Default::default(),
@@ -114,7 +115,7 @@ impl World {
     fn absorb_submitted(&mut self, number: RecordNumber, uid: Uid, submission: &Submission) {
         let class = self.queues.intern(&submission.class, &self.config.resources);
         let workload = Workload::new(submission, class, number);
-        self.names.entry(submission.namespace.clone()).or_default().insert(submission.name.clone(), uid);
+        self.remember_names(&submission.namespace, &submission.name, number, uid);
         self.queues.wait(class, QueuePosition::new(workload.priority(), workload.submitted(), uid));
         self.state.insert_workload(uid, workload);
         caches::count_workload(self, uid, true);
@@ -140,18 +141,12 @@ impl World {
         }
         caches::drop_member(self, workload.class());
         self.live.backoff_until.remove(&uid);
+        self.live.damaged.remove(&uid);
         self.live.reservations.forget(uid);
         if let Some(finish) = &workload.finished() {
             self.live.finished.remove(&(finish.at, uid));
         }
-        if let Some(names) =
-            self.names.get_mut(workload.namespace()).filter(|names| names.get(workload.name()) == Some(&uid))
-        {
-            names.remove(workload.name());
-            if names.is_empty() {
-                self.names.remove(workload.namespace());
-            }
-        }
+        self.forget_names(uid, &workload);
         Some(workload.body())
     }
 

@@ -21,14 +21,20 @@ impl World {
             | Record::Object { fact: ObjectFact::Applied { by, .. } | ObjectFact::Removed { by }, .. }
             | Record::Token { fact: TokenFact::Minted { by, .. }, .. }
             | Record::Member {
-                fact: MemberFact::Admitted { by } | MemberFact::DeclaredLost { by, .. },
+                fact:
+                    MemberFact::Admitted { by }
+                    | MemberFact::DeclaredLost { by, .. }
+                    | MemberFact::CertificatesVoided { by, .. },
                 ..
             }
             | Record::Orphan { fact: OrphanFact::StopOrdered { by }, .. } => Some(by.clone()),
             Record::Token { hash, fact: TokenFact::Used } => {
                 self.state.tokens().get(hash).map(|token| Actor::agent(&token.cluster))
             }
-            Record::Member { cluster, fact: MemberFact::SessionOpened { .. } }
+            Record::Member {
+                cluster,
+                fact: MemberFact::SessionOpened { .. } | MemberFact::CertificatesAdopted { .. },
+            }
             | Record::Orphan { fact: OrphanFact::Seen { cluster, .. }, .. } => Some(Actor::agent(cluster)),
             Record::Orphan { fact: OrphanFact::Gone { by }, .. } => by.clone(),
             Record::Workload { uid, fact } => self.actor_of_fact(*uid, fact),
@@ -54,7 +60,8 @@ impl World {
             | WorkloadFact::Held { offer }
             | WorkloadFact::Refused { offer, .. }
             | WorkloadFact::HoldExpired { offer } => self.cluster_of_offer(uid, *offer).map(Actor::agent),
-            WorkloadFact::GrantAccepted { fence, .. }
+            WorkloadFact::LedgerReplaced { fence, .. }
+            | WorkloadFact::GrantAccepted { fence, .. }
             | WorkloadFact::PodsPlaced { fence, .. }
             | WorkloadFact::Running { fence, .. }
             | WorkloadFact::PodsReclaimed { fence, .. }

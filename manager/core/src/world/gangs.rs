@@ -126,7 +126,7 @@ pub fn runs_in(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
 pub(crate) fn start_timeout(world: &World, class: &Class) -> Millis {
     let queue = world.state.catalog().local_queue(&class.namespace, &class.queue);
     let policy = queue.and_then(|queue| world.state.catalog().dispatch_policy(&queue.cluster_queue));
-    policy.map_or(world.config.start_timeout, |policy| policy.start_timeout)
+    policy.and_then(|policy| policy.start_timeout).unwrap_or(world.config.start_timeout)
 }
 
 /// The additional pods of a gang that is to be scaled up, on the flavors that it already has.

@@ -8,7 +8,7 @@ use crate::world::{Live, World};
 use meridian_placement::reservations::Reservations;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     pub fn mirror(&self) -> &QueueMirror {
@@ -29,6 +29,11 @@ impl Live {
     /// Workloads that back off, with the time until which they aren't considered.
     pub fn backoff_until(&self) -> &BTreeMap<Uid, Mono> {
         &self.backoff_until
+    }
+
+    /// Workloads whose stored manifest can't be read, as far as that is known.
+    pub fn damaged(&self) -> &BTreeSet<Uid> {
+        &self.damaged
     }
 
     /// Why running gangs that are to be scaled up aren't yet.

@@ -5,14 +5,16 @@
 
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Entry, Line};
+use crate::facts::key::Key;
 use crate::facts::outcome::{Bodies, Outcome, Reply};
 use crate::facts::reason::Why;
-use crate::facts::record::{Record, WorkloadFact};
+use crate::facts::record::{MemberFact, Record, WorkloadFact};
 use crate::sessions::outbox::CommandRef;
 use crate::state::usage_history;
 use crate::state::workload::Workload;
 use crate::world::absorb::usage;
 use crate::world::{World, lifecycle};
+use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::time::Now;
 use std::collections::BTreeMap;
@@ -62,6 +64,10 @@ impl<'a> Turn<'a> {
         usage::settle_penalty(self.world, &record);
         match &record {
             Record::Object { key, .. } => drop(self.out.changed.insert(key.clone())),
+            Record::Member {
+                cluster,
+                fact: MemberFact::CertificatesVoided { .. } | MemberFact::CertificatesAdopted { .. },
+            } => drop(self.out.changed.insert(Key::global(Kind::Cluster, cluster.as_str()))),
             Record::UsageSampled { queues, forgotten, .. } => {
                 self.out.changed.extend(usage_history::keys(queues.keys().chain(forgotten)));
             }

@@ -107,7 +107,11 @@ fn only_borrowed_capacity_is_reclaimed() {
     let early = f.bound("a", "early", 4, "low", "us-east4");
     f.settle();
     assert_eq!((f.phase(early), f.running_of(&owned)), (Some(Phase::Pending), 2), "`b` borrows nothing yet");
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "early"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "early"),
+        uid: None,
+        force: false,
+    }]);
     let borrowed = f.fill("b", "asia-southeast1", 2);
     // Two of the four jobs borrow quota. Only a victim in the region frees capacity there.
     let mine = f.bound("a", "mine", 3, "low", "us-east4");

@@ -277,7 +277,11 @@ fn a_finished_deleted_or_missing_workload_is_not_deactivated() {
         assert_eq!((why.reason, why.field.as_deref()), (RejectionReason::Invalid, Some("spec.active")));
         assert!(why.message.contains("has ended (Completed)"), "{why}");
     }
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "goes"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "goes"),
+        uid: None,
+        force: false,
+    }]);
     assert!(f.refusal(deleted, false).message.contains("is being deleted"));
     f.settle();
     assert_eq!(f.phase(deleted), None);
@@ -306,7 +310,11 @@ fn a_deactivated_workload_can_be_deleted() {
     f.stop(pending);
     f.stop(running);
     for name in ["runs", "waits"] {
-        f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", name), uid: None }]);
+        f.write(vec![Change::Delete {
+            key: Key::namespaced(Kind::Job, "default", name),
+            uid: None,
+            force: false,
+        }]);
     }
     assert_eq!((f.phase(pending), f.phase(running)), (None, Some(Phase::Stopping)));
     f.settle();

@@ -27,13 +27,18 @@ fn a_deleted_workload_leaves_nothing_in_any_phase() {
     let mut f = Fleet::regions();
     let uids: Vec<Uid> = (0..4).map(|i| f.submit(&format!("job-{i}"), 3)).collect();
     let early = f.submit("early", 1);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "early"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "early"),
+        uid: None,
+        force: false,
+    }]);
     assert_eq!(f.phase(early), None);
     f.settle();
     for i in 0..4 {
         f.write(vec![Change::Delete {
             key: Key::namespaced(Kind::Job, "default", &format!("job-{i}")),
             uid: None,
+            force: false,
         }]);
     }
     f.settle();

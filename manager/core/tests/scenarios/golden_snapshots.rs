@@ -53,6 +53,7 @@ fn varied_state() -> World {
             && f.phase(gang).is_some(),
         "{phases:?}"
     );
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Revoke("asia".into()) });
     f.world
 }
 

@@ -51,6 +51,63 @@ fn a_new_ledger_frees_no_capacity_until_the_old_leases_lapse() {
 }
 
 #[test]
+fn a_run_of_a_replaced_ledger_is_reported_as_lost_at_once() {
+    let mut f = Fleet::new(EU);
+    let uid = f.submit("job", 3);
+    f.settle();
+    assert_eq!(f.job_status("job")["ready"], 3);
+    f.add_agent("eu", 9_999);
+    f.exchange();
+    let status = f.job_status("job");
+    assert_eq!((&status["meridian"]["state"], &status["ready"]), (&json!("ClusterLost"), &json!(0)));
+    let why = f.why(uid);
+    let summary = why["summary"].as_str().unwrap();
+    assert!(summary.starts_with("lost in cluster `eu`: its agent lost its store"), "{summary}");
+    let leg = f.world.state.workloads()[&uid].right().unwrap().1;
+    let until = leg.replaced_ledger.unwrap().until.unwrap();
+    let lapses = f.world.live.leases[&leg.fence.unwrap()].lease.deadline;
+    assert_eq!(
+        until.since(now(f.now).wall),
+        lapses.since(Mono(f.now)),
+        "the state tells when the lease ends"
+    );
+    // A restarted manager counts the lease in full again, and tells the new time.
+    f.advance(Millis(1_000));
+    f.restart(2, RECOVERY);
+    let later = f.world.state.workloads()[&uid].right().unwrap().1.replaced_ledger.unwrap().until.unwrap();
+    assert!(later > until);
+    // The old gang ended with its store; once its lease has lapsed, the workload starts again.
+    f.running.clear();
+    f.advance(Millis(TERM.0 + 2_000));
+    f.settle();
+    assert_eq!(f.job_status("job")["meridian"]["state"], "Running");
+    assert_eq!(f.job_status("job")["ready"], 3);
+}
+
+#[test]
+fn a_lost_run_with_mode_wait_names_the_ledger_to_declare_lost() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![meridian_object(
+        "DispatchPolicy",
+        "wait",
+        json!({"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Wait"}}),
+    )]);
+    let uid = f.submit("job", 3);
+    f.settle();
+    f.add_agent("eu", 9_999);
+    f.running.clear();
+    f.advance(Millis(3 * TERM.0));
+    assert_eq!(f.job_status("job")["meridian"]["state"], "ClusterLost");
+    let ledger = f.world.state.workloads()[&uid].right().unwrap().1.ledger;
+    let remedy = format!("meridian cluster declare-lost eu --ledger {ledger} --confirm eu");
+    assert!(f.why(uid)["wouldHelp"].as_str().unwrap().contains(&remedy), "{:#}", f.why(uid));
+    let action = Operator::DeclareLost { cluster: "eu".into(), ledger: Some(ledger) };
+    f.input(Input::Operator { actor: Actor::user("op"), action });
+    f.settle();
+    assert_eq!(f.job_status("job")["meridian"]["state"], "Running");
+}
+
+#[test]
 fn a_workload_of_a_cluster_declared_lost_restarts_at_once() {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 3);
@@ -89,4 +146,18 @@ fn a_ledger_declared_lost_stops_all_its_runs_when_it_returns() {
     f.settle();
     assert_eq!(f.agents[&home].runs().count(), 0, "the old run was stopped");
     assert_ne!(f.cluster_of(uid), Some(home.to_string()));
+}
+
+#[test]
+fn a_manager_without_its_claim_calls_no_lease_lapsed() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 3);
+    f.settle();
+    // No commit succeeds any more: another manager may lead, and renew the lease.
+    f.now += 3 * TERM.0;
+    f.input(Input::Turn);
+    assert_eq!((f.phase(uid), f.world.live.counts.lapses), (Some(Phase::Running), 0));
+    f.world.committed(Mono(f.now));
+    f.input(Input::Turn);
+    assert_eq!(f.world.live.counts.lapses, 1);
 }

@@ -102,7 +102,11 @@ fn a_run_that_ended_after_the_inventory_was_composed_is_no_orphan() {
     assert!(late.inventory.as_ref().is_some_and(|inventory| inventory.runs.len() == 1));
     f.settle();
     f.end(uid, EndResult::Succeeded);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "job"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "job"),
+        uid: None,
+        force: false,
+    }]);
     assert_eq!(f.phase(uid), None);
     f.input(Input::Sync { cluster: eu, request: Box::new(late), may_park: false });
     assert!(f.world.state.orphans().is_empty());

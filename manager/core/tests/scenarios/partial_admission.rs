@@ -15,7 +15,7 @@ impl Fleet {
         self.world.state.workloads()[&uid].counts().cloned()
     }
 
-    fn job_status(&self, name: &str) -> Value {
+    pub(super) fn job_status(&self, name: &str) -> Value {
         let key = Key::namespaced(Kind::Job, "default", name);
         let object = meridian_views::objects::render(&self.world, &key, &self.bodies, now(self.now))
             .expect("it exists");

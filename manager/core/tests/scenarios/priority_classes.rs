@@ -105,7 +105,7 @@ fn a_workload_without_a_class_gets_the_default_class() {
     system["spec"]["template"]["spec"]["priorityClassName"] = json!("system-node-critical");
     assert!(matches!(f.apply(vec![system.clone()]), Reply::Written(_)));
     let key = Key::global(Kind::WorkloadPriorityClass, "default");
-    let delete = vec![Change::Delete { key, uid: None }];
+    let delete = vec![Change::Delete { key, uid: None, force: true }];
     f.input(Input::Write(Box::new(Write::new(Actor::user("test"), delete, false))));
     system["metadata"]["name"] = json!("critical");
     let critical = f.create(system);

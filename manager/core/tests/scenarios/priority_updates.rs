@@ -74,7 +74,7 @@ fn the_priority_of_a_flagged_gang_is_sent_once_the_policy_is_gone() {
     f.apply(vec![class(8)]);
     f.settle();
     assert_eq!(agent_priorities(&f, "eu"), [7], "the policy denies the cluster");
-    f.write(vec![Change::Delete { key: Key::global(Kind::ResidencyPolicy, "away"), uid: None }]);
+    f.write(vec![Change::Delete { key: Key::global(Kind::ResidencyPolicy, "away"), uid: None, force: true }]);
     f.settle();
     assert_eq!(agent_priorities(&f, "eu"), [8]);
 }

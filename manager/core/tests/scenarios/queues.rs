@@ -129,7 +129,11 @@ fn freed_capacity_is_reserved_for_the_preemptor() {
 #[test]
 fn a_deleted_preemptor_has_no_reservation() {
     let (mut f, [_, _, third]) = preemption_in_progress();
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "four"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "four"),
+        uid: None,
+        force: false,
+    }]);
     assert_ne!(f.phase(third), Some(Phase::Pending));
 }
 

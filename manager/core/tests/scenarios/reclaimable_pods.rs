@@ -188,7 +188,11 @@ fn a_stopping_gang_keeps_its_charge_until_it_has_stopped() {
     f.settle();
     // Pods succeed while the job is deleted.
     f.succeed_unreported(gang, 2);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "gang"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "gang"),
+        uid: None,
+        force: false,
+    }]);
     let request = f.agents.get_mut(&ClusterName::new("eu")).unwrap().compose(now(f.now), Lane::News);
     assert_eq!(request.spare.len(), 1);
     f.input(Input::Sync { cluster: "eu".into(), request: Box::new(request), may_park: false });

@@ -39,8 +39,15 @@ fn limit_range_defaults_and_runtime_overhead_count_as_requests() {
     ]);
     let mut boxed = job("default", "boxed", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
     boxed["spec"]["template"]["spec"]["runtimeClassName"] = json!("boxed");
-    boxed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] =
-        json!(1);
+    for place in ["requests", "limits"] {
+        boxed["spec"]["template"]["spec"]["containers"][0]["resources"][place]["example.com/license"] =
+            json!(1);
+    }
+    let mut cheaper = boxed.clone();
+    cheaper["metadata"]["name"] = json!("cheaper");
+    cheaper["spec"]["template"]["spec"]["overhead"] = json!({"cpu": 0});
+    let Reply::Rejected(why) = f.apply(vec![cheaper]) else { panic!("accepted") };
+    assert!(why[0].message.contains("`overhead` isn't that of runtime class"), "{why:?}");
     let boxed = f.create(boxed);
     let class = f.world.queues.class(f.world.state.workloads()[&boxed].class()).clone();
     assert_eq!(
@@ -107,7 +114,7 @@ fn a_write_that_names_an_object_twice_is_refused() {
     let mut f = Fleet::new(EU);
     let uid = f.submit("train", 1);
     let key = Key::namespaced(Kind::Job, "default", "train");
-    let delete = || Change::Delete { key: key.clone(), uid: None };
+    let delete = || Change::Delete { key: key.clone(), uid: None, force: false };
     let put = Change::Put {
         object: object(job("default", "train", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "")),
         scope: None,
@@ -179,4 +186,23 @@ fn a_new_limit_range_doesnt_change_submitted_workloads() {
     }
     let later = f.submit("later", 1);
     assert_eq!(per_pod(&f, later), 1_000);
+}
+
+#[test]
+fn a_policy_without_times_leaves_those_of_the_manager() {
+    let mut f = Fleet::new(EU);
+    f.world.config.term = Millis::mins(4 * 60);
+    f.apply(vec![meridian_object(
+        "DispatchPolicy",
+        "wait",
+        json!({"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Wait"}}),
+    )]);
+    let uid = f.submit("job", 3);
+    assert_eq!(f.world.state.workloads()[&uid].term(), Millis::mins(4 * 60));
+    f.settle();
+    let (_, leg) = f.world.state.workloads()[&uid].right().unwrap();
+    let lease = &f.world.live.leases[&leg.fence.unwrap()];
+    assert_eq!(lease.lease.term, Millis::mins(4 * 60));
+    // The scenarios' manager has a start timeout of 30 s.
+    assert!(lease.start_by <= Mono(f.now) + Millis::secs(30));
 }

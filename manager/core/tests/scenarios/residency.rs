@@ -263,7 +263,11 @@ fn the_actor_of_a_record_is_known_on_replay() {
     let uid = f.submit("one", 2);
     f.settle();
     f.end(uid, EndResult::Succeeded);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "one"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "one"),
+        uid: None,
+        force: false,
+    }]);
     let mut world = World::restore(&before, config()).unwrap();
     let mut actors = Vec::new();
     for (number, record) in &f.records {

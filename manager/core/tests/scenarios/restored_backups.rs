@@ -140,7 +140,8 @@ fn a_restored_manager_dispatches_nothing_before_rules_are_confirmed() {
         f.why(job)
     );
     f.confirm_rules();
-    f.settle();
+    // Other agents get the time of one poll to report.
+    f.advance(Millis::secs(10));
     assert!(f.cluster_of(job).is_some());
 }
 
@@ -273,6 +274,58 @@ fn confirming_recovery_frees_no_workload_before_its_lease_lapses() {
 }
 
 #[test]
+fn an_unconfirmed_copy_never_calls_an_older_lease_lapsed() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("early", 3);
+    f.settle();
+    // The backup knows the grant. A manager with the original may still renew it.
+    let backup = f.world.snapshot();
+    let home = f.restore_while_disconnected(uid, &backup);
+    f.advance(Millis(5 * TERM.0));
+    let (_, leg) = f.world.state.workloads()[&uid].right().expect("its lease isn't called lapsed");
+    assert_eq!((&leg.cluster, f.world.live.counts.lapses), (&home, 0));
+    // From the confirmation on this manager is the only one, and the lease counts in full.
+    f.confirm_recovery();
+    f.advance(Millis(TERM.0 - 500));
+    assert_eq!(f.world.live.counts.lapses, 0);
+    f.advance(Millis(3_000));
+    assert_eq!(f.world.live.counts.lapses, 1);
+    assert!(f.runs_elsewhere(uid, &home));
+}
+
+#[test]
+fn the_state_of_recovery_names_what_is_held_and_until_when() {
+    let mut f = Fleet::regions();
+    let early = f.submit("early", 3);
+    let backup = f.world.snapshot();
+    f.settle();
+    let home = f.restore_while_disconnected(early, &backup);
+    let state = |f: &Fleet| meridian_views::recovery::recovery(&f.world, now(f.now));
+    let until = |f: &Fleet| {
+        let lapses = meridian_shared::lease::ManagerLease::from_composed(Mono(f.now), TERM).deadline;
+        meridian_shared::timestamp::timestamp(now(lapses.0).wall)
+    };
+    let held = |until: &str| {
+        let workload = json!({
+            "namespace": "default", "name": "early", "cluster": null, "onClusterLoss": "Fence",
+            "until": until,
+        });
+        json!({"fence": 1, "fenceUntil": until, "wait": 0, "workloads": [workload]})
+    };
+    assert_eq!(state(&f)["awaited"], json!([home.as_str()]));
+    // Before the confirmation: until when it is held if an operator confirms now.
+    assert_eq!(state(&f)["held"], held(&until(&f)));
+    f.advance(Millis(20_000));
+    assert_eq!(state(&f)["held"], held(&until(&f)));
+    f.confirm_recovery();
+    let confirmed = until(&f);
+    f.advance(Millis(2_000));
+    assert_eq!(state(&f)["held"], held(&confirmed), "the time is fixed by the confirmation");
+    f.advance(Millis(TERM.0));
+    assert_eq!(state(&f)["held"]["fence"], 0);
+}
+
+#[test]
 fn confirming_recovery_never_moves_a_workload_with_mode_wait() {
     let mut f = Fleet::regions();
     f.apply(vec![meridian_object(
@@ -309,6 +362,55 @@ fn a_cluster_that_returns_after_the_confirmation_keeps_its_run() {
     f.settle();
     assert_eq!((f.phase(uid), f.cluster_of(uid)), (Some(Phase::Running), Some(home.to_string())));
     assert!(f.world.state.recovery().is_none());
+}
+
+impl Fleet {
+    /// Restores a backup from before the grant of a workload with mode `Wait` in `eu`, and confirms it.
+    /// Meanwhile the agent of `eu` was started again, with this ledger.
+    fn confirm_after_a_restart_of_the_agent(&mut self, ledger: u128) -> Uid {
+        self.apply(vec![meridian_object(
+            "DispatchPolicy",
+            "wait",
+            json!({"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Wait"}}),
+        )]);
+        let uid = self.submit("early", 3);
+        let backup = self.world.snapshot();
+        self.settle();
+        assert_eq!(self.cluster_of(uid).as_deref(), Some("eu"));
+        let store = self.agents[&ClusterName::new("eu")].durable().clone();
+        self.running.clear();
+        self.lead_from_backup(&backup);
+        let is_same = store.ledger() == LedgerId(ledger);
+        self.start_agent("eu", if is_same { store } else { Durable::new(LedgerId(ledger)) }, None);
+        self.confirm_rules();
+        self.settle();
+        self.settle();
+        self.confirm_recovery();
+        self.settle();
+        uid
+    }
+}
+
+#[test]
+fn a_confirmation_answers_for_agents_that_were_started_again() {
+    let mut f = Fleet::new(EU);
+    f.confirm_after_a_restart_of_the_agent(1_000);
+    assert!(f.world.state.recovery().is_none());
+}
+
+#[test]
+fn a_confirmation_doesnt_answer_for_a_lost_store() {
+    let mut f = Fleet::new(EU);
+    let uid = f.confirm_after_a_restart_of_the_agent(9_999);
+    f.advance(Millis(3 * TERM.0));
+    assert_eq!(f.cluster_of(uid), None, "what ran under the old ledger is unknown");
+    let lost = meridian_views::recovery::recovery(&f.world, now(f.now))["lostLedgers"].clone();
+    assert_eq!(lost, json!({"eu": LedgerId(1_000).to_string()}));
+    let action = Operator::DeclareLost { cluster: "eu".into(), ledger: Some(LedgerId(1_000)) };
+    f.input(Input::Operator { actor: Actor::user("op"), action });
+    f.settle();
+    assert!(f.world.state.recovery().is_none());
+    assert_eq!(f.cluster_of(uid).as_deref(), Some("eu"));
 }
 
 #[test]

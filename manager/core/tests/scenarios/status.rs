@@ -111,7 +111,11 @@ fn queue_counts_and_usage_are_the_same_after_a_restart() {
     // Deleted workloads are counted no longer.
     for uid in uids {
         let name = f.world.state.workloads()[&uid].name().clone();
-        f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &name), uid: None }]);
+        f.write(vec![Change::Delete {
+            key: Key::namespaced(Kind::Job, "default", &name),
+            uid: None,
+            force: false,
+        }]);
     }
     f.settle();
     f.settle();
@@ -125,7 +129,11 @@ fn a_pending_workload_counts_where_its_local_queue_points_now() {
     f.apply(vec![queue("cq", 0, None), queue("other", 0, None)]);
     f.submit("waits", 2);
     assert_eq!(counts(&f.cluster_queue("cq")), [1, 0, 0]);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::LocalQueue, "default", "lq"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::LocalQueue, "default", "lq"),
+        uid: None,
+        force: true,
+    }]);
     assert_eq!(counts(&f.cluster_queue("cq")), [0, 0, 0]);
     let before = version(&f.cluster_queue("other"));
     f.apply(vec![local_queue("lq", "other")]);
@@ -197,11 +205,15 @@ fn an_inactive_queue_has_the_reason_in_its_condition() {
         assert_eq!(reason(&f), expected, "{:#}", f.cluster_queue("cq"));
         assert_eq!(f.why(pending)["wouldHelp"], help, "{:#}", f.why(pending));
     }
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "waits"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "waits"),
+        uid: None,
+        force: false,
+    }]);
     f.apply(vec![queue("cq", 1, Some("a"))]);
     assert_eq!(reason(&f), "Ready");
     f.apply(vec![queue("cq", 1, None)]);
-    f.write(vec![Change::Delete { key: Key::global(Kind::ResourceFlavor, "any"), uid: None }]);
+    f.write(vec![Change::Delete { key: Key::global(Kind::ResourceFlavor, "any"), uid: None, force: true }]);
     assert_eq!(reason(&f), "FlavorNotFound");
     assert!(!meridian_views::metrics::cluster_queue_rows(&f.world)[0].active);
 }

@@ -200,7 +200,11 @@ fn a_run_between_two_samples_is_charged_at_admission() {
         json!({GPU: "2"})
     );
     f.end(uid, EndResult::Succeeded);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "short"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "short"),
+        uid: None,
+        force: false,
+    }]);
     assert_eq!(f.phase(uid), None);
     assert_eq!(f.consumed("a"), Some(2_000_000_000));
     assert_eq!(f.first_admitted(), "b");
@@ -258,8 +262,16 @@ fn deleting_a_local_queue_deletes_its_usage_history() {
         status["lastUpdate"].as_str().unwrap().ends_with('Z') && status["consumedResources"][GPU].is_string(),
         "{status}"
     );
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "a-old"), uid: None }]);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::LocalQueue, "default", "a"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "a-old"),
+        uid: None,
+        force: false,
+    }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::LocalQueue, "default", "a"),
+        uid: None,
+        force: true,
+    }]);
     assert_eq!(f.world.state.usage_history().len(), 0);
     let samples = f.samples();
     f.advance(Millis::secs(10));

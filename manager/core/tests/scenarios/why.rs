@@ -43,7 +43,11 @@ fn only_the_workload_that_backs_off_has_the_backoff_as_reason() {
     if f.summary_and_help(uid).0.starts_with("pending: backing off before the next attempt, ") {
         let other = f.submit("other", 3);
         assert!(!f.summary_and_help(other).0.contains("backing off"), "{:#}", f.why(other));
-        f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "other"), uid: None }]);
+        f.write(vec![Change::Delete {
+            key: Key::namespaced(Kind::Job, "default", "other"),
+            uid: None,
+            force: false,
+        }]);
     }
     f.advance(Millis::secs(30));
     assert_eq!(f.phase(uid), Some(Phase::Running));
@@ -357,4 +361,31 @@ fn help_for_partial_admission_is_given_if_the_full_gang_never_fits() {
     f.end(running, EndResult::Succeeded);
 
     assert_eq!(f.phase(uid), Some(Phase::Running));
+}
+
+#[test]
+fn uncordoning_is_no_help_where_the_cluster_is_too_small() {
+    let mut f = Fleet::new(EU);
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Cordon("eu".into()) });
+    let too_many = f.submit("many", 90);
+    let fits = f.submit("few", 1);
+    f.settle();
+    let help = |f: &Fleet, uid: Uid| f.why(uid)["clusters"][0]["wouldHelp"].as_str().unwrap().to_owned();
+    assert_eq!(help(&f, fits), "uncordon the cluster");
+    let larger = help(&f, too_many);
+    assert!(larger.len() > 30 && larger.ends_with(", and uncordon the cluster"), "{larger}");
+}
+
+#[test]
+fn a_queue_without_a_selector_should_select_namespaces() {
+    let mut f = Fleet::new(EU);
+    let mut queue = cluster_queue("cq", 9, &json!({}));
+    queue["spec"].as_object_mut().unwrap().remove("namespaceSelector");
+    let Reply::Written(written) = f.apply(vec![queue]) else { panic!("refused") };
+    assert!(written[0].warnings[0].contains("selects no namespace"), "{:?}", written[0].warnings);
+    let uid = f.submit("waits", 1);
+    f.settle();
+    let (summary, help) = f.summary_and_help(uid);
+    assert!(summary.contains("cluster queue `cq` has no namespaceSelector"), "{summary}");
+    assert_eq!(help, "write `namespaceSelector: {}` into cluster queue `cq` to select all namespaces");
 }

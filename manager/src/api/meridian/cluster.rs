@@ -71,7 +71,8 @@ pub(super) async fn join_token(
     let expires = (Timestamp::now() + ttl).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let (front, secret) = (&api.front, token.expose());
     let command = format!(
-        "meridian agent join --manager {} --ca-pin {} --token {secret} --data-dir meridian-agent-{name}",
+        "echo {secret} | meridian agent join --manager {} --ca-pin {} --data-dir meridian-agent-{name} \
+         --token-file -",
         front.url, front.ca_pin
     );
     Ok(Json(json!({"command": command, "token": secret, "expires": expires})).into_response())
@@ -152,6 +153,26 @@ async fn act(
     access::check_endpoint(&user, Endpoint::Operate)?;
     action::read_body(&headers, body).await?;
     action::done(action::perform(&api, &user, action(cluster(&name)?)).await?)
+}
+
+/// Voids the certificates and tokens of a cluster. What runs there is stopped when its leases end, so the
+/// operator must repeat the cluster's name.
+pub(super) async fn revoke(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    access::check_endpoint(&user, Endpoint::Operate)?;
+    let body = action::read_body(&headers, body).await?;
+    if body.get("confirm").and_then(Value::as_str) != Some(&name) {
+        return Err(Error::BadRequest(format!(
+            "the cluster's agent would be locked out, and what runs there stops when its leases end unless \
+             an agent joins again before: send `\"confirm\": \"{name}\"`"
+        )));
+    }
+    action::done(action::perform(&api, &user, Operator::Revoke(cluster(&name)?)).await?)
 }
 
 /// The one exception to at-most-one, on an operator's responsibility: the operator must repeat the cluster's

@@ -4,7 +4,7 @@ use super::why::explain;
 use crate::api::access::{self, Endpoint};
 use crate::api::logs::LogBytes;
 use crate::api::response::error::Error;
-use crate::api::state::Api;
+use crate::api::state::{Api, LOGS_PER_CALLER_MAX};
 use crate::auth::User;
 use axum::Extension;
 use axum::body::Body;
@@ -48,10 +48,18 @@ pub(super) async fn logs(
     };
     let request = LogRequest { pod: query.pod, follow: query.follow, tail_lines: query.tail, ..request };
     let attempt = request.fence.map(|fence| fence.to_string());
+    let share = api.open_logs.take((user.name, cluster.clone()), 1).ok_or_else(|| {
+        Error::Busy(format!(
+            "you have {LOGS_PER_CALLER_MAX} open logs of cluster `{cluster}` already: close one"
+        ))
+    })?;
     let unavailable =
         |why: String| Error::Unavailable(format!("no logs available from cluster `{cluster}`: {why}"));
     let bytes = api.logs.open(cluster.clone(), request).await.map_err(unavailable)?;
-    let mut response = Response::new(Body::from_stream(until(api.stop.clone(), bytes)));
+    let mut response = Response::new(Body::from_stream(until(api.stop.clone(), bytes).inspect(move |_| {
+        // the caller's share is in use as long as the stream
+        let _ = &share;
+    })));
     if let Some(Ok(attempt)) = attempt.map(HeaderValue::try_from) {
         response.headers_mut().insert(ATTEMPT_HEADER, attempt);
     }

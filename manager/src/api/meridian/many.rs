@@ -3,6 +3,7 @@
 use super::idempotency::CachedResult;
 use crate::api::access::{self, Verb};
 use crate::api::request::body::{self, MANY_BYTES_MAX, OBJECT_BYTES_MAX};
+use crate::api::request::query;
 use crate::api::response::error::common_reason;
 use crate::api::response::error::{Cause, Error};
 use crate::api::response::json_bytes;
@@ -22,7 +23,7 @@ use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Written};
 use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::object::DEFAULT_NAMESPACE;
-use meridian_objects::{Kind, Object, last_applied};
+use meridian_objects::{FieldValidation, Kind, Object, last_applied};
 use meridian_shared::ids::ClusterName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -45,6 +46,9 @@ struct ManyRequest {
     cluster: Option<String>,
     #[serde(default)]
     dry_run: bool,
+    /// As the query parameter of the Kubernetes API.
+    #[serde(default)]
+    field_validation: Option<String>,
 }
 
 /// A request after parsing.
@@ -225,9 +229,10 @@ fn parse(bytes: &[u8]) -> Result<ParsedRequest, Error> {
         scope: request.cluster.filter(|cluster| !cluster.is_empty()).map(ClusterName::new),
         dry_run: request.dry_run,
     };
+    let validation = query::field_validation(request.field_validation.as_deref().unwrap_or_default())?;
     let mut causes = Vec::new();
     for (index, raw) in request.objects.iter().enumerate() {
-        match object(index, raw.get(), batch.scope.as_ref(), &mut batch.remarks) {
+        match object(index, raw.get(), batch.scope.as_ref(), validation, &mut batch.remarks) {
             Ok(object) => batch.objects.push(object),
             Err(found) => causes.extend(found),
         }
@@ -240,7 +245,7 @@ fn parse(bytes: &[u8]) -> Result<ParsedRequest, Error> {
 pub(super) fn one_object(bytes: &[u8]) -> Result<Object, Error> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))?;
-    object(0, text, None, &mut Vec::new()).or_else(|causes| {
+    object(0, text, None, FieldValidation::default(), &mut Vec::new()).or_else(|causes| {
         refuse(1, RejectionReason::Invalid, causes)
             .and(Err(Error::BadRequest("the body is no object".to_owned())))
     })
@@ -250,6 +255,7 @@ fn object(
     index: usize,
     text: &str,
     scope: Option<&ClusterName>,
+    validation: FieldValidation,
     remarks: &mut Vec<String>,
 ) -> Result<Object, Vec<Cause>> {
     let at = format!("objects[{index}]");
@@ -271,7 +277,7 @@ fn object(
             format!("this object was read for cluster `{cluster}`; {remedy}"),
         ));
     }
-    let (mut object, warnings) = Object::from_value(value)
+    let (mut object, warnings) = Object::validated(value, validation)
         .map_err(|errors| errors.iter().map(|error| Cause::of_field(&at, error)).collect::<Vec<_>>())?;
     if object.kind.namespaced() && object.namespace.is_none() {
         object.set_namespace(DEFAULT_NAMESPACE);

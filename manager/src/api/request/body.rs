@@ -1,12 +1,12 @@
 //! Bodies of requests: bounded in bytes and time, JSON, and cleared of fields that only the manager writes.
 
 use crate::api::response::error::Error;
+use crate::bounded_body::{self, BodyError, Rest};
 use crate::job_kinds::is_job_name;
 use axum::body::Body;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use bytes::{Bytes, BytesMut};
-use futures::StreamExt as _;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use bytes::Bytes;
 use meridian_objects::job::CLUSTER_LABEL;
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use serde_json::Value;
@@ -28,23 +28,22 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result
             "the body has the content encoding {encoding:?}: send it unencoded"
         )));
     }
+    // a client that asks first gets the answer before it sends
+    let rest = if headers.contains_key(EXPECT) { Rest::Unread } else { Rest::Discarded };
     let announced =
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > most) {
-        return Err(Error::TooLarge(most));
-    }
-    let arriving = async {
-        let (mut pieces, mut bytes) = (body.into_data_stream(), BytesMut::new());
-        while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|error| Error::BadRequest(format!("the body ended early: {error}")))?;
-            if bytes.len() + piece.len() > most {
-                return Err(Error::TooLarge(most));
-            }
-            bytes.extend_from_slice(&piece);
+    let reading = async {
+        match announced {
+            Some(length) if length > most => Err(bounded_body::too_large(body, rest).await),
+            _ => bounded_body::read(body, most, rest).await,
         }
-        Ok(bytes.freeze())
     };
-    tokio::time::timeout(ARRIVAL, arriving).await.unwrap_or(Err(Error::Slow(ARRIVAL.as_secs())))
+    match tokio::time::timeout(ARRIVAL, reading).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(BodyError::TooLarge)) => Err(Error::TooLarge(most)),
+        Ok(Err(BodyError::Broken(error))) => Err(Error::BadRequest(format!("the body ended early: {error}"))),
+        Err(_) => Err(Error::Slow(ARRIVAL.as_secs())),
+    }
 }
 
 /// The body's media type without parameters, in lower case; empty if none is given.

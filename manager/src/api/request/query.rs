@@ -4,6 +4,7 @@ use super::selector::Selector;
 use crate::api::response::error::Error;
 use axum::extract::Query;
 use axum::http::Uri;
+use meridian_objects::FieldValidation;
 use meridian_shared::ids::{ClusterName, RecordNumber};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) initial_events: bool,
     /// Validate only, and change nothing.
     pub(crate) dry_run: bool,
+    /// What an unknown field of a written object is.
+    pub(crate) validation: FieldValidation,
     /// Selects the caps and settings of one worker cluster.
     pub(crate) scope: Option<ClusterName>,
     /// What each row of a table includes; the default is metadata.
@@ -72,6 +75,7 @@ impl Options {
                 "continue" if !value.is_empty() => options.token = Some(value),
                 "timeoutSeconds" => options.timeout = Some(Duration::from_secs(number(&name, &value)?)),
                 "dryRun" => options.dry_run |= dry_run(&value)?,
+                "fieldValidation" => options.validation = field_validation(&value)?,
                 "cluster" if !value.is_empty() => options.scope = Some(ClusterName::new(value)),
                 "includeObject" => options.include = Some(value),
                 _ => {}
@@ -139,6 +143,15 @@ pub(crate) fn dry_run(value: &str) -> Result<bool, Error> {
     }
 }
 
+/// Reads `fieldValidation`; no value is the default.
+pub(crate) fn field_validation(value: &str) -> Result<FieldValidation, Error> {
+    FieldValidation::from_word(value).ok_or_else(|| {
+        Error::BadRequest(format!(
+            "fieldValidation: Unsupported value: \"{value}\": supported values: `Ignore`, `Warn`, `Strict`"
+        ))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +176,9 @@ mod tests {
             (false, None, None, None, true)
         );
         assert_eq!(options.scope, Some(ClusterName::new("eu")));
+        assert_eq!(options.validation, FieldValidation::Warn);
+        let options = Options::parse(&"/x?fieldValidation=Strict".parse().unwrap()).unwrap();
+        assert_eq!(options.validation, FieldValidation::Strict);
     }
 
     #[test]
@@ -173,6 +189,7 @@ mod tests {
             "resourceVersion=abc",
             "timeoutSeconds=1.5",
             "dryRun=Some",
+            "fieldValidation=strict",
             "resourceVersionMatch=Exact",
             "resourceVersionMatch=Exact&resourceVersion=0",
             "resourceVersionMatch=Near&resourceVersion=1",

@@ -124,9 +124,49 @@ fn cluster_queue_columns() -> Vec<Column> {
         text("Strategy", strategy),
         number("Pending Workloads", |o, _| at(o, "/status/pendingWorkloads")),
         number("Admitted Workloads", |o, _| at(o, "/status/admittedWorkloads")),
+        text("Active", |o, _| condition(o, "Active")),
         AGE,
     ]
 }
+
+/// The columns of a kind.
+pub(crate) struct Table(Vec<Column>);
+
+impl Table {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self(columns(kind))
+    }
+
+    pub(crate) fn definitions(&self) -> Vec<Value> {
+        let definition = |column: &Column| {
+            let format = if column.name == "Name" { "name" } else { "" };
+            json!({
+                "name": column.name, "type": column.kind, "format": format, "description": "",
+                "priority": column.priority,
+            })
+        };
+        self.0.iter().map(definition).collect()
+    }
+
+    /// The row of one object, in the storage version and as it is to be sent.
+    pub(crate) fn row(
+        &self,
+        stored: &Value,
+        shown: &RenderedObject<'_>,
+        include: Include,
+        now: Timestamp,
+    ) -> Value {
+        let cells: Vec<Value> = self.0.iter().map(|column| (column.cell)(stored, now)).collect();
+        let mut row = json!({"cells": cells});
+        match include {
+            Include::None => {}
+            Include::Metadata => row["object"] = shown.metadata_only(),
+            Include::Object => row["object"] = shown.clone().into_value(),
+        }
+        row
+    }
+}
+
 /// A table of `rows`: each object in the storage version, and as it is to be sent.
 pub(crate) fn table(
     kind: Kind,
@@ -135,33 +175,12 @@ pub(crate) fn table(
     include: Include,
     now: Timestamp,
 ) -> Value {
-    let columns = columns(kind);
-    let definitions: Vec<Value> = columns
-        .iter()
-        .map(|c| {
-            let format = if c.name == "Name" { "name" } else { "" };
-            json!({
-                "name": c.name, "type": c.kind, "format": format, "description": "",
-                "priority": c.priority,
-            })
-        })
-        .collect();
-    let rows: Vec<Value> = rows
-        .iter()
-        .map(|(stored, shown)| {
-            let cells: Vec<Value> = columns.iter().map(|c| (c.cell)(stored, now)).collect();
-            let mut row = json!({"cells": cells});
-            match include {
-                Include::None => {}
-                Include::Metadata => row["object"] = shown.metadata_only(),
-                Include::Object => row["object"] = shown.clone().into_value(),
-            }
-            row
-        })
-        .collect();
+    let table = Table::new(kind);
+    let rows: Vec<Value> =
+        rows.iter().map(|(stored, shown)| table.row(stored, shown, include, now)).collect();
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-        "columnDefinitions": definitions, "rows": rows,
+        "columnDefinitions": table.definitions(), "rows": rows,
     })
 }
 

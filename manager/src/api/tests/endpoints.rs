@@ -20,9 +20,12 @@ async fn a_join_token_comes_with_its_command() {
     let answer = joined(&rig).await;
     let (command, token) = (answer["command"].as_str().unwrap(), answer["token"].as_str().unwrap());
     assert!(token.starts_with("mj_") && command.contains(token), "{command}");
+    // the token is not an argument of a process: `echo` is a builtin of shells
+    let (echo, join) = command.split_once(" | ").unwrap();
+    assert_eq!(echo, format!("echo {token}"));
     assert!(
-        command
-            .starts_with("meridian agent join --manager https://manager.example:7443 --ca-pin sha256:0909"),
+        join.starts_with("meridian agent join --manager https://manager.example:7443 --ca-pin sha256:0909")
+            && join.ends_with(" --token-file -"),
         "{command}"
     );
     assert!(answer["expires"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap() > jiff::Timestamp::now());
@@ -60,6 +63,11 @@ async fn operators_act_on_clusters() {
     );
     let missing = rig.post("/meridian/v1/clusters/us/cordon", &json!({})).await;
     assert_eq!(missing.failure(), (404, "NotFound", "there is no cluster `us`"));
+    for (body, code) in [(json!({}), 400), (json!({"confirm": "us"}), 400), (json!({"confirm": "eu"}), 200)] {
+        assert_eq!(rig.post("/meridian/v1/clusters/eu/revoke", &body).await.code, code, "{body}");
+    }
+    let lines = rig.get("/meridian/v1/audit").await.body.to_string();
+    assert!(lines.contains("revoke"), "{lines}");
     for (body, code) in [
         (json!({}), 400),
         (json!({"confirm": true}), 400),

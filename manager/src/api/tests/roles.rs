@@ -76,6 +76,7 @@ async fn submitters_may_submit_and_nothing_else() {
         ("POST", "/meridian/v1/clusters/eu/cordon".into(), Some(json!({})), false),
         ("POST", "/meridian/v1/clusters/eu/uncordon".into(), Some(json!({})), false),
         ("POST", "/meridian/v1/clusters/eu/drain".into(), Some(json!({})), false),
+        ("POST", "/meridian/v1/clusters/eu/revoke".into(), Some(json!({"confirm": "eu"})), false),
         ("POST", "/meridian/v1/clusters/eu/declare-lost".into(), Some(json!({"confirm": "eu"})), false),
         ("POST", "/meridian/v1/clusters/eu/admit".into(), Some(json!({})), false),
         (

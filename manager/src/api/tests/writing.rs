@@ -244,3 +244,34 @@ async fn a_failed_commit_is_503_and_loses_nothing() {
     let again = rig.post(JOBS, &job("lost")).await;
     assert!(again.code == 201 || again.failure().1 == "AlreadyExists", "{again:?}");
 }
+
+#[tokio::test]
+async fn unknown_fields_are_what_field_validation_says() {
+    let rig = Rig::with_queue().await;
+    let mut mistyped = job("mistyped");
+    mistyped["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "PW", "secretKeyRef": {"name": "db", "key": "pw"}}]);
+    let create = async |query: &str| rig.post(&format!("{JOBS}?dryRun=All&{query}"), &mistyped).await;
+    for query in ["", "fieldValidation=Warn"] {
+        let warned = create(query).await;
+        assert!(warned.warnings()[0].contains("did you mean `valueFrom.secretKeyRef`?"), "{warned:?}");
+    }
+    let ignored = create("fieldValidation=Ignore").await;
+    assert!(ignored.code.is_success() && ignored.warnings().is_empty(), "{ignored:?}");
+    let refused = create("fieldValidation=Strict").await;
+    assert!(refused.failure().0 == 422 && refused.failure().2.contains("is an unknown field"), "{refused:?}");
+    assert_eq!(create("fieldValidation=Some").await.failure().0, 400);
+    let body = json!({"objects": [mistyped], "dryRun": true, "fieldValidation": "Strict"});
+    assert_eq!(rig.post("/meridian/v1/apply", &body).await.failure().0, 422);
+}
+
+#[tokio::test]
+async fn what_is_in_use_is_deleted_by_force_only() {
+    let rig = Rig::with_queue().await;
+    let path = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors/any";
+    let refused = rig.delete(path).await;
+    assert!(refused.failure().0 == 409 && refused.failure().2.contains("ClusterQueue `q`"), "{refused:?}");
+    let forced = rig.request("DELETE", path, Some(&json!({"gracePeriodSeconds": 0})));
+    rig.read(forced).await.ok();
+    assert_eq!(rig.get(path).await.code, 404);
+}

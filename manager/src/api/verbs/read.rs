@@ -1,21 +1,21 @@
 //! The verbs `get` and `list`.
 
-use super::pages::Page;
+use super::lists::List;
+use super::pages::{self, PageStart};
 use crate::api::request::accept::ResponseFormat;
 use crate::api::request::query::{Options, VersionMatch};
 use crate::api::request::resource_path::ResourcePath;
 use crate::api::response::error::Error;
-use crate::api::response::json_bytes;
 use crate::api::response::rendered::RenderedObject;
 use crate::api::response::table::{self, Include};
 use crate::api::state::Api;
-use crate::engine::{Reads, View};
+use crate::auth::User;
+use crate::engine::{Listing, Reads};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use meridian_shared::ids::RecordNumber;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 /// One object. Fails if it doesn't exist, or if the client asks for a version that doesn't exist yet.
@@ -49,94 +49,66 @@ pub(crate) fn get(
     })
 }
 
-/// All selected objects, or a page of them. Runs on a blocking thread, because views of jobs are rendered
-/// here.
+/// All selected objects, or a page of them.
 pub(crate) async fn list(
     api: &Api,
+    user: &User,
     target: &ResourcePath,
     options: Options,
     form: ResponseFormat,
 ) -> Result<Response, Error> {
     not_ahead(api, &options)?;
-    let include = include(&options)?;
-    let (api, target) = (api.clone(), target.clone());
-    let listing = tokio::task::spawn_blocking(move || {
-        page(&api, &target, &options).map(|page| write(&target, &page, form, include))
-    });
-    let bytes =
-        listing.await.map_err(|error| Error::Internal(format!("a list could not be made: {error}")))?;
-    Ok(json_bytes(bytes?))
-}
-
-fn page(api: &Api, target: &ResourcePath, options: &Options) -> Result<Page, Error> {
+    let form = (form, include(&options)?);
     let scope = options.scope.as_ref();
     // the version or the format of the answer is not part of the query: it selects the same objects
     let query_key = format!("{:?} {:?} {scope:?} {:?}", target.kind, target.namespace, options.selector);
-    if let Some(token) = &options.token {
-        return api.pages.next(&query_key, token, options.limit);
-    }
-    let (mut views, version) = listed(api.handle.reads(), target, options);
-    if options.version_match == Some(VersionMatch::Exact) && options.version != Some(version) {
-        return Err(Error::Expired(format!(
-            "The provided resource version is unavailable: {}, newest: {version}",
-            options.version.unwrap_or_default()
-        )));
-    }
-    views.retain(|view| options.selector.selects(&view.key, &view.value));
-    Ok(api.pages.first(&query_key, views, version, options.limit))
+    let (start, share) = match &options.token {
+        Some(token) => {
+            let start = api.pages.next(&query_key, token)?;
+            let share = api.lists.admit(&user.name, start.listing.len())?;
+            (start, share)
+        }
+        None => {
+            let listing = Arc::new(snapshot(api, target, &options).await?);
+            let version = listing.version();
+            if options.version_match == Some(VersionMatch::Exact) && options.version != Some(version) {
+                return Err(Error::Expired(format!(
+                    "The provided resource version is unavailable: {}, newest: {version}",
+                    options.version.unwrap_or_default()
+                )));
+            }
+            let share = api.lists.admit(&user.name, listing.len())?;
+            let start = if options.limit.is_some_and(|limit| limit < listing.len()) {
+                api.pages.keep(&user.name, &query_key, listing)
+            } else {
+                PageStart { listing, at: 0, id: 0 }
+            };
+            (start, share)
+        }
+    };
+    let PageStart { listing, at, id } = start;
+    let token = Box::new(move |at| pages::encode(id, at));
+    let list = List::new(listing, target, &options, form, at, token, share);
+    api.lists.answer(&user.name, list, &api.handle.metrics().api).await
 }
 
-/// The objects to select from, and their version. One object that is named is read directly.
-pub(crate) fn listed(
-    reads: &Reads,
-    target: &ResourcePath,
-    options: &Options,
-) -> (Vec<Arc<View>>, RecordNumber) {
+/// The objects to select from. Few are taken at once, on blocking threads, because a long one copies many
+/// references.
+pub(crate) async fn snapshot(api: &Api, target: &ResourcePath, options: &Options) -> Result<Listing, Error> {
+    let _permit = api.lists.snapshot_permit().await;
+    let (reads, target, options) = (api.handle.reads().clone(), target.clone(), options.clone());
+    let taking = tokio::task::spawn_blocking(move || listed(&reads, &target, &options));
+    taking.await.map_err(|error| Error::Internal(format!("a list could not be made: {error}")))
+}
+
+/// The objects to select from. One object that is named is read directly.
+fn listed(reads: &Reads, target: &ResourcePath, options: &Options) -> Listing {
     let scope = options.scope.as_ref();
     let placed = !target.kind.namespaced() || target.namespace.is_some();
     match options.selector.name() {
-        Some(name) if placed => {
-            // read the version first: a newer object then only appears once more in a watch
-            let version = reads.version();
-            (reads.get(&target.key(name, scope)).into_iter().collect(), version)
-        }
-        _ => reads.list(target.kind, target.namespace.as_deref(), scope),
+        Some(name) if placed => reads.listing_of(&target.key(name, scope)),
+        _ => reads.listing(target.kind, target.namespace.as_deref(), scope),
     }
-}
-
-#[derive(Serialize)]
-struct List<'v> {
-    kind: String,
-    #[serde(rename = "apiVersion")]
-    api_version: String,
-    metadata: Value,
-    items: Vec<RenderedObject<'v>>,
-}
-
-fn write(target: &ResourcePath, page: &Page, form: ResponseFormat, include: Include) -> Vec<u8> {
-    let mut metadata = json!({"resourceVersion": page.version.to_string()});
-    if let Some(token) = &page.token {
-        metadata["continue"] = json!(token);
-        metadata["remainingItemCount"] = json!(page.remaining);
-    }
-    let shown = page.views.iter().map(|view| RenderedObject::new(view, target.version));
-    let written = match form {
-        ResponseFormat::Json => {
-            let list = List {
-                kind: format!("{}List", target.kind.name()),
-                api_version: target.api_version(),
-                metadata,
-                items: shown.collect(),
-            };
-            serde_json::to_vec(&list)
-        }
-        ResponseFormat::Table => {
-            let rows: Vec<(&Value, RenderedObject<'_>)> =
-                page.views.iter().map(|view| &*view.value).zip(shown).collect();
-            serde_json::to_vec(&table::table(target.kind, &rows, metadata, include, Timestamp::now()))
-        }
-    };
-    written.expect("objects have text keys and plain values")
 }
 
 /// Fails if the requested version doesn't exist yet. Another manager may have shown it.

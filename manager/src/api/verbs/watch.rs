@@ -5,6 +5,7 @@
 //! the version before.
 
 use super::read;
+use crate::api::callers::Share;
 use crate::api::request::accept::ResponseFormat;
 use crate::api::request::query::Options;
 use crate::api::request::resource_path::ResourcePath;
@@ -12,7 +13,8 @@ use crate::api::response::error::Error;
 use crate::api::response::rendered::RenderedObject;
 use crate::api::response::table::{self, Include};
 use crate::api::state::{Api, WATCHES_MAX};
-use crate::engine::{Gone, Handle, View, Watch, WatchEvent, WatchEventType};
+use crate::auth::User;
+use crate::engine::{Gone, Handle, Listing, View, Watch, WatchEvent, WatchEventType};
 use crate::metrics::Entered;
 use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
@@ -25,7 +27,6 @@ use meridian_shared::ids::RecordNumber;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -41,8 +42,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(30);
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Starts a watch. Fails if too many are open, or if the requested version is too old or doesn't exist yet.
-pub(crate) fn watch(
+pub(crate) async fn watch(
     api: &Api,
+    user: &User,
     target: &ResourcePath,
     mut options: Options,
     form: ResponseFormat,
@@ -52,11 +54,15 @@ pub(crate) fn watch(
     }
     let busy = || Error::Busy(format!("{WATCHES_MAX} watches are open"));
     let permit = api.watches.clone().try_acquire_owned().map_err(|_| busy())?;
+    let include = read::include(&options)?;
     let reads = api.handle.reads();
-    let all = || read::listed(reads, target, &options);
     let fresh = options.initial_events || options.version.is_none_or(|version| version.0 == 0);
-    let (mut views, newest) =
-        if fresh || options.selector.by_labels() { all() } else { (Vec::new(), reads.version()) };
+    let listing = if fresh || options.selector.by_labels() {
+        Some(read::snapshot(api, target, &options).await?)
+    } else {
+        None
+    };
+    let newest = listing.as_ref().map_or_else(|| reads.version(), Listing::version);
     let since = match options.version.filter(|_| !fresh) {
         None => newest,
         Some(since) if since > newest => {
@@ -65,21 +71,25 @@ pub(crate) fn watch(
         Some(since) => since,
     };
     let changes = reads.watch(since).map_err(|Gone| too_old(since))?;
-    let (selected, others): (Vec<_>, Vec<_>) =
-        views.drain(..).partition(|view| options.selector.selects(&view.key, &view.value));
-    // objects that changed after `since` may have been selected at `since`
-    let hidden = if options.selector.by_labels() {
-        others.iter().filter(|v| v.version <= since).map(|v| v.key.clone()).collect()
-    } else {
-        BTreeSet::new()
+    let share = match &listing {
+        Some(listing) => Some(api.lists.admit(&user.name, listing.len())?),
+        None => None,
     };
-    let include = read::include(&options)?;
+    let (listing, hidden) = match listing {
+        Some(listing) if options.selector.by_labels() => {
+            let (listing, hidden) = hidden_at(listing, &options, since).await?;
+            (Some(listing), hidden)
+        }
+        listing => (listing, BTreeSet::new()),
+    };
+    let initial = listing.zip(share).filter(|_| fresh);
     let timeout = options.timeout.unwrap_or(TIMEOUT_DEFAULT).min(TIMEOUT_MAX);
     let mut ticks = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stream = Stream {
+    let stream = Stream {
         lines: Lines { target: target.clone(), form, include },
         handle: api.handle.clone(),
+        initial: initial.map(|(listing, share)| Initial { listing, at: 0, _share: share }),
         changes: Some(changes),
         options,
         hidden,
@@ -92,9 +102,6 @@ pub(crate) fn watch(
         _permit: permit,
         _entered: api.handle.metrics().api.watchers.enter(),
     };
-    if fresh {
-        stream.begin(&selected, newest);
-    }
     let lines = futures::stream::unfold(stream, |mut stream| async move {
         stream.next().await.map(|bytes| (Ok::<_, Infallible>(bytes), stream))
     });
@@ -105,6 +112,30 @@ pub(crate) fn watch(
     Ok(response)
 }
 
+/// The objects that the selector doesn't select. Objects that changed after `since` may have been selected at
+/// `since`. Runs on a blocking thread, because views are rendered.
+async fn hidden_at(
+    listing: Listing,
+    options: &Options,
+    since: RecordNumber,
+) -> Result<(Listing, BTreeSet<Key>), Error> {
+    let selector = options.selector.clone();
+    let selecting = tokio::task::spawn_blocking(move || {
+        let view = |at| listing.view(at).map_err(|Gone| too_old(since));
+        let mut hidden = BTreeSet::new();
+        for at in 0..listing.len() {
+            if let Some(view) = view(at)?
+                && view.version <= since
+                && !selector.selects(&view.key, &view.value)
+            {
+                hidden.insert(view.key.clone());
+            }
+        }
+        Ok((listing, hidden))
+    });
+    selecting.await.map_err(|error| Error::Internal(format!("a watch could not begin: {error}")))?
+}
+
 fn too_old(since: RecordNumber) -> Error {
     Error::Expired(format!("too old resource version: {since}; its changes are no longer kept"))
 }
@@ -113,6 +144,8 @@ fn too_old(since: RecordNumber) -> Error {
 struct Stream {
     lines: Lines,
     handle: Handle,
+    /// The objects with which the watch begins, until all are sent.
+    initial: Option<Initial>,
     /// `None` once the watch is over.
     changes: Option<Watch>,
     options: Options,
@@ -130,14 +163,40 @@ struct Stream {
     _entered: Entered,
 }
 
+/// The beginning of a watch: everything that exists.
+struct Initial {
+    listing: Listing,
+    /// Position of the next object.
+    at: usize,
+    _share: Share<String>,
+}
+
 impl Stream {
-    fn begin(&mut self, views: &[Arc<View>], version: RecordNumber) {
-        let lines: Vec<u8> =
-            views.iter().flat_map(|view| self.lines.event("ADDED", view, view.version)).collect();
-        self.ready.push_back(lines.into());
-        if self.options.initial_events && self.options.bookmarks {
-            self.ready.push_back(self.lines.bookmark(version, true).into());
+    /// The next chunk of the objects with which the watch begins.
+    fn begin(&mut self, mut initial: Initial) {
+        let mut bytes = Vec::new();
+        while initial.at < initial.listing.len() {
+            if bytes.len() >= CHUNK_BYTES {
+                self.initial = Some(initial);
+                return self.ready.push_back(bytes.into());
+            }
+            match initial.listing.view(initial.at) {
+                Ok(Some(view)) if self.options.selector.selects(&view.key, &view.value) => {
+                    bytes.extend(self.lines.event("ADDED", &view, view.version));
+                }
+                Ok(_) => {}
+                Err(Gone) => {
+                    bytes.extend(self.lines.error(&too_old(self.sent)));
+                    self.changes = None;
+                    return self.ready.push_back(bytes.into());
+                }
+            }
+            initial.at += 1;
         }
+        if self.options.initial_events && self.options.bookmarks {
+            bytes.extend(self.lines.bookmark(initial.listing.version(), true));
+        }
+        self.ready.push_back(bytes.into());
     }
 
     /// The next chunk; `None` at the end.
@@ -147,6 +206,10 @@ impl Stream {
                 Some(bytes) if bytes.is_empty() => continue,
                 Some(bytes) => return Some(bytes),
                 None => {}
+            }
+            if let Some(initial) = self.initial.take() {
+                self.begin(initial);
+                continue;
             }
             if self.held_back.is_some() {
                 let next = self.poll_next();

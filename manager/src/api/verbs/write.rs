@@ -132,9 +132,11 @@ impl Request<'_> {
             ));
         }
         let key = self.key(name);
+        // `kubectl delete --force` sends it. A job's gang is stopped in any case.
+        let force = options.grace_period_seconds == Some(0);
         let uid = preconditions.uid.filter(|uid| !uid.is_empty()).map(|uid| uid.parse::<Uid>()).transpose();
         let uid = uid.map_err(|_| Error::Conflict(format!("{key} has another uid now")))?;
-        let written = self.change(Change::Delete { key: key.clone(), uid }, dry_run).await?;
+        let written = self.change(Change::Delete { key: key.clone(), uid, force }, dry_run).await?;
         if written.result == WriteResult::Deleting
             && let Some(view) = self.api.handle.reads().get(&key)
         {
@@ -224,7 +226,7 @@ impl Request<'_> {
             Subject::new(target.kind, name.unwrap_or_default())
         };
         let about = subject(&value);
-        let (mut object, warnings) = Object::from_value(value).map_err(|errors| {
+        let (mut object, warnings) = Object::validated(value, self.options.validation).map_err(|errors| {
             let causes = errors.iter().map(|error| Cause::of_field("", error)).collect();
             Error::Invalid(about, causes)
         })?;
@@ -295,6 +297,7 @@ impl Request<'_> {
 #[serde(rename_all = "camelCase", default)]
 struct DeleteOptions {
     preconditions: Option<Preconditions>,
+    grace_period_seconds: Option<i64>,
     dry_run: Option<Vec<String>>,
 }
 

@@ -1,11 +1,13 @@
 //! The transaction of a commit, and what is tried when the disk is full.
 
-use super::super::encoding::{CHUNK_BYTES, MetaRow, SnapshotRow, State, Table, seal};
+use super::super::encoding::{CHUNK_BYTES, MetaRow, SnapshotRow, State, Table, seal, seal_record};
 use super::super::medium::io_error;
 use super::super::{BATCH_BYTES_MAX, Batch, Error, ReloadOutcome, Snapshot, VALUE_BYTES_MAX};
 use super::read::{catch_store_panic, into_error};
-use super::{AUDIT, BODY, Failure, LOG, META, META_KEY, RedbJournal, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY};
-use ::redb::{ReadableTable, WriteTransaction};
+use super::{
+    AUDIT, BODY, BODY_ASIDE, Failure, LOG, META, META_KEY, RedbJournal, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY,
+};
+use ::redb::{TableHandle, WriteTransaction};
 use meridian_shared::ids::RecordNumber;
 
 impl RedbJournal {
@@ -20,7 +22,18 @@ impl RedbJournal {
             return Err(Error::Full { place: self.place() });
         }
         let next = self.state.after(batch);
-        let written = self.transact(next, |txn, known| write_batch(txn, batch, known));
+        let hashes = batch.drop_bodies.iter().chain(batch.bodies.iter().map(|(hash, _)| hash));
+        let aside = self.shared.must_set_bodies_aside(hashes.copied());
+        let written = self.transact(next, |txn, known| {
+            if aside && !txn.list_tables()?.any(|table| table.name() == BODY_ASIDE.name()) {
+                txn.rename_table(BODY, BODY_ASIDE)?;
+                txn.open_table(BODY)?;
+            }
+            write_batch(txn, batch, known)
+        });
+        if aside && written.is_ok() {
+            self.shared.bodies_are_aside();
+        }
         match written {
             Err(Error::Full { .. }) if batch.urgent && !self.urgent_only => {
                 self.commit_with_reserve(batch, next)
@@ -38,6 +51,7 @@ impl RedbJournal {
             Ok(txn.open_table(META)?.insert(META_KEY, meta.encode().as_slice()).map(drop)?)
         })?;
         self.meta = meta;
+        self.distrusted = false;
         Ok(())
     }
 
@@ -158,8 +172,10 @@ fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
 fn write_batch(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(), Failure> {
     if !batch.records.is_empty() {
         let mut log = txn.open_table(LOG)?;
+        let mut after = batch.after.0;
         for (number, record) in (batch.first.0..).zip(&batch.records) {
-            log.insert(number, seal(Table::Log, number.into(), record).0.as_slice())?;
+            log.insert(number, seal_record(number, after, record).as_slice())?;
+            after = number;
         }
     }
     if !batch.audit.is_empty() {
@@ -174,9 +190,7 @@ fn write_batch(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(
             bodies.remove(hash.0)?;
         }
         for (hash, body) in &batch.bodies {
-            if bodies.get(hash.0)?.is_none() {
-                bodies.insert(hash.0, seal(Table::Body, hash.0, body).0.as_slice())?;
-            }
+            bodies.insert(hash.0, seal(Table::Body, hash.0, body).0.as_slice())?;
         }
     }
     match &batch.snapshot {

@@ -1,14 +1,15 @@
 //! Reads of committed data, and the conversion of the store's errors.
 
-use super::super::encoding::{SnapshotRow, State, Table, unseal};
+use super::super::encoding::{SnapshotRow, State, Table, split_record, unseal};
 use super::super::medium::{GateStatus, io_error};
-use super::super::{AuditNumber, Error, Reader, Snapshot, Visit};
-use super::{AUDIT, BODY, Failure, LOG, META, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY};
+use super::super::{AuditNumber, Error, Part, Reader, Snapshot, Verified, Visit};
+use super::{AUDIT, BODY, BODY_ASIDE, Failure, LOG, META, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY};
 use crate::locks;
-use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
+use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableError};
 use meridian_shared::ids::{ContentHash, RecordNumber};
-use std::ops::RangeBounds;
+use std::ops::{ControlFlow, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The store, shared between the writer and its readers. Empty after a reload that failed.
@@ -16,6 +17,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(super) struct SharedStore {
     pub(super) slot: RwLock<Option<Database>>,
     pub(super) place: String,
+    /// Whether a page of the table of bodies was found to be damaged, and the table isn't set aside yet.
+    body_pages_damaged: AtomicBool,
 }
 
 impl Drop for SharedStore {
@@ -34,6 +37,10 @@ impl Drop for SharedStore {
 }
 
 impl SharedStore {
+    pub(super) fn new(database: Database, place: String) -> Self {
+        Self { slot: RwLock::new(Some(database)), place, body_pages_damaged: AtomicBool::new(false) }
+    }
+
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Option<Database>> {
         // the slot is replaced in one step, so a panic elsewhere leaves no half of it
         locks::read(&self.slot)
@@ -57,48 +64,166 @@ impl SharedStore {
         Error::Damaged { place: self.place.clone(), what }.into()
     }
 
-    /// Visits the entries of one numbered table in `range`.
-    fn visit_range(
+    /// The value of a body, in its envelope. Notes if its table has a damaged page.
+    fn body_value(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
+        let read = self.read_transaction(|txn| {
+            Ok(txn.open_table(BODY)?.get_owned(hash.0)?.map(|value| value.value().to_vec()))
+        });
+        if matches!(read, Err(Error::Damaged { .. })) {
+            self.body_pages_damaged.store(true, Ordering::Relaxed);
+        }
+        read
+    }
+
+    /// As [`Self::body_value`], for a body whose table was set aside.
+    fn aside_value(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
+        self.read_transaction(|txn| match txn.open_table(BODY_ASIDE) {
+            Ok(aside) => Ok(aside.get_owned(hash.0)?.map(|value| value.value().to_vec())),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Whether the table of bodies must be set aside before these are written: a write that meets a damaged
+    /// page fails.
+    pub(super) fn must_set_bodies_aside(&self, mut hashes: impl Iterator<Item = ContentHash>) -> bool {
+        let found = hashes.any(|hash| matches!(self.body_value(hash), Err(Error::Damaged { .. })));
+        found || self.body_pages_damaged.load(Ordering::Relaxed)
+    }
+
+    /// The table of bodies was set aside.
+    pub(super) fn bodies_are_aside(&self) {
+        self.body_pages_damaged.store(false, Ordering::Relaxed);
+    }
+
+    fn state(&self, txn: &ReadTransaction) -> Result<State, Failure> {
+        let Some(row) = txn.open_table(META)?.get_owned(STATE_KEY)? else {
+            return Err(self.damaged("the row `state` is missing".into()));
+        };
+        State::decode(row.value()).map_err(|what| self.damaged(what))
+    }
+
+    /// Verifies the entries of one numbered table in `range`, in order, and passes them to `act` until it
+    /// breaks.
+    fn each_entry(
         &self,
         entries: ReadOnlyTable<u64, &'static [u8]>,
         table: Table,
         range: impl RangeBounds<u64>,
-        visit: Visit<'_, u64>,
-    ) -> Result<(), Failure> {
+        mut act: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<ControlFlow<()>, Failure> {
         for entry in entries.range::<u64>(range)? {
             let (number, value) = entry?;
             let number = number.value();
             let payload = unseal(table, number.into(), value.value()).map_err(|what| self.damaged(what))?;
-            let visited =
-                catch_unwind(AssertUnwindSafe(|| visit(number, payload))).map_err(Failure::Panic)?;
-            visited.map_err(|reason| Error::Rejected { place: self.place.clone(), number, reason })?;
+            if act(number, payload)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Passes one entry to the caller's `visit`.
+    fn pass_on<N>(
+        &self,
+        number: u64,
+        of: N,
+        payload: &[u8],
+        visit: Visit<'_, N>,
+    ) -> Result<ControlFlow<()>, Failure> {
+        let visited = catch_unwind(AssertUnwindSafe(|| visit(of, payload))).map_err(Failure::Panic)?;
+        visited.map_err(|reason| Error::Rejected { place: self.place.clone(), number, reason })?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Verifies the records after `after`, and that none of them is missing.
+    fn each_record(
+        &self,
+        txn: &ReadTransaction,
+        after: u64,
+        mut act: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let last = self.state(txn)?.last.0;
+        let mut previous = None;
+        let range = after.saturating_add(1)..;
+        let all = self.each_entry(txn.open_table(LOG)?, Table::Log, range, |number, payload| {
+            let (before, record) = split_record(number, payload).map_err(|what| self.damaged(what))?;
+            if previous.map_or(before > after, |previous| previous != before) {
+                return Err(self.damaged(format!("record `{before}` is missing")));
+            }
+            previous = Some(number);
+            act(number, record)
+        })?;
+        let end = previous.unwrap_or(after);
+        if all.is_continue() && end < last {
+            return Err(self.damaged(format!("the records after `{end}` are missing")));
         }
         Ok(())
     }
 
+    /// Verifies the audit lines `from..until`, and that none of them is missing.
+    fn each_audit_line(
+        &self,
+        txn: &ReadTransaction,
+        from: u64,
+        until: u64,
+        mut act: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let until = until.min(self.state(txn)?.audit_next);
+        let mut next = from.max(1);
+        if next >= until {
+            return Ok(());
+        }
+        let missing = |line: u64| self.damaged(format!("line `{line}` of the audit log is missing"));
+        let all = self.each_entry(txn.open_table(AUDIT)?, Table::Audit, next..until, |number, line| {
+            if number != next {
+                return Err(missing(next));
+            }
+            next = number + 1;
+            act(number, line)
+        })?;
+        if all.is_continue() && next < until { Err(missing(next)) } else { Ok(()) }
+    }
+
+    /// Verifies the chunks of the snapshot from `from` on, and that none of them is missing.
+    fn each_chunk(
+        &self,
+        txn: &ReadTransaction,
+        from: u64,
+        mut act: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<Option<SnapshotRow>, Failure> {
+        let Some(row) = txn.open_table(META)?.get_owned(SNAPSHOT_KEY)? else {
+            return Ok(None);
+        };
+        let row = SnapshotRow::decode(row.value()).map_err(|what| self.damaged(what))?;
+        let mut next = from;
+        let missing = || self.damaged("the snapshot lacks a chunk".into());
+        let all = self.each_entry(txn.open_table(SNAPSHOT)?, Table::Snapshot, from.., |number, chunk| {
+            if number != next {
+                return Err(missing());
+            }
+            next = number + 1;
+            act(number, chunk)
+        })?;
+        if all.is_continue() && next < row.chunks { Err(missing()) } else { Ok(Some(row)) }
+    }
+
     pub(super) fn replay(&self, after: RecordNumber, visit: Visit<'_, RecordNumber>) -> Result<(), Error> {
-        let range = after.0.saturating_add(1)..;
         self.read_transaction(|txn| {
-            self.visit_range(txn.open_table(LOG)?, Table::Log, range, &mut |number, payload| {
-                visit(RecordNumber(number), payload)
+            self.each_record(txn, after.0, |number, record| {
+                self.pass_on(number, RecordNumber(number), record, visit)
             })
         })
     }
 
     pub(super) fn snapshot(&self) -> Result<Option<Snapshot>, Error> {
         self.read_transaction(|txn| {
-            let Some(row) = txn.open_table(META)?.get_owned(SNAPSHOT_KEY)? else {
-                return Ok(None);
-            };
-            let row = SnapshotRow::decode(row.value()).map_err(|what| self.damaged(what))?;
-            if txn.open_table(SNAPSHOT)?.len()? != row.chunks {
-                return Err(self.damaged("the snapshot lacks a chunk".into()));
-            }
             let mut bytes = Vec::new();
-            self.visit_range(txn.open_table(SNAPSHOT)?, Table::Snapshot, .., &mut |_, chunk| {
+            let row = self.each_chunk(txn, 0, |_, chunk| {
                 bytes.extend_from_slice(chunk);
-                Ok(())
+                Ok(ControlFlow::Continue(()))
             })?;
+            let Some(row) = row else { return Ok(None) };
             if SnapshotRow::of(row.through, &bytes) != row {
                 return Err(self.damaged("the snapshot fails its check".into()));
             }
@@ -109,12 +234,14 @@ impl SharedStore {
 
 impl Reader for SharedStore {
     fn body(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
-        self.read_transaction(|txn| match txn.open_table(BODY)?.get_owned(hash.0)? {
-            Some(value) => unseal(Table::Body, hash.0, value.value())
-                .map(|body| Some(body.to_vec()))
-                .map_err(|what| self.damaged(what)),
-            None => Ok(None),
-        })
+        let value = match self.body_value(hash)? {
+            None => self.aside_value(hash)?,
+            value => value,
+        };
+        let Some(value) = value else { return Ok(None) };
+        unseal(Table::Body, hash.0, &value)
+            .map(|body| Some(body.to_vec()))
+            .map_err(|what| Error::Damaged { place: self.place.clone(), what })
     }
 
     fn audit(
@@ -127,34 +254,45 @@ impl Reader for SharedStore {
             return Ok(());
         }
         self.read_transaction(|txn| {
-            self.visit_range(txn.open_table(AUDIT)?, Table::Audit, from.0..until.0, &mut |number, line| {
-                visit(AuditNumber(number), line)
+            self.each_audit_line(txn, from.0, until.0, |number, line| {
+                self.pass_on(number, AuditNumber(number), line, visit)
             })
         })
     }
 
     fn audit_head(&self) -> Result<Option<(AuditNumber, Vec<u8>)>, Error> {
         self.read_transaction(|txn| {
-            let Some(row) = txn.open_table(META)?.get_owned(STATE_KEY)? else {
-                return Err(self.damaged("the row `state` is missing".into()));
-            };
-            let next = State::decode(row.value()).map_err(|what| self.damaged(what))?.audit_next;
+            let next = self.state(txn)?.audit_next;
             let mut head = None;
-            if next > 1 {
-                self.visit_range(
-                    txn.open_table(AUDIT)?,
-                    Table::Audit,
-                    next - 1..next,
-                    &mut |number, line| {
-                        head = Some((AuditNumber(number), line.to_vec()));
-                        Ok(())
-                    },
-                )?;
-                if head.is_none() {
-                    return Err(self.damaged("the audit log lacks its last line".into()));
-                }
-            }
+            self.each_audit_line(txn, next - 1, next, |number, line| {
+                head = Some((AuditNumber(number), line.to_vec()));
+                Ok(ControlFlow::Continue(()))
+            })?;
             Ok(head)
+        })
+    }
+
+    fn verify(&self, part: Part, from: u64, bytes_max: usize) -> Result<Verified, Error> {
+        self.read_transaction(|txn| {
+            let mut verified = Verified::default();
+            let mut note = |number: u64, payload: &[u8]| {
+                verified.bytes += payload.len();
+                if verified.bytes < bytes_max {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                verified.next = Some(number.saturating_add(1));
+                Ok(ControlFlow::Break(()))
+            };
+            match part {
+                Part::Records => {
+                    // records before it may have been dropped since the previous step
+                    let after = from.saturating_sub(1).max(self.state(txn)?.truncated.0);
+                    self.each_record(txn, after, &mut note)?;
+                }
+                Part::Snapshot => drop(self.each_chunk(txn, from, &mut note)?),
+                Part::Audit => self.each_audit_line(txn, from, u64::MAX, &mut note)?,
+            }
+            Ok(verified)
         })
     }
 }

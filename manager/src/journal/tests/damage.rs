@@ -2,8 +2,8 @@
 //! bytes.
 
 use super::*;
-use crate::journal::Error;
 use crate::journal::medium::{Gate, Medium};
+use crate::journal::{Error, Part, Verified};
 use std::fs;
 
 /// The image of a journal with something in every table, and what it holds.
@@ -85,7 +85,7 @@ fn an_unknown_version_is_refused_with_its_name() {
     let (disk, journal) = fresh();
     drop(journal);
     for (header, expect) in [
-        ("meridian journal 2", "use the version that wrote it"),
+        ("meridian journal 1", "use the version that wrote it"),
         ("another journal", "its header is another program's"),
     ] {
         let database =
@@ -98,6 +98,160 @@ fn an_unknown_version_is_refused_with_its_name() {
         let error = RedbJournal::open_on(disk.clone()).unwrap_err().to_string();
         assert!(error.contains(expect), "{error}");
     }
+}
+
+const RECORDS: [&str; 3] = ["the first record", "the second record", "the third record"];
+const LINES: [&[u8]; 2] = [b"the first line", b"the second line"];
+const BODY: &[u8] = b"the manifest of a job";
+
+/// A journal with records, a snapshot that holds the first two, audit lines and a body.
+fn one_of_each() -> FaultyDisk {
+    let (disk, mut journal) = fresh();
+    let mut all = batch(&journal, &RECORDS);
+    all.audit = LINES.map(<[u8]>::to_vec).to_vec();
+    all.bodies = vec![(ContentHash::of(BODY), BODY.to_vec())];
+    all.snapshot = Some(Snapshot { through: RecordNumber(1), bytes: b"the snapshot".to_vec() });
+    journal.commit(&all).unwrap();
+    drop(journal);
+    disk
+}
+
+/// Flips one bit of `text` wherever the image holds it.
+fn flip(image: &mut [u8], text: &[u8]) {
+    let at: Vec<usize> =
+        image.windows(text.len()).enumerate().filter(|(_, bytes)| *bytes == text).map(|(at, _)| at).collect();
+    assert!(!at.is_empty(), "{text:?}");
+    at.into_iter().for_each(|at| image[at + 4] ^= 1);
+}
+
+/// Verifies a part in small steps.
+fn verify(journal: &RedbJournal, part: Part) -> Result<usize, Error> {
+    let (mut from, mut bytes) = (0, 0);
+    loop {
+        let Verified { bytes: read, next } = journal.reader().verify(part, from, 10)?;
+        bytes += read;
+        match next {
+            Some(next) => from = next,
+            None => return Ok(bytes),
+        }
+    }
+}
+
+/// Whether the body, the records, the snapshot and the audit log are intact. Reading them in full and
+/// verifying them step by step must agree.
+fn intact(journal: &RedbJournal) -> [bool; 4] {
+    let is_intact = |result: Result<(), Error>| match result {
+        Ok(()) => true,
+        Err(Error::Damaged { .. }) => false,
+        Err(other) => panic!("{other}"),
+    };
+    let read = [
+        journal.replay(RecordNumber(1), &mut |_, _| Ok(())).map(drop),
+        journal.snapshot().map(drop),
+        journal.reader().audit(AuditNumber(1), AuditNumber(u64::MAX), &mut |_, _| Ok(())),
+    ]
+    .map(is_intact);
+    let verified =
+        [Part::Records, Part::Snapshot, Part::Audit].map(|part| is_intact(verify(journal, part).map(drop)));
+    assert_eq!(read, verified);
+    let body = is_intact(journal.reader().body(ContentHash::of(BODY)).map(drop));
+    [body, read[0], read[1], read[2]]
+}
+
+#[test]
+fn one_flipped_bit_is_found_in_every_kind_of_entry() {
+    let image = one_of_each().image();
+    let journal = open(image.clone()).unwrap();
+    assert_eq!(intact(&journal), [true; 4]);
+    let bytes = [Part::Records, Part::Snapshot, Part::Audit].map(|part| verify(&journal, part).unwrap());
+    assert_eq!(bytes, [RECORDS[1].len() + RECORDS[2].len(), 12, LINES[0].len() + LINES[1].len()]);
+    for (text, expect) in [
+        (BODY, [false, true, true, true]),
+        (RECORDS[1].as_bytes(), [true, false, true, true]),
+        (RECORDS[2].as_bytes(), [true, false, true, true]),
+        (b"the snapshot", [true, true, false, true]),
+        (LINES[0], [true, true, true, false]),
+        (LINES[1], [true, true, true, false]),
+    ] {
+        let mut rotten = image.clone();
+        flip(&mut rotten, text);
+        assert_eq!(intact(&open(rotten).unwrap()), expect, "{text:?}");
+    }
+}
+
+#[test]
+fn an_entry_that_is_missing_is_damage() {
+    for (table, key, expect) in [
+        ("log", 2, [true, false, true, true]),
+        ("log", 3, [true, false, true, true]),
+        ("snapshot", 0, [true, true, false, true]),
+        ("audit", 1, [true, true, true, false]),
+        ("audit", 2, [true, true, true, false]),
+    ] {
+        let disk = one_of_each();
+        let database =
+            ::redb::Database::builder().create_with_backend(Gate::new(disk.backend().unwrap()).0).unwrap();
+        let txn = database.begin_write().unwrap();
+        let definition: ::redb::TableDefinition<'_, u64, &[u8]> = ::redb::TableDefinition::new(table);
+        assert!(txn.open_table(definition).unwrap().remove(key).unwrap().is_some());
+        txn.commit().unwrap();
+        drop(database);
+        assert_eq!(intact(&RedbJournal::open_on(disk).unwrap()), expect, "{table} {key}");
+    }
+}
+
+#[test]
+fn a_damaged_body_is_repaired_by_writing_it_again() {
+    let mut image = one_of_each().image();
+    flip(&mut image, BODY);
+    let mut journal = open(image).unwrap();
+    let hash = ContentHash::of(BODY);
+    assert!(matches!(journal.reader().body(hash), Err(Error::Damaged { .. })));
+    let again = Batch { bodies: vec![(hash, BODY.to_vec())], ..batch(&journal, &["repaired"]) };
+    journal.commit(&again).unwrap();
+    assert_eq!(journal.reader().body(hash).unwrap().as_deref(), Some(BODY));
+}
+
+#[test]
+fn a_zeroed_page_of_bodies_stops_no_commit() {
+    const PAGE: usize = 4_096;
+    let bodies: Vec<Vec<u8>> =
+        (0..40_u8).map(|n| format!("manifest {n:02} ").repeat(40).into_bytes()).collect();
+    let hashes: Vec<ContentHash> = bodies.iter().map(|body| ContentHash::of(body)).collect();
+    let (disk, mut journal) = fresh();
+    let all = Batch {
+        bodies: hashes.iter().copied().zip(bodies.iter().cloned()).collect(),
+        ..batch(&journal, &["a"])
+    };
+    journal.commit(&all).unwrap();
+    drop(journal);
+    let mut image = disk.image();
+    let text = b"manifest 07 manifest 07";
+    let found: Vec<usize> = (0..image.len()).filter(|at| image[*at..].starts_with(text)).collect();
+    found.into_iter().for_each(|at| image[at / PAGE * PAGE..][..PAGE].fill(0));
+    let mut journal = open(image).unwrap();
+    let reader = journal.reader();
+    let readable = || {
+        let is_readable = |hash: &&ContentHash| reader.body(**hash).is_ok_and(|body| body.is_some());
+        hashes.iter().filter(is_readable).count()
+    };
+    let before = readable();
+    assert!((1..40).contains(&before), "{before}");
+    assert!(matches!(reader.body(hashes[7]), Err(Error::Damaged { .. })));
+    // every page is written to: bodies are dropped, repaired and added
+    let new: Vec<Vec<u8>> = (0..200_u8).map(|n| vec![n; 300]).collect();
+    for (n, body) in new.iter().enumerate() {
+        let hash = ContentHash::of(body);
+        let mut next = Batch { bodies: vec![(hash, body.clone())], ..batch(&journal, &["b"]) };
+        if n == 0 {
+            next.bodies.push((hashes[7], bodies[7].clone()));
+            next.drop_bodies = vec![hashes[8]];
+        }
+        journal.commit(&next).unwrap();
+    }
+    assert_eq!(reader.body(hashes[7]).unwrap().as_deref(), Some(&bodies[7][..]), "repaired");
+    assert!(new.iter().all(|body| reader.body(ContentHash::of(body)).unwrap().as_deref() == Some(&body[..])));
+    assert_eq!(readable(), before + 1);
 }
 
 #[test]

@@ -1,16 +1,18 @@
-//! The bytes of format 1, fixed. A change here needs a new version of the format, with a reader for the old
+//! The bytes of format 2, fixed. A change here needs a new version of the format, with a reader for the old
 //! one.
 
 use super::*;
 use crate::journal::Meta;
-use crate::journal::encoding::{FORMAT, MetaRow, SnapshotRow, State, Table, seal, unseal};
+use crate::journal::encoding::{
+    FORMAT, MetaRow, SnapshotRow, State, Table, seal, seal_record, split_record, unseal,
+};
 use crate::journal::mark::{BootId, Mark};
 use crate::journal::medium::FileIdentity;
 use meridian_shared::time::Mono;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-const CHECKED_IN: &str = include_str!("golden/format-1.txt");
+const CHECKED_IN: &str = include_str!("golden/format-2.txt");
 
 /// Environment variable that makes the test write the file again, for a new version of the format.
 const WRITE: &str = "MERIDIAN_WRITE_GOLDEN";
@@ -53,9 +55,9 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("meta/meta", meta().encode()),
         ("meta/state", state().encode()),
         ("meta/snapshot", SnapshotRow::of(RecordNumber(1), b"world").encode()),
-        ("log/1", seal(Table::Log, 1, b"{\"kind\":\"submitted\"}").0),
-        ("log/2", seal(Table::Log, 2, b"").0),
-        ("log/18446744073709551615", seal(Table::Log, u64::MAX.into(), &long).0),
+        ("log/1", seal_record(1, 0, b"{\"kind\":\"submitted\"}")),
+        ("log/2", seal_record(2, 1, b"")),
+        ("log/18446744073709551615", seal_record(u64::MAX, 7, &long)),
         ("snapshot/0", seal(Table::Snapshot, 0, b"world").0),
         ("body/content", seal(Table::Body, ContentHash::of(b"spec").0, b"spec").0),
         ("audit/1", seal(Table::Audit, 1, b"who did what").0),
@@ -72,7 +74,7 @@ fn unhex(text: &str) -> Vec<u8> {
 
 #[test]
 fn the_bytes_are_the_checked_in_ones() {
-    let mut text = String::from("# values of format 1: table/key, then the value in hexadecimal\n");
+    let mut text = String::from("# values of format 2: table/key, then the value in hexadecimal\n");
     for (name, value) in values() {
         write!(text, "{name} ").unwrap();
         for byte in value {
@@ -81,7 +83,7 @@ fn the_bytes_are_the_checked_in_ones() {
         text.push('\n');
     }
     if std::env::var_os(WRITE).is_some() {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/journal/tests/golden/format-1.txt");
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/journal/tests/golden/format-2.txt");
         std::fs::write(path, &text).unwrap();
         return;
     }
@@ -94,13 +96,15 @@ fn the_checked_in_bytes_are_read() {
         let line = CHECKED_IN.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         unhex(line.unwrap_or_else(|| panic!("no `{name}`")))
     };
-    assert_eq!(value("meta/format"), b"meridian journal 1");
+    assert_eq!(value("meta/format"), b"meridian journal 2");
     assert_eq!(MetaRow::decode(&value("meta/meta")).unwrap(), meta());
     assert_eq!(State::decode(&value("meta/state")).unwrap(), state());
     let row = SnapshotRow::decode(&value("meta/snapshot")).unwrap();
     assert_eq!((row.through, row.bytes, row.chunks), (RecordNumber(1), 5, 1));
-    assert_eq!(unseal(Table::Log, 1, &value("log/1")).unwrap(), b"{\"kind\":\"submitted\"}");
-    assert_eq!(unseal(Table::Log, 2, &value("log/2")).unwrap(), b"");
+    let (one, two) = (value("log/1"), value("log/2"));
+    let record = |number: u64, value| split_record(number, unseal(Table::Log, number.into(), value).unwrap());
+    assert_eq!(record(1, &one).unwrap(), (0, &b"{\"kind\":\"submitted\"}"[..]));
+    assert_eq!(record(2, &two).unwrap(), (1, &b""[..]));
     assert_eq!(unseal(Table::Snapshot, 0, &value("snapshot/0")).unwrap(), b"world");
     assert_eq!(unseal(Table::Body, ContentHash::of(b"spec").0, &value("body/content")).unwrap(), b"spec");
     assert_eq!(unseal(Table::Audit, 1, &value("audit/1")).unwrap(), b"who did what");

@@ -51,6 +51,29 @@ fn a_mark_vouches_only_for_the_journal_that_was_left() {
 }
 
 #[test]
+fn a_mark_shows_that_its_journal_was_rolled_back() {
+    let (disk, mut journal) = fresh();
+    journal.commit(&batch(&journal, &["a"])).unwrap();
+    let (older, mark) = (disk.image(), mark_of(&journal));
+    assert!(!mark.is_ahead_of(&journal, BOOT), "it is as the mark says");
+    journal.commit(&batch(&journal, &["b"])).unwrap();
+    assert!(!mark.is_ahead_of(&journal, BOOT), "a commit may have been the last act before the mark");
+    let newest = mark_of(&journal);
+    drop(journal);
+    let mut journal = RedbJournal::open_on(disk.rolled_back(older, 1)).unwrap();
+    assert!(newest.is_ahead_of(&journal, BOOT));
+    assert!(!newest.is_ahead_of(&journal, BootId(4)), "after a reboot a mark proves nothing");
+    assert!(!journal.identity_changed(), "it is the same file");
+    journal.distrust();
+    assert!(journal.identity_changed());
+    // Other records were written in place of the lost ones.
+    journal.commit(&batch(&journal, &["c"])).unwrap();
+    assert!(newest.is_ahead_of(&journal, BOOT));
+    journal.accept_identity().unwrap();
+    assert!(!journal.identity_changed());
+}
+
+#[test]
 fn only_stale_marks_are_swept() {
     let directory = tempfile::tempdir().unwrap();
     let (_, journal) = fresh();

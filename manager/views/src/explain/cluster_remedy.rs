@@ -26,6 +26,14 @@ const ALONE_MAX: usize = 32;
 
 /// A cordoned cluster that would have room for the workload.
 pub(crate) fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a ClusterName> {
+    let cordoned = case.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Err(Why::Cordoned)));
+    cordoned
+        .map(|(cluster, _)| cluster)
+        .find(|cluster| judge_uncordoned(world, case, cluster) == Some(Ok(())))
+}
+
+/// What a cordoned cluster would say if it weren't.
+fn judge_uncordoned(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Option<Result<(), Why>> {
     let queue = &world.mirror().queue_state().queue(case.queue?).setup.name;
     let all = CandidateClusters::new(
         world.state.catalog(),
@@ -33,21 +41,28 @@ pub(crate) fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a Cl
         queue,
         world.config.residency_required,
     );
-    let has_room = |cluster: &ClusterName| {
-        let candidate = all.candidates.iter().find(|candidate| candidate.cluster == *cluster);
-        candidate.is_some_and(|candidate| {
-            candidates::judge_cluster(
-                world,
-                (case.uid, case.now),
-                &case.gang,
-                &all,
-                &Candidate { cordoned: Some(false), ..candidate.clone() },
-            )
-            .is_ok()
-        })
+    let candidate = all.candidates.iter().find(|candidate| candidate.cluster == *cluster)?;
+    let candidate = Candidate { cordoned: Some(false), ..candidate.clone() };
+    let judged =
+        |gang| candidates::judge_cluster(world, (case.uid, case.now), gang, &all, &candidate).map(|_| ());
+    Some(judged(&case.gang).or_else(|why| match &case.smaller {
+        Some(gang) => judged(gang),
+        None => Err(why),
+    }))
+}
+
+/// Why a cordoned cluster couldn't ever run the workload, even empty and uncordoned.
+pub(crate) fn too_small_behind_cordon(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Option<Why> {
+    let why = judge_uncordoned(world, case, cluster)?.err()?;
+    let too_small = match &why {
+        Why::NoCapacity(
+            Misfit::NotEnoughCapacity { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. },
+        ) => !fits_empty,
+        Why::NoCapacity(_) => true,
+        Why::Capped { asks, cap, .. } => asks > cap,
+        _ => false,
     };
-    let cordoned = case.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Err(Why::Cordoned)));
-    cordoned.map(|(cluster, _)| cluster).find(|cluster| has_room(cluster))
+    too_small.then_some(why)
 }
 
 /// Whether the workload would fit in the cluster of `holder` without it. False if something else than
@@ -133,6 +148,10 @@ pub(crate) fn remedy_at(
         (level_too_small(world, case, cluster), why)
     {
         return (larger_domains_in(world, cluster, &level, &case.gang), Vec::new());
+    }
+    if let (Why::Cordoned, Some(behind)) = (why, too_small_behind_cordon(world, case, cluster)) {
+        // Uncordoning alone doesn't help.
+        return (format!("{}, and uncordon the cluster", behind.remedy()), Vec::new());
     }
     let can_be_freed = match why {
         Why::NoCapacity(

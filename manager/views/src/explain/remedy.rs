@@ -419,6 +419,9 @@ fn nearest<'a>(world: &World, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'
             (0, cluster_remedy::sufficient_ends(world, case, cluster).len().max(1), Reverse(0))
         }
         Why::Refused { .. } => (0, 1, Reverse(0)),
+        Why::Cordoned if cluster_remedy::too_small_behind_cordon(world, case, cluster).is_some() => {
+            (2, 1, Reverse(0))
+        }
         Why::Cordoned
         | Why::NotConnected
         | Why::NoReport

@@ -69,11 +69,14 @@ pub(crate) fn steps(world: &World, case: &Case<'_>, now: Now) -> Steps {
 /// Obstacles that apply before any queue is considered.
 fn gates(world: &World, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = Steps::default();
+    if world.live.damaged().contains(&case.uid) {
+        steps.extend(Steps::of(&Why::Damaged));
+    }
     if case.workload.inactive().is_some() {
         let (reason, remedy) = case.workload.inactivity_message();
         steps.extend(Steps::one(reason, remedy));
     }
-    if world.held_back(case.workload, now.mono) {
+    if world.held_back(case.workload, now.mono) || world.awaits_members_for_rules(now.mono) {
         steps.extend(Steps::of(&Why::RecoveryOpen));
     }
     if world.state.rules_doubted().is_some() {
@@ -134,7 +137,9 @@ fn route_steps(world: &World, case: &Case<'_>) -> (Steps, Option<Scope>) {
         scope =
             Some(if spec.stop_policy == StopPolicy::None { Scope::LocalQueue } else { Scope::ClusterQueue });
     }
-    if let Err(why @ NoRoute::NamespaceNotSelected { .. }) = catalog.selected(name, spec, &class.namespace) {
+    if let Err(why @ (NoRoute::NamespaceNotSelected { .. } | NoRoute::SelectsNoNamespace { .. })) =
+        catalog.selected(name, spec, &class.namespace)
+    {
         steps.extend(Steps::of(&Why::Route(why)));
         scope = scope.or(Some(Scope::Namespace));
     }

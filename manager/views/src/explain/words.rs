@@ -2,11 +2,16 @@
 
 use meridian_manager_core::facts::end::{AttemptEnd, refusal_text};
 use meridian_manager_core::facts::reason::{Denied, NoQuota, NoRoute, Shortage, Why};
+use meridian_manager_core::state::legs::Leg;
 use meridian_objects::quantity;
 use meridian_queueing::model::{Clash, Inactive};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{EndResult, RefuseReason, StopReason};
+use meridian_shared::timestamp::timestamp;
+
+const DAMAGED_REMEDY: &str = "restore the journal from a backup, or submit the job again: `meridian apply` \
+                              with the manifest as it was submitted repairs it";
 
 /// Messages for a pending reason.
 pub trait Wording {
@@ -20,12 +25,31 @@ pub trait Wording {
     fn remedy(&self) -> String;
 }
 
+fn route_remedy(why: &NoRoute) -> String {
+    match why {
+        NoRoute::NoLocalQueue { namespace, queue } => {
+            format!("create local queue `{queue}` in namespace `{namespace}`")
+        }
+        NoRoute::NoClusterQueue { cluster_queue } => format!("create cluster queue `{cluster_queue}`"),
+        NoRoute::SelectsNoNamespace { cluster_queue } => format!(
+            "write `namespaceSelector: {{}}` into cluster queue `{cluster_queue}` to select all namespaces"
+        ),
+        NoRoute::NamespaceNotSelected { .. } => {
+            "change the cluster queue's namespaceSelector, or label the namespace".into()
+        }
+        NoRoute::Stopped { what } => format!("set the stopPolicy of {what} to `None`"),
+    }
+}
+
 fn route_message(why: &NoRoute) -> String {
     match why {
         NoRoute::NoLocalQueue { namespace, queue } => {
             format!("local queue `{namespace}/{queue}` doesn't exist")
         }
         NoRoute::NoClusterQueue { cluster_queue } => format!("cluster queue `{cluster_queue}` doesn't exist"),
+        NoRoute::SelectsNoNamespace { cluster_queue } => {
+            format!("cluster queue `{cluster_queue}` has no namespaceSelector, so it selects no namespace")
+        }
         NoRoute::NamespaceNotSelected { cluster_queue, namespace } => format!(
             "namespace `{namespace}` doesn't match the namespaceSelector of cluster queue `{cluster_queue}`"
         ),
@@ -42,6 +66,7 @@ impl Wording for Why {
             | Self::RecoveryOpen
             | Self::RulesDoubted
             | Self::BackOff
+            | Self::Damaged
             | Self::Preempts { .. }
             | Self::Overtaken
             | Self::ReservedForStarved
@@ -114,21 +139,13 @@ impl Wording for Why {
                     .into()
             }
             Self::BackOff => "backing off before the next attempt".into(),
+            Self::Damaged => "damaged: the stored manifest can't be read".into(),
         }
     }
 
     fn remedy(&self) -> String {
         match self {
-            Self::Route(NoRoute::NoLocalQueue { namespace, queue }) => {
-                format!("create local queue `{queue}` in namespace `{namespace}`")
-            }
-            Self::Route(NoRoute::NoClusterQueue { cluster_queue }) => {
-                format!("create cluster queue `{cluster_queue}`")
-            }
-            Self::Route(NoRoute::NamespaceNotSelected { .. }) => {
-                "change the cluster queue's namespaceSelector, or label the namespace".into()
-            }
-            Self::Route(NoRoute::Stopped { what }) => format!("set the stopPolicy of {what} to `None`"),
+            Self::Route(why) => route_remedy(why),
             Self::Quota(quota) => quota_remedy(quota),
             Self::Forbidden(Denied::NotWished) => {
                 "submit the job again without a region, or with this cluster's region".into()
@@ -181,6 +198,7 @@ impl Wording for Why {
             Self::Overtaken => {
                 "wait for the next scheduling cycle, or submit the job again with a higher priority".into()
             }
+            Self::Damaged => DAMAGED_REMEDY.into(),
             Self::Inactive { queue, why } => inactive_remedy(queue, why),
         }
     }
@@ -347,6 +365,15 @@ pub(crate) fn end_result(result: &EndResult) -> String {
         EndResult::Stopped => "stopped as requested".into(),
         EndResult::LeaseLapsed => "stopped by its agent because the lease expired".into(),
         EndResult::NodeLost { message } => format!("lost: {message}"),
+    }
+}
+
+/// A run whose agent came back with another ledger.
+pub(crate) fn lost_run(leg: &Leg) -> String {
+    let lost = "its agent lost its store, so whether its pods still run is unknown";
+    match leg.replaced_ledger.and_then(|replaced| replaced.until) {
+        Some(until) => format!("{lost}; its lease expires at {}", timestamp(until)),
+        None => format!("{lost}; waiting for `declare-lost` of ledger `{}`", leg.ledger),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Shown, workload_uid};
 use crate::explain::words::{self, Wording};
 use meridian_manager_core::facts::end::{EvictionCause, Preempted, PreemptionReason};
+use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::queue::pending_reasons::PendingReason;
 use meridian_manager_core::state::workload::Reactivation;
 use meridian_manager_core::state::workload::evictions::Evicted;
@@ -37,6 +38,10 @@ impl Shown {
         all.extend(self.pods_ready());
         if let Some(evicted) = self.workload.evicted() {
             all.extend(self.eviction(evicted));
+        }
+        if self.damaged {
+            let since = self.workload.since();
+            all.push(condition("Damaged", true, "ManifestUnreadable", damaged_message(), since));
         }
         if let Some(finish) = &self.workload.finished() {
             let reason = if finish.succeeded { "Succeeded" } else { "Failed" };
@@ -78,6 +83,9 @@ impl Shown {
 
     fn pods_ready(&self) -> Option<Value> {
         let w = &self.workload;
+        if let Some(message) = self.lost_message() {
+            return Some(condition("PodsReady", false, "ClusterLost", message, w.since()));
+        }
         let (is, reason, message) = match w.phase() {
             Phase::Running => (true, "Started", "All pods reached readiness and the workload is running"),
             Phase::Granted => (false, "WaitForStart", "Not all pods are ready or succeeded"),
@@ -130,6 +138,7 @@ impl Shown {
             reason.map_or((None, None), |reason| (reason.before.as_ref(), reason.nearest.as_ref()));
         pending.then(|| match (&w.inactive(), before, nearest) {
             (Some(inactive), ..) => deactivated(inactive.max_execution_time_reached).1.to_owned(),
+            _ if self.damaged => damaged_message(),
             (None, Some(why), _) => why.message(),
             (None, None, Some((cluster, clusters, why))) => {
                 words::no_cluster_message(*clusters, cluster, why)
@@ -138,6 +147,11 @@ impl Shown {
                 format!("waiting in its queue; see `meridian why {} -n {}`", w.name(), w.namespace())
             }
         })
+    }
+
+    /// That the pods of the run are unknown, and what ends the run.
+    pub(super) fn lost_message(&self) -> Option<String> {
+        self.workload.lost_run().map(words::lost_run)
     }
 
     /// The `Requeued` condition of an evicted workload: status, reason, message and time.
@@ -169,6 +183,10 @@ impl Shown {
             None => (true, evicted.cause.reason(), "The workload was requeued".to_owned(), w.since()),
         }
     }
+}
+
+pub(super) fn damaged_message() -> String {
+    format!("{}; {}", Why::Damaged.message(), Why::Damaged.remedy())
 }
 
 fn preempted_message(Preempted { by, reason }: &Preempted) -> String {

@@ -4,6 +4,33 @@ use super::path::FieldPath;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
+/// What an unknown field is, as `fieldValidation` of the Kubernetes API. Meridian's own kinds are read
+/// strictly in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Kept without a word.
+    Ignore,
+    /// Kept, with a warning.
+    #[default]
+    Warn,
+    /// An error in the spec of a job, where it would decide what runs; elsewhere a warning.
+    StrictJobs,
+    /// An error everywhere.
+    Strict,
+}
+
+impl FieldValidation {
+    /// The level that `fieldValidation` names; `None` for another word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "Ignore" => Some(Self::Ignore),
+            "" | "Warn" => Some(Self::Warn),
+            "Strict" => Some(Self::Strict),
+            _ => None,
+        }
+    }
+}
+
 /// Problems kept per object. A file with more is the wrong file; further lines don't help.
 pub(crate) const MAX_ISSUES_PER_OBJECT: usize = 100;
 
@@ -54,6 +81,8 @@ pub(crate) struct Findings {
     errors: RefCell<Vec<FieldError>>,
     warnings: RefCell<Vec<Warning>>,
     strict: Cell<bool>,
+    validation: FieldValidation,
+    planned: bool,
     lenient: bool,
     trusting: bool,
 }
@@ -70,6 +99,27 @@ impl Findings {
         Self { trusting: true, ..Self::default() }
     }
 
+    /// For a reader that treats unknown fields as `validation` says.
+    pub(crate) fn with(validation: FieldValidation) -> Self {
+        let strict = Cell::new(validation == FieldValidation::Strict);
+        Self { validation, strict, ..Self::default() }
+    }
+
+    /// For a reader of plans, whose jobs are not submitted.
+    pub(crate) fn planned(validation: FieldValidation) -> Self {
+        Self { planned: true, ..Self::with(validation) }
+    }
+
+    /// Whether objects are about to be stored, so that all rules of an API server hold.
+    pub(crate) fn is_submission(&self) -> bool {
+        self.enforces_rules() && !self.planned
+    }
+
+    /// Whether rules are enforced.
+    pub(crate) fn enforces_rules(&self) -> bool {
+        !self.lenient && !self.trusting
+    }
+
     /// Whether rules are ignored.
     pub(crate) fn is_lenient(&self) -> bool {
         self.lenient
@@ -77,7 +127,7 @@ impl Findings {
 
     /// Reports a broken rule.
     pub(crate) fn error(&self, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
-        if !self.lenient && !self.trusting {
+        if self.enforces_rules() {
             self.unreadable(field, message, remedy);
         }
     }
@@ -85,8 +135,21 @@ impl Findings {
     /// Reports something that not even a lenient reader can interpret.
     pub(crate) fn unreadable(&self, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
         let mut errors = self.errors.borrow_mut();
-        if errors.len() < MAX_ISSUES_PER_OBJECT {
-            errors.push(FieldError::new(field, message, remedy));
+        let error = FieldError::new(field, message, remedy);
+        // Schema and reader may both find a wrong type.
+        if errors.len() < MAX_ISSUES_PER_OBJECT && !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+
+    /// Reports a field that no schema has, with the name that was probably intended.
+    pub(crate) fn unknown(&self, field: FieldPath, intended: Option<&str>) {
+        let remedy = intended.map(|intended| format!("did you mean `{intended}`?"));
+        if self.strict.get() {
+            let remedy = remedy.unwrap_or_else(|| "remove it or correct its name".to_owned());
+            self.error(field, "is an unknown field", remedy);
+        } else if self.validation != FieldValidation::Ignore {
+            self.warn(field, "is an unknown field, kept as it is", remedy.unwrap_or_default());
         }
     }
 
@@ -97,14 +160,18 @@ impl Findings {
         }
     }
 
-    pub(crate) fn is_strict(&self) -> bool {
-        self.strict.get()
-    }
-
     /// Makes unknown fields errors from here on, as for Meridian's own kinds: a mistyped `deny` must not be a
     /// no-op.
     pub(crate) fn set_strict(&self) {
         self.strict.set(true);
+    }
+
+    /// Reads the spec of a job, whose unknown fields are errors where the validation says so.
+    pub(crate) fn in_job_spec<T>(&self, read: impl FnOnce() -> T) -> T {
+        let before = self.strict.replace(self.strict.get() || self.validation == FieldValidation::StrictJobs);
+        let value = read();
+        self.strict.set(before);
+        value
     }
 
     pub(crate) fn has_errors(&self) -> bool {

@@ -143,6 +143,19 @@ impl<'p> Item<'p> {
         Item::new(self.findings, Step::Index(&self.step, index), value)
     }
 
+    /// A field of this mapping.
+    pub(super) fn field<'c>(&'c self, name: &'c str, value: &'c Value) -> Item<'c> {
+        Item::new(self.findings, Step::Key(&self.step, name), value)
+    }
+
+    pub(super) fn step(&self) -> Step<'p> {
+        self.step
+    }
+
+    pub(super) fn findings(&self) -> &'p Findings {
+        self.findings
+    }
+
     /// The fields of this mapping.
     pub(crate) fn fields(&self) -> Option<Fields<'p>> {
         match self.value {

@@ -3,6 +3,7 @@
 use super::findings::Findings;
 use super::item::{Item, Step};
 use super::path::FieldPath;
+use super::schema::{self, Shape};
 use super::suggest;
 use crate::units::duration;
 use meridian_shared::gang::Amounts;
@@ -36,6 +37,16 @@ impl<'p> Fields<'p> {
 
     pub(crate) fn findings(&self) -> &'p Findings {
         self.findings
+    }
+
+    /// The mapping as written.
+    pub(crate) fn written(&self) -> &'p Map<String, Value> {
+        self.map
+    }
+
+    /// This mapping as a value, checked by a schema.
+    pub(crate) fn check(&self, shape: &'static Shape) {
+        schema::check_fields(self.findings, self.step, self.map, shape);
     }
 
     pub(crate) fn error(&self, name: &str, message: impl Into<String>, remedy: impl Into<String>) {
@@ -196,14 +207,7 @@ impl<'p> Fields<'p> {
     pub(crate) fn finish(self) {
         let seen = self.seen.borrow();
         for name in self.map.keys().filter(|name| !seen.contains(&name.as_str())) {
-            let near = suggest::nearest(name, seen.iter().copied());
-            let remedy = near.map(|near| format!("did you mean `{near}`?"));
-            if self.findings.is_strict() {
-                let remedy = remedy.unwrap_or_else(|| "remove it or correct its name".to_owned());
-                self.error(name, "is an unknown field", remedy);
-            } else {
-                self.warn(name, "is an unknown field, kept as it is", remedy.unwrap_or_default());
-            }
+            self.findings.unknown(self.path().key(name), suggest::nearest(name, seen.iter().copied()));
         }
     }
 }

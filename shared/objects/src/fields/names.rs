@@ -50,6 +50,32 @@ pub(crate) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_qualified_part(text)
 }
 
+/// Whether `text` is a key of a ConfigMap or Secret.
+pub(crate) fn is_config_key(text: &str) -> bool {
+    (1..=MAX_SUBDOMAIN_CHARS).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && text != "."
+        && !text.starts_with("..")
+}
+
+/// Whether `text` names a port: a service name of RFC 6335.
+pub(crate) fn is_port_name(text: &str) -> bool {
+    text.len() <= 15
+        && is_dns_label(text)
+        && !text.contains("--")
+        && text.bytes().any(|b| b.is_ascii_lowercase())
+}
+
+/// Whether `text` is a relative path that stays where it begins; empty is one.
+pub(crate) fn is_relative_path(text: &str) -> bool {
+    !text.starts_with('/') && text.split('/').all(|part| part != "..")
+}
+
+/// Whether `text` can name an environment variable: printable ASCII without `=`.
+pub(crate) fn is_variable_name(text: &str) -> bool {
+    text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=')
+}
+
 /// A valid name close to `text`, for a remedy.
 pub(crate) fn closest_name(text: &str) -> Option<String> {
     let mapped: String = text
@@ -94,6 +120,11 @@ mod tests {
                 && !is_label_value("a b")
                 && !is_label_value("eu,us")
         );
+        assert!(is_config_key("a_b.C") && !is_config_key("a/b") && !is_config_key("..x"));
+        assert!(is_port_name("http-2") && !is_port_name("80") && !is_port_name("a--b"));
+        assert!(!is_port_name("longer-than-fifteen") && !is_port_name("Http"));
+        assert!(is_relative_path("a/b") && !is_relative_path("/a") && !is_relative_path("a/../.."));
+        assert!(is_variable_name("my.var-1") && !is_variable_name("a=b") && !is_variable_name("a\u{7}"));
         assert_eq!(closest_name("My Queue!").as_deref(), Some("my-queue"));
         assert_eq!(closest_name("???"), None);
     }

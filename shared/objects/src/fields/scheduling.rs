@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 /// Most tolerations of a pod, taints of a node or requirements of a selector.
 pub(crate) const MAX_RULES: usize = 100;
+/// Largest sum of the keys and values of an object's annotations, in bytes, as in Kubernetes.
+pub(crate) const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 /// Most values of one requirement.
 const MAX_VALUES: usize = 500;
 
@@ -52,6 +54,28 @@ pub(crate) fn labels(fields: &Fields<'_>, name: &'static str) -> BTreeMap<String
     all
 }
 
+/// Annotations, with keys and size checked.
+pub(crate) fn annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
+    let all = metadata.strings("annotations");
+    for key in all.keys().filter(|key| !names::is_label_key(&key.to_lowercase())) {
+        let at = metadata.path().key("annotations").key(key);
+        metadata.findings().error(
+            at,
+            format!("`{key}` is not an annotation key"),
+            "use letters, digits, `-`, `_` and `.`, with at most one `/`",
+        );
+    }
+    let bytes: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_ANNOTATIONS_BYTES {
+        metadata.error(
+            "annotations",
+            format!("are {bytes} bytes together"),
+            format!("the most is {MAX_ANNOTATIONS_BYTES}"),
+        );
+    }
+    all
+}
+
 pub(crate) fn taint(item: &Item<'_>) -> Option<Taint> {
     let fields = item.fields()?;
     fields.known(&["timeAdded"]);
@@ -75,6 +99,12 @@ pub(crate) fn toleration(item: &Item<'_>) -> Option<Toleration> {
     let value = fields.text("value").unwrap_or_default().to_owned();
     let effect = fields.get("effect").filter(|item| item.value() != "").and_then(|item| item.word(EFFECTS));
     let seconds = fields.int("tolerationSeconds", i64::MIN, i64::MAX);
+    if let Some(key) = key.as_deref().filter(|key| !names::is_label_key(key)) {
+        fields.error("key", format!("`{key}` is not a taint key"), "use a key as that of a label");
+    }
+    if !names::is_label_value(&value) {
+        fields.error("value", format!("`{value}` is not a taint value"), "use a value as that of a label");
+    }
     if key.is_none() && !exists {
         fields.error(
             "operator",
@@ -121,6 +151,13 @@ pub(crate) fn requirement(item: &Item<'_>, node: bool) -> Option<Requirement> {
         }
         _ => None,
     };
+    if let Some(key) = key.as_deref().filter(|key| !key.is_empty() && !names::is_label_key(key)) {
+        fields.error("key", format!("`{key}` is not a label key"), "write the key of a label");
+    }
+    let compares = matches!(operator, Some(Operator::In | Operator::NotIn));
+    for value in values.iter().filter(|value| compares && !names::is_label_value(value)) {
+        fields.error("values", format!("`{value}` is not a label value"), "no object has it");
+    }
     if let Some(problem) = problem {
         fields.error("values", problem, "correct the values or the operator");
     }

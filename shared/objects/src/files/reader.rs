@@ -2,8 +2,9 @@
 
 use super::duplicates::{twin_remedy, worker_file};
 use super::problem::{FilePosition, Located, Parsed, Problem, whole};
-use crate::fields::{FieldError, FieldPath, Warning};
+use crate::fields::{FieldError, FieldPath, FieldValidation, Warning};
 use crate::object::Object;
+use crate::object::unknown::{Foreign, UnknownKind};
 use crate::text::syntax::{MAX_DOCUMENTS, Position, SyntaxError, SyntaxNode, SyntaxValue};
 use crate::text::{json, yaml};
 use serde_json::Value;
@@ -19,13 +20,18 @@ pub const MAX_SET_BYTES: usize = 64 * 1024 * 1024;
 /// Most errors and most warnings of one set of files. Later ones follow from the first.
 pub const MAX_PROBLEMS: usize = 500;
 
+/// Most lines that a warning of skipped documents names.
+const SHOWN_LINES: usize = 10;
+
 /// Deepest `List` within a `List`.
 pub(super) const MAX_LIST_DEPTH: usize = 4;
 
 /// A type that a document of a file is read into.
 pub(crate) trait ReadDocument: Sized {
+    /// Why another program takes this document, not Meridian.
+    fn foreign(written: &Value) -> Option<UnknownKind>;
     /// Reads the document. Fails with all errors; paths are those that the user wrote.
-    fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>>;
+    fn read(written: Value, validation: FieldValidation) -> Result<(Self, Vec<Warning>), Vec<FieldError>>;
     /// Kind, namespace and name; the name is empty while it is still to be generated.
     fn identity(&self) -> (&'static str, Option<String>, String);
     /// Name of the object in messages.
@@ -36,9 +42,21 @@ pub(crate) trait ReadDocument: Sized {
     fn object(&self) -> Option<&Object>;
 }
 
+/// How strictly files are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strictness {
+    pub validation: FieldValidation,
+    /// Whether a document of another program's kind is an error.
+    pub refuse_foreign: bool,
+}
+
 impl ReadDocument for Object {
-    fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
-        Self::from_value(written)
+    fn foreign(written: &Value) -> Option<UnknownKind> {
+        UnknownKind::of(written).filter(|unknown| unknown.foreign == Foreign::Skipped)
+    }
+
+    fn read(written: Value, validation: FieldValidation) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+        Self::validated(written, validation)
     }
 
     fn identity(&self) -> (&'static str, Option<String>, String) {
@@ -69,8 +87,8 @@ impl ReadDocument for Object {
 }
 
 /// Reads several files that belong together into `T`.
-pub(crate) fn read_set<T: ReadDocument>(files: &[(&str, &str)]) -> Parsed<T> {
-    let mut reader = Reader::default();
+pub(crate) fn read_set<T: ReadDocument>(files: &[(&str, &str)], strictness: Strictness) -> Parsed<T> {
+    let mut reader = Reader { parsed: Parsed::default(), strictness, skipped: BTreeMap::new() };
     let total: usize = files.iter().map(|(_, text)| text.len()).sum();
     if total > MAX_SET_BYTES {
         let name = files.first().map_or("", |(name, _)| *name);
@@ -92,12 +110,9 @@ pub(crate) fn read_set<T: ReadDocument>(files: &[(&str, &str)]) -> Parsed<T> {
 
 struct Reader<T> {
     parsed: Parsed<T>,
-}
-
-impl<T> Default for Reader<T> {
-    fn default() -> Self {
-        Self { parsed: Parsed::default() }
-    }
+    strictness: Strictness,
+    /// Documents of the file that other programs take, by message, each with its position.
+    skipped: BTreeMap<String, Vec<FilePosition>>,
 }
 
 impl<T: ReadDocument> Reader<T> {
@@ -160,9 +175,27 @@ impl<T: ReadDocument> Reader<T> {
                 self.error(place, FieldPath::default(), broken.message, broken.remedy);
             }
         }
-        if self.parsed.errors.len() == before && self.parsed.objects.len() == count {
+        let skipped = self.warn_of_skipped();
+        if self.parsed.errors.len() == before && self.parsed.objects.len() == count && !skipped {
             self.warn(whole(name), FieldPath::default(), "there is no object in it", "");
         }
+    }
+
+    /// Warns once of each kind that was skipped in a file. Returns whether there is any.
+    fn warn_of_skipped(&mut self) -> bool {
+        let skipped = std::mem::take(&mut self.skipped);
+        let any = !skipped.is_empty();
+        for (message, places) in skipped {
+            let Some(first) = places.first().cloned() else { continue };
+            let lines: Vec<String> = places.iter().take(SHOWN_LINES).map(|at| at.line.to_string()).collect();
+            let which = match places.len() {
+                1 => "it is skipped".to_owned(),
+                count if count > SHOWN_LINES => format!("all {count} are skipped"),
+                _ => format!("those at lines {} are skipped", lines.join(", ")),
+            };
+            self.warn(first, FieldPath::of("kind"), format!("{message}: {which}"), "");
+        }
+        any
     }
 
     /// Reads one document: an object, a list of objects, or a `List`.
@@ -216,7 +249,18 @@ impl<T: ReadDocument> Reader<T> {
             let Position { line, column } = node.find(field);
             FilePosition { file: place.file.clone(), line, column }
         };
-        match T::read(value) {
+        if let Some(unknown) = T::foreign(&value) {
+            if self.strictness.refuse_foreign {
+                return self.error(
+                    at(&FieldPath::of("kind")),
+                    FieldPath::of("kind"),
+                    unknown.message,
+                    unknown.remedy,
+                );
+            }
+            return self.skipped.entry(unknown.message).or_default().push(at(&FieldPath::of("kind")));
+        }
+        match T::read(value, self.strictness.validation) {
             Ok((object, warnings)) => {
                 for warning in warnings {
                     self.warn(at(&warning.field), warning.field, warning.message, warning.remedy);

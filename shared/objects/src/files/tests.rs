@@ -411,3 +411,32 @@ fn later_problems_are_located_in_the_text() {
     let nowhere = FilePosition { file: Arc::from("f"), line: 40, column: 2 };
     assert_eq!(SourceText::parse("{").place_of(&nowhere, &FieldPath::of("spec")), nowhere);
 }
+
+#[test]
+fn objects_of_other_programs_are_skipped_with_one_warning_each() {
+    let monitoring = |name: &str| {
+        format!(
+            "apiVersion: monitoring.googleapis.com/v1\nkind: PodMonitoring\nmetadata: {{name: {name}}}\n---\n"
+        )
+    };
+    let mixed = format!(
+        "{}{}apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\n---\n{QUEUE}",
+        monitoring("a"),
+        monitoring("b")
+    );
+    let warnings = [
+        "f:2:7: kind: `PodMonitoring` of `monitoring.googleapis.com/v1` is not a kind that Meridian takes: \
+            those at lines 2, 6 are skipped",
+        "f:10:7: kind: `Service` of `v1` is not a kind that Meridian takes: it is skipped",
+    ];
+    check(&mixed, 1, &[], &warnings);
+    let strict = Strictness { refuse_foreign: true, ..Strictness::default() };
+    let refused = parse_set_with(&[("f", &mixed)], strict);
+    assert_eq!(refused.errors.len(), 3);
+    assert!(lines(&refused.errors)[2].starts_with("f:10:7: kind: `Service` of `v1`"));
+    check_error(
+        "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\n",
+        "submit it as a `batch/v1` Job",
+    );
+    check_error("apiVersion: batch/v1\nkind: Jbo\nmetadata: {name: r}\n", "did you mean `Job`?");
+}

@@ -6,13 +6,15 @@
 use super::keys::{MAX_EXEC_LABEL, MAX_RUN_ANNOTATION, MIN_PARALLELISM_ANNOTATION};
 use super::kind::{JobKind, PodSetPaths, StateRules};
 use super::metadata::{read_metadata, seconds_in};
+use super::schema::{self, JOB_SPEC};
 use super::{CompletionMode, JobWorkload, MAX_PODS, POD_SET, topology};
-use crate::fields::{FieldPath, Fields, Findings, names};
+use crate::fields::{FieldPath, Fields, Findings, names, scheduling};
 use crate::kind::Kind;
 use crate::pod;
 use crate::units::quantity;
 use meridian_shared::gang::PodSet;
 use meridian_shared::time::Millis;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// `backoffLimit` of a Job that states none, as in Kubernetes.
@@ -41,17 +43,6 @@ pub(super) static JOB: JobKind = JobKind {
     read,
 };
 
-/// Fields that only the cluster's runner interprets.
-const KNOWN_FIELDS: &[&str] = &[
-    "podFailurePolicy",
-    "successPolicy",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-    "podReplacementPolicy",
-    "selector",
-    "manualSelector",
-];
-
 fn read(
     root: &Fields<'_>,
     labels: &BTreeMap<String, String>,
@@ -72,9 +63,10 @@ fn read(
             format!("remove it, or write `{MULTIKUEUE}`"),
         );
     }
-    spec.known(KNOWN_FIELDS);
     read_template(&spec, annotations, &mut job);
-    spec.finish();
+    spec.findings().in_job_spec(|| spec.check(&JOB_SPEC));
+    let metadata = root.written().get("metadata");
+    schema::check(&spec, metadata.and_then(|metadata| metadata.get("name")).and_then(Value::as_str));
     job
 }
 
@@ -101,9 +93,12 @@ fn read_template(spec: &Fields<'_>, annotations: &BTreeMap<String, String>, job:
     let findings = spec.findings();
     let least = least_pods(annotations, job.parallelism, findings);
     let Some(template) = spec.require("template").and_then(|item| item.fields()) else { return };
-    template.known(&["metadata"]);
+    if let Some(metadata) = template.fields("metadata") {
+        scheduling::labels(&metadata, "labels");
+        scheduling::annotations(&metadata);
+    }
     if let Some(pod) = template.require("spec").and_then(|item| item.fields()) {
-        read_pod(pod, job);
+        findings.in_job_spec(|| read_pod(&pod, job));
     }
     for set in &mut job.gang.pod_sets {
         (set.topology, set.group) = topology::read(&template, set.count);
@@ -118,7 +113,6 @@ fn read_template(spec: &Fields<'_>, annotations: &BTreeMap<String, String>, job:
             );
         }
     }
-    template.finish();
 }
 
 /// Fewest pods that the job accepts, where it says so.
@@ -168,20 +162,20 @@ fn seconds(fields: &Fields<'_>, name: &'static str, min: i64) -> Option<Millis> 
     u64::try_from(seconds).ok().map(Millis::secs)
 }
 
-fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
-    let template = pod::read_spec(&pod);
+fn read_pod(pod: &Fields<'_>, job: &mut JobWorkload) {
+    let template = pod::read_submitted(pod);
     job.restarts_in_place = pod
         .get("restartPolicy")
         .and_then(|item| item.word(&[("Never", false), ("OnFailure", true)]))
         .unwrap_or(false);
     if pod.get("restartPolicy").is_none() {
-        pod.warn(
-            "restartPolicy",
-            "is missing and read as `Never`",
-            "write `restartPolicy: Never`; Kubernetes refuses a Job without",
-        );
+        let remedy = "write `Never` or `OnFailure`; the default, `Always`, is not for Jobs";
+        match pod.findings().is_submission() {
+            true => pod.error("restartPolicy", "is missing", remedy),
+            false => pod.warn("restartPolicy", "is missing and read as `Never`", remedy),
+        }
     }
-    job.grace_period = seconds(&pod, "terminationGracePeriodSeconds", 0);
+    job.grace_period = seconds(pod, "terminationGracePeriodSeconds", 0);
     job.pod_priority_class = template.priority_class.clone();
     job.containers = u32::try_from(template.containers.len()).unwrap_or(u32::MAX);
     job.has_command =
@@ -211,5 +205,4 @@ fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
         ..PodSet::default()
     }];
     job.template = template;
-    pod.finish();
 }

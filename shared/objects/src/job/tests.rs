@@ -2,6 +2,7 @@
 
 mod metadata;
 mod pods;
+mod refused;
 mod topology;
 
 use super::*;
@@ -150,7 +151,11 @@ fn job_names_fit_into_pod_labels() {
 fn every_ignored_field_is_named() {
     let job = with(&[
         ("metadata.annotations", json!({"kueue.x-k8s.io/priority-boost": "3"})),
-        ("spec.podFailurePolicy", json!({"rules": [{}]})),
+        (
+            "spec.podFailurePolicy",
+            json!({"rules": [{"action": "Ignore",
+            "onPodConditions": [{"type": "DisruptionTarget"}]}]}),
+        ),
         (
             "spec.template.metadata",
             json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack",

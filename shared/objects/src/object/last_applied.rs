@@ -6,8 +6,8 @@
 //! kubectl can be used in turn. Lists and selectors are replaced as a whole, as in Kueue's definitions. A
 //! null field counts as absent, as in Kubernetes.
 
-use super::metadata::MAX_ANNOTATIONS_BYTES;
 use super::{DEFAULT_NAMESPACE, Object};
+use crate::fields::scheduling::MAX_ANNOTATIONS_BYTES;
 use crate::fields::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 

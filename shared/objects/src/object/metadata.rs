@@ -6,9 +6,6 @@ use crate::kind::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Largest sum of the keys and values of an object's annotations, in bytes, as in Kubernetes.
-pub(crate) const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
-
 /// Longest prefix of a generated name, in characters: five are added, and the name must remain a label.
 const MAX_GENERATE_NAME_CHARS: usize = 58;
 
@@ -73,7 +70,7 @@ pub(super) fn read_metadata(kind: Kind, root: &Fields<'_>) -> Identity {
     identity.generate_name =
         metadata.text("generateName").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
     identity.labels = scheduling::labels(&metadata, "labels");
-    identity.annotations = read_annotations(&metadata);
+    identity.annotations = scheduling::annotations(&metadata);
     if let Some(namespace) = metadata.text("namespace").filter(|namespace| !namespace.is_empty()) {
         if !names::is_dns_label(namespace) {
             metadata.error(
@@ -136,25 +133,4 @@ fn check_name(kind: Kind, metadata: &Fields<'_>, identity: &Identity) {
             "use lower-case letters, digits and `-`",
         );
     }
-}
-
-fn read_annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
-    let all = metadata.strings("annotations");
-    for key in all.keys().filter(|key| !names::is_label_key(&key.to_lowercase())) {
-        let at = metadata.path().key("annotations").key(key);
-        metadata.findings().error(
-            at,
-            format!("`{key}` is not an annotation key"),
-            "use letters, digits, `-`, `_` and `.`, with at most one `/`",
-        );
-    }
-    let bytes: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if bytes > MAX_ANNOTATIONS_BYTES {
-        metadata.error(
-            "annotations",
-            format!("are {bytes} bytes together"),
-            format!("the most is {MAX_ANNOTATIONS_BYTES}"),
-        );
-    }
-    all
 }

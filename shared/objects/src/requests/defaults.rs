@@ -25,13 +25,12 @@ pub fn with_defaults(
     if let (Some(range), Some(whole_pod)) = (Summary::of(ranges, LimitType::Pod), &mut filled.whole_pod) {
         range.fill(whole_pod);
     }
-    let all = filled
-        .init_containers
-        .iter_mut()
-        .chain(&mut filled.containers)
-        .map(|container| &mut container.resources);
-    for resources in all.chain(&mut filled.whole_pod) {
-        resources.requests = resources.asked();
+    for container in filled.init_containers.iter_mut().chain(&mut filled.containers) {
+        container.resources.requests = container.resources.asked();
+    }
+    let whole_pod = filled.whole_pod_requests(&filled.container_requests());
+    if let Some(resources) = &mut filled.whole_pod {
+        resources.requests = whole_pod;
     }
     filled
 }

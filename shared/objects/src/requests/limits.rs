@@ -24,6 +24,8 @@ pub enum ViolationSite {
 pub enum BrokenBound {
     /// The request exceeds the container's own limit.
     OwnLimit,
+    /// The pod as a whole requests less than its containers together.
+    Containers,
     /// The amount exceeds the maximum of a limit range.
     RangeMax,
     /// The amount is below the minimum of a limit range.
@@ -49,6 +51,7 @@ impl fmt::Display for LimitViolation {
         }
         let (asks, bound) = match self.bound {
             BrokenBound::OwnLimit => ("more than its limit", "limit"),
+            BrokenBound::Containers => ("less than its containers together", "sum of the containers"),
             BrokenBound::RangeMax => ("more than the limit range allows", "most"),
             BrokenBound::RangeMin => ("less than the limit range allows", "least"),
         };
@@ -65,7 +68,8 @@ impl fmt::Display for LimitViolation {
     }
 }
 
-/// Requests that exceed their own limits. Takes a template with [`with_defaults`](super::with_defaults).
+/// Requests that exceed their own limits, or are below the sum that they replace. Takes a template with
+/// [`with_defaults`](super::with_defaults).
 pub fn limit_violations(filled: &PodTemplate) -> Vec<LimitViolation> {
     let check = |part: ViolationSite, resources: &Resources| {
         violation(part, BrokenBound::OwnLimit, &resources.requests, &resources.limits, |amount, limit| {
@@ -83,7 +87,21 @@ pub fn limit_violations(filled: &PodTemplate) -> Vec<LimitViolation> {
         .enumerate()
         .map(|(index, container)| (ViolationSite::Container(index), &container.resources));
     let whole = filled.whole_pod.iter().map(|resources| (ViolationSite::WholePod, resources));
-    init.chain(main).chain(whole).filter_map(|(part, resources)| check(part, resources)).collect()
+    let sum = filled.container_requests();
+    let below = filled.whole_pod.iter().filter_map(|resources| {
+        violation(
+            ViolationSite::WholePod,
+            BrokenBound::Containers,
+            &resources.requests,
+            &sum,
+            |amount, sum| amount < sum,
+        )
+    });
+    init.chain(main)
+        .chain(whole)
+        .filter_map(|(part, resources)| check(part, resources))
+        .chain(below)
+        .collect()
 }
 
 /// Amounts that break the limit ranges of the namespace. Takes a template with

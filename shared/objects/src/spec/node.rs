@@ -77,8 +77,6 @@ pub(crate) fn read_pod(root: &Fields<'_>) -> PodObject {
     let mut read = PodObject { meta: meta::read(root, true), ..PodObject::default() };
     if let Some(spec) = root.require("spec").and_then(|item| item.fields()) {
         read.template = pod::read_spec(&spec);
-        spec.known(&["restartPolicy", "terminationGracePeriodSeconds"]);
-        spec.finish();
     }
     read.template.labels = read.meta.labels.clone();
     read.template.annotations = read.meta.annotations.clone();

@@ -29,6 +29,7 @@ impl Counters {
             Record::Leadership(LeadershipFact::Started { .. }) => "leaderships",
             Record::Leadership(LeadershipFact::RecoveryClosed { .. }) => "recoveries closed",
             Record::Leadership(LeadershipFact::RulesDoubted { .. }) => "rules doubted",
+            Record::Leadership(LeadershipFact::CopiesRuledOut { .. }) => "copies ruled out",
             Record::Member { fact: MemberFact::SessionOpened { .. }, .. } => "sessions",
             Record::UsageSampled { .. } => "usage samples",
             Record::Workload { fact: WorkloadFact::QuotaReserved { counts: Some(_), .. }, .. } => {

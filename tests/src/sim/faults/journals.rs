@@ -40,18 +40,41 @@ impl Simulation {
         self.cx.log(|| format!("manager {m}: is stopped, its journal is replaced by an older copy"));
         self.cx.counters.one("restores");
         self.end_manager(m, false, 400);
-        self.replace_journal(m, image);
+        // Without a mark, only agents can show that the same file has an older content.
+        let in_place = self.cx.random.restores.permille(400) && self.managers[m].mark.is_some();
+        self.replace_journal(m, image, in_place);
+        self.cut_off_during_restore();
     }
 
-    /// Replaces a journal. The operator makes sure that no other manager runs: the old one of a takeover is
-    /// stopped, too.
-    fn replace_journal(&mut self, m: usize, image: Vec<u8>) {
+    /// At half of the restores a cluster that runs something can't be reached, so that its inventory is
+    /// missing for a while.
+    fn cut_off_during_restore(&mut self) {
+        let runs = |a: &usize| self.machines[self.agents[*a].machine].runner.alive().next().is_some();
+        let busy: Vec<usize> = (0..self.agents.len()).filter(runs).collect();
+        let random = &mut self.cx.random.restores;
+        let (cuts, a) = (random.permille(500), random.pick(&busy).copied());
+        let until = self.cx.now + random.between(8_000, 40_000);
+        if let Some(a) = a.filter(|_| cuts) {
+            self.cx.log(|| format!("network: agent {} is cut off until {until} ms", self.agents[a].name));
+            let link = self.network.link_mut(a);
+            link.up_cut_until = link.up_cut_until.max(until);
+        }
+    }
+
+    /// Replaces a journal, in the same file or by another one. The operator makes sure that no other manager
+    /// runs: the old one of a takeover is stopped, too.
+    fn replace_journal(&mut self, m: usize, image: Vec<u8>, in_place: bool) {
         for other in 0..self.managers.len() {
             if self.managers[other].cut && self.managers[other].is_up() {
                 self.end_manager(other, false, 0);
             }
         }
-        self.managers[m].disk = self.new_disk(image);
+        self.managers[m].disk = if in_place {
+            self.cx.counters.one("journals rolled back in place");
+            self.managers[m].disk.rolled_back(image, self.cx.random.disk.bits())
+        } else {
+            self.new_disk(image)
+        };
         self.managers[m].forget_expected_state();
         self.faults.faulty_disks.remove(&m);
         self.faults.history_is_lost = true;
@@ -64,7 +87,7 @@ impl Simulation {
         self.cx.log(|| format!("manager {m}: is stopped, its journal is deleted"));
         self.cx.counters.one("journals deleted");
         self.end_manager(m, false, 400);
-        self.replace_journal(m, Vec::new());
+        self.replace_journal(m, Vec::new(), false);
         self.faults.backups.clear();
         self.managers[m].life += 1;
         let life = self.managers[m].life;

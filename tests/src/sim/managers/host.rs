@@ -67,7 +67,7 @@ pub(crate) struct ManagerHost {
     pub(crate) cut: bool,
     pub(crate) inbox: VecDeque<QueuedInput>,
     pub(super) poll_ends: Vec<PollEnd>,
-    pub(super) mark: Option<Mark>,
+    pub(crate) mark: Option<Mark>,
     pub(super) snapshot_at: RecordNumber,
     /// Taken with one batch, and written with the next.
     pub(super) snapshot: Option<Snapshot>,

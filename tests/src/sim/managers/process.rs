@@ -30,7 +30,12 @@ impl Simulation {
         if self.managers[m].life != life || self.managers[m].cut || self.managers[m].is_up() {
             return;
         }
-        let Some(journal) = self.open_journal(m, life, mode) else { return };
+        let Some(mut journal) = self.open_journal(m, life, mode) else { return };
+        let host = &self.managers[m];
+        if host.mark.as_ref().is_some_and(|mark| mark.is_ahead_of(&journal, BootId(host.boot))) {
+            self.cx.counters.one("rollbacks shown by the mark");
+            journal.distrust();
+        }
         let world = match replay(&journal, self.cx.scenario.config()) {
             Ok(world) => world,
             Err(error) => return self.cx.judge(violation("replay", error.to_string())),

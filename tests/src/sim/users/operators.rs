@@ -9,7 +9,8 @@ use crate::sim::users::request::RequestBody;
 use crate::sim::world::Simulation;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::input::Operator;
-use meridian_shared::ids::{ClusterName, LedgerId};
+use meridian_manager_core::state::workload::phase::Phase;
+use meridian_shared::ids::{ClusterName, LedgerId, Uid};
 use meridian_shared::protocol::OnLoss;
 use serde_json::Value;
 
@@ -42,14 +43,28 @@ impl Simulation {
         actions.extend(self.orphan_actions(world, led_for));
         let lost = self.lost_ledgers(world).into_iter();
         actions.extend(lost.map(|(cluster, ledger)| Operator::DeclareLost { cluster, ledger: Some(ledger) }));
-        let mut corrections = Vec::new();
+        if self.cx.healed {
+            // Member lists of agents name it, the journal doesn't, and it will never report.
+            let is_unknown = |name: &&ClusterName| !world.state.members().contains_key(*name);
+            let unknown =
+                world.live.awaited.iter().filter(is_unknown).filter(|name| is_hostile(name.as_str()));
+            actions.extend(
+                unknown.map(|cluster| Operator::DeclareLost { cluster: cluster.clone(), ledger: None }),
+            );
+        }
+        let (mut corrections, mut held) = (Vec::new(), Vec::new());
         if self.cx.healed {
             let clusters = world.state.catalog().clusters();
             let cordoned = clusters.filter(|(name, spec)| spec.cordoned && !is_hostile(name.as_str()));
             actions.extend(cordoned.map(|(name, _)| Operator::Uncordon(name)));
             corrections = self.corrections(world);
+            held = self.held_for_unknown_clusters(world);
         }
         corrections.into_iter().for_each(|body| self.request(body));
+        for (uid, namespace, name) in held {
+            self.invariants.submissions.send_deletion(uid);
+            self.request(RequestBody::Delete { uid, namespace, name });
+        }
         for action in actions {
             if !self.users.is_under_way(&action) {
                 self.request(RequestBody::Operate(action));
@@ -57,20 +72,60 @@ impl Simulation {
         }
     }
 
+    /// Pending workloads that a journal from before the first cluster joined holds for ever: no operator can
+    /// declare a cluster lost that it doesn't name. They are deleted.
+    fn held_for_unknown_clusters(&self, world: &World) -> Vec<(Uid, String, String)> {
+        let state = &world.state;
+        let names_none = state.members().values().all(|member| member.since >= state.recovery_since());
+        let is_stuck = state.recovery().is_some_and(|r| !r.restored && !r.members_unknown)
+            && state.behind()
+            && world.live.awaited.is_empty()
+            && names_none;
+        if !is_stuck {
+            return Vec::new();
+        }
+        let is_under_way = |uid: Uid| {
+            self.users.has_open(|body| matches!(body, RequestBody::Delete { uid: open, .. } if *open == uid))
+        };
+        let workloads = state.workloads().iter();
+        let held = workloads.filter(|(uid, w)| {
+            w.on_loss() == OnLoss::Wait
+                && w.submitted() < state.led_since()
+                && w.phase() == Phase::Pending
+                && w.deletion().is_none()
+                && !is_under_way(**uid)
+        });
+        held.map(|(uid, w)| (*uid, w.namespace().to_string(), w.name().to_string())).collect()
+    }
+
     /// Confirmations that a recovery waits for.
     fn confirmations(&self, world: &World, led_for: u64) -> Vec<Operator> {
         let mut actions = Vec::new();
+        let early = self.may_confirm_early(world);
+        if early {
+            actions.push(Operator::ConfirmRecovery);
+        }
         if let Some(recovery) = &world.state.recovery()
-            && (recovery.restored || recovery.members_unknown || world.state.behind())
+            && (recovery.restored || recovery.members_unknown)
             && led_for > LATE_GRANTS_MS
+            && actions.is_empty()
             && self.nothing_unknown_runs(world)
         {
             actions.push(Operator::ConfirmRecovery);
         }
-        if world.state.rules_doubted().is_some() && led_for > CONFIRM_RULES_MS {
+        if world.state.rules_doubted().is_some() && (early || led_for > CONFIRM_RULES_MS) {
             actions.push(Operator::ConfirmRules);
         }
         actions
+    }
+
+    /// Whether an operator confirms a restored journal as soon as no other copy of it runs, whatever clusters
+    /// haven't reported yet.
+    fn may_confirm_early(&self, world: &World) -> bool {
+        let is_copy = world.state.recovery().is_some_and(|r| r.restored && !r.members_unknown);
+        is_copy
+            && self.cx.scenario.early_confirmations
+            && self.managers.iter().filter(|manager| manager.is_up()).count() == 1
     }
 
     /// Half of the orphans are adopted, with the user's manifest of the job. The others are stopped later.
@@ -148,14 +203,18 @@ impl Simulation {
         // A recovery doesn't wait for a cluster that will never return.
         if self.cx.healed && world.state.recovery().is_some() {
             let members = &world.state.members();
-            let ledgers = |cluster: &ClusterName| {
-                let member = members.get(cluster).into_iter();
-                let all = member.flat_map(|member| member.replaced.keys().copied().chain([member.ledger]));
-                all.map(|ledger| (cluster.clone(), ledger)).collect::<Vec<_>>()
-            };
-            let awaited = world.live.awaited.iter().flat_map(ledgers);
-            lost.extend(awaited.filter(|(cluster, ledger)| {
-                !self.ledger_exists(*ledger) && !self.may_run_under(world, cluster, *ledger)
+            let awaited = world
+                .live
+                .awaited
+                .iter()
+                .filter_map(|cluster| members.get(cluster).map(|m| (cluster.clone(), m.ledger)));
+            let unheard =
+                world.live.awaited.iter().filter_map(|cluster| {
+                    members.get(cluster)?.unheard.map(|ledger| (cluster.clone(), ledger))
+                });
+            lost.extend(awaited.chain(unheard).filter(|(cluster, ledger)| {
+                let returns = self.ledger_exists(*ledger) && !is_hostile(cluster.as_str());
+                !returns && !self.may_run_under(world, cluster, *ledger)
             }));
         }
         lost

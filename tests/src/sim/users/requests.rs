@@ -6,7 +6,7 @@ use crate::sim::users::Users;
 use crate::sim::users::request::{OpenRequest, RequestBody};
 use crate::sim::world::Simulation;
 use meridian_manager_core::facts::actor::Actor;
-use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
+use meridian_manager_core::facts::input::{Change, Input, Operator, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult};
 use meridian_objects::Kind;
@@ -45,11 +45,13 @@ impl Simulation {
                 let mut apply = |m: &Value| put(m, Uid(random.wide()), PutMode::Apply);
                 write("operator", manifests.iter().flat_map(&mut apply).collect())
             }
-            RequestBody::Remove(key) => write("operator", vec![Change::Delete { key, uid: None }]),
+            RequestBody::Remove(key) => {
+                write("operator", vec![Change::Delete { key, uid: None, force: true }])
+            }
             RequestBody::Submit { uid, manifest } => write("submitter", put(&manifest, uid, PutMode::Create)),
             RequestBody::Delete { uid, namespace, name } => {
                 let key = Key::namespaced(Kind::Job, &namespace, &name);
-                write("submitter", vec![Change::Delete { key, uid: Some(uid) }])
+                write("submitter", vec![Change::Delete { key, uid: Some(uid), force: true }])
             }
             RequestBody::SetActive { namespace, name, active, .. } => {
                 let key = Key::namespaced(Kind::Job, &namespace, &name);
@@ -99,6 +101,11 @@ impl Simulation {
             }
             (RequestBody::Resize { .. }, Reply::Rejected(_)) => self.cx.counters.one("sizes rejected"),
             (RequestBody::Apply(manifests), Reply::Written(_)) => self.users.applied(id, manifests),
+            (RequestBody::Operate(Operator::ConfirmRecovery), Reply::Done(message))
+                if message.contains("waiting for the inventory") =>
+            {
+                self.cx.counters.one("confirmations with a cluster awaited");
+            }
             _ => {}
         }
     }

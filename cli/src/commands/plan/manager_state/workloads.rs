@@ -2,7 +2,8 @@
 
 use super::text;
 use jiff::Timestamp;
-use meridian_objects::{Object, job_to_workload, quantity};
+use meridian_objects::plan::PlanObject;
+use meridian_objects::{job_to_workload, quantity};
 use meridian_queueing::model::Moment;
 use meridian_shared::gang::{Amounts, add_scaled};
 use serde_json::{Map, Value, json};
@@ -65,8 +66,10 @@ pub(super) fn complete_from_job(workload: &mut Value, job: &Value) {
     if let Some(map) = without_status.as_object_mut() {
         map.remove("status");
     }
-    let object = Object::from_value(without_status).ok().map(|(object, _)| object);
-    let job = object.and_then(|object| job_to_workload(&object).ok());
+    let job = match PlanObject::lenient(&without_status) {
+        Ok(PlanObject::Object(planned)) => job_to_workload(&planned.object).ok(),
+        _ => None,
+    };
     let gang = job.map(|job| job.gang).unwrap_or_default();
     let assignments =
         workload.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);

@@ -3,8 +3,8 @@
 use crate::facts::end::{AttemptEnd, EvictionCause, Preempted};
 use crate::facts::record::WorkloadFact;
 use crate::facts::submission::Class;
-use crate::state::legs::Leg;
 use crate::state::legs::leg::LegState;
+use crate::state::legs::{Leg, ReplacedLedger};
 use crate::state::workload::phase::{Phase, Transition};
 use crate::state::workload::{AttemptRecord, Deactivation, Finish, Reactivation, Workload, size};
 use meridian_shared::ids::{Fence, OfferId, RecordNumber};
@@ -43,6 +43,7 @@ impl Workload {
             | WorkloadFact::Withdrawn { .. } => self.absorb_offer_fact(fact),
             WorkloadFact::Granted { .. }
             | WorkloadFact::GrantAccepted { .. }
+            | WorkloadFact::LedgerReplaced { .. }
             | WorkloadFact::PodsPlaced { .. }
             | WorkloadFact::Running { .. }
             | WorkloadFact::PodsReclaimed { .. }
@@ -138,6 +139,11 @@ impl Workload {
                 if let Some(leg) = self.leg_of_mut(*fence) {
                     leg.accepted = true;
                     leg.placement.clone_from(placement);
+                }
+            }
+            WorkloadFact::LedgerReplaced { fence, until } => {
+                if let Some(leg) = self.leg_of_mut(*fence) {
+                    leg.replaced_ledger = Some(ReplacedLedger { until: *until });
                 }
             }
             WorkloadFact::PodsPlaced { fence, placement } => {

@@ -4,6 +4,7 @@
 //! keeps its quota until the stop is confirmed. When it is activated again, it is as old in its queue as if
 //! it had never left. Workloads that ended or are being deleted can't be deactivated.
 
+use crate::state::legs::Leg;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use meridian_objects::job::MAX_EXEC_LABEL;
@@ -32,9 +33,21 @@ impl Workload {
         meridian_shared::backoff::wait(Millis(500), Millis::mins(5), self.attempts_in_a_row(), fence.counter)
     }
 
+    /// The leg of a run whose agent came back with another ledger: nobody knows its pods.
+    pub fn lost_run(&self) -> Option<&Leg> {
+        let runs = matches!(self.phase, Phase::Granted | Phase::Running);
+        self.right().map(|(_, leg)| leg).filter(|leg| runs && leg.replaced_ledger.is_some())
+    }
+
     /// The phase, for display.
     pub fn state_word(&self) -> String {
-        if self.rests_inactive() { "Deactivated".to_owned() } else { format!("{:?}", self.phase) }
+        if self.rests_inactive() {
+            "Deactivated".to_owned()
+        } else if self.lost_run().is_some() {
+            "ClusterLost".to_owned()
+        } else {
+            format!("{:?}", self.phase)
+        }
     }
 
     /// Why the workload is in no queue, and the command that activates it again.

@@ -51,11 +51,20 @@ impl Workload {
         (spare, resized, inactive.is_some(), reactivated.as_ref().map(|reactivation| reactivation.attempts))
             .hash(into);
         (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
-        for (
-            offer,
-            Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement },
-        ) in legs.iter()
-        {
+        for (offer, leg) in legs.iter() {
+            let Leg {
+                cluster,
+                ledger,
+                state,
+                fence,
+                accepted,
+                note: _,
+                estimate: _,
+                choice: _,
+                // Only displayed.
+                replaced_ledger: _,
+                placement,
+            } = leg;
             (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
         }
     }

@@ -169,9 +169,11 @@ impl World {
         let uids: Vec<Uid> = self.state.workloads().keys().copied().collect();
         for uid in uids {
             let Some(w) = self.state.workload_mut(uid) else { continue };
+            let (namespace, name, submitted) = (w.namespace().clone(), w.name().clone(), w.submitted());
+            self.remember_names(&namespace, &name, submitted, uid);
+            let Some(w) = self.state.workload_mut(uid) else { continue };
             let (class, position, phase, waits) =
                 (w.class(), QueuePosition::new(w.priority(), w.submitted(), uid), w.phase(), w.waits());
-            self.names.entry(w.namespace().clone()).or_default().insert(w.name().clone(), uid);
             self.queues.add_member(class);
             let shape = self.queues.class(class).clone();
             if waits {

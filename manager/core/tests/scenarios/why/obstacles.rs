@@ -35,7 +35,11 @@ fn submit_pending(f: &mut Fleet, queue: &str, name: &str, pods: u32) -> Uid {
 }
 
 fn delete(f: &mut Fleet, name: &str) {
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", name), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", name),
+        uid: None,
+        force: false,
+    }]);
     f.settle();
 }
 
@@ -276,7 +280,11 @@ fn a_missing_multikueue_config_is_named_and_its_queue_is_inactive() {
     f.advance(Millis::secs(60));
     assert_eq!((f.phase(uid), f.cluster_of(uid).as_deref()), (Some(Phase::Running), Some("us")));
     // Without the list the running workload continues, and nothing new starts.
-    f.write(vec![Change::Delete { key: Key::global(Kind::MultiKueueConfig, "nope"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::global(Kind::MultiKueueConfig, "nope"),
+        uid: None,
+        force: true,
+    }]);
     let next = submit_pending(&mut f, "lq", "next", 1);
     assert!(
         f.phase(uid) == Some(Phase::Running)

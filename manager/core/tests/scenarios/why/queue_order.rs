@@ -153,7 +153,11 @@ fn in_strict_order_the_blocking_head_is_named() {
     let help = "wait until workload `default/huge` starts, or delete it; 1 more workload comes before it; \
                 submit the job again with a priority above 0 (enough by itself)";
     assert_eq!(f.summary_and_help(smaller), (head.to_owned(), help.to_owned()));
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "huge"),
+        uid: None,
+        force: false,
+    }]);
     f.settle();
     assert_eq!(f.phases(&[small, smaller]), [Some(Phase::Running), Some(Phase::Pending)]);
 }
@@ -266,7 +270,11 @@ fn workloads_behind_a_starved_head_name_it() {
         "wait until workload `default/gang` starts, or delete it; delete workload `default/gang` (enough by \
          itself)"
     );
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "gang"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "gang"),
+        uid: None,
+        force: false,
+    }]);
     f.settle();
     assert_eq!(f.phases(&[small, b]), [Some(Phase::Running); 2]);
 }
@@ -289,7 +297,11 @@ fn a_strict_queue_on_hold_names_the_head_that_will_block_it() {
     f.apply(vec![cluster_queue("cq", 3, &json!({"queueingStrategy": "StrictFIFO"}))]);
     f.settle();
     assert_eq!(f.phases(&[huge, uid]), [Some(Phase::Pending); 2]);
-    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
+    f.write(vec![Change::Delete {
+        key: Key::namespaced(Kind::Job, "default", "huge"),
+        uid: None,
+        force: false,
+    }]);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running));
 }

@@ -353,7 +353,7 @@ pub(super) fn queue_setup_case(random: &mut Random) -> Case {
         } else {
             Key::global(Kind::ClusterQueue, "wide")
         };
-        f.write(vec![Change::Delete { key, uid: None }]);
+        f.write(vec![Change::Delete { key, uid: None, force: true }]);
         f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
         f.settle();
     }

@@ -37,12 +37,11 @@ impl Remedy {
                 case.f.apply(vec![queue]);
             }
             Self::End(_, name) => case.end(name),
-            Self::Delete(name) => {
-                drop(case.f.write(vec![Change::Delete {
-                    key: Key::namespaced(Kind::Job, "default", name),
-                    uid: None,
-                }]))
-            }
+            Self::Delete(name) => drop(case.f.write(vec![Change::Delete {
+                key: Key::namespaced(Kind::Job, "default", name),
+                uid: None,
+                force: false,
+            }])),
             Self::Priority(_, above) => case.resubmit_with_priority(above + 1),
             Self::All(_, all) => all.iter().for_each(|one| one.apply(case)),
             Self::EndAll => {
@@ -64,6 +63,7 @@ impl Case {
         self.f.write(vec![Change::Delete {
             key: Key::namespaced(Kind::Job, "default", self.f.world.state.workloads()[&self.uid].name()),
             uid: None,
+            force: false,
         }]);
         self.f.settle();
         let mut job = self.manifest.clone();
@@ -115,6 +115,7 @@ impl Case {
                 self.f.write(vec![Change::Delete {
                     key: Key::namespaced(Kind::Job, "default", "asks"),
                     uid: None,
+                    force: false,
                 }]);
                 self.uid = send(&mut self.f, queue_job("a", "asks", 2));
             }
@@ -291,8 +292,11 @@ impl Trial {
         // Without the rivals the workload starts.
         let mut case = again();
         for name in others.into_keys() {
-            case.f
-                .write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &name), uid: None }]);
+            case.f.write(vec![Change::Delete {
+                key: Key::namespaced(Kind::Job, "default", &name),
+                uid: None,
+                force: false,
+            }]);
         }
         suggestion.remedy.apply(&mut case);
         let succeeded = case.started();

@@ -55,6 +55,59 @@ fn effective_requests_follow_the_scheduler() {
 }
 
 #[test]
+fn a_whole_pod_requests_at_least_what_its_containers_do() {
+    let check = |resources: Value, containers: Value, expect: Result<(&str, i64), &str>| {
+        let job = with(&[
+            (&format!("{POD}.resources"), resources),
+            (&format!("{POD}.containers"), json!([{"name": "a", "resources": containers}])),
+        ]);
+        match (read(job), expect) {
+            (Ok(job), Ok((resource, amount))) => {
+                assert_eq!(job.gang.pod_sets[0].per_pod[resource], amount);
+            }
+            (Err(errors), Err(expect)) => {
+                assert!(errors.iter().any(|error| error.contains(expect)), "wanted `{expect}` in {errors:?}");
+            }
+            (found, expect) => panic!("{expect:?}: {:?}", found.map(|job| job.gang)),
+        }
+    };
+    let cpu = |place: &str, cpu: Value| json!({place: {"cpu": cpu}});
+    check(
+        cpu("requests", json!("100m")),
+        cpu("requests", json!(8)),
+        Err(
+            "spec.template.spec.resources.requests.cpu: `100m` is less than its containers request together, \
+            `8`; write at least `8`",
+        ),
+    );
+    check(cpu("requests", json!(9)), cpu("requests", json!(8)), Ok(("cpu", 9_000)));
+    // A limit of the pod is a request only where no container has one.
+    check(cpu("limits", json!(8)), cpu("requests", json!("500m")), Ok(("cpu", 500)));
+    check(cpu("limits", json!(8)), json!({}), Ok(("cpu", 8_000)));
+    check(
+        cpu("limits", json!(1)),
+        cpu("limits", json!(2)),
+        Err("spec.template.spec.resources.limits.cpu: `1` is less than the limit of a container, `2`"),
+    );
+    check(
+        json!({"limits": {"nvidia.com/gpu": 1}}),
+        json!({}),
+        Err("spec.template.spec.resources.limits[nvidia.com/gpu]: a pod as a whole can't have \
+            `nvidia.com/gpu`"),
+    );
+    check(
+        json!({"requests": {"ephemeral-storage": "1Gi"}}),
+        json!({}),
+        Err("can't have `ephemeral-storage`"),
+    );
+    check(
+        json!({"claims": [{"name": "x"}]}),
+        json!({}),
+        Err("resources.claims: can't be claimed by the pod"),
+    );
+}
+
+#[test]
 fn amounts_are_checked() {
     let container = |resources: Value| {
         [("spec.template.spec.containers", json!([{"name": "a", "resources": resources}]))]
@@ -191,7 +244,7 @@ fn wrong_types_in_containers_are_reported_at_their_field() {
         "containers[0].ports[0].containerPort: must be a whole number, not a string",
     );
     let fine = json!([{"name": "a", "env": [{"name": "A", "value": "1"}, {"name": "B"},
-        {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
+        {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "ports": [{"containerPort": 80, "protocol": "TCP"}], "args": [], "workingDir": "/"}]);
     assert!(read(with(&[("spec.template.spec.containers", fine)])).is_ok());
 }

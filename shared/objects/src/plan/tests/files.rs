@@ -82,11 +82,13 @@ fn managers_refuse_objects_of_plans() {
         (full(), "kind: a `Workload` is not written by hand; submit a Job; its workload is made for it"),
         (
             json!({"apiVersion": "v1", "kind": "Node"}),
-            "kind: a `Node` is not applied; leave it out; `meridian plan -f FILE` reads it",
+            "kind: `Node` of `v1` is not a kind that Meridian takes; leave it out; `meridian plan -f FILE` \
+                reads it",
         ),
         (
             json!({"apiVersion": "v1", "kind": "Pod"}),
-            "kind: a `Pod` is not applied; leave it out; `meridian plan -f FILE` reads it",
+            "kind: `Pod` of `v1` is not a kind of job that Meridian runs; submit it as a `batch/v1` Job; \
+                `meridian plan -f FILE` reads it",
         ),
     ] {
         let errors = Object::from_value(written).map(|(object, _)| object).unwrap_err();

@@ -10,12 +10,6 @@ use std::collections::BTreeSet;
 /// don't fit.
 const MIN_TERM: Millis = Millis::secs(4);
 
-/// Term of leases when a policy states none.
-const USUAL_TERM: Millis = Millis::mins(15);
-
-/// Time from the grant to running when a policy states none.
-const USUAL_START_TIMEOUT: Millis = Millis::mins(10);
-
 /// Pause between steps of a staged dispatch when a policy states none.
 const USUAL_INTERVAL: Millis = Millis::mins(5);
 
@@ -76,18 +70,12 @@ pub enum Supervision {
     Guarded,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OnClusterLoss {
     pub mode: ClusterLossMode,
-    /// Term of the leases.
-    pub term: Millis,
+    /// Term of the leases; without one, the manager's `--term`.
+    pub term: Option<Millis>,
     pub requires: Supervision,
-}
-
-impl Default for OnClusterLoss {
-    fn default() -> Self {
-        Self { mode: ClusterLossMode::default(), term: USUAL_TERM, requires: Supervision::default() }
-    }
 }
 
 /// Whether a gang that waits for a provider keeps its quota.
@@ -112,8 +100,8 @@ pub struct DispatchPolicySpec {
     pub prefer: Vec<Preference>,
     pub on_cluster_loss: OnClusterLoss,
     pub quota_while_waiting: QuotaWhileWaiting,
-    /// Longest time from the grant to running.
-    pub start_timeout: Millis,
+    /// Longest time from the grant to running; without one, the manager's `--start-timeout`.
+    pub start_timeout: Option<Millis>,
 }
 
 impl Default for DispatchPolicySpec {
@@ -126,7 +114,7 @@ impl Default for DispatchPolicySpec {
             prefer: vec![Preference::StartsNow, Preference::Emptiest],
             on_cluster_loss: OnClusterLoss::default(),
             quota_while_waiting: QuotaWhileWaiting::default(),
-            start_timeout: USUAL_START_TIMEOUT,
+            start_timeout: None,
         }
     }
 }
@@ -164,7 +152,7 @@ pub(crate) fn read_dispatch(root: &Fields<'_>) -> DispatchPolicySpec {
         prefer: if prefer.is_empty() { usual.prefer } else { prefer },
         on_cluster_loss: spec.fields("onClusterLoss").map(read_loss).unwrap_or_default(),
         quota_while_waiting: read_quota_while_waiting(&spec),
-        start_timeout: spec.duration("startTimeout").unwrap_or(usual.start_timeout),
+        start_timeout: spec.duration("startTimeout"),
     };
     if read.capacity_classes.iter().collect::<BTreeSet<_>>().len() < read.capacity_classes.len() {
         spec.error("capacityClasses", "lists a class twice", "list every class once");
@@ -186,16 +174,15 @@ fn read_staged(staged: Fields<'_>) -> Staged {
 }
 
 fn read_loss(loss: Fields<'_>) -> OnClusterLoss {
-    let usual = OnClusterLoss::default();
     let modes = [("Fence", ClusterLossMode::Fence), ("Wait", ClusterLossMode::Wait)];
     let supervisions = [("Supervised", Supervision::Supervised), ("Guarded", Supervision::Guarded)];
     let read = OnClusterLoss {
         mode: loss.get("mode").and_then(|item| item.word(&modes)).unwrap_or_default(),
-        term: loss.duration("term").unwrap_or(usual.term),
+        term: loss.duration("term"),
         requires: loss.get("requires").and_then(|item| item.word(&supervisions)).unwrap_or_default(),
     };
-    if read.term < MIN_TERM {
-        loss.error("term", format!("`{}` is too short", read.term), format!("the least is {MIN_TERM}"));
+    if let Some(term) = read.term.filter(|term| *term < MIN_TERM) {
+        loss.error("term", format!("`{term}` is too short"), format!("the least is {MIN_TERM}"));
     }
     loss.finish();
     read

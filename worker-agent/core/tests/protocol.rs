@@ -1,4 +1,9 @@
-//! Leases while wall clocks are set and machines are paused, in one session and over a restart.
+//! The agent's half of the protocol, message by message.
+
+#[path = "protocol/clocks.rs"]
+mod clocks;
+#[path = "protocol/rules.rs"]
+mod rules;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::NodeSpec;
@@ -7,8 +12,7 @@ use meridian_shared::gang::{Amounts, Gang, PodSet};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{
-    Command, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Receipt, RunnerKind, SyncAnswer, SyncRequest,
-    SyncResponse, VERSION,
+    Command, Grant, Lane, Offer, OnLoss, Receipt, RunnerKind, SyncAnswer, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::BTreeMap;
@@ -20,6 +24,7 @@ const UID: Uid = Uid(1);
 const OFFER: OfferId = OfferId { epoch: 1, leadership: 7, counter: 1 };
 const FENCE: Fence = Fence { epoch: 1, leadership: 7, counter: 1 };
 const TERM: Millis = Millis::mins(15);
+const HOLD: Millis = Millis::mins(60);
 const HOUR: i64 = 3_600_000;
 const MINUTE: u64 = 60_000;
 
@@ -46,10 +51,14 @@ impl Bench {
             effects: Vec::new(),
         };
         this.take(out);
+        this.add_node();
+        this
+    }
+
+    fn add_node(&mut self) {
         let node =
             NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
-        this.apply(Input::Nodes { nodes: vec![node], pools: Vec::new() });
-        this
+        self.apply(Input::Nodes { nodes: vec![node], pools: Vec::new() });
     }
 
     fn take(&mut self, out: Outcome) {
@@ -88,7 +97,10 @@ impl Bench {
         self.agent.compose(self.now, Lane::News)
     }
 
-    fn answer(&mut self, request: &SyncRequest, commands: Vec<Command>) {
+    /// The manager's answer to a request, with the next commands.
+    fn response(&mut self, request: &SyncRequest, commands: Vec<Command>) -> SyncResponse {
+        let commands_from = self.commands + 1;
+        self.commands += commands.len() as u64;
         let receipt = Receipt {
             journal: JournalId(1),
             leadership: LEADERSHIP,
@@ -97,9 +109,7 @@ impl Bench {
             audit_head: None,
             mac: None,
         };
-        let commands_from = self.commands + 1;
-        self.commands += commands.len() as u64;
-        let answer = SyncResponse {
+        SyncResponse {
             version: VERSION,
             leadership: LEADERSHIP,
             session: request.session,
@@ -115,29 +125,21 @@ impl Bench {
             capacity_acknowledged: 0,
             ranges: Vec::new(),
             poll: Millis(1_000),
-        };
-        self.apply(Input::Answer(Box::new(SyncAnswer::Ok(Box::new(answer)))));
+        }
+    }
+
+    fn deliver(&mut self, response: SyncResponse) {
+        self.apply(Input::Answer(Box::new(SyncAnswer::Ok(Box::new(response)))));
+    }
+
+    fn answer(&mut self, request: &SyncRequest, commands: Vec<Command>) {
+        let response = self.response(request, commands);
+        self.deliver(response);
     }
 
     fn offer(&mut self) {
-        let pods = PodSet {
-            name: "main".into(),
-            count: 1,
-            per_pod: Amounts::from([(GPU.into(), 1)]),
-            ..PodSet::default()
-        };
-        let gang = Arc::new(Gang { pod_sets: vec![pods], max_run: None });
-        let offer = Offer {
-            offer: OFFER,
-            uid: UID,
-            namespace: "default".into(),
-            kind: "Job".into(),
-            gang,
-            hold: Millis::mins(60),
-            requires_guarded: false,
-        };
         let request = self.ask();
-        self.answer(&request, vec![Command::Offer(Box::new(offer))]);
+        self.answer(&request, vec![offer()]);
     }
 
     fn run(&mut self) {
@@ -158,18 +160,24 @@ impl Bench {
 
     /// The agent is killed and started again; the gang goes on.
     fn restart(&mut self) {
+        let state = FoundState::Live { running: true };
+        self.restart_with(vec![Found { uid: UID, fence: FENCE, nodes: Vec::new(), state }]);
+    }
+
+    /// The same where no gang is left.
+    fn restart_without_gang(&mut self) {
+        self.restart_with(Vec::new());
+    }
+
+    fn restart_with(&mut self, found: Vec<Found>) {
         let durable =
             Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
-        let found = vec![Found {
-            uid: UID,
-            fence: FENCE,
-            nodes: Vec::new(),
-            state: FoundState::Live { running: true },
-        }];
         self.commands = 0;
-        let (agent, out) = Agent::start(config(), durable, found, 2, self.now);
+        let sessions = durable.sessions();
+        let (agent, out) = Agent::start(config(), durable, found, sessions + 2, self.now);
         self.agent = agent;
         self.take(out);
+        self.add_node();
     }
 
     /// Minutes of boot time until the stop is ordered.
@@ -195,6 +203,25 @@ fn config() -> Config {
     }
 }
 
+fn offer() -> Command {
+    let pods = PodSet {
+        name: "main".into(),
+        count: 1,
+        per_pod: Amounts::from([(GPU.into(), 1)]),
+        ..PodSet::default()
+    };
+    let gang = Arc::new(Gang { pod_sets: vec![pods], max_run: None });
+    Command::Offer(Box::new(Offer {
+        offer: OFFER,
+        uid: UID,
+        namespace: "default".into(),
+        kind: "Job".into(),
+        gang,
+        hold: HOLD,
+        requires_guarded: false,
+    }))
+}
+
 fn grant() -> Command {
     Command::Grant(Box::new(Grant {
         offer: OFFER,
@@ -212,77 +239,4 @@ fn grant() -> Command {
         priority: 0,
         mac: None,
     }))
-}
-
-#[test]
-fn a_grant_is_refused_after_a_pause() {
-    let mut bench = Bench::new();
-    bench.offer();
-    bench.set(-HOUR);
-    bench.pass(1_000);
-    let request = bench.ask();
-    bench.pause(TERM.0 + 20_000);
-    bench.answer(&request, vec![grant()]);
-    assert!(!bench.starts(), "{:?}", bench.effects);
-    let news = bench.ask().events;
-    assert!(
-        news.iter().any(|event| matches!(event, Event::GrantRefused { why: GrantRefusal::Lapsed, .. })),
-        "{news:?}"
-    );
-}
-
-/// Minutes of a lease that `change` takes.
-fn minutes_taken(change: &dyn Fn(&mut Bench)) -> u64 {
-    let running = || {
-        let mut bench = Bench::new();
-        bench.run();
-        bench
-    };
-    let mut bench = running();
-    change(&mut bench);
-    running().minutes_left() - bench.minutes_left()
-}
-
-fn observed_pause(bench: &mut Bench) {
-    bench.pause(5 * MINUTE);
-    bench.apply(Input::Tick);
-}
-
-fn observed_set_back(bench: &mut Bench) {
-    bench.set(-HOUR);
-    bench.apply(Input::Tick);
-}
-
-#[test]
-fn every_pause_shortens_a_lease() {
-    type Change = fn(&mut Bench);
-    let (pause, set_back): (Change, Change) = (observed_pause, observed_set_back);
-    for (changes, minutes) in [
-        (&[set_back][..], 0),
-        (&[set_back, pause], 5),
-        (&[pause, set_back], 5),
-        (&[pause, set_back, pause], 10),
-    ] {
-        let taken = minutes_taken(&|bench| changes.iter().for_each(|change| change(bench)));
-        assert_eq!(taken, minutes, "{} changes", changes.len());
-    }
-}
-
-#[test]
-fn every_pause_shortens_a_lease_over_restarts() {
-    type Change = fn(&mut Bench);
-    let (pause, set_back, restart): (Change, Change, Change) =
-        (observed_pause, observed_set_back, Bench::restart);
-    let unobserved_pause: Change = |bench| bench.pause(5 * MINUTE);
-    let unobserved_set_back: Change = |bench| bench.set(-HOUR);
-    for (changes, minutes) in [
-        (&[pause, restart][..], 5),
-        (&[set_back, unobserved_pause, restart], 5),
-        (&[pause, set_back, restart], 5),
-        (&[pause, set_back, restart, pause], 10),
-        (&[unobserved_set_back, restart, pause, restart], 5),
-    ] {
-        let taken = minutes_taken(&|bench| changes.iter().for_each(|change| change(bench)));
-        assert_eq!(taken, minutes, "{} changes", changes.len());
-    }
 }

@@ -1,0 +1,44 @@
+//! Which stored objects refer to another one by name.
+
+use crate::facts::key::Key;
+use crate::state::catalog::Catalog;
+use meridian_objects::spec::ResourceGroup;
+use meridian_objects::{Kind, Spec};
+
+/// The objects that name the object at `key`, in the order of keys.
+pub(crate) fn referents<'c>(catalog: &'c Catalog, key: &Key) -> Vec<&'c Key> {
+    let refers = |spec: &Spec| refers(spec, key.kind, &key.name);
+    let all = catalog.iter().filter(|(of, _)| of.scope == key.scope && *of != key);
+    all.filter(|(_, stored)| refers(&stored.object.spec)).map(|(of, _)| of).collect()
+}
+
+fn refers(spec: &Spec, kind: Kind, name: &str) -> bool {
+    let is = |text: &str| text == name;
+    let has_flavor = |groups: &[ResourceGroup]| {
+        kind == Kind::ResourceFlavor
+            && groups.iter().flat_map(|group| &group.flavors).any(|flavor| is(&flavor.name))
+    };
+    match spec {
+        Spec::ClusterQueue(queue) => match kind {
+            Kind::AdmissionCheck => queue.admission_checks.iter().any(|check| is(&check.name)),
+            Kind::Cohort => queue.cohort.as_deref().is_some_and(is),
+            _ => has_flavor(&queue.resource_groups),
+        },
+        Spec::Cohort(cohort) => match kind {
+            Kind::Cohort => cohort.parent.as_deref().is_some_and(is),
+            _ => has_flavor(&cohort.resource_groups),
+        },
+        Spec::ResourceFlavor(flavor) => {
+            kind == Kind::Topology && flavor.topology_name.as_deref().is_some_and(is)
+        }
+        Spec::AdmissionCheck(check) => {
+            let parameters = check.parameters.as_ref();
+            matches!(kind, Kind::MultiKueueConfig | Kind::ProvisioningRequestConfig)
+                && parameters.is_some_and(|of| of.kind == kind.name() && is(&of.name))
+        }
+        Spec::MultiKueueConfig(config) => {
+            kind == Kind::MultiKueueCluster && config.clusters.iter().any(|cluster| is(cluster.as_str()))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,84 @@
+//! Until when open recovery holds workloads of earlier leaderships, because they may run in a cluster that
+//! hasn't sent its inventory.
+
+use crate::state::workload::Workload;
+use crate::state::workload::phase::Phase;
+use crate::world::World;
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::lease::{self, ManagerLease};
+use meridian_shared::protocol::OnLoss;
+use meridian_shared::time::Mono;
+
+/// What ends a hold, besides the inventories of all awaited clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldEnd {
+    /// `Fence`: the time by which every lease that the workload may hold has lapsed. If the journal is a copy
+    /// that nobody has confirmed, it is counted from now, as if an operator confirmed it now.
+    At(Mono),
+    /// `Wait`: only `declare-lost`, for each awaited cluster.
+    DeclareLost,
+}
+
+/// A workload that can't start elsewhere while recovery is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryHold<'w> {
+    pub uid: Uid,
+    pub workload: &'w Workload,
+    /// The awaited cluster that has the right to run it, if the journal names one.
+    pub cluster: Option<&'w ClusterName>,
+    pub end: HoldEnd,
+}
+
+impl World {
+    /// All workloads that recovery holds: pending ones, and those granted to a cluster that is still awaited.
+    pub fn recovery_holds(&self, now: Mono) -> impl Iterator<Item = RecoveryHold<'_>> {
+        let workloads = self.state.recovery().into_iter().flat_map(|_| self.state.workloads().iter());
+        workloads.filter(|(_, workload)| workload.phase() != Phase::Finished).filter_map(
+            move |(uid, workload)| {
+                let (cluster, end) = match workload.right() {
+                    None => (None, self.recovery_hold(workload, now)?),
+                    Some((_, leg)) if !self.live.awaited.contains(&leg.cluster) => return None,
+                    Some((_, leg)) => (Some(&leg.cluster), self.lease_end(workload, now)),
+                };
+                Some(RecoveryHold { uid: *uid, workload, cluster, end })
+            },
+        )
+    }
+
+    /// Whether a member that hasn't reported yet may know newer rules than this journal. A connected agent
+    /// reports soon after a leadership's start. Disconnected ones aren't waited for, unless something shows
+    /// that the journal is old: then the rules are doubted in the journal.
+    pub fn awaits_members_for_rules(&self, now: Mono) -> bool {
+        let is_silent =
+            |cluster: &ClusterName| self.live.clusters.get(cluster).is_none_or(|live| !live.inventoried);
+        self.state.recovery().is_some()
+            && now < self.live.led_at + lease::report_within(self.config.term_min)
+            && self.live.awaited.iter().any(is_silent)
+    }
+
+    /// What ends the hold of a workload that no known cluster has the right to run. `None` if it isn't held.
+    pub(crate) fn recovery_hold(&self, workload: &Workload, now: Mono) -> Option<HoldEnd> {
+        let recovery = self.state.recovery()?;
+        if workload.submitted() >= self.state.led_since() {
+            return None;
+        }
+        let counted_from = if recovery.restored { now } else { self.live.sole_since };
+        let lease = ManagerLease::from_composed(counted_from, workload.term());
+        match workload.on_loss() {
+            OnLoss::Wait => Some(HoldEnd::DeclareLost),
+            OnLoss::Fence => (!lease.lapsed(now)).then_some(HoldEnd::At(lease.deadline)),
+        }
+    }
+
+    fn lease_end(&self, workload: &Workload, now: Mono) -> HoldEnd {
+        let lease = workload.fence().and_then(|fence| self.live.leases.get(&fence)).map(|lease| lease.lease);
+        let mut lease = lease.unwrap_or(ManagerLease::from_composed(self.live.sole_since, workload.term()));
+        if self.disputed(workload) {
+            lease.compose(now);
+        }
+        match workload.on_loss() {
+            OnLoss::Wait => HoldEnd::DeclareLost,
+            OnLoss::Fence => HoldEnd::At(lease.deadline),
+        }
+    }
+}

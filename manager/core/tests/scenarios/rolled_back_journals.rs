@@ -1,0 +1,99 @@
+//! Journals that were put back in their own file: which rules the manager may dispatch by.
+
+use super::*;
+
+/// Denies `us` for the namespace of all jobs.
+fn not_us() -> Value {
+    let spec = json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["us"]}});
+    meridian_object("ResidencyPolicy", "not-us", spec)
+}
+
+impl Fleet {
+    /// The manager starts on an older journal that was put back in its own file.
+    fn lead_rolled_back(&mut self, journal: &[u8]) {
+        let mut world = World::restore(journal, config()).unwrap();
+        self.now += 1_000;
+        world.lead(start(77, self.now, RECOVERY, false), &self.bodies);
+        world.committed(Mono(self.now));
+        self.world = world;
+    }
+
+    fn rules_are_doubted(&self) -> bool {
+        self.world.state.rules_doubted().is_some()
+    }
+}
+
+#[test]
+fn a_rolled_back_journal_offers_nothing_before_every_member_was_heard() {
+    let mut f = Fleet::regions();
+    let older = f.world.snapshot();
+    // `us` sees newer records, but not the policy that denies it.
+    f.submit("later", 1);
+    f.settle();
+    f.disconnected = vec!["us".into()];
+    f.apply(vec![not_us()]);
+    f.settle();
+    f.lead_rolled_back(&older);
+    f.disconnected = vec!["eu".into(), "asia".into()];
+    f.settle();
+    let job = f.submit("job", 3);
+    f.advance(Millis(3 * TERM.0));
+    assert_eq!(f.cluster_of(job), None, "another member may know a policy against it");
+    assert!(f.why(job)["wouldHelp"].as_str().unwrap().contains("journal confirm"), "{:#}", f.why(job));
+    // The others do know one, so only an operator may go on.
+    f.disconnected.clear();
+    f.advance(Millis(TERM.0));
+    assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, true));
+    f.apply(vec![not_us()]);
+    f.confirm_rules();
+    f.settle();
+    assert!(f.cluster_of(job).is_some_and(|cluster| cluster != "us"), "{:#}", f.why(job));
+}
+
+#[test]
+fn all_members_together_confirm_rules_that_nobody_saw_change() {
+    let mut f = Fleet::regions();
+    let older = f.world.snapshot();
+    f.submit("later", 1);
+    f.settle();
+    f.lead_rolled_back(&older);
+    f.disconnected = vec!["eu".into(), "asia".into()];
+    f.settle();
+    assert!(f.rules_are_doubted());
+    f.disconnected.clear();
+    f.settle();
+    f.settle();
+    assert!(!f.rules_are_doubted() && f.world.state.recovery().is_none());
+    let job = f.submit("job", 3);
+    f.settle();
+    assert!(f.cluster_of(job).is_some());
+}
+
+#[test]
+fn offers_wait_a_moment_for_members_that_may_know_newer_rules() {
+    // `us` calls first. It has seen nothing since the older journal, so it can't show that the journal is
+    // old.
+    let alone = || {
+        let mut f = Fleet::regions();
+        f.disconnected = vec!["us".into()];
+        let older = f.world.snapshot();
+        f.apply(vec![not_us()]);
+        f.settle();
+        f.lead_rolled_back(&older);
+        f.disconnected = vec!["eu".into(), "asia".into()];
+        let job = f.submit("job", 3);
+        f.settle();
+        assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, false));
+        assert!(f.why(job).to_string().contains("recovering"), "{:#}", f.why(job));
+        (f, job)
+    };
+    // The others report a moment later.
+    let (mut f, job) = alone();
+    f.disconnected.clear();
+    f.settle();
+    assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, true));
+    // Members that stay away hold nobody up for long.
+    let (mut f, job) = alone();
+    f.advance(Millis(3_000));
+    assert_eq!(f.cluster_of(job).as_deref(), Some("us"));
+}

@@ -1,0 +1,83 @@
+//! Shares of what all callers use together, so that one caller can't use up the whole of it.
+
+use crate::locks;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex};
+
+/// A quantity with a limit for each caller and one for all together. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct CallerShares<K>(Arc<Inner<K>>);
+
+#[derive(Debug)]
+struct Inner<K> {
+    per_caller: usize,
+    total: usize,
+    used: Mutex<Used<K>>,
+}
+
+#[derive(Debug)]
+struct Used<K> {
+    total: usize,
+    by_caller: HashMap<K, usize>,
+}
+
+impl<K: Clone + Eq + Hash> CallerShares<K> {
+    pub(crate) fn new(per_caller: usize, total: usize) -> Self {
+        let used = Mutex::new(Used { total: 0, by_caller: HashMap::new() });
+        Self(Arc::new(Inner { per_caller, total, used }))
+    }
+
+    /// Takes `amount` until the returned value is dropped; an amount above a caller's share counts as the
+    /// whole share. `None` if too little is left.
+    pub(crate) fn take(&self, caller: K, amount: usize) -> Option<Share<K>> {
+        let amount = amount.min(self.0.per_caller);
+        let mut used = locks::lock(&self.0.used);
+        let own = used.by_caller.get(&caller).copied().unwrap_or(0);
+        if own + amount > self.0.per_caller || used.total + amount > self.0.total {
+            return None;
+        }
+        used.by_caller.insert(caller.clone(), own + amount);
+        used.total += amount;
+        Some(Share { of: self.clone(), caller, amount })
+    }
+}
+
+/// What one request uses, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Share<K: Clone + Eq + Hash> {
+    of: CallerShares<K>,
+    caller: K,
+    amount: usize,
+}
+
+impl<K: Clone + Eq + Hash> Drop for Share<K> {
+    fn drop(&mut self) {
+        let mut used = locks::lock(&self.of.0.used);
+        used.total -= self.amount;
+        let own = used.by_caller.get(&self.caller).copied().unwrap_or(0).saturating_sub(self.amount);
+        match own {
+            0 => drop(used.by_caller.remove(&self.caller)),
+            own => drop(used.by_caller.insert(self.caller.clone(), own)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_never_gets_more_than_its_share() {
+        let shares = CallerShares::new(4, 6);
+        let first = shares.take("ada", 3).unwrap();
+        assert!(shares.take("ada", 2).is_none(), "beyond the caller's share");
+        let second = shares.take("sam", 2).unwrap();
+        let third = shares.take("ada", 1).unwrap();
+        assert!(shares.take("sam", 1).is_none(), "beyond the total");
+        drop((first, third));
+        drop(second);
+        assert!(shares.take("ada", 1_000).is_some(), "counts as the whole share");
+        assert!(locks::lock(&shares.0.used).by_caller.is_empty());
+    }
+}

@@ -1,0 +1,121 @@
+//! What is wrong although this manager leads: for probes, metrics and the log.
+
+#[cfg(test)]
+mod tests;
+
+use crate::journal::Part;
+use crate::locks;
+use crate::metrics::Metrics;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+const PARTS: [Part; 3] = [Part::Records, Part::Snapshot, Part::Audit];
+
+/// Shared by the engine, which knows the disk and the jobs, and by the scrub, which knows the rest.
+#[derive(Debug)]
+pub(super) struct Health {
+    state: Mutex<State>,
+    metrics: Metrics,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    full: bool,
+    /// Number of jobs whose stored manifest can't be read.
+    damaged_jobs: usize,
+    damaged_parts: BTreeSet<Part>,
+}
+
+impl Health {
+    pub(super) fn new(metrics: Metrics) -> Self {
+        let health = Self { state: Mutex::default(), metrics };
+        health.show(&State::default());
+        health
+    }
+
+    /// Whether the journal's disk is full, and the number of jobs with a damaged manifest.
+    pub(super) fn observe(&self, full: bool, damaged_jobs: usize) {
+        self.change(|state| (state.full, state.damaged_jobs) = (full, damaged_jobs));
+    }
+
+    pub(super) fn has_damaged_jobs(&self) -> bool {
+        locks::lock(&self.state).damaged_jobs > 0
+    }
+
+    pub(super) fn set_part(&self, part: Part, damaged: bool) {
+        self.change(|state| match damaged {
+            true => drop(state.damaged_parts.insert(part)),
+            false => drop(state.damaged_parts.remove(&part)),
+        });
+    }
+
+    /// One line for each thing that is wrong. It names no job: probes have no user.
+    pub(super) fn problems(&self) -> Vec<String> {
+        locks::lock(&self.state).problems()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = locks::lock(&self.state);
+        let before = state.clone();
+        change(&mut state);
+        if *state == before {
+            return;
+        }
+        self.show(&state);
+        let known = before.problems();
+        for problem in state.problems().iter().filter(|problem| !known.contains(problem)) {
+            tracing::error!("{problem}");
+        }
+    }
+
+    fn show(&self, state: &State) {
+        let journal = &self.metrics.journal;
+        journal.full.set(i64::from(state.full));
+        journal.damaged.set(["manifests"], i64::try_from(state.damaged_jobs).unwrap_or(i64::MAX));
+        for part in PARTS {
+            journal.damaged.set([name(part)], i64::from(state.damaged_parts.contains(&part)));
+        }
+    }
+}
+
+impl State {
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.full {
+            problems.push(
+                "the disk of the manager's journal is full: only ends and deletions are taken until space is \
+                 freed"
+                    .to_owned(),
+            );
+        }
+        match self.damaged_jobs {
+            0 => {}
+            jobs => problems.push(format!(
+                "{jobs} job{} a damaged manifest and can't start again: see the condition `Damaged` of jobs; \
+                 restore the journal from a backup, or submit them again",
+                if jobs == 1 { " has" } else { "s have" }
+            )),
+        }
+        problems.extend(self.damaged_parts.iter().map(|part| {
+            format!(
+                "the journal's {} can't be read: this manager goes on with what it has in memory, but can't \
+                 start again; restore the journal from a backup",
+                match part {
+                    Part::Records => "records",
+                    Part::Snapshot => "snapshot",
+                    Part::Audit => "audit log",
+                }
+            )
+        }));
+        problems
+    }
+}
+
+/// The label of a part in metrics.
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::Records => "records",
+        Part::Snapshot => "snapshot",
+        Part::Audit => "audit",
+    }
+}

@@ -1,0 +1,73 @@
+//! Checks which users of the machine may write the data directory. A user who may can replace the
+//! authorities' keys, the users and the journal, so that no other protection counts.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+const OTHERS_WRITE: u32 = 0o002;
+const GROUP_WRITE: u32 = 0o020;
+const PERMISSIONS: u32 = 0o7777;
+const ROOT: u32 = 0;
+
+/// A file or directory that every user of this machine may write.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`{}` may be written by every user of this machine (mode {mode:04o}), who could replace keys, users and \
+     journal: run `chmod o-w {}`, or name a directory below it, which is then created with mode 0700",
+    path.display(), path.display()
+)]
+pub(super) struct Exposed {
+    path: PathBuf,
+    mode: u32,
+}
+
+/// Fails if every user may write one of `paths`. A group or another owner that may write is logged only: the
+/// volumes of container platforms are so. Missing files are skipped.
+pub(super) fn check<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<(), Exposed> {
+    let this_user = rustix::process::geteuid().as_raw();
+    for path in paths {
+        let Ok(metadata) = fs::metadata(path) else { continue };
+        let mode = metadata.mode() & PERMISSIONS;
+        if mode & OTHERS_WRITE != 0 {
+            return Err(Exposed { path: path.to_owned(), mode });
+        }
+        if mode & GROUP_WRITE != 0 {
+            tracing::warn!(
+                path = %path.display(), mode = format!("{mode:04o}"), group = metadata.gid(),
+                "the group may replace keys, users and journal: run `chmod g-w` if it has other members"
+            );
+        }
+        if ![this_user, ROOT].contains(&metadata.uid()) {
+            tracing::warn!(
+                path = %path.display(), owner = metadata.uid(),
+                "another user owns this and may replace keys, users and journal: change its owner (`chown`)"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_path_that_everybody_may_write_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, missing) = (dir.path().join("data"), dir.path().join("missing"));
+        fs::create_dir(&path).unwrap();
+        let check_with = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            check([path.as_path(), missing.as_path()])
+        };
+        assert!(check_with(0o700).is_ok() && check_with(0o755).is_ok());
+        assert!(check_with(0o2775).is_ok(), "a volume of a container platform");
+        for mode in [0o777, 0o1777, 0o702] {
+            let words = check_with(mode).unwrap_err().to_string();
+            assert!(words.contains(&format!("chmod o-w {}", path.display())), "{words}");
+            assert!(words.contains(&format!("{mode:04o}")), "{words}");
+        }
+    }
+}

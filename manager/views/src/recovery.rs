@@ -1,0 +1,91 @@
+//! The state of recovery: what it waits for, and what it holds until when.
+
+use meridian_manager_core::World;
+use meridian_manager_core::world::recovery_hold::{HoldEnd, RecoveryHold};
+use meridian_shared::ids::ClusterName;
+use meridian_shared::time::{Mono, Now, Wall};
+use meridian_shared::timestamp::timestamp;
+use serde_json::{Value, json};
+
+/// Most held workloads that are listed by name; the others are only counted.
+const LISTED_MAX: usize = 100;
+
+/// Whether recovery is open, what it waits for, orphans, and whether rules are in doubt.
+pub fn recovery(world: &World, now: Now) -> Value {
+    let state = &world.state;
+    let orphans: Vec<_> = state
+        .orphans()
+        .values()
+        .map(|orphan| {
+            json!({
+                "uid": orphan.run.uid.to_string(),
+                "fence": orphan.run.fence.to_string(),
+                "cluster": orphan.cluster.as_str(),
+                "ledger": orphan.ledger.to_string(),
+                "stopping": orphan.stopping,
+            })
+        })
+        .collect();
+    json!({
+        "open": state.recovery().is_some(),
+        "restored": state.recovery().is_some_and(|r| r.restored),
+        "membersUnknown": state.recovery().is_some_and(|r| r.members_unknown),
+        "awaited": world.live.awaited.iter().map(ClusterName::as_str).collect::<Vec<_>>(),
+        "lostLedgers": lost_ledgers(world),
+        "held": held(world, now),
+        "orphans": orphans,
+        "rulesDoubted": state.rules_doubted().map(|n| n.to_string()),
+        "leadership": state.leadership().to_string(),
+        "record": state.last().to_string(),
+    })
+}
+
+/// By awaited cluster, the ledger that it lost since recovery began: what ran under it is unknown.
+fn lost_ledgers(world: &World) -> Value {
+    let lost = |cluster: &ClusterName| {
+        let ledger = world.state.members().get(cluster)?.unheard?;
+        Some((cluster.to_string(), json!(ledger.to_string())))
+    };
+    Value::Object(world.live.awaited.iter().filter_map(lost).collect())
+}
+
+/// Workloads that can't start elsewhere yet: how many by `onClusterLoss`, the latest time, and the first ones
+/// by name.
+fn held(world: &World, now: Now) -> Value {
+    let (mut fence, mut wait, mut latest) = (0_u64, 0_u64, None::<Mono>);
+    let mut workloads = Vec::new();
+    for hold in world.recovery_holds(now.mono) {
+        match hold.end {
+            HoldEnd::At(at) => (fence, latest) = (fence + 1, latest.max(Some(at))),
+            HoldEnd::DeclareLost => wait += 1,
+        }
+        if workloads.len() < LISTED_MAX {
+            workloads.push(held_workload(&hold, now));
+        }
+    }
+    json!({
+        "fence": fence,
+        "fenceUntil": latest.map(|at| timestamp(wall(at, now))),
+        "wait": wait,
+        "workloads": workloads,
+    })
+}
+
+fn held_workload(hold: &RecoveryHold<'_>, now: Now) -> Value {
+    let (mode, until) = match hold.end {
+        HoldEnd::At(at) => ("Fence", Some(timestamp(wall(at, now)))),
+        HoldEnd::DeclareLost => ("Wait", None),
+    };
+    json!({
+        "namespace": &**hold.workload.namespace(),
+        "name": &**hold.workload.name(),
+        "cluster": hold.cluster.map(ClusterName::as_str),
+        "onClusterLoss": mode,
+        "until": until,
+    })
+}
+
+/// The calendar time of a deadline that isn't over.
+fn wall(at: Mono, now: Now) -> Wall {
+    now.wall + at.since(now.mono)
+}

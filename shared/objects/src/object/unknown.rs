@@ -1,0 +1,194 @@
+//! Kinds that Meridian doesn't take: mistakes, jobs that aren't run yet, and objects of other programs.
+
+use crate::fields::suggest;
+use crate::job::QUEUE_LABEL;
+use crate::kind::{KUEUE_GROUP, Kind, MERIDIAN_GROUP, split_api_version};
+use serde_json::Value;
+
+/// What a document of a kind that Meridian doesn't take is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// An object of another program, which files of jobs and queues often have too.
+    Skipped,
+    /// It would be missed: a job, or a mistake.
+    Refused,
+}
+
+/// Why a kind is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownKind {
+    pub(crate) foreign: Foreign,
+    /// `apiVersion` or `kind`.
+    pub(crate) field: &'static str,
+    pub(crate) message: String,
+    pub(crate) remedy: String,
+}
+
+/// Kinds of jobs whose names don't end in `Job`.
+const JOBS: [(&str, &str); 8] = [
+    ("", "Pod"),
+    ("jobset.x-k8s.io", "JobSet"),
+    ("ray.io", "RayCluster"),
+    ("ray.io", "RayService"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+    ("workload.codeflare.dev", "AppWrapper"),
+    ("sparkoperator.k8s.io", "SparkApplication"),
+    ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
+];
+
+/// Kinds whose names other programs use too, for something else.
+const COMMON_NAMES: [Kind; 3] = [Kind::Cluster, Kind::Topology, Kind::Workload];
+
+impl UnknownKind {
+    /// Why [`Kind::from_gvk`] doesn't know the kind that an object names; `None` where it does, or where the
+    /// object names none.
+    pub(crate) fn of(object: &Value) -> Option<Self> {
+        let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+        if Kind::from_gvk(api_version, kind).is_some() {
+            return None;
+        }
+        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+        let is_queued = labels.is_some_and(|labels| labels.get(QUEUE_LABEL).is_some());
+        Some(Self::named(api_version, kind, is_queued))
+    }
+
+    /// `is_queued`: whether the object names a local queue, as jobs do.
+    fn named(api_version: &str, kind: &str, is_queued: bool) -> Self {
+        let (group, version) = split_api_version(api_version);
+        let by_name = Kind::ALL.into_iter().find(|known| known.name() == kind);
+        let is_domain = group.contains('.');
+        let is_ours = [KUEUE_GROUP, MERIDIAN_GROUP].contains(&group);
+        let near_group = suggest::nearest(group, [KUEUE_GROUP, MERIDIAN_GROUP]);
+        let other = is_domain && near_group.is_none();
+        match by_name {
+            Some(Kind::Job) if other => return job(api_version, kind),
+            Some(known) if !(other && COMMON_NAMES.contains(&known)) => {
+                return wrong_version(known, api_version, group, version);
+            }
+            _ => {}
+        }
+        let is_job = kind.ends_with("Job") || JOBS.contains(&(group, kind)) || is_queued;
+        if is_job && !is_ours {
+            return job(api_version, kind);
+        }
+        let near = suggest::nearest(kind, Kind::ALL.iter().map(|known| known.name()));
+        if let Some(near) = near.filter(|_| !other) {
+            return refused("kind", unknown(api_version, kind), format!("did you mean `{near}`?"));
+        }
+        if let Some(group) = near_group {
+            let of = Kind::ALL.iter().filter(|known| known.writable() && known.group() == group);
+            let kinds = of.map(|known| known.name()).collect::<Vec<_>>().join(", ");
+            let remedy = format!("the kinds of `{group}` are {kinds}");
+            return refused("kind", unknown(api_version, kind), remedy);
+        }
+        let remedy = match kind {
+            "Node" => "leave it out; `meridian plan -f FILE` reads it",
+            _ => "apply it with kubectl to the clusters that need it",
+        };
+        let message = format!("`{kind}` of `{api_version}` is not a kind that Meridian takes");
+        Self { foreign: Foreign::Skipped, field: "kind", message, remedy: remedy.to_owned() }
+    }
+}
+
+fn refused(field: &'static str, message: String, remedy: String) -> UnknownKind {
+    UnknownKind { foreign: Foreign::Refused, field, message, remedy }
+}
+
+fn unknown(api_version: &str, kind: &str) -> String {
+    format!("unknown kind `{kind}` of `{api_version}`")
+}
+
+fn job(api_version: &str, kind: &str) -> UnknownKind {
+    let plan = if kind == "Pod" { "; `meridian plan -f FILE` reads it" } else { "" };
+    refused(
+        "kind",
+        format!("`{kind}` of `{api_version}` is not a kind of job that Meridian runs"),
+        format!("submit it as a `batch/v1` Job{plan}"),
+    )
+}
+
+fn wrong_version(known: Kind, api_version: &str, group: &str, version: &str) -> UnknownKind {
+    let versions = known
+        .versions()
+        .iter()
+        .map(|version| format!("`{}`", known.api_version(version)))
+        .collect::<Vec<_>>()
+        .join(" or ");
+    let message = if known.group() == group {
+        format!("`{known}` has no version `{version}`")
+    } else {
+        format!("`{api_version}` has no kind `{known}`")
+    };
+    refused("apiVersion", message, format!("write apiVersion {versions}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(api_version: &str, kind: &str, foreign: Foreign, expect: &str) {
+        assert_eq!(Kind::from_gvk(api_version, kind), None);
+        let unknown = UnknownKind::named(api_version, kind, false);
+        let text = format!("{}; {}", unknown.message, unknown.remedy);
+        assert!(text.contains(expect), "{text}");
+        assert_eq!(unknown.foreign, foreign, "{text}");
+    }
+
+    #[test]
+    fn mistakes_get_a_guess() {
+        check(
+            "kueue.x-k8s.io/v1",
+            "ClusterQueue",
+            Foreign::Refused,
+            "`ClusterQueue` has no version `v1`; write apiVersion `kueue.x-k8s.io/v1beta2` or \
+                `kueue.x-k8s.io/v1beta1`",
+        );
+        let refused = |api_version, kind, expect| check(api_version, kind, Foreign::Refused, expect);
+        refused("v1", "Job", "`v1` has no kind `Job`; write apiVersion `batch/v1`");
+        refused("batch/v1", "Jobb", "did you mean `Job`?");
+        refused("kueue.x-k8s/v1beta1", "LocalQueue", "write apiVersion `kueue.x-k8s.io/v1beta2`");
+        refused("kueue.x-k8s.io/v1beta1", "Quota", "the kinds of `kueue.x-k8s.io` are Work");
+        refused("kueue.x-k8s.io/v1beta1", "MyJob", "the kinds of `kueue.x-k8s.io` are");
+        refused("meridian.dev/v1alpha1", "Clustre", "did you mean `Cluster`?");
+    }
+
+    #[test]
+    fn kinds_of_jobs_are_submitted_as_jobs() {
+        for (api_version, kind) in [
+            ("batch/v1", "CronJob"),
+            ("batch.volcano.sh/v1alpha1", "Job"),
+            ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+            ("kubeflow.org/v1", "PyTorchJob"),
+            ("kubeflow.org/v2beta1", "MPIJob"),
+            ("ray.io/v1", "RayCluster"),
+            ("ray.io/v1", "RayJob"),
+            ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
+            ("v1", "Pod"),
+        ] {
+            check(api_version, kind, Foreign::Refused, "submit it as a `batch/v1` Job");
+        }
+        let queued = UnknownKind::named("apps/v1", "Deployment", true);
+        assert_eq!(
+            (queued.foreign, queued.remedy.as_str()),
+            (Foreign::Refused, "submit it as a `batch/v1` Job")
+        );
+    }
+
+    #[test]
+    fn objects_of_other_programs_are_skipped() {
+        for (api_version, kind) in [
+            ("apps/v1", "Deployment"),
+            ("cluster.x-k8s.io/v1beta1", "Cluster"),
+            ("kustomize.config.k8s.io/v1beta1", "Kustomization"),
+            ("monitoring.googleapis.com/v1", "PodMonitoring"),
+            ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+            ("v1", "ConfigMap"),
+            ("v1", "Node"),
+            ("v1", "Secret"),
+            ("v1", "Service"),
+        ] {
+            check(api_version, kind, Foreign::Skipped, "is not a kind that Meridian takes");
+        }
+    }
+}

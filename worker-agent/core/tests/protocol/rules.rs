@@ -1,0 +1,174 @@
+//! One test for each rule of the agent that no other test would miss.
+
+use super::*;
+use meridian_agent_core::RunnerEvent;
+use meridian_shared::protocol::{EndResult, Event, GrantRefusal};
+
+/// A later leadership.
+const SUCCESSOR: Leadership = Leadership { epoch: 2, id: 8 };
+
+impl Bench {
+    /// The boot time at which the started gang must have ended.
+    fn deadline(&self) -> Option<Mono> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Start(start) => Some(start.deadline.expect("a lease")),
+            _ => None,
+        })
+    }
+
+    fn runner(&mut self, event: RunnerEvent) {
+        self.apply(Input::Runner(event));
+    }
+
+    fn running(&mut self) {
+        self.run();
+        self.runner(RunnerEvent::Running { uid: UID, fence: FENCE });
+    }
+
+    fn ended(&mut self) {
+        self.running();
+        let (result, ran) = (EndResult::Succeeded, Millis(MINUTE));
+        self.runner(RunnerEvent::Ended { uid: UID, fence: FENCE, result, pod_failures: 0, ran });
+    }
+
+    /// The manager acknowledges everything that was reported, and the end by this record.
+    fn acknowledge_end(&mut self, record: u64) {
+        let request = self.ask();
+        let mut response = self.response(&request, Vec::new());
+        response.ends_acknowledged = vec![(UID, FENCE, RecordNumber(record))];
+        self.deliver(response);
+    }
+}
+
+#[test]
+fn a_command_ahead_of_its_turn_counts_its_lease_from_its_own_transmission() {
+    let mut bench = Bench::new();
+    let first = bench.ask();
+    let sent = bench.now.mono;
+    bench.pass(5 * MINUTE);
+    let second = bench.ask();
+    // The manager numbers the offer 1 and the grant 2. The answer with the grant arrives first.
+    let mut ahead = bench.response(&first, vec![grant()]);
+    ahead.commands_from = 2;
+    bench.deliver(ahead);
+    assert!(!bench.starts(), "the offer is missing");
+    let mut missing = bench.response(&second, vec![offer()]);
+    missing.commands_from = 1;
+    bench.deliver(missing);
+    assert_eq!(bench.deadline(), Some(sent + TERM));
+}
+
+#[test]
+fn commands_ahead_of_their_turn_end_with_their_leadership() {
+    let mut bench = Bench::new();
+    let request = bench.ask();
+    let mut ahead = bench.response(&request, vec![grant()]);
+    ahead.commands_from = 2;
+    bench.deliver(ahead);
+    let request = bench.ask();
+    let mut response = bench.response(&request, vec![offer()]);
+    (response.leadership, response.commands_from) = (SUCCESSOR, 1);
+    bench.deliver(response);
+    assert!(!bench.starts(), "the grant was the second command of another leadership");
+    assert!(bench.ask().events.iter().any(|event| matches!(event, Event::Held { .. })), "the offer counts");
+}
+
+#[test]
+fn commands_ahead_of_their_turn_end_with_their_session() {
+    let mut bench = Bench::new();
+    bench.offer();
+    let old = bench.ask();
+    let mut ahead = bench.response(&old, vec![grant()]);
+    ahead.commands_from = 3;
+    bench.deliver(ahead);
+    bench.restart_without_gang();
+    // An answer to the old session comes late, when the new one has a transmission of the same number.
+    while bench.ask().transmission < old.transmission {}
+    let late = bench.response(&old, vec![offer(), grant()]);
+    bench.deliver(late);
+    bench.commands = 0;
+    let request = bench.ask();
+    let mut response = bench.response(&request, vec![offer(), offer()]);
+    response.commands_from = 1;
+    bench.deliver(response);
+    assert!(!bench.starts());
+    assert_eq!(bench.ask().commands_through, 2);
+}
+
+#[test]
+fn a_tombstone_survives_its_acknowledgement_and_a_restart() {
+    let mut bench = Bench::new();
+    bench.ended();
+    bench.acknowledge_end(5);
+    assert!(bench.ask().events.is_empty(), "everything is acknowledged");
+    bench.restart_without_gang();
+    assert!(bench.agent.durable().tombstones().contains_key(&(UID, FENCE)));
+    // A copy of the grant arrives late.
+    let request = bench.ask();
+    bench.answer(&request, vec![offer(), grant()]);
+    assert!(!bench.starts());
+    let events = bench.ask().events;
+    let is_end = |event: &Event| matches!(event, Event::Ended(end) if end.result == EndResult::Succeeded);
+    assert!(events.iter().any(is_end), "{events:?}");
+}
+
+#[test]
+fn an_end_counts_as_known_by_leadership_and_record_range() {
+    let reported = |ranges: Vec<(Leadership, RecordNumber, RecordNumber)>| {
+        let mut bench = Bench::new();
+        bench.ended();
+        bench.acknowledge_end(50);
+        let request = bench.ask();
+        let mut response = bench.response(&request, Vec::new());
+        (response.leadership, response.ranges, response.want_inventory) = (SUCCESSOR, ranges, true);
+        bench.deliver(response);
+        bench.ask().inventory.expect("it was requested").ends.len()
+    };
+    let range = |leadership, last| (leadership, RecordNumber(1), RecordNumber(last));
+    let twin = Leadership { id: 9, ..LEADERSHIP };
+    assert_eq!(reported(vec![range(LEADERSHIP, 60)]), 0, "the journal has the record");
+    assert_eq!(reported(vec![range(LEADERSHIP, 49)]), 1, "the journal was cut before the record");
+    assert_eq!(reported(vec![range(twin, 60)]), 1, "another leadership wrote that record");
+    assert_eq!(reported(Vec::new()), 1);
+}
+
+#[test]
+fn a_hold_expires_at_the_agent() {
+    let mut bench = Bench::new();
+    bench.offer();
+    assert_eq!(bench.agent.held().count(), 1);
+    bench.pass(HOLD.0 - 1);
+    assert_eq!(bench.agent.held().count(), 1);
+    bench.pass(1);
+    assert_eq!(bench.agent.held().count(), 0, "nobody withdrew it");
+    let is_expiry = |event: &Event| matches!(event, Event::Gone { offer: OFFER, expired: true, .. });
+    assert!(bench.ask().events.iter().any(is_expiry));
+    let request = bench.ask();
+    bench.answer(&request, vec![grant()]);
+    assert!(!bench.starts());
+    let is_refusal = |event: &Event| matches!(event, Event::GrantRefused { why: GrantRefusal::NoHold, .. });
+    assert!(bench.ask().events.iter().any(is_refusal));
+}
+
+#[test]
+fn a_grant_of_an_equal_fence_is_answered_with_its_state() {
+    let repeated = |bench: &mut Bench| {
+        let request = bench.ask();
+        bench.answer(&request, Vec::new());
+        bench.effects.clear();
+        let request = bench.ask();
+        bench.answer(&request, vec![grant()]);
+        assert!(!bench.starts(), "it starts once");
+        bench.ask().events
+    };
+    let mut bench = Bench::new();
+    bench.run();
+    assert!(matches!(&repeated(&mut bench)[..], [Event::Accepted { fence: FENCE, .. }]));
+    bench.runner(RunnerEvent::Running { uid: UID, fence: FENCE });
+    let running = repeated(&mut bench);
+    assert!(running.iter().any(|event| matches!(event, Event::Running { fence: FENCE, .. })), "{running:?}");
+    assert!(!running.iter().any(|event| matches!(event, Event::GrantRefused { .. })), "{running:?}");
+    let mut bench = Bench::new();
+    bench.ended();
+    assert!(matches!(&repeated(&mut bench)[..], [Event::Ended(end)] if end.fence == FENCE));
+}
