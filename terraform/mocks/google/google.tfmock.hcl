@@ -1,0 +1,17 @@
+# What Google would answer, as far as tests look at it. No request leaves the machine.
+
+mock_data "google_project" {
+  defaults = { number = "123456789012" }
+}
+
+mock_resource "google_service_account" {
+  defaults = {
+    email  = "nodes@example-project-1.iam.gserviceaccount.com"
+    name   = "projects/example-project-1/serviceAccounts/nodes@example-project-1.iam.gserviceaccount.com"
+    member = "serviceAccount:nodes@example-project-1.iam.gserviceaccount.com"
+  }
+}
+
+mock_resource "google_compute_address" {
+  defaults = { address = "10.255.0.10" }
+}

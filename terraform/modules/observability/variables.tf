@@ -1,0 +1,28 @@
+variable "project_id" {
+  description = "Project that has the metrics."
+  type        = string
+}
+
+variable "alert_rule_files" {
+  description = "Files with Prometheus alert rules; every rule becomes an alert policy. Null: the rules of this module."
+  type        = list(string)
+  default     = null
+}
+
+variable "dashboards_path" {
+  description = "Folder with dashboards, `*.json`: of Cloud Monitoring as they are, of Grafana translated. Null: none."
+  type        = string
+  default     = null
+}
+
+variable "notification_channels" {
+  description = "Resource names of the notification channels that alerts go to."
+  type        = list(string)
+  default     = []
+}
+
+variable "labels" {
+  description = "Labels for cost, on every resource that can have them."
+  type        = map(string)
+  default     = {}
+}
