@@ -1,0 +1,186 @@
+{{/* Checks of the values that a schema can't express. Every template of a pod calls it, so nothing is rendered without. */}}
+{{- define "meridian-manager.check" -}}
+{{- $url := urlParse .Values.url -}}
+{{- if ne $url.scheme "https" -}}
+{{- fail (printf "url is `%s`: write the URL that agents and users call, such as https://manager.example.com:7443" .Values.url) -}}
+{{- end -}}
+{{- if ne (include "meridian-manager.port" .) (toString .Values.service.port) -}}
+{{- fail (printf "url has port %s and service.port is %v: they must be equal, because the manager puts its own port into kubeconfigs and join commands" (include "meridian-manager.port" .) .Values.service.port) -}}
+{{- end -}}
+{{- if ne .Values.journal.kind "redb" -}}
+{{- fail "journal.kind: `postgres` isn't built yet; write `redb`" -}}
+{{- end -}}
+{{- if and .Values.caConfigMap (not .Values.featureGates.PublishAuthority) -}}
+{{- fail "caConfigMap needs a manager that publishes its authority, which no released version does: leave caConfigMap empty, or set featureGates.PublishAuthority for a build that has `ca-config-map`" -}}
+{{- end -}}
+{{- if and .Values.joinByIssuer (not .Values.featureGates.JoinByIssuer) -}}
+{{- fail "joinByIssuer needs a manager that checks service-account tokens, which no released version does: leave joinByIssuer empty and join by token, or set featureGates.JoinByIssuer for a build that has `join-by-issuer`" -}}
+{{- end -}}
+{{- if and .Values.kubernetes.enabled (not .Values.featureGates.KubernetesObjects) -}}
+{{- fail "kubernetes.enabled needs a manager with `--kubernetes`, which no released version has: write false, or set featureGates.KubernetesObjects for a build that has it" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Port of the URL; 443 where it names none. */}}
+{{- define "meridian-manager.port" -}}
+{{- $host := (urlParse .Values.url).host -}}
+{{- if regexMatch ":[0-9]+$" $host -}}{{- regexFind "[0-9]+$" $host -}}{{- else -}}443{{- end -}}
+{{- end -}}
+
+{{- define "meridian-manager.host" -}}
+{{- (urlParse .Values.url).hostname -}}
+{{- end -}}
+
+{{- define "meridian-manager.selector" -}}
+app.kubernetes.io/name: meridian-manager
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Labels of every object. Those of the values come last, so that a key which both have is the chart's. */}}
+{{- define "meridian-manager.labels" -}}
+{{- $own := include "meridian-manager.selector" . | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/part-of" "meridian" -}}
+{{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) -}}
+{{- merge (dict) $own .Values.labels | toYaml -}}
+{{- end -}}
+
+{{- define "meridian-manager.podLabels" -}}
+{{- merge (dict) (include "meridian-manager.selector" . | fromYaml) .Values.labels | toYaml -}}
+{{- end -}}
+
+{{- define "meridian-manager.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- define "meridian-manager.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary .Release.Name "default") -}}
+{{- end -}}
+
+{{/* The claim of the first pod of the StatefulSet, as Kubernetes names it. */}}
+{{- define "meridian-manager.claim" -}}
+data-{{ .Release.Name }}-0
+{{- end -}}
+
+{{- define "meridian-manager.claimSpec" -}}
+accessModes: [{{ .Values.persistence.accessMode }}]
+{{- with .Values.persistence.storageClass }}
+storageClassName: {{ . }}
+{{- end }}
+resources:
+  requests:
+    storage: {{ .Values.persistence.size }}
+{{- end -}}
+
+{{/* The manager's settings file. */}}
+{{- define "meridian-manager.settings" -}}
+{{- $service := printf "%s.%s" .Release.Name .Release.Namespace -}}
+{{- $names := concat (list (include "meridian-manager.host" .)) .Values.advertise -}}
+{{- $names = concat $names (list .Release.Name $service (printf "%s.svc" $service) (printf "%s.svc.cluster.local" $service)) -}}
+{{- with .Values.service.loadBalancerIP -}}{{- $names = append $names . -}}{{- end -}}
+{{- $settings := dict "advertise" (uniq $names) "residency" .Values.residency "log-format" .Values.logFormat -}}
+{{- with .Values.jurisdiction -}}{{- $_ := set $settings "jurisdiction" . -}}{{- end -}}
+{{- with .Values.otlpEndpoint -}}{{- $_ := set $settings "otlp-endpoint" . -}}{{- end -}}
+{{- with .Values.caConfigMap -}}{{- $_ := set $settings "ca-config-map" . -}}{{- end -}}
+{{- with .Values.joinByIssuer -}}{{- $_ := set $settings "join-by-issuer" . -}}{{- end -}}
+{{- merge $settings .Values.config | toYaml -}}
+{{- end -}}
+
+{{- define "meridian-manager.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+# The volume's files belong to this user already; another pass over them at each start would only delay it.
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "meridian-manager.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* The manager's container, but for its name and arguments. Takes a dict: `root`, and `firstStart`, which needs no objects. */}}
+{{- define "meridian-manager.container" -}}
+{{- $root := .root -}}
+image: {{ include "meridian-manager.image" $root | quote }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+ports:
+- name: https
+  containerPort: {{ include "meridian-manager.port" $root }}
+startupProbe:
+  httpGet: {path: /healthz, port: https, scheme: HTTPS}
+  periodSeconds: 2
+  # A long journal takes a while to read: ten minutes.
+  failureThreshold: 300
+volumeMounts:
+- name: data
+  mountPath: /var/lib/meridian-manager
+- name: settings
+  mountPath: /etc/meridian-manager
+  readOnly: true
+{{- if and $root.Values.clusters (not .firstStart) }}
+- name: objects
+  mountPath: /etc/meridian-objects
+  readOnly: true
+{{- end }}
+resources: {{- $root.Values.resources | toYaml | nindent 2 }}
+securityContext: {{- include "meridian-manager.securityContext" $root | nindent 2 }}
+{{- end -}}
+
+{{/* Takes a dict: `root`, and `firstStart`, which makes the journal. */}}
+{{- define "meridian-manager.arguments" -}}
+{{- $listen := .root.Values.listenAddress -}}
+- manager
+- --config=/etc/meridian-manager/manager.yaml
+- --data-dir=/var/lib/meridian-manager
+- --listen={{ contains ":" $listen | ternary (printf "[%s]" $listen) $listen }}:{{ include "meridian-manager.port" .root }}
+{{- if .firstStart }}
+- --init
+{{- else if .root.Values.kubernetes.enabled }}
+- --kubernetes
+{{- end }}
+{{- end -}}
+
+{{- define "meridian-manager.volumes" -}}
+- name: settings
+  configMap:
+    name: {{ .configMap }}
+    items:
+    - key: manager.yaml
+      path: manager.yaml
+{{- end -}}
+
+{{- define "meridian-manager.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+{{- $selector := dict "labelSelector" (dict "matchLabels" (include "meridian-manager.selector" $ | fromYaml)) }}
+{{- range . }}
+- {{- merge (dict) . $selector | toYaml | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
