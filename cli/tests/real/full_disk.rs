@@ -33,7 +33,7 @@ impl Disk {
         std::fs::create_dir(&at).unwrap();
         let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
         let made = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "tmpfs"])
+            .args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES},mode=0700"), "tmpfs"])
             .arg(&at)
             .output()
             .unwrap();

@@ -202,7 +202,7 @@ fn ignored_fields_of_queues_are_named() {
     let queue = good(
         Kind::ClusterQueue,
         json!({
-            "cohortName": "c", "resourceGroups": [one],
+            "namespaceSelector": {}, "cohortName": "c", "resourceGroups": [one],
             "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority",
                 "borrowWithinCohort": {"policy": "LowerPriority"}},
             "flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}, "fairSharing": {"weight": "0.5"},
@@ -217,7 +217,7 @@ fn ignored_fields_of_queues_are_named() {
         &queue,
         &["spec.admissionChecksStrategy.admissionChecks[0].onFlavors", "spec.concurrentAdmissionPolicy"],
     );
-    let usual = json!({"preemption": {"withinClusterQueue": "Never"},
+    let usual = json!({"namespaceSelector": {}, "preemption": {"withinClusterQueue": "Never"},
         "flavorFungibility": {"whenCanPreempt": "TryNextFlavor"}, "stopPolicy": "None"});
     check_ignored(&good(Kind::ClusterQueue, usual), &[]);
 }
