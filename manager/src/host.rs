@@ -247,8 +247,8 @@ impl<C> Host<C> {
     }
 }
 
-/// Writes the transactions of one decided batch; none of them is a heartbeat. A settled batch also accepts
-/// the journal's file, so that the next start is a normal one.
+/// Writes the transactions of one decided batch; none of them is a heartbeat. If `settled`, it also
+/// records that this file is the right copy, so that the next start is a normal one.
 ///
 /// # Errors
 /// If any part isn't durable.

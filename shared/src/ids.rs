@@ -1,4 +1,4 @@
-//! Names and numbers (the protocol's section 1). Each is a type, and none converts into another.
+//! Names and numbers of the protocol. Each is a type, and none converts into another.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Lease arithmetic of both sides (the protocol's section 4). No other file adds to a deadline.
+//! Lease arithmetic of both sides (docs/protocol.md, Leases). No other file adds to a deadline.
 //!
 //! The agent counts a term from the moment it *sent* the transmission that an answer echoes; the manager from
 //! the moment it *composed* the last answer that granted, re-sent or renewed, plus the drift bound. The

@@ -1,8 +1,8 @@
-//! Which head comes first, and what a workload would meet: questions about a future cycle, answered on a copy
-//! of the state.
+//! Which head comes first, and which obstacles a workload would meet: questions about a future cycle,
+//! answered on a copy of the state.
 //!
 //! Nothing is decided or changed. Every queue contributes its first workload, active or parked, because freed
-//! quota would requeue it. The copy has no holders, so nothing is preempted in it.
+//! quota would requeue it. In the copy no workload holds quota, so nothing is preempted.
 
 mod competition;
 mod limits;

@@ -6,10 +6,9 @@ use meridian_manager_core::World;
 use meridian_shared::ids::RecordNumber;
 use std::thread::JoinHandle;
 
-/// Records after which a snapshot replaces them.
+/// A snapshot is due after this many records or [`BYTES`], but not before twice the bytes of the last one.
 const RECORDS: u64 = 50_000;
-/// Bytes of records after which a snapshot replaces them. After a large snapshot, twice its size if that is
-/// more.
+/// Bytes of records after which a snapshot is due.
 const BYTES: usize = 32 << 20;
 
 /// How much the journal has grown, and the snapshot in progress.

@@ -1,4 +1,4 @@
-//! How a leadership starts (PROTOCOL.md section 7), and what follows a failed commit (the end of section 6).
+//! How a leadership starts, and what follows a failed commit (docs/protocol.md, Recovery).
 //!
 //! After a failed commit the world in memory may be ahead of the journal, so it is dropped and read again,
 //! under a higher epoch. If the claim never expired and the reload found no foreign record, nobody else can

@@ -2,8 +2,8 @@
 //!
 //! The engine writes the mark after each commit and before that commit's effects. A start that finds a mark
 //! equal to the journal's last record, of this boot and young enough, need not wait for a predecessor's claim
-//! to expire (PROTOCOL.md section 7). Shared memory is as fast as memory and is lost in a reboot, as is the
-//! page cache.
+//! to expire (docs/protocol.md, Recovery). Shared memory is as fast as memory and is lost in a reboot, as is
+//! the page cache.
 //!
 //! This module owns the mark's bytes and its file. It must not know a clock or where the boot id comes from.
 //! Invariant: any doubt (missing, torn, another owner, a time in the future) reads as "no mark", which costs

@@ -359,7 +359,8 @@ fn open_store(medium: &dyn Medium) -> Result<OpenStore, Error> {
         Ok((meta, state)) => Ok(OpenStore { database, status, meta, identity, state }),
         Err(failure) => {
             let error = into_error("open", &place, Some(&status), failure);
-            // a store with contradicting pages may panic once more while it closes; none of it is written
+            // closing a store with contradictory pages may panic again; the medium is shut, so nothing is
+            // written
             status.shut();
             drop(catch_store_panic(&place, move || {
                 drop(database);

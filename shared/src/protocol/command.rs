@@ -144,7 +144,7 @@ pub enum OnLoss {
     /// After the lapse the manager may grant elsewhere.
     #[default]
     Fence,
-    /// A lost cluster neither stops the gang nor moves it.
+    /// If the cluster is lost, the gang is neither stopped nor started elsewhere.
     Wait,
 }
 

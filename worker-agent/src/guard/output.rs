@@ -8,7 +8,7 @@ use std::io::{self, PipeReader, Read as _, Write as _};
 
 /// Bytes kept per try of a pod.
 pub(super) const OUTPUT_BYTES_MAX: u64 = 16 << 20;
-/// Bytes read from one pod before the next one.
+/// Most bytes read from one pod before the next pod's turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
 const CHUNK_BYTES: usize = 16 << 10;
 

@@ -1,7 +1,7 @@
 //! Fleet files: the nodes of one cluster, or of every cluster that `meridian up --fleet` starts.
 //!
 //! ```yaml
-//! clusters:                        # or one of these by itself, for one agent
+//! clusters:                        # for a single agent: one such entry, without `clusters:`
 //! - cluster: eu
 //!   region: europe-west4
 //!   jurisdiction: EU

@@ -147,9 +147,9 @@ fn best_cluster(
     Some((cluster.clone(), ending))
 }
 
-/// The runs that must end in a cluster before the gang fits there, in addition to what is reserved for
-/// preemptors and for heads that starve for longer. Assumes that runs end in the order of their expected end.
-/// `None` if the gang never fits.
+/// The runs that must end in a cluster before the gang fits there. Victims of preemptors and of heads that
+/// starve for longer end too, but their capacity is reserved for those. Assumes that runs end in the order of
+/// their expected end. `None` if the gang never fits.
 fn runs_to_end_first(
     turn: &Turn<'_>,
     (since, uid): (Wall, Uid),
@@ -243,8 +243,8 @@ fn possible_flavors(world: &World, uid: Uid) -> Vec<Flavors> {
     choices.into_iter().map(Flavors::from).collect()
 }
 
-/// The start of a workload's wait, with its uid to break ties: when it was submitted, ran last, or was last
-/// reactivated.
+/// The start of a workload's wait, with its uid to break ties: the latest of its submission, the end of its
+/// last attempt, and its reactivation.
 fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
     let workload = world.state.workloads().get(&uid)?;
     let ran_until = workload.history().last().and_then(|attempt| attempt.over);

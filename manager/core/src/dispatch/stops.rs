@@ -73,8 +73,8 @@ pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
     }
 }
 
-/// Longest backoff of a workload that was preempted before it ran. Covers a usual grace period of other
-/// victims.
+/// Longest backoff of a workload that was preempted before it ran: long enough for the preemptor's other
+/// victims to stop, so that this one doesn't take its place back.
 const PREEMPTED_BACKOFF: Millis = Millis::secs(30);
 
 /// Attempts that this cluster may run.

@@ -1,5 +1,4 @@
-//! Backoff after failed starts: workloads that got capacity on a cluster and didn't reach running in time
-//! (PROTOCOL.md, section 5).
+//! Backoff after failed starts: workloads that got capacity on a cluster and didn't reach running in time.
 //!
 //! After one failed start, the workload tries that cluster last. After repeated ones, the workload skips the
 //! cluster for a while. If different workloads fail there and none reaches running in between, the cluster

@@ -70,8 +70,11 @@ impl Fleet {
     }
 
     fn audited(&self, action: Action) -> usize {
-        let is_action = |record: &&(RecordNumber, Record)| matches!(&record.1, Record::Audited(line) if line.entry.action == action);
-        self.records.iter().filter(is_action).count()
+        let audited = self.records.iter().filter_map(|(_, record)| match record {
+            Record::Audited(line) => Some(line.entry.action),
+            _ => None,
+        });
+        audited.filter(|of| *of == action).count()
     }
 }
 

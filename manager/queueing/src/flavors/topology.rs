@@ -215,8 +215,8 @@ impl QueueState {
         (chosen, failed)
     }
 
-    /// Chooses the domains after the victims are gone. Without victims, those of an empty topology, so that
-    /// other workloads don't take them first.
+    /// Chooses domains as if the victims were gone or, without victims, as if the topology were empty, so
+    /// that other workloads don't take them first.
     pub(crate) fn place_with_victims(
         &mut self,
         id: WorkloadId,

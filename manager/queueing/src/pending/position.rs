@@ -81,8 +81,8 @@ pub enum HeadBlocks {
 /// Maximum number of workloads counted individually per request. More are estimated.
 pub const COUNTED_MAX: usize = 50_000;
 
-/// Number of elements before `place`. Counted as long as `left` allows, then estimated as half, and at most
-/// all.
+/// Number of elements before `position`: exact if `left` covers the whole set. Otherwise `about` is half of
+/// the set, and `most` all of it.
 pub fn count_below<P: Ord>(all: &BTreeSet<P>, position: &P, left: &mut usize) -> CountEstimate {
     let exactly = |n| CountEstimate { about: n, most: n };
     match (all.first(), all.last()) {

@@ -83,7 +83,8 @@ fn remove_from(stored: &mut Value) {
 }
 
 /// Merges `written` into the existing object `there`. Fields of the last applied object are removed where
-/// `written` lacks them and nobody has changed them since. Without a record nothing is removed.
+/// `written` lacks them and nobody has changed them since. Without a
+/// last-applied annotation nothing is removed.
 ///
 /// # Errors
 /// The merged object breaks a rule.

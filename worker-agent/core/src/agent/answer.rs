@@ -1,4 +1,4 @@
-//! What an answer of the manager changes (the protocol's section 5).
+//! What an answer of the manager changes.
 
 use super::Agent;
 use crate::leg::Phase;

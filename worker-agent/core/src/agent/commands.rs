@@ -1,4 +1,4 @@
-//! The manager's commands (the protocol's section 3, agent's half).
+//! The manager's commands, as the agent handles them.
 
 use super::Agent;
 use crate::turn::{Effect, Outcome};

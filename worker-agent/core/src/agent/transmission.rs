@@ -1,4 +1,4 @@
-//! What a transmission says (the protocol's section 5).
+//! What a transmission says.
 
 use super::Agent;
 use crate::leg::Phase;

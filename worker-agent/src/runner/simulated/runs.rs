@@ -92,8 +92,8 @@ impl SimulatedRuns {
         }
     }
 
-    /// Whether the two clocks moved differently. Commands of an input log are not in the order of their
-    /// moments.
+    /// Whether wall time and boot time moved apart since the last call. An input log may replay out of order,
+    /// so an earlier `now` counts as no.
     fn clocks_changed(&mut self, now: Now) -> bool {
         let (at, jumps) = self.compared.get_or_insert((now.mono, ClockJumps::since(now)));
         if now.mono < *at {
