@@ -8,7 +8,6 @@ mod local;
 mod manifests;
 mod plan;
 mod records;
-pub(crate) mod selector;
 pub(crate) mod targets;
 mod values;
 

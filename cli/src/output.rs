@@ -3,7 +3,6 @@
 //!
 //! Knows how Kubernetes objects look as JSON, and nothing about the manager, files or commands.
 
-pub(crate) mod age;
 pub(crate) mod columns;
 pub(crate) mod printable;
 pub(crate) mod progress;

@@ -1,11 +1,10 @@
 //! The columns of each kind. `-o wide` adds columns at the end, never in between.
 
-use super::age;
 use super::table::{Cell, Table};
 use crate::objects::fields::{condition_status, find_condition, text};
 use crate::objects::job;
 use jiff::{SignedDuration, Timestamp};
-use meridian_objects::Kind;
+use meridian_objects::{Kind, age};
 use serde_json::Value;
 
 #[derive(Clone, Copy)]
@@ -58,8 +57,9 @@ impl Columns {
     }
 }
 
-const AGE: Column =
-    column("AGE", |object, now| Cell::new(age::since(text(object, "/metadata/creationTimestamp"), now)));
+const AGE: Column = column("AGE", |object, now| {
+    Cell::new(age::since(text(object, "/metadata/creationTimestamp"), now).unwrap_or_default())
+});
 
 fn columns(kind: Kind) -> Vec<Column> {
     match kind {
@@ -216,7 +216,7 @@ fn pairs(object: &Value, pointer: &str) -> String {
 /// A duration in milliseconds, as an age.
 fn duration(object: &Value, pointer: &str) -> String {
     let millis = object.pointer(pointer).and_then(Value::as_i64);
-    millis.map(|millis| age::short(SignedDuration::from_millis(millis))).unwrap_or_default()
+    millis.map(|millis| age::format(SignedDuration::from_millis(millis).as_secs())).unwrap_or_default()
 }
 
 /// The accelerators of a cluster: the sum of `field` over all resources with names ending in `/gpu` or

@@ -12,10 +12,11 @@
 //! The words come from the manager and from agents, so everything is escaped. Unknown verdicts are shown as
 //! they are.
 
+use crate::output::printable;
 use crate::output::table::{Cell, Table};
 use crate::output::wrap::{PAGE_COLUMNS, hang, wrap_indented};
-use crate::output::{age, printable};
 use jiff::Timestamp;
+use meridian_objects::age;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -175,7 +176,8 @@ impl Explanation {
 
     /// `for 3m, position 2 of 14 in queue gpus`
     fn queue_facts(&self, now: Timestamp) -> String {
-        let since = moment(&self.since).map(|since| format!("for {}", age::short(now.duration_since(since))));
+        let since = moment(&self.since)
+            .map(|since| format!("for {}", age::format(now.duration_since(since).as_secs())));
         let position = self.position.as_ref().map(|position| {
             let QueuePosition { queue, place, of, about, cluster_queue } = position;
             let about = if *about { "about " } else { "" };
@@ -227,7 +229,7 @@ impl Explanation {
         let mut table = Table::new(["ATTEMPT", "CLUSTER", "GRANTED", "END"]);
         for (index, attempt) in self.history.iter().enumerate() {
             let granted = moment(&attempt.granted)
-                .map(|at| format!("{} ago", age::short(now.duration_since(at))))
+                .map(|at| format!("{} ago", age::format(now.duration_since(at).as_secs())))
                 .unwrap_or_default();
             let end = attempt.end.as_deref().unwrap_or("-");
             table.push([&(index + 1).to_string(), &attempt.cluster, &granted, end].map(Cell::new).into());
@@ -271,7 +273,7 @@ fn moment(value: &Value) -> Option<Timestamp> {
 fn estimate(value: &Value, now: Timestamp) -> String {
     match (moment(value), value) {
         (Some(at), _) if at <= now => "now".to_owned(),
-        (Some(at), _) => format!("in {}", age::short(at.duration_since(now))),
+        (Some(at), _) => format!("in {}", age::format(at.duration_since(now).as_secs())),
         (None, Value::Null) => String::new(),
         (None, Value::String(words)) => words.clone(),
         (None, other) => other.to_string(),

@@ -6,14 +6,14 @@ use crate::commands::results::Results;
 use crate::error::Error;
 use crate::objects::fields::text;
 use crate::output::columns::Columns;
+use crate::output::printable;
 use crate::output::streams;
 use crate::output::table::{Cell, Table};
 use crate::output::wrap::PAGE_COLUMNS;
-use crate::output::{age, printable};
 use crate::session::Session;
 use jiff::Timestamp;
-use meridian_objects::last_applied::LAST_APPLIED;
 use meridian_objects::{Kind, quantity};
+use meridian_objects::{age, last_applied::LAST_APPLIED};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -114,7 +114,7 @@ fn facts(kind: Kind, object: &Value, now: Timestamp) -> Table {
     }
     fact("UID", Cell::new(text(object, "/metadata/uid")));
     let created = text(object, "/metadata/creationTimestamp");
-    let ago = || format!("{created} ({} ago)", age::since(created, now));
+    let ago = || format!("{created} ({} ago)", age::since(created, now).unwrap_or_default());
     fact("Created", Cell::new(if created.is_empty() { String::new() } else { ago() }));
     fact("Version", Cell::new(text(object, "/metadata/resourceVersion")));
     for (title, pointer) in [("Labels", "/metadata/labels"), ("Annotations", "/metadata/annotations")] {
@@ -187,7 +187,7 @@ fn conditions(object: &Value, now: Timestamp, colour: bool) -> String {
         table.push(vec![
             Cell::new(text(condition, "/type")),
             Cell::state(text(condition, "/status")),
-            Cell::new(age::since(text(condition, "/lastTransitionTime"), now)),
+            Cell::new(age::since(text(condition, "/lastTransitionTime"), now).unwrap_or_default()),
             Cell::new(text(condition, "/reason")),
             Cell::new(text(condition, "/message")),
         ]);

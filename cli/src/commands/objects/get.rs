@@ -1,7 +1,7 @@
 //! `get`: objects as a table, as documents or as names; with `-w` also every change.
 
 use crate::args::targets::{self, Target};
-use crate::args::{Format, GetArgs, selector};
+use crate::args::{Format, GetArgs};
 use crate::client::{ChangeKind, Client, List, Selection, WatchEvent};
 use crate::error::Error;
 use crate::objects::fields::name_of;
@@ -9,13 +9,13 @@ use crate::output::columns::Columns;
 use crate::output::references::reference;
 use crate::output::table::Cell;
 use crate::session::Session;
-use meridian_objects::Kind;
+use meridian_objects::{Kind, selector};
 use serde_json::{Value, json};
 
 pub(in crate::commands) async fn run(session: &mut Session, args: GetArgs) -> Result<(), Error> {
     let targets = targets::parse(&args.targets)?;
-    let selector = selector::parse(&args.selector).map_err(|error| Error::Usage(error.to_string()))?;
-    let labels = selector::to_query(&selector);
+    let selector = selector::parse_labels(&args.selector).map_err(|error| Error::Usage(error.to_string()))?;
+    let labels = selector::format_labels(&selector);
     let named = targets.iter().any(|target| target.name.is_some());
     if named && (!labels.is_empty() || args.all_namespaces) {
         return Err(Error::Usage("`-l` and `-A` can't be combined with a name".to_owned()));

@@ -4,7 +4,7 @@
 
 use super::rendered::RenderedObject;
 use jiff::Timestamp;
-use meridian_objects::{Kind, job};
+use meridian_objects::{Kind, age, job};
 use serde_json::{Value, json};
 
 /// What a row includes in addition to its cells.
@@ -214,59 +214,13 @@ fn of_condition(object: &Value, kind: &str, field: &str) -> Value {
 
 /// Time since the object's creation, as Kubernetes writes durations.
 fn age(object: &Value, now: Timestamp) -> String {
-    let created = object
-        .pointer("/metadata/creationTimestamp")
-        .and_then(Value::as_str)
-        .and_then(|at| at.parse::<Timestamp>().ok());
-    created.map_or_else(|| "<unknown>".to_owned(), |created| human(now.as_second() - created.as_second()))
-}
-
-/// Kubernetes' `duration.HumanDuration`: two units while the larger one is small, else one.
-fn human(seconds: i64) -> String {
-    const MINUTE: i64 = 60;
-    const HOUR: i64 = 60 * MINUTE;
-    const DAY: i64 = 24 * HOUR;
-    const YEAR: i64 = 365 * DAY;
-    let two = |s: i64, large: i64, small: i64, names: (&str, &str)| match s % large / small {
-        0 => format!("{}{}", s / large, names.0),
-        rest => format!("{}{}{rest}{}", s / large, names.0, names.1),
-    };
-    match seconds.max(0) {
-        s if s < 2 * MINUTE => format!("{s}s"),
-        s if s < 10 * MINUTE => two(s, MINUTE, 1, ("m", "s")),
-        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
-        s if s < 8 * HOUR => two(s, HOUR, MINUTE, ("h", "m")),
-        s if s < 2 * DAY => format!("{}h", s / HOUR),
-        s if s < 8 * DAY => two(s, DAY, HOUR, ("d", "h")),
-        s if s < 2 * YEAR => format!("{}d", s / DAY),
-        s if s < 8 * YEAR => two(s, YEAR, DAY, ("y", "d")),
-        s => format!("{}y", s / YEAR),
-    }
+    let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+    created.and_then(|at| age::since(at, now)).unwrap_or_else(|| "<unknown>".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ages_read_as_kubernetes_writes_them() {
-        for (seconds, expect) in [
-            (-5, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (125, "2m5s"),
-            (3_600, "60m"),
-            (11_000, "3h3m"),
-            (90_000, "25h"),
-            (200_000, "2d7h"),
-            (864_000, "10d"),
-            (63_072_000, "2y"),
-            (63_200_000, "2y1d"),
-            (400_000_000, "12y"),
-        ] {
-            assert_eq!(human(seconds), expect, "{seconds}");
-        }
-    }
 
     #[test]
     fn jobs_and_queues_have_the_cells_of_the_command_line() {
