@@ -14,13 +14,28 @@ const QUEUE: &str = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmet
 const NODE: &str = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n}\n";
 
 #[tokio::test]
+async fn a_job_without_its_queue_is_explained() {
+    let job = "apiVersion: batch/v1\nkind: Job\n\
+        metadata: {name: a, namespace: default, labels: {kueue.x-k8s.io/queue-name: q}}\n\
+        spec: {template: {spec: {restartPolicy: Never, \
+        containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}\n";
+    let ran = run(&Fake::new([]), &["plan", "-f", "-"], job).await;
+    assert!(
+        ran.answers.contains("no workload is queued: add the files of jobs, or see the notes"),
+        "{}",
+        ran.answers
+    );
+    assert!(ran.answers.contains("local queue `default/q` doesn't exist"), "{}", ran.answers);
+}
+
+#[tokio::test]
 async fn a_plan_needs_no_manager() {
     let fake = Fake::new([]);
     let ran = run(&fake, &["plan", "-f", "-"], &format!("{QUEUE}{NODE}")).await;
     assert_eq!(ran.code(), 0, "{:?}", ran.result);
     assert!(
         ran.answers.starts_with(
-            "1 cycle: nothing changes any more\n0 workloads: 0 admitted\nthere are no jobs and no workloads"
+            "1 cycle: nothing changes any more\n0 workloads: 0 admitted\nno workload is queued: add"
         ),
         "{}",
         ran.answers

@@ -20,7 +20,10 @@ pub(super) fn plan(report: &PlanReport, wide: bool, colour: bool) -> String {
     page.sentence(&cycles_text(report));
     page.sentence(&summary_text(&report.summary));
     if report.summary.workloads == 0 {
-        page.sentence("there are no jobs and no workloads: add their files");
+        page.sentence(match report.notes.is_empty() {
+            true => "no workload is queued: add the files of jobs",
+            false => "no workload is queued: add the files of jobs, or see the notes",
+        });
     }
     page.holders("Admitted", &report.admitted);
     page.preempted(&report.preempted);
