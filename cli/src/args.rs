@@ -2,7 +2,9 @@
 //!
 //! Knows no command's work. What clap can check, it checks here, so that a slip costs no request.
 
+mod access;
 mod clusters;
+pub(crate) mod completion;
 mod jobs;
 mod local;
 mod manifests;
@@ -11,20 +13,24 @@ mod records;
 pub(crate) mod targets;
 mod values;
 
+pub(crate) use self::access::{AuthCommand, CanIArgs, TokenArgs, TokenCommand};
 pub(crate) use self::clusters::{ClusterCommand, OrphanCommand};
 pub(crate) use self::jobs::{ActivationArgs, LogsArgs, SubmitArgs, WhyArgs};
-pub(crate) use self::local::{BenchArgs, DemoArgs, LocalRunner, Measure, UpArgs};
-pub(crate) use self::manifests::{ApplyArgs, CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
+pub(crate) use self::local::{BenchArgs, DemoArgs, ExampleArgs, LocalRunner, Measure, UpArgs};
+pub(crate) use self::manifests::{
+    ApplyArgs, CreateArgs, DeleteArgs, DescribeArgs, DryRun, EditArgs, GetArgs, TopArgs, TopView,
+};
 pub(crate) use self::plan::{PlanArgs, QuotaCheck};
 pub(crate) use self::records::{AuditCommand, JournalCommand};
 
 use self::values::object_name;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
+use crate::output::template::Template;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::{ArgValueCandidates, ArgValueCompleter, Shell};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
 Answers go to standard output, everything else to standard error.
 
 Try `meridian demo` first: it needs nothing but this program.";
@@ -35,8 +41,7 @@ Try `meridian demo` first: it needs nothing but this program.";
     name = "meridian",
     version,
     after_help = AFTER_HELP,
-    max_term_width = 100,
-    disable_help_subcommand = true
+    max_term_width = 100
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -56,10 +61,13 @@ pub(crate) struct Globals {
     pub(crate) context: Option<String>,
     /// Namespace [default: the context's, else `default`]
     #[arg(short, long, global = true, value_name = "NAME", value_parser = object_name)]
+    #[arg(add = ArgValueCompleter::new(completion::namespaces))]
     pub(crate) namespace: Option<String>,
-    /// Format of the output
-    #[arg(short, long, global = true, value_name = "FORMAT")]
-    pub(crate) output: Option<Format>,
+    /// Format of the output: json, yaml, wide (more columns), name, text (the default), jsonpath=TEMPLATE or
+    /// custom-columns=NAME:PATH,..
+    #[arg(short, long, global = true, value_name = "FORMAT", value_parser = values::output)]
+    #[arg(add = ArgValueCandidates::new(values::output_candidates))]
+    pub(crate) output: Option<Output>,
     /// Disable colour; the variable NO_COLOR does the same
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
@@ -68,16 +76,24 @@ pub(crate) struct Globals {
     pub(crate) verbose: u8,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
     Yaml,
-    /// Table with more columns
+    /// Table with more columns.
     Wide,
-    /// Only `kind.group/name` of each object
+    /// Only `kind.group/name` of each object.
     Name,
-    /// Table or text (the default)
+    /// Table or text.
     Text,
+}
+
+/// The value of `--output`.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    /// JSON for a template.
+    pub(crate) format: Format,
+    pub(crate) template: Option<Template>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -86,6 +102,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Start a manager and three simulated clusters on this machine
     Up(UpArgs),
+    /// List the example manifests, or print one
+    Example(ExampleArgs),
     /// Create or change objects from files, all of them or none
     Apply(ApplyArgs),
     /// Create objects from files
@@ -96,15 +114,19 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Show all details of an object
     Describe(DescribeArgs),
+    /// Change an object in an editor
+    Edit(EditArgs),
+    /// Show the load of clusters, queues and jobs; live on a terminal
+    Top(TopArgs),
     /// Submit a job without writing YAML
     Submit(Box<SubmitArgs>),
     /// Show why a job is pending, or why it runs where it does
     Why(WhyArgs),
     /// Print the output of a job
     Logs(LogsArgs),
-    /// Stop workloads and keep them out of the queue until they are resumed
+    /// Stop jobs and keep them out of the queue until they are resumed
     Stop(ActivationArgs),
-    /// Return stopped workloads to the queue
+    /// Return stopped jobs to the queue
     Resume(ActivationArgs),
     /// Preview which workloads of files are admitted, preempted or pending
     Plan(Box<PlanArgs>),
@@ -117,6 +139,12 @@ pub(crate) enum Command {
     /// Verify or export the audit log
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Create, list and revoke tokens of users
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Ask what you may do
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Inspect, back up and restore the manager's journal
     #[command(subcommand)]
     Journal(JournalCommand),
@@ -156,6 +184,9 @@ mod tests {
         check("meridian submit --max-run soon -- true");
         check("meridian submit");
         check("meridian get jobs -o xml");
+        check("meridian get jobs -o jsonpath={.a");
+        check("meridian get jobs -o custom-columns=NAME");
+        check("meridian apply --dry-run=half -f x");
         check("meridian delete job x -f y");
         check("meridian agent run --speed fast");
         assert_eq!(Cli::try_parse_from(["meridian", "--help"]).unwrap_err().exit_code(), 0);
@@ -166,7 +197,7 @@ mod tests {
         let cli =
             Cli::try_parse_from(["meridian", "get", "jobs", "-n", "research", "-o", "json", "-vv"]).unwrap();
         assert_eq!(cli.globals.namespace.as_deref(), Some("research"));
-        assert_eq!((cli.globals.output, cli.globals.verbose), (Some(Format::Json), 2));
+        assert_eq!((cli.globals.output.unwrap().format, cli.globals.verbose), (Format::Json, 2));
         let cli = Cli::try_parse_from(["meridian", "submit", "--nodes", "2", "--", "sh", "-c", "echo -n x"])
             .unwrap();
         let Command::Submit(submit) = cli.command else { panic!("not a submit") };
@@ -182,7 +213,10 @@ mod tests {
     /// Help is read in 80 columns; a summary that wraps there is hard to scan.
     #[test]
     fn summaries_of_commands_are_short() {
-        for command in Cli::command().get_subcommands() {
+        let mut cli = Cli::command();
+        cli.build();
+        assert!(cli.find_subcommand("help").is_some());
+        for command in cli.get_subcommands() {
             let summary = command.get_about().map(ToString::to_string).unwrap_or_default();
             assert!(!summary.is_empty() && summary.len() <= 78, "{}: {summary}", command.get_name());
         }

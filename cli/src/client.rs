@@ -22,8 +22,8 @@ mod watch;
 pub(crate) use self::endpoints::{ApplyOptions, ApplyResult, Bulk, ClusterAction, JoinRequest};
 pub(crate) use self::error::Error;
 pub(crate) use self::http::Client;
-pub(crate) use self::logs::{LogEvent, LogQuery};
-pub(crate) use self::objects::{Created, List, Selection};
+pub(crate) use self::logs::{AttemptId, LogAttempt, LogEvent, LogQuery, LogStream};
+pub(crate) use self::objects::{CreateOptions, Created, DeleteOptions, List, Selection};
 pub(crate) use self::status::Status;
 pub(crate) use self::watch::{ChangeKind, WatchEvent};
 

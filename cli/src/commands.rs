@@ -3,6 +3,7 @@
 mod agent;
 mod bench;
 mod demo;
+mod example;
 mod jobs;
 mod objects;
 mod operators;
@@ -10,15 +11,19 @@ mod plan;
 mod results;
 #[cfg(test)]
 mod tests;
+mod top;
 mod up;
 
+use crate::args::completion::COMPLETE_VARIABLE;
 use crate::args::{Cli, Command, Format};
 use crate::error::{EXIT_FAILED, Error};
 use crate::output::streams::{Streams, notes_in_colour};
 use crate::session::Session;
-use clap::CommandFactory;
+use clap_complete::Shell;
+use clap_complete::env::Shells;
 use serde_json::json;
 use std::io;
+use std::path::PathBuf;
 
 /// Runs a command line to its end; returns the exit code.
 pub(crate) fn run(cli: Cli) -> u8 {
@@ -54,6 +59,7 @@ async fn dispatch(session: &mut Session, command: Command) -> Result<(), Error> 
     match command {
         Command::Demo(args) => demo::run(session, args).await,
         Command::Up(args) => up::run(session, args).await,
+        Command::Example(args) => example::run(session, &args),
         Command::Manager(args) => meridian_manager::server::run(*args)
             .await
             .map_err(|error| Error::Refused(meridian_manager::with_causes(error.as_ref()))),
@@ -62,6 +68,8 @@ async fn dispatch(session: &mut Session, command: Command) -> Result<(), Error> 
         Command::Delete(args) => objects::delete::run(session, args).await,
         Command::Get(args) => objects::get::run(session, args).await,
         Command::Describe(args) => objects::describe::run(session, args).await,
+        Command::Edit(args) => objects::edit::run(session, args).await,
+        Command::Top(args) => top::run(session, args).await,
         Command::Submit(args) => jobs::submit::run(session, *args).await,
         Command::Plan(args) => plan::run(session, *args).await,
         Command::Stop(args) => jobs::activation::run(session, args, false).await,
@@ -71,16 +79,30 @@ async fn dispatch(session: &mut Session, command: Command) -> Result<(), Error> 
         Command::Cluster(command) => operators::cluster::run(session, command).await,
         Command::Orphan(command) => operators::orphan::run(session, command).await,
         Command::Audit(command) => operators::audit::run(session, command).await,
+        Command::Token(command) => operators::access::tokens(session, command).await,
+        Command::Auth(command) => operators::access::auth(session, command).await,
         Command::Journal(command) => operators::journal::run(session, command).await,
         Command::Agent(command) => agent::run(command).await,
-        Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "meridian", &mut script);
-            session.out.raw(&script)
-        }
+        Command::Completion { shell } => completion(session, shell),
         Command::Bench(args) => bench::run(session, args).await,
         Command::Version => version(session),
     }
+}
+
+/// A script with which a shell asks this program at each tab.
+fn completion(session: &mut Session, shell: Shell) -> Result<(), Error> {
+    let shells = Shells::builtins();
+    let name = shell.to_string();
+    let completer = shells.completer(&name).ok_or_else(|| Error::Usage(format!("unknown shell `{name}`")))?;
+    // The program as it was called; `meridian` is found by the shell.
+    let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let program = match called.canonicalize() {
+        Ok(path) if called.components().count() > 1 => path.display().to_string(),
+        _ => "meridian".to_owned(),
+    };
+    let mut script = Vec::new();
+    completer.write_registration(COMPLETE_VARIABLE, "meridian", "meridian", &program, &mut script)?;
+    session.out.raw(&script)
 }
 
 fn version(session: &mut Session) -> Result<(), Error> {

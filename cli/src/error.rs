@@ -1,4 +1,4 @@
-//! Why a command failed, and its exit code: 0 done, 1 refused or failed, 2 wrong usage.
+//! Why a command failed, and its exit code: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
 
 use crate::client;
 use crate::client::kubeconfig;
@@ -10,6 +10,8 @@ use std::io;
 pub(crate) const EXIT_FAILED: u8 = 1;
 /// Exit code of a wrong command line; clap uses the same.
 pub(crate) const EXIT_USAGE: u8 = 2;
+/// Exit code of a command that Ctrl-C or SIGTERM ended before its work was done; shells use the same.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -19,6 +21,9 @@ pub(crate) enum Error {
     /// The manager or a check of this program refused.
     #[error("{0}")]
     Refused(String),
+    /// Ctrl-C or SIGTERM ended it before its work was done.
+    #[error("interrupted")]
+    Interrupted,
     /// The errors were printed already, one per object.
     #[error("not everything was done")]
     Reported,
@@ -42,6 +47,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => EXIT_USAGE,
+            Self::Interrupted => EXIT_INTERRUPTED,
             // The reader, such as `head`, has read enough.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Refused(_)
@@ -75,6 +81,7 @@ mod tests {
         let full = Error::Output(io::ErrorKind::StorageFull.into());
         assert!(!full.is_silent() && full.exit_code() == EXIT_FAILED);
         assert_eq!(Error::Usage(String::new()).exit_code(), EXIT_USAGE);
+        assert!(!Error::Interrupted.is_silent() && Error::Interrupted.exit_code() == 130);
         assert!(Error::Reported.is_silent() && Error::Reported.exit_code() == EXIT_FAILED);
     }
 }

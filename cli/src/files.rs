@@ -97,6 +97,11 @@ fn checked<T>(parsed: Parsed<T>, undone: &'static str, out: &mut Streams) -> Res
 fn texts(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<(String, String)>, Error> {
     let (mut texts, mut seen) = (Vec::new(), BTreeSet::new());
     for path in paths {
+        if let Some(url) =
+            path.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"))
+        {
+            return Err(Error::Url { url: url.to_owned() });
+        }
         if path.as_os_str() == "-" {
             if seen.insert(path.clone()) {
                 texts.push((STDIN_NAME.to_owned(), read(path, STDIN_NAME, stdin)?));
@@ -225,6 +230,8 @@ mod tests {
         let missing = read(root.path().join("x.yaml"), b"");
         assert!(matches!(&missing, Error::Read { source, .. } if source.kind() == io::ErrorKind::NotFound));
         assert!(matches!(read("-".into(), b"---\n---\n"), Error::NoObjects));
+        let url = read("https://example.org/job.yaml".into(), b"").to_string();
+        assert!(url.contains("curl -fsSL https://example.org/job.yaml |"), "{url}");
         let message = |stdin: &[u8]| read("-".into(), stdin).to_string();
         assert_eq!(message(&[0xff, 0xfe]), "<stdin>:1:1: not UTF-8 text; save the file as UTF-8");
         assert!(message(b"kind: Job\n\nname: \xc3\xa4\xff\n").starts_with("<stdin>:3:8: "));

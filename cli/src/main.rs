@@ -10,6 +10,7 @@
 //! | `client` | kubeconfig, HTTP, watches, logs |
 //! | `output` | tables, ages, safe text, streams |
 //! | `objects` | reading objects as the manager sends them |
+//! | `examples` | the example manifests, embedded |
 //!
 //! Modules use those below them in this list, never those above.
 
@@ -17,13 +18,16 @@ mod args;
 mod client;
 mod commands;
 mod error;
+mod examples;
 mod files;
 mod fleet;
 mod objects;
 mod output;
 mod session;
 
-use clap::Parser;
+use args::completion::COMPLETE_VARIABLE;
+use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 use std::process::ExitCode;
 use tikv_jemallocator::Jemalloc;
 
@@ -35,6 +39,8 @@ fn main() -> ExitCode {
     if let Some(code) = meridian_agent::guard_if_asked() {
         return code;
     }
+    // Also before: it removes its variable from the environment.
+    CompleteEnv::with_factory(args::Cli::command).var(COMPLETE_VARIABLE).complete();
     let cli = args::Cli::parse();
     ExitCode::from(commands::run(cli))
 }

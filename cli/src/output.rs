@@ -9,4 +9,5 @@ pub(crate) mod progress;
 pub(crate) mod references;
 pub(crate) mod streams;
 pub(crate) mod table;
+pub(crate) mod template;
 pub(crate) mod wrap;

@@ -17,18 +17,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(globals: Globals, out: Streams, stdin: Box<dyn Read + Send>) -> Self {
+    pub(crate) fn new(globals: Globals, mut out: Streams, stdin: Box<dyn Read + Send>) -> Self {
+        out.template = globals.output.as_ref().and_then(|output| output.template.clone());
         Self { globals, out, stdin, access: None, client: None }
     }
 
-    /// `--output`, if given.
+    /// `--output`, if given. A template shows JSON documents.
     pub(crate) fn format(&self) -> Option<Format> {
-        self.globals.output
+        self.globals.output.as_ref().map(|output| output.format)
     }
 
     /// How to write several documents, if `--output` asks for documents.
     pub(crate) fn document_format(&self) -> Option<DocumentFormat> {
-        match self.globals.output? {
+        match self.format()? {
             Format::Json => Some(DocumentFormat::JsonLines),
             Format::Yaml => Some(DocumentFormat::YamlStream),
             Format::Wide | Format::Name | Format::Text => None,

@@ -7,10 +7,11 @@
 //! | module | owns |
 //! |---|---|
 //! | `request` | what a request says |
-//! | `access` | what each role may do |
+//! | `access` | what each user may do |
 //! | `verbs` | reads, watches and writes of objects |
 //! | `response`, `discovery` | what an answer looks like |
 //! | `meridian` | endpoints that the Kubernetes conventions have no place for |
+//! | `reviews` | what the asker may do, as an answer |
 //! | `logs` | the source of jobs' logs |
 //! | `callers` | each caller's share of what all callers use together |
 //! | `state`, `metering` | what the handlers share, and counts of requests |
@@ -29,19 +30,22 @@ mod meridian;
 mod metering;
 mod request;
 mod response;
+mod reviews;
 mod state;
 #[cfg(test)]
 mod tests;
 mod verbs;
 
+pub(crate) use access::shipped;
 pub use front::Front;
 pub use logs::{LogBytes, Logs};
 pub use verbs::lists::ListLimits;
 
-use crate::auth::{User, Users};
+use crate::audit::AuditFiles;
+use crate::auth::TokenStore;
 use crate::engine::Handle;
 use crate::tls::ConnectionClass;
-use access::Verb;
+use access::{ObjectAccess, User, Verb};
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, Method, Uri};
@@ -70,12 +74,13 @@ const COMPRESSED_FROM_BYTES: u64 = 128 * 1024;
 /// What the API needs from the rest of the manager.
 pub struct ApiParts {
     pub engine: Handle,
-    pub users: Arc<Users>,
+    pub users: TokenStore,
     pub logs: Arc<dyn Logs>,
     pub front: Front,
     /// Ends watches and logs, which would go on for ever.
     pub stop: CancellationToken,
     pub lists: ListLimits,
+    pub audit: AuditFiles,
 }
 
 impl std::fmt::Debug for ApiParts {
@@ -87,10 +92,10 @@ impl std::fmt::Debug for ApiParts {
 /// The API as a router. It answers every path that no other router serves, so merge it only with routers
 /// without a fallback.
 pub fn router(parts: ApiParts) -> Router {
-    let ApiParts { engine, users, logs, front, stop, lists } = parts;
-    let api = Api::new(engine, users, logs, front, stop, lists);
+    let ApiParts { engine, users, logs, front, stop, lists, audit } = parts;
+    let api = Api::new(engine, users, logs, front, stop, lists, audit);
     let document =
-        |method: MethodRouter<Api>| method.fallback(|method, uri| method_not_allowed(method, uri, &["GET"]));
+        |method: MethodRouter<Api>| method.fallback(|method, uri| method_not_allowed(method, uri, ["GET"]));
     Router::new()
         .route("/version", document(get(|| discovered(Some(discovery::version())))))
         .route("/api", document(get(|| discovered(Some(discovery::core_versions())))))
@@ -109,6 +114,7 @@ pub fn router(parts: ApiParts) -> Router {
                 discovered(discovery::resources(&group, &version))
             })),
         )
+        .merge(reviews::router())
         .merge(meridian::router())
         .fallback(objects)
         // the metrics are many megabytes, and would be compressed on a thread that syncs need
@@ -128,7 +134,7 @@ pub fn router(parts: ApiParts) -> Router {
 
 /// Admits known users, and at most [`REQUESTS_MAX`] requests at once.
 async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let user = match access::authenticate(&api.users, request.headers()) {
+    let user = match api.authority.authenticate(request.headers()) {
         Ok(user) => user,
         Err(error) => return error.into_response(),
     };
@@ -209,12 +215,13 @@ async fn perform(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::check_object(user, verb, target.kind, options.scope.is_some())?;
+    let access = ObjectAccess::of_request(verb, target, &options);
+    user.check(&access.access())?;
     let form = ResponseFormat::from_headers(headers)?;
     let request = write::Request { api, user, target, options: &options, headers };
     match (verb, target.name.as_deref()) {
-        (Verb::Watch, _) => watch::watch(api, user, target, options, form).await,
-        (Verb::Get, Some(name)) => read::get(api, target, name, &options, form),
+        (Verb::Watch, _) => watch::watch(api, user, access, target, options, form).await,
+        (Verb::Get, Some(name)) => read::get(api, user, target, name, &options, form),
         (Verb::Create, None) => request.create(body).await,
         (Verb::Update, Some(name)) => request.replace(name, body).await,
         (Verb::Patch, Some(name)) => request.patch(name, body).await,

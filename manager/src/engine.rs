@@ -45,12 +45,15 @@ pub mod clock;
 mod bodies;
 mod committer;
 mod dashboards;
+mod event_log;
+mod fleet_gauges;
 mod health;
 mod inputs;
 mod leading;
 mod periodic;
 mod publish;
 mod queries;
+mod races;
 mod reads;
 mod scrub;
 mod shared_mark;
@@ -64,7 +67,7 @@ pub use reads::{Gone, Listing, Reads, View, Watch, WatchEvent, WatchEventType};
 
 use crate::host::replay::{self, ReplayError};
 use crate::journal::mark::BootId;
-use crate::journal::{self, Journal};
+use crate::journal::{self, AuditCut, Journal};
 use crate::metrics::Metrics;
 use crate::random;
 use bodies::BodyStore;
@@ -74,6 +77,7 @@ use meridian_manager_core::Config;
 use meridian_manager_core::facts::input::Input;
 use meridian_manager_core::facts::outcome::Reply;
 use meridian_shared::ids::ClusterName;
+use meridian_views::asker::Asker;
 use scrub::ScrubThread;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,11 +129,33 @@ type Caller = oneshot::Sender<Result<Reply, Unavailable>>;
 /// What is sent to the engine's thread.
 #[derive(Debug)]
 enum Message {
-    Ask { input: Box<Input>, reply: Caller },
-    Explain { namespace: String, name: String, reply: oneshot::Sender<Option<serde_json::Value>> },
-    Recovery { reply: oneshot::Sender<serde_json::Value> },
-    PollOver { cluster: ClusterName, transmission: u64 },
+    Ask {
+        input: Box<Input>,
+        reply: Caller,
+    },
+    Explain {
+        namespace: String,
+        name: String,
+        asker: Asker,
+        reply: oneshot::Sender<Option<serde_json::Value>>,
+    },
+    Recovery {
+        asker: Asker,
+        reply: oneshot::Sender<serde_json::Value>,
+    },
+    CutAudit(PendingCut),
+    PollOver {
+        cluster: ClusterName,
+        transmission: u64,
+    },
     Stop,
+}
+
+/// A cut of the audit log that waits for a commit. The caller learns of a failure by the dropped channel.
+#[derive(Debug)]
+struct PendingCut {
+    cut: AuditCut,
+    done: oneshot::Sender<()>,
 }
 
 /// State that the engine's threads and its handles share.
@@ -175,18 +201,30 @@ impl Handle {
         &self,
         namespace: &str,
         name: &str,
+        asker: Asker,
     ) -> Result<Option<serde_json::Value>, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Explain { namespace: namespace.to_owned(), name: name.to_owned(), reply })?;
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.send(Message::Explain { namespace, name, asker, reply })?;
         // an engine that doesn't lead drops the sender
         answer.await.map_err(|_| Unavailable::NotLeading)
     }
 
+    /// Commits a cut of the audit log. After a failure it may be durable or not.
+    ///
+    /// # Errors
+    /// If this manager doesn't lead, is overloaded or stopping, the disk is full, or the commit failed.
+    pub async fn cut_audit(&self, cut: AuditCut) -> Result<(), Unavailable> {
+        let (done, committed) = oneshot::channel();
+        self.send(Message::CutAudit(PendingCut { cut, done }))?;
+        committed.await.map_err(|_| Unavailable::NotCommitted)
+    }
+
     /// Whether recovery is open, what it waits for, orphans, and whether rules are in doubt. Null if
     /// unavailable.
-    pub async fn recovery(&self) -> serde_json::Value {
+    pub async fn recovery(&self, asker: Asker) -> serde_json::Value {
         let (reply, answer) = oneshot::channel();
-        match self.send(Message::Recovery { reply }) {
+        match self.send(Message::Recovery { asker, reply }) {
             Ok(()) => answer.await.unwrap_or_default(),
             Err(_) => serde_json::Value::Null,
         }
@@ -213,6 +251,16 @@ impl Handle {
     /// What is wrong although this manager leads: a full disk, damage. One line each.
     pub fn problems(&self) -> Vec<String> {
         self.shared.health.problems()
+    }
+
+    /// Why this manager doesn't lead, and what goes on meanwhile.
+    pub fn pause(&self) -> String {
+        self.shared.health.pause()
+    }
+
+    /// What a healthy leader keeps back, and what it waits for. One line each.
+    pub fn holds(&self) -> Vec<String> {
+        self.shared.health.holds()
     }
 
     /// Waits until this manager leads, for ever if need be.

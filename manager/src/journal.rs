@@ -17,7 +17,7 @@
 //! - A batch names the record before it and its leadership. Nothing is written if the journal's last record
 //!   is another one, or if a higher epoch (or an equal epoch with another leadership id) has written.
 //! - Audit lines are written in the transaction of the records that they explain. Truncation never touches
-//!   them.
+//!   them. They are dropped only by a batch whose [`AuditCut`] says that a segment has them.
 //! - After a failed commit nothing is written, and nothing uncommitted is readable, until
 //!   [`Journal::reload`].
 
@@ -52,6 +52,26 @@ pub const BATCH_BYTES_MAX: usize = 256 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditNumber(pub u64);
 
+/// How much of the audit log is in segments outside the journal. Each value only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditCut {
+    /// Number of segments that are complete and durable.
+    pub segments: u64,
+    /// The last line in them; 0 without segments.
+    pub through: AuditNumber,
+    /// Hash of the newest segment's seal; zeros without segments.
+    pub seal: [u8; 32],
+    /// The first line that is still in the journal. Lines are dropped in steps, so it may be a line of the
+    /// newest segment.
+    pub first: AuditNumber,
+}
+
+impl Default for AuditCut {
+    fn default() -> Self {
+        Self { segments: 0, through: AuditNumber(0), seal: [0; 32], first: AuditNumber(1) }
+    }
+}
+
 /// Facts that were fixed when the journal was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
@@ -84,6 +104,8 @@ pub struct Batch {
     pub drop_bodies: Vec<ContentHash>,
     /// Lines to append to the audit log.
     pub audit: Vec<Vec<u8>>,
+    /// Replaces the cut and drops the audit lines before its `first`. The newest line always stays.
+    pub audit_cut: Option<AuditCut>,
     /// Replaces the snapshot and drops the records up to its `through`, which may be a record of this batch.
     pub snapshot: Option<Snapshot>,
     /// The batch holds ends and deletions only, so it may use the reserved space.
@@ -101,6 +123,7 @@ impl Batch {
             bodies: Vec::new(),
             drop_bodies: Vec::new(),
             audit: Vec::new(),
+            audit_cut: None,
             snapshot: None,
             urgent: false,
         }
@@ -120,6 +143,7 @@ impl Batch {
             && self.bodies.is_empty()
             && self.drop_bodies.is_empty()
             && self.audit.is_empty()
+            && self.audit_cut.is_none()
             && self.snapshot.is_none()
     }
 }
@@ -133,6 +157,16 @@ pub enum ReloadOutcome {
     CommitCompleted,
     /// Something that this object never wrote. Any claim of this process to the journal is lost.
     ForeignWriter,
+}
+
+/// Space that a journal takes and has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    pub bytes: u64,
+    /// Kept back for ends and deletions; 0 while it is in use.
+    pub reserve_bytes: u64,
+    /// Free on the disk, without what is kept back.
+    pub free_bytes: u64,
 }
 
 /// A part of the journal besides bodies, which are verified one by one.
@@ -165,7 +199,14 @@ pub trait Reader: Send + Sync {
     /// [`Error::Damaged`] if the entry is damaged; otherwise if the storage fails.
     fn body(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Visits the audit lines `from..until` in order. `visit` must be quick: a reload waits for it.
+    /// How much of the audit log is outside the journal.
+    ///
+    /// # Errors
+    /// If the storage fails or the entry is damaged.
+    fn audit_cut(&self) -> Result<AuditCut, Error>;
+
+    /// Visits the audit lines `from..until` in order, beginning at the [`AuditCut`]'s `first` if that is
+    /// later. `visit` must be quick: a reload waits for it.
     ///
     /// # Errors
     /// If the storage fails, an entry is damaged, or `visit` rejects one.
@@ -188,6 +229,12 @@ pub trait Reader: Send + Sync {
     /// # Errors
     /// [`Error::Damaged`] if an entry is damaged or missing; otherwise if the storage fails.
     fn verify(&self, part: Part, from: u64, bytes_max: usize) -> Result<Verified, Error>;
+}
+
+impl std::fmt::Debug for dyn Reader + '_ {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
 }
 
 /// Committed batches in commit order, for a standby that keeps its own copy of the world. See
@@ -287,6 +334,9 @@ pub trait Journal: Send {
     /// Whether the reserved space is in use, so that only urgent batches are accepted. The engine asks before
     /// it accepts new work, because a batch that is refused later costs a reload.
     fn urgent_only(&self) -> bool;
+
+    /// Space that the journal takes; `None` if its storage can't tell.
+    fn space(&self) -> Option<Space>;
 
     /// Whether a commit failed, so that [`Journal::reload`] is due.
     fn needs_reload(&self) -> bool;

@@ -2,13 +2,14 @@
 
 pub mod agents;
 pub mod api;
+pub mod audit;
 pub mod auth;
 mod bounded_body;
 pub mod engine;
 pub mod host;
-mod job_kinds;
 pub mod journal;
 mod locks;
+mod log_limit;
 pub mod metrics;
 mod pool;
 mod random;

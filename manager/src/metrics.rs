@@ -4,44 +4,29 @@
 //! `_total`. A metric with the meaning of a Kueue metric is served under Kueue's name and labels, by
 //! [`kueue`], so that existing dashboards work. Label values are names of clusters, queues and policies, and
 //! words from closed lists. They are never workloads, users or text from outside, so the number of series is
-//! bounded.
+//! bounded; [`LABELS`] says by what.
 
+mod buckets;
+pub mod fleet;
+mod handles;
 pub mod kueue;
+mod labels;
+mod named;
 mod registrar;
 #[cfg(test)]
 mod tests;
 
+pub use handles::{Amounts, Counters, Definition, Entered, Gauge, Gauges, Histograms, Series, Sums};
+pub use labels::{LABELS, Label};
+pub use named::Named;
+
 use crate::locks;
+use buckets::{batch_buckets, request_buckets};
+use fleet::FleetMetrics;
 use kueue::Kueue;
-use prometheus::core::{Atomic, AtomicF64, AtomicI64, Collector, Desc, GenericGauge, GenericGaugeVec};
-use prometheus::{HistogramVec, IntCounterVec, IntGauge, Registry, TextEncoder};
-use registrar::{Families, Labels, Registrar};
-use std::collections::BTreeSet;
+use prometheus::{Registry, TextEncoder};
+use registrar::{Families, Registrar, metric_group};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
-
-const PREFIX: &str = "meridian_";
-
-/// Defines a struct of metric handles, and a `new` that registers them. Each line has the field and its type,
-/// then the method of [`Registrar`] that makes it, with its arguments.
-macro_rules! metric_group {
-    ($(#[$meta:meta])* pub struct $group:ident {
-        $($field:ident: $handle:ty = $make:ident($($argument:expr),+ $(,)?);)+
-    }) => {
-        $(#[$meta])*
-        #[derive(Clone, Debug)]
-        pub struct $group {
-            $(pub $field: $handle,)+
-        }
-
-        impl $group {
-            pub(in crate::metrics) fn new(registrar: &mut Registrar) -> Self {
-                Self { $($field: registrar.$make($($argument),+),)+ }
-            }
-        }
-    };
-}
-use metric_group;
 
 metric_group! {
     /// The journal and its audit log.
@@ -71,6 +56,25 @@ metric_group! {
         audit_lines: Counters<0> = counters(
             "meridian_audit_lines_total", "lines written to the audit log", &[],
         );
+        audit_segments: Counters<0> = counters(
+            "meridian_audit_segments_total", "segments of the audit log that were finished", &[],
+        );
+        audit_failures: Counters<1> = counters(
+            "meridian_audit_failures_total",
+            "failed attempts to finish, remove or export a segment; each is repeated", &["action"],
+        );
+        audit_segments_waiting: Gauge = gauge(
+            "meridian_audit_segments_waiting", "finished segments that wait for the export hook",
+        );
+        bytes: Gauge = gauge("meridian_journal_bytes", "size of the journal's file");
+        reserve_bytes: Gauge = gauge(
+            "meridian_journal_reserve_bytes",
+            "disk space kept back for ends and deletions, 0 while it is used",
+        );
+        disk_free_bytes: Gauge = gauge(
+            "meridian_journal_disk_free_bytes",
+            "free space of the journal's disk, without the space kept back",
+        );
     }
 }
 
@@ -91,7 +95,9 @@ metric_group! {
         );
         grants: Counters<0> = counters("meridian_grants_total", "grants committed to the journal", &[]);
         lease_renewals: Counters<0> = counters("meridian_lease_renewals_total", "leases renewed", &[]);
-        lapses: Counters<0> = counters("meridian_lapses_total", "leases that have provably lapsed", &[]);
+        lapses: Counters<1> = counters(
+            "meridian_lapses_total", "leases that have provably lapsed", &["cluster"],
+        );
         refusals: Counters<1> = counters(
             "meridian_refusals_total", "offers and grants that an agent refused", &["reason"],
         );
@@ -101,6 +107,20 @@ metric_group! {
         residency_denials: Counters<1> = counters(
             "meridian_residency_denials_total",
             "clusters denied to a workload by a residency policy", &["policy"],
+        );
+        oldest_pending: Gauges<2> = gauges(
+            "meridian_oldest_pending_age_seconds",
+            "time since the creation of the oldest pending workload", &["cluster_queue", "priority_class"],
+        );
+        starved_heads: Gauges<1> = gauges(
+            "meridian_starved_heads",
+            "1 while the head of the queue has waited longer than the starvation guard allows",
+            &["cluster_queue"],
+        );
+        near_run_limit: Gauges<1> = gauges(
+            "meridian_workloads_near_run_limit",
+            "running workloads with less than a tenth of their maximum execution time left",
+            &["cluster_queue"],
         );
     }
 }
@@ -155,6 +175,9 @@ metric_group! {
     /// Leaderships, and the engine's checks of itself.
     pub struct EngineMetrics {
         recoveries: Counters<0> = counters("meridian_recoveries_total", "recoveries opened", &[]);
+        recovery_open: Gauge = gauge(
+            "meridian_recovery_open", "1 while it isn't known yet what runs, so some workloads are held back",
+        );
         invariant_violations: Counters<0> = counters(
             "meridian_invariant_violations_total", "broken invariants found by the periodic check", &[],
         );
@@ -181,183 +204,6 @@ metric_group! {
     }
 }
 
-/// Durations of requests and commits: 0.1 ms doubling to 13 s.
-fn request_buckets() -> Vec<f64> {
-    prometheus::exponential_buckets(0.000_1, 2.0, 18).expect("valid bounds")
-}
-
-/// Records in one commit: 1 doubling to 32768.
-fn batch_buckets() -> Vec<f64> {
-    prometheus::exponential_buckets(1.0, 2.0, 16).expect("valid bounds")
-}
-
-/// The client library's default buckets, as in Kueue's metrics without explicit ones: 5 ms to 10 s.
-fn default_buckets() -> Vec<f64> {
-    prometheus::DEFAULT_BUCKETS.to_vec()
-}
-
-/// Kueue's buckets: 1 s, then 2.5 s doubling, `count` in all.
-fn kueue_buckets(count: usize) -> Vec<f64> {
-    let doubling = prometheus::exponential_buckets(2.5, 2.0, count - 1).expect("valid bounds");
-    [1.0].into_iter().chain(doubling).collect()
-}
-
-/// Label values of every series that matches all of `selected`, in the order of the labels.
-fn series_of(collector: &impl Collector, selected: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let first = collector.desc().into_iter().next();
-    let names: Vec<String> = first.map(|desc: &Desc| desc.variable_labels.clone()).unwrap_or_default();
-    let families = collector.collect();
-    let series = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric).filter_map(|metric| {
-        let value = |name: &str| {
-            metric.get_label().iter().find(|pair| pair.name() == name).map(|pair| pair.value().to_owned())
-        };
-        let matches = selected.iter().all(|(name, is)| value(name).as_deref() == Some(is));
-        matches.then(|| names.iter().map(|name| value(name).unwrap_or_default()).collect())
-    });
-    series.collect()
-}
-
-/// Counters with `N` labels, in the order of the metric's definition.
-#[derive(Clone, Debug)]
-pub struct Counters<const N: usize>(IntCounterVec);
-
-impl<const N: usize> Counters<N> {
-    pub fn inc(&self, labels: [&str; N]) {
-        self.add(labels, 1);
-    }
-
-    pub fn add(&self, labels: [&str; N], by: u64) {
-        self.0.with_label_values(&labels).inc_by(by);
-    }
-
-    /// Removes the series with these label values, because their object was deleted.
-    pub fn forget(&self, selected: &[(&str, &str)]) {
-        for series in series_of(&self.0, selected) {
-            // fails only if it was removed concurrently
-            let _ = self.0.remove_label_values(&series);
-        }
-    }
-}
-
-/// Gauges of whole numbers.
-pub type Gauges<const N: usize> = Series<AtomicI64, N>;
-/// Gauges of amounts, shares and limits, which need not be whole.
-pub type Amounts<const N: usize> = Series<AtomicF64, N>;
-
-/// Gauges with `N` labels, in the order of the metric's definition.
-#[derive(Debug)]
-pub struct Series<P: Atomic, const N: usize> {
-    vec: GenericGaugeVec<P>,
-    /// The series of the last [`Self::replace`], in its order.
-    current: Arc<Mutex<Vec<LabelledGauge<P, N>>>>,
-}
-
-type LabelledGauge<P, const N: usize> = ([Box<str>; N], GenericGauge<P>);
-
-impl<P: Atomic, const N: usize> Clone for Series<P, N> {
-    fn clone(&self) -> Self {
-        Self { vec: self.vec.clone(), current: Arc::clone(&self.current) }
-    }
-}
-
-impl<P: Atomic, const N: usize> Series<P, N> {
-    fn new(vec: GenericGaugeVec<P>) -> Self {
-        Self { vec, current: Arc::default() }
-    }
-
-    pub fn set(&self, labels: [&str; N], value: P::T) {
-        self.vec.with_label_values(&labels).set(value);
-    }
-
-    /// Replaces the series of the last call. Series that are in both never disappear in between. Optimised
-    /// for the usual case: the same series in the same order.
-    pub fn replace<'a>(&self, values: impl IntoIterator<Item = ([&'a str; N], P::T)>) {
-        let mut current = locks::lock(&self.current);
-        let mut same = 0;
-        let mut others = Vec::new();
-        for (labels, value) in values {
-            let is_next = |known: &[Box<str>; N]| known.iter().map(|label| &**label).eq(labels);
-            match current.get(same).filter(|(known, _)| others.is_empty() && is_next(known)) {
-                Some((_, gauge)) => {
-                    gauge.set(value);
-                    same += 1;
-                }
-                None => others.push((labels, value)),
-            }
-        }
-        let stay: BTreeSet<[&str; N]> = others.iter().map(|(labels, _)| *labels).collect();
-        for (labels, _) in current.drain(same..) {
-            if !stay.contains(&labels.each_ref().map(|label| &**label)) {
-                // fails only if it was removed concurrently
-                let _ = self.vec.remove_label_values(&labels.each_ref().map(|label| &**label));
-            }
-        }
-        for (labels, value) in others {
-            let gauge = self.vec.with_label_values(&labels);
-            gauge.set(value);
-            current.push((labels.map(Box::from), gauge));
-        }
-    }
-}
-
-impl Gauges<1> {
-    /// Increments the gauge with this label until the guard is dropped.
-    pub fn enter(&self, labels: [&str; 1]) -> Entered {
-        let gauge = self.vec.with_label_values(&labels);
-        gauge.inc();
-        Entered(gauge)
-    }
-}
-
-/// A gauge without labels.
-#[derive(Clone, Debug)]
-pub struct Gauge(IntGauge);
-
-impl Gauge {
-    pub fn set(&self, value: i64) {
-        self.0.set(value);
-    }
-
-    /// Increments the gauge until the guard is dropped.
-    pub fn enter(&self) -> Entered {
-        self.0.inc();
-        Entered(self.0.clone())
-    }
-}
-
-/// Counts as one in a gauge while it lives.
-#[derive(Debug)]
-pub struct Entered(IntGauge);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-/// Histograms with `N` labels, in the order of the metric's definition.
-#[derive(Clone, Debug)]
-pub struct Histograms<const N: usize>(HistogramVec);
-
-impl<const N: usize> Histograms<N> {
-    pub fn observe(&self, labels: [&str; N], value: f64) {
-        self.0.with_label_values(&labels).observe(value);
-    }
-
-    /// Observes a duration in seconds.
-    pub fn observe_duration(&self, labels: [&str; N], duration: Duration) {
-        self.observe(labels, duration.as_secs_f64());
-    }
-
-    /// Removes the series with these label values, because their object was deleted.
-    pub fn forget(&self, selected: &[(&str, &str)]) {
-        for series in series_of(&self.0, selected) {
-            // fails only if it was removed concurrently
-            let _ = self.0.remove_label_values(&series);
-        }
-    }
-}
-
 /// Handles of all metrics. Clones share the numbers.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -366,23 +212,15 @@ pub struct Metrics {
     /// Held while gauges are replaced and while all are gathered, so that no scrape sees half of an update.
     update: Arc<Mutex<()>>,
     catalog: Arc<[Definition]>,
+    pub build_info: Gauges<1>,
     pub journal: JournalMetrics,
     pub workloads: WorkloadMetrics,
     pub agents: AgentMetrics,
     pub engine: EngineMetrics,
     pub api: ApiMetrics,
     pub connections: ConnectionMetrics,
+    pub fleet: FleetMetrics,
     pub kueue: Kueue,
-}
-
-/// The definition of one metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Definition {
-    pub name: &'static str,
-    pub help: &'static str,
-    /// `counter`, `gauge` or `histogram`.
-    pub kind: &'static str,
-    pub labels: &'static [&'static str],
 }
 
 impl Metrics {
@@ -390,16 +228,18 @@ impl Metrics {
     pub fn new(version: &str) -> Self {
         let mut registrar =
             Registrar { registry: Registry::new(), families: Families::default(), catalog: Vec::new() };
-        let build: Gauges<1> =
+        let build_info: Gauges<1> =
             registrar.gauges("meridian_build_info", "constant 1, labelled with the version", &["version"]);
-        build.set([version], 1);
+        build_info.set([version], 1);
         Self {
+            build_info,
             journal: JournalMetrics::new(&mut registrar),
             workloads: WorkloadMetrics::new(&mut registrar),
             agents: AgentMetrics::new(&mut registrar),
             engine: EngineMetrics::new(&mut registrar),
             api: ApiMetrics::new(&mut registrar),
             connections: ConnectionMetrics::new(&mut registrar),
+            fleet: FleetMetrics::new(&mut registrar),
             kueue: Kueue::new(&mut registrar),
             catalog: registrar.catalog.into(),
             registry: registrar.registry,
@@ -435,7 +275,7 @@ impl Metrics {
         text.replace(" inf\n", " +Inf\n")
     }
 
-    /// Every metric, for tests of their definitions.
+    /// Every metric, for tests and for the reference.
     pub fn catalog(&self) -> &[Definition] {
         &self.catalog
     }

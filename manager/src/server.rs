@@ -7,20 +7,26 @@
 //! |---|---|
 //! | `journal.redb` | the journal; only `--init` creates it |
 //! | `identity/` | the authorities and the receipt key |
-//! | `users.json` | users, with the hashes of their tokens |
+//! | `users.json` | tokens of users: names, users, groups, hashes and expiry |
 //! | `admin.kubeconfig`, `submitter.kubeconfig`, `viewer.kubeconfig` | the tokens; secret |
 //! | `viewer.token` | the viewer's token again, for Prometheus (`credentials_file`) |
 //! | `ca.pem` | the authority of the server's certificate; not secret |
 //! | `ready` | `https://HOST:PORT`, while the manager leads |
 
+mod audit_tasks;
 mod data_dir;
+mod port;
 mod settings;
 
 pub use settings::{Error, ManagerArgs, Residency};
 
 use crate::agents::{self, LogRelay};
+use crate::api::shipped;
 use crate::api::{self, ListLimits};
-use crate::auth::{Kubeconfig, Role, Users};
+use crate::audit::AuditFiles;
+use crate::audit::directory::AuditDirectory;
+use crate::audit::key::SigningKey;
+use crate::auth::{Kubeconfig, TokenInfo, TokenStore, Tokens};
 use crate::engine::clock::{BootClock, Clock, boot_id};
 use crate::engine::{self, Handle, Options, Running, StartMode};
 use crate::journal::{Journal, RedbJournal, mark};
@@ -29,7 +35,7 @@ use crate::random;
 use crate::tls::limits::{CONNECTIONS_MAX, FILES_RESERVED, Limits, raise_file_limit};
 use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
-use anyhow::Context as _;
+use audit_tasks::AuditTasks;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -38,30 +44,37 @@ use axum::routing::get;
 use meridian_manager_core::Config;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
-use meridian_manager_core::facts::outcome::Reply;
-use meridian_objects::Object;
+use meridian_manager_core::facts::outcome::{RejectionReason, Reply};
+use meridian_objects::rbac::MASTERS;
+use meridian_objects::{Object, last_applied};
 use meridian_private_files as files;
 use meridian_shared::ids::{JournalId, Uid};
 use meridian_shared::lease;
 use meridian_shared::time::{Millis, Wall};
 use settings::Settings;
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// How often the age of the server's certificate is checked. The certificate is valid for months.
 const CERTIFICATE_CHECK_EVERY: Duration = Duration::from_secs(3_600);
-/// Connections that the kernel keeps until they are accepted. The system may permit fewer (`somaxconn`).
-const ACCEPT_QUEUE_MAX: u32 = 4_096;
 /// With fewer files, the port serves fewer connections than it could.
 const FILES_FEW: usize = CONNECTIONS_MAX + FILES_RESERVED;
 /// Default namespace in the kubeconfigs.
 const NAMESPACE: &str = "default";
+/// The first users.
+const ADMIN: &str = "admin";
+const SUBMITTER: &str = "submitter";
+const VIEWER: &str = "viewer";
+
+/// Directory of the audit log's segments, in the data directory.
+pub const AUDIT_DIR: &str = "audit";
+/// Directory of the authorities and other keys, in the data directory.
+pub const IDENTITY_DIR: &str = "identity";
+/// The journal, in the data directory.
+pub const JOURNAL_FILE: &str = "journal.redb";
 
 /// Runs a manager until SIGTERM or SIGINT.
 ///
@@ -95,6 +108,10 @@ struct Manager {
     renew_at: Wall,
     engine: Handle,
     running: Running,
+    users: TokenStore,
+    /// Whether the journal is new: its objects are still to be made.
+    is_new: bool,
+    audit_tasks: AuditTasks,
     url: String,
     router: Router,
 }
@@ -106,18 +123,20 @@ struct Paths {
     ready: PathBuf,
     viewer_token: PathBuf,
     ca: PathBuf,
+    audit: PathBuf,
     dir: PathBuf,
 }
 
 impl Paths {
     fn of(dir: &Path) -> Self {
         Self {
-            journal: dir.join("journal.redb"),
-            identity: dir.join("identity"),
+            journal: dir.join(JOURNAL_FILE),
+            identity: dir.join(IDENTITY_DIR),
             users: dir.join("users.json"),
             ready: dir.join("ready"),
             viewer_token: dir.join("viewer.token"),
             ca: dir.join("ca.pem"),
+            audit: dir.join(AUDIT_DIR),
             dir: dir.to_owned(),
         }
     }
@@ -127,26 +146,40 @@ impl Paths {
     }
 }
 
+/// What clients are told about this manager.
+fn front(authorities: &Authorities, url: &str) -> api::Front {
+    api::Front {
+        url: url.to_owned(),
+        ca_pin: authorities.ca_pin(),
+        ca_pem: authorities.server_ca_pem().to_owned(),
+    }
+}
+
 impl Manager {
     async fn start(settings: Settings, stop: &CancellationToken) -> anyhow::Result<Self> {
         let paths = Paths::of(&settings.data_dir);
         files::make_dir(&paths.dir)?;
-        data_dir::check([&paths.dir, &paths.identity, &paths.users, &paths.journal].map(PathBuf::as_path))?;
+        data_dir::check(
+            [&paths.dir, &paths.identity, &paths.users, &paths.journal, &paths.audit].map(PathBuf::as_path),
+        )?;
         // the journal first: its lock keeps a second manager away from all other files
         let (journal, mode) = open_journal(&settings, &paths)?;
         files::remove(&paths.ready)?;
         let now = BootClock.now().wall;
         let authorities = Arc::new(Authorities::load_or_create(&paths.identity, now)?);
         let made = authorities.server_tls(&settings.names, now)?;
-        let tcp = bind(settings.listen).with_context(|| format!("cannot listen at `{}`", settings.listen))?;
+        let tcp = port::bind(settings.listen)?;
         let tls = TlsSettings::new(made.config);
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
         let listener =
             TlsListener::start(tcp, tls.clone(), connection_limits(), metrics.connections.clone())?;
         let url = settings.url(listener.addr().port());
         files::replace(&paths.ca, authorities.server_ca_pem())?;
-        let users = Arc::new(load_or_create_users(&paths, &authorities, &url)?);
+        let users = load_or_create_users(&paths, &authorities, &url)?;
 
+        let id = journal.meta().journal;
+        let audit_key = Arc::new(SigningKey::load_or_create(&paths.identity)?);
+        let audit = AuditFiles { directory: AuditDirectory::new(&paths.audit), key: audit_key.public() };
         let options = Options {
             config: config(&settings, &authorities),
             start: mode,
@@ -157,14 +190,16 @@ impl Manager {
         };
         let (engine, running) =
             tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
+        let audit_tasks = AuditTasks::new(&settings, &audit, audit_key, &engine, id)?;
         let relay = LogRelay::default();
         let api = api::ApiParts {
             engine: engine.clone(),
-            users,
+            users: users.clone(),
             logs: Arc::new(relay.clone()),
-            front: api::Front { url: url.clone(), ca_pin: authorities.ca_pin() },
+            front: front(&authorities, &url),
             stop: stop.clone(),
             lists: ListLimits::default(),
+            audit,
         };
         let agents = agents::Parts {
             engine: engine.clone(),
@@ -176,7 +211,6 @@ impl Manager {
         };
         let router = agents::router(agents).merge(health(engine.clone())).merge(api::router(api));
         Ok(Self {
-            settings,
             paths,
             authorities,
             listener,
@@ -184,14 +218,31 @@ impl Manager {
             renew_at: made.renew_at,
             engine,
             running,
+            users,
+            is_new: settings.init,
+            audit_tasks,
+            settings,
             url,
             router,
         })
     }
 
     async fn serve(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { settings, paths, authorities, listener, tls, renew_at, engine, running, url, router } =
-            self;
+        let Self {
+            settings,
+            paths,
+            authorities,
+            listener,
+            tls,
+            renew_at,
+            engine,
+            running,
+            users,
+            is_new,
+            audit_tasks,
+            url,
+            router,
+        } = self;
         tracing::info!(%url, ca_pin = %authorities.ca_pin(), "listening");
         let ended = running.ended();
         let on_end = stop.clone();
@@ -200,7 +251,8 @@ impl Manager {
             on_end.cancel();
         });
         tokio::spawn(agents::cut_void_connections(engine.clone(), listener.connections(), stop.clone()));
-        tokio::spawn(announce(engine, paths.ready.clone(), url, stop.clone()));
+        audit_tasks.start(&stop);
+        tokio::spawn(announce(engine, users, is_new, paths.ready.clone(), url, stop.clone()));
         tokio::spawn(keep_certificate(authorities, settings.names, tls, renew_at, stop.clone()));
         serve(listener, router, stop).await;
         files::remove(&paths.ready)?;
@@ -208,14 +260,6 @@ impl Manager {
         tracing::info!("stopped");
         Ok(())
     }
-}
-
-/// A socket that listens at `address`, as [`TcpListener::bind`] makes it, with a longer queue.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(ACCEPT_QUEUE_MAX)
 }
 
 fn connection_limits() -> Limits {
@@ -258,19 +302,17 @@ fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn J
     Ok((Box::new(journal), if settings.recover { StartMode::InitRecover } else { StartMode::Init }))
 }
 
-/// Loads the users. Creates the first three if there are none, and a viewer if there is none: files of
-/// earlier versions have no viewer.
-fn load_or_create_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<Users> {
-    let mut users = Users::load(&paths.users)?;
-    let all = [("admin", Role::Admin), ("submitter", Role::Submitter), ("viewer", Role::Viewer)];
-    let is_empty = users == Users::default();
-    let is_missing = |role: Role| is_empty || (role == Role::Viewer && !users.has(role));
-    let missing: Vec<(&str, Role)> = all.into_iter().filter(|(_, role)| is_missing(*role)).collect();
-    if missing.is_empty() {
-        return Ok(users);
-    }
-    for (user, role) in missing {
-        let token = users.issue(user, role, random::bytes()?)?;
+/// Loads the tokens. Creates those of the first three users if there are none, and a viewer's if there is
+/// none: files of early versions have no viewer.
+fn load_or_create_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<TokenStore> {
+    let mut tokens = Tokens::load(&paths.users)?;
+    let all = [(ADMIN, &[MASTERS][..]), (SUBMITTER, &[]), (VIEWER, &[])];
+    let is_empty = tokens.is_empty();
+    let is_missing = |user: &str| is_empty || (user == VIEWER && !tokens.has_bound() && !tokens.has(user));
+    let missing: Vec<_> = all.into_iter().filter(|(user, _)| is_missing(user)).collect();
+    for (user, groups) in &missing {
+        let new = TokenInfo::of_user(user, groups, BootClock.now().wall);
+        let token = tokens.issue(new, random::bytes()?)?;
         let config = Kubeconfig {
             server: url,
             ca_pem: authorities.server_ca_pem(),
@@ -279,45 +321,92 @@ fn load_or_create_users(paths: &Paths, authorities: &Authorities, url: &str) -> 
             namespace: NAMESPACE,
         };
         config.write(&paths.kubeconfig(user))?;
-        if role == Role::Viewer {
+        if *user == VIEWER {
             files::replace(&paths.viewer_token, token.expose())?;
         }
     }
     // saved last: if it fails before, the next start creates the users again
-    users.save(&paths.users)?;
-    Ok(users)
+    if !missing.is_empty() {
+        tokens.save(&paths.users)?;
+    }
+    Ok(TokenStore::new(tokens, Some(paths.users.clone())))
 }
 
-/// Writes the file `ready` once the manager leads.
-async fn announce(engine: Handle, ready: PathBuf, url: String, stop: CancellationToken) {
+/// Writes the file `ready` once the manager leads and has its first objects.
+async fn announce(
+    engine: Handle,
+    users: TokenStore,
+    is_new: bool,
+    ready: PathBuf,
+    url: String,
+    stop: CancellationToken,
+) {
     tokio::select! {
         () = engine.led() => {}
         () = stop.cancelled() => return,
     }
-    ensure_default_namespace(&engine).await;
+    let namespace = serde_json::json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
+    });
+    // every Kubernetes server has it
+    ensure(&engine, vec![namespace], PutMode::Create).await;
+    ensure(&engine, shipped::roles(), PutMode::Apply).await;
+    if is_new || !users.has_bound() {
+        let bindings = shipped::bindings(NAMESPACE, SUBMITTER, VIEWER);
+        let mut all_bound = true;
+        for binding in bindings {
+            all_bound &= ensure(&engine, vec![binding], PutMode::Create).await;
+        }
+        if all_bound {
+            bound(users).await;
+        }
+    }
     match files::replace(&ready, &format!("{url}\n")) {
         Ok(()) => tracing::info!(%url, "ready"),
         Err(error) => tracing::warn!(%error, %url, "ready, but the file `ready` can't be written"),
     }
 }
 
-/// Creates the namespace `default`, which every Kubernetes server has, where it isn't there yet.
-async fn ensure_default_namespace(engine: &Handle) {
-    let manifest = serde_json::json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
-    });
-    let (Ok((object, _)), Ok(bytes)) = (Object::from_value(manifest), random::bytes()) else { return };
-    let change = Change::Put {
-        object: Box::new(object),
-        scope: None,
-        uid: Uid(u128::from_be_bytes(bytes)),
-        mode: PutMode::Create,
-    };
-    let write = Write::new(Actor::System, vec![change], false);
+/// Writes objects that every manager has. Objects to be created that exist stay as they are. Returns whether
+/// all of them exist now.
+async fn ensure(engine: &Handle, manifests: Vec<serde_json::Value>, mode: PutMode) -> bool {
+    let mut changes = Vec::new();
+    for manifest in manifests {
+        let (Ok((mut object, _)), Ok(bytes)) = (Object::from_value(manifest), random::bytes()) else {
+            return false;
+        };
+        last_applied::record(&mut object);
+        changes.push(Change::Put {
+            object: Box::new(object),
+            scope: None,
+            uid: Uid(u128::from_be_bytes(bytes)),
+            mode,
+        });
+    }
+    let write = Write::new(Actor::System, changes, false);
     match engine.ask(Input::Write(Box::new(write))).await {
+        Ok(Reply::Written(_)) => true,
         // It exists already.
-        Ok(Reply::Written(_) | Reply::Rejected(_)) => {}
-        other => tracing::warn!(?other, "the namespace `default` can't be created now"),
+        Ok(Reply::Rejected(why)) if why.iter().all(|why| why.reason == RejectionReason::AlreadyExists) => {
+            true
+        }
+        other => {
+            tracing::warn!(?other, "an object that every manager has can't be written now");
+            false
+        }
+    }
+}
+
+/// Remembers that the first users' bindings were written.
+async fn bound(users: TokenStore) {
+    let binding = move || {
+        users.change(|tokens| {
+            tokens.set_bound();
+            Ok(())
+        })
+    };
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(binding).await {
+        tracing::warn!(%error, "the next start writes the bindings of the first users again");
     }
 }
 
@@ -356,12 +445,15 @@ fn health(engine: Handle) -> Router {
 
 async fn readyz(State(engine): State<Handle>) -> impl IntoResponse {
     if !engine.leading() {
-        let why = "this manager doesn't lead yet, or not at the moment";
-        return (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
+        return (StatusCode::SERVICE_UNAVAILABLE, engine.pause());
     }
     // A leader with a problem stays in service: without it no lease is renewed, and every gang stops.
-    match engine.problems() {
-        problems if problems.is_empty() => (StatusCode::OK, "ok".to_owned()),
-        problems => (StatusCode::OK, format!("degraded: {}", problems.join("; "))),
-    }
+    let (problems, holds) = (engine.problems(), engine.holds().join("; "));
+    let text = match (problems.is_empty(), holds.is_empty()) {
+        (true, true) => "ok".to_owned(),
+        (true, false) => format!("ok; {holds}"),
+        (false, true) => format!("degraded: {}", problems.join("; ")),
+        (false, false) => format!("degraded: {}; {holds}", problems.join("; ")),
+    };
+    (StatusCode::OK, text)
 }

@@ -206,9 +206,16 @@ pub struct PodSet {
 pub struct Gang {
     /// In the order of the job.
     pub pod_sets: Vec<PodSet>,
-    /// Longest run time, where the job states one.
+    /// How long its machines are leased for, counted from each start (`maxRunDurationSeconds`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run: Option<Millis>,
+    /// The job fails when one activation takes longer (`activeDeadlineSeconds`). As in Kubernetes, a job that
+    /// is stopped and starts again has the whole time again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_deadline: Option<Millis>,
+    /// The job is deactivated when all its attempts together take longer (`max-exec-time-seconds`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_exec: Option<Millis>,
 }
 
 impl Gang {
@@ -236,6 +243,26 @@ impl Gang {
             2 * ENTRY + set.name.len() + all.map(|bytes| bytes + ENTRY).sum::<usize>()
         };
         self.pod_sets.iter().map(set).sum()
+    }
+
+    /// The longest that one attempt may run, whatever ran before it.
+    pub fn attempt_limit(&self) -> Option<Millis> {
+        self.max_run.into_iter().chain(self.active_deadline).min()
+    }
+
+    /// The longest that the next attempt may run, after earlier attempts ran for `ran`.
+    pub fn run_left(&self, ran: Millis) -> Option<Millis> {
+        self.attempt_limit().into_iter().chain(self.exec_left(ran)).min()
+    }
+
+    /// What earlier attempts leave of the maximum execution time.
+    pub fn exec_left(&self, ran: Millis) -> Option<Millis> {
+        self.max_exec.map(|most| most.saturating_sub(ran))
+    }
+
+    /// Whether the next attempt reaches the maximum execution time before any limit that fails the job.
+    pub fn deactivates_when_up(&self, ran: Millis) -> bool {
+        self.exec_left(ran).is_some_and(|left| self.attempt_limit().is_none_or(|limit| left < limit))
     }
 
     pub fn requests_topology(&self) -> bool {
@@ -361,7 +388,7 @@ mod tests {
         );
         assert_eq!(written, expect);
         assert_eq!(serde_json::from_str::<PodSet>(&written).unwrap(), near);
-        let gang = Gang { pod_sets: vec![near], max_run: None };
+        let gang = Gang { pod_sets: vec![near], ..Gang::default() };
         assert!(gang.weight() >= written.len());
     }
 

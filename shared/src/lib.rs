@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod gang;
 pub mod identity;
 pub mod ids;
+pub mod indexes;
 pub mod jumps;
 pub mod lease;
 pub mod logs;

@@ -29,6 +29,9 @@ pub const CHUNK_BYTES_MAX: usize = 64 << 10;
 /// with another attempt's.
 pub const ATTEMPT_HEADER: &str = "meridian-attempt";
 
+/// Header with the number of a log's attempt: 1 is the job's first.
+pub const ATTEMPT_NUMBER_HEADER: &str = "meridian-attempt-number";
+
 pub fn answer_path(id: u64) -> String {
     format!("/agent/v1/logs/{id}")
 }

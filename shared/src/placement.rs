@@ -232,7 +232,7 @@ mod tests {
     fn gang(pods: u32) -> Gang {
         Gang {
             pod_sets: vec![PodSet { name: "main".into(), count: pods, ..PodSet::default() }],
-            max_run: None,
+            ..Gang::default()
         }
     }
 

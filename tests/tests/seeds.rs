@@ -138,6 +138,16 @@ const MINIMA: &[(&str, u64)] = &[
     ("policies that only flag", 200),
     ("pod failures reported", 500),
     ("priorities changed", 1_000),
+    // Situations in which a single rule decides, each with its own scenario test as well.
+    ("grants ahead of their turn", 1),
+    ("leaderships that ended waiting commands", 1),
+    ("sessions that ended waiting commands", 1),
+    ("grants repeated", 1),
+    ("holds expired at their agent", 1),
+    ("restarts with acknowledged tombstones", 1),
+    ("acknowledged ends reported again", 1),
+    ("turns of a copy with a lease at its end", 1),
+    ("turns without a claim with a lease at its end", 1),
 ];
 
 #[test]

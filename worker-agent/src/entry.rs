@@ -36,7 +36,7 @@ const TOKEN_FILE_BYTES_MAX: u64 = 4_096;
 pub enum AgentCommand {
     /// Runs this cluster's agent until it is stopped. Gangs of the process runner continue under their
     /// guards.
-    Run(AgentArgs),
+    Run(Box<AgentArgs>),
     /// Joins a manager with a one-time token, and keeps the identity that the manager issues.
     Join(JoinArgs),
 }

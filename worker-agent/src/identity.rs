@@ -201,7 +201,9 @@ impl Identity {
         match names.as_slice() {
             [GeneralName::URI(uri)]
                 if parse_agent_uri(uri).is_some_and(|(cluster, _)| cluster == self.cluster) => {}
-            _ => return Err(format!("the certificate does not name exactly cluster `{}`", self.cluster)),
+            _ => {
+                return Err(format!("the certificate must name cluster `{}` and nothing else", self.cluster));
+            }
         }
         let validity = certificate.validity();
         if (validity.not_before.timestamp() * 1_000, validity.not_after.timestamp() * 1_000)

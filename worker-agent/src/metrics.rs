@@ -3,6 +3,8 @@
 //! Names follow Prometheus' conventions: base units, `_total` for counters. Label values come from closed
 //! lists, never from users.
 
+pub mod names;
+
 use crate::uplink::Landed;
 use axum::Router;
 use axum::extract::State;
@@ -11,6 +13,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use meridian_agent_core::{Agent, RunnerEvent};
 use meridian_shared::protocol::{EndResult, Event, Lane, RefuseReason, SyncAnswer, SyncRequest};
+use names::Definition;
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -54,75 +57,38 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, made: prometheu
     collector
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    register(registry, IntCounter::new(name, help))
+fn counter(registry: &Registry, of: &Definition) -> IntCounter {
+    register(registry, IntCounter::new(of.name, of.help))
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, label: &str) -> IntCounterVec {
-    register(registry, IntCounterVec::new(Opts::new(name, help), &[label]))
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    register(registry, IntGauge::new(name, help))
-}
-
-fn gauges(registry: &Registry, name: &str, help: &str, label: &str) -> IntGaugeVec {
-    register(registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
+fn gauge(registry: &Registry, of: &Definition) -> IntGauge {
+    register(registry, IntGauge::new(of.name, of.help))
 }
 
 impl Metrics {
     /// Registers every name. `runner` becomes a label, so that the metrics of a simulated cluster say so.
-    pub fn new(runner: &str) -> Arc<Self> {
-        let labels = std::collections::HashMap::from([("runner".to_owned(), runner.to_owned())]);
-        let registry = Registry::new_custom(Some("meridian_agent".to_owned()), Some(labels)).expect(OURS);
+    pub fn new(runner: &str, cluster: &str) -> Arc<Self> {
+        let labels =
+            names::CONSTANT_LABELS.map(str::to_owned).into_iter().zip([cluster, runner].map(str::to_owned));
+        let registry = Registry::new_custom(None, Some(labels.collect())).expect(OURS);
         let r = &registry;
+        let opts = |of: &Definition| Opts::new(of.name, of.help);
+        let buckets =
+            |of: &Definition, buckets: &[f64]| HistogramOpts::from(opts(of)).buckets(buckets.to_vec());
         let this = Self {
-            runs: gauges(r, "runs", "live attempts by state", "state"),
-            holds: gauge(r, "holds", "offers that hold resources"),
-            refused: counters(r, "offers_refused_total", "refused offers by reason", "reason"),
-            syncs: register(
-                r,
-                HistogramVec::new(
-                    HistogramOpts::new("sync_seconds", "requests to the manager by lane and outcome")
-                        .buckets(SYNC_BUCKETS.to_vec()),
-                    &["lane", "outcome"],
-                ),
-            ),
-            commits: register(
-                r,
-                Histogram::with_opts(
-                    HistogramOpts::new("commit_seconds", "durable transactions of the store")
-                        .buckets(COMMIT_BUCKETS.to_vec()),
-                ),
-            ),
-            renewals: counter(r, "lease_renewals_total", "lease renewals that extended a deadline"),
-            lapses: counter(r, "lapse_stops_total", "runs that ended because their lease lapsed"),
-            gangs_moved: counter(r, "gangs_moved_total", "finished moves of gangs away from lost nodes"),
-            pods_moved: counter(
-                r,
-                "pods_moved_total",
-                "pods that were moved from a lost node to another one",
-            ),
-            stranded: counter(
-                r,
-                "gangs_stranded_total",
-                "gangs that ended because pods of a lost node fit nowhere else",
-            ),
-            violations: counter(
-                r,
-                "invariant_violations_total",
-                "recounts of the ledger that found a bug of this program",
-            ),
-            unreported_nodes: gauge(
-                r,
-                "unreported_nodes",
-                "nodes left out of the capacity report, because too many different ones do not fit it",
-            ),
-            certificate_expiry: gauge(
-                r,
-                "certificate_expiry_timestamp_seconds",
-                "end of the agent's certificate",
-            ),
+            runs: register(r, IntGaugeVec::new(opts(&names::RUNS), names::RUNS.labels)),
+            holds: gauge(r, &names::HOLDS),
+            refused: register(r, IntCounterVec::new(opts(&names::REFUSED), names::REFUSED.labels)),
+            syncs: register(r, HistogramVec::new(buckets(&names::SYNCS, &SYNC_BUCKETS), names::SYNCS.labels)),
+            commits: register(r, Histogram::with_opts(buckets(&names::COMMITS, &COMMIT_BUCKETS))),
+            renewals: counter(r, &names::RENEWALS),
+            lapses: counter(r, &names::LAPSES),
+            gangs_moved: counter(r, &names::GANGS_MOVED),
+            pods_moved: counter(r, &names::PODS_MOVED),
+            stranded: counter(r, &names::STRANDED),
+            violations: counter(r, &names::VIOLATIONS),
+            unreported_nodes: gauge(r, &names::UNREPORTED_NODES),
+            certificate_expiry: gauge(r, &names::CERTIFICATE_EXPIRY),
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             registry,
@@ -164,6 +130,7 @@ impl Metrics {
             RunnerEvent::Ended { .. }
             | RunnerEvent::Running { .. }
             | RunnerEvent::Reclaimable { .. }
+            | RunnerEvent::Completed { .. }
             | RunnerEvent::PodsFailed { .. } => {}
         }
     }
@@ -228,7 +195,7 @@ impl Metrics {
 
 fn reason_label(reason: RefuseReason) -> &'static str {
     match reason {
-        RefuseReason::NoCapacity => "no_room",
+        RefuseReason::NoCapacity => "no_capacity",
         RefuseReason::NeverFits => "never_fits",
         RefuseReason::Unsupported => "unsupported",
         RefuseReason::Overloaded => "overloaded",
@@ -264,11 +231,14 @@ mod tests {
 
     #[test]
     fn names_have_a_prefix_and_the_runner_as_label() {
-        let metrics = Metrics::new("simulated");
+        let metrics = Metrics::new("simulated", "eu");
         metrics.count_renewal();
         metrics.observe_commit(Duration::from_millis(3));
         let text = metrics.text();
-        assert!(text.contains("meridian_agent_lease_renewals_total{runner=\"simulated\"} 1"), "{text}");
-        assert!(text.contains("meridian_agent_commit_seconds_count{runner=\"simulated\"} 1"), "{text}");
+        // Constant labels have no fixed order.
+        let orders = [r#"cluster="eu",runner="simulated""#, r#"runner="simulated",cluster="eu""#];
+        for name in ["meridian_agent_lease_renewals_total", "meridian_agent_commit_seconds_count"] {
+            assert!(orders.iter().any(|labels| text.contains(&format!("{name}{{{labels}}} 1"))), "{text}");
+        }
     }
 }

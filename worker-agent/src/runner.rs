@@ -4,6 +4,7 @@
 
 use meridian_agent_core::runtime::{self, FoundState, RunnerEvent};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -84,21 +85,27 @@ pub struct RunEnd {
     /// Run time that this attempt used, in the job's time where a runner simulates.
     #[serde(default)]
     pub ran: Millis,
+    /// Completion indexes that succeeded so far, over all attempts.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub completed: Indexes,
 }
 
 impl RunEnd {
     /// The end of a run that never had a pod.
     pub(crate) fn without_pods(result: EndResult, pod_failures: u32) -> Self {
-        Self { result, pods: Vec::new(), pod_failures, ran: Millis(0) }
+        let completed = Indexes::default();
+        Self { result, pods: Vec::new(), pod_failures, ran: Millis(0), completed }
     }
 
-    pub(crate) fn event(self, uid: Uid, fence: Fence) -> RunnerEvent {
-        let Self { result, pods: _, pod_failures, ran } = self;
-        RunnerEvent::Ended { uid, fence, result, pod_failures, ran }
+    /// What completed, and then the end.
+    pub(crate) fn events(self, uid: Uid, fence: Fence) -> impl Iterator<Item = RunnerEvent> {
+        let Self { result, pods: _, pod_failures, ran, completed: indexes } = self;
+        let completed = (!indexes.is_empty()).then_some(RunnerEvent::Completed { uid, fence, indexes });
+        completed.into_iter().chain([RunnerEvent::Ended { uid, fence, result, pod_failures, ran }])
     }
 
     pub(crate) fn found(self) -> FoundState {
-        let Self { result, pods: _, pod_failures, ran } = self;
+        let Self { result, pods: _, pod_failures, ran, completed: _ } = self;
         FoundState::Ended { result, pod_failures, ran }
     }
 }

@@ -233,7 +233,8 @@ impl Server {
     /// Takes in a finished request and returns its answer, if there is one.
     fn land(&mut self, landed: Landed) -> Option<SyncAnswer> {
         self.parts.metrics.observe_landed(&landed);
-        self.parts.uplink.note(&landed, Instant::now());
+        let lease_left = self.agent.lease_left((self.parts.clock)());
+        self.parts.uplink.note(&landed, Instant::now(), lease_left);
         self.parts.metrics.set_ready(self.parts.uplink.is_well());
         landed.result.ok()
     }

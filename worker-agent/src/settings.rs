@@ -9,6 +9,7 @@ use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
 use meridian_telemetry::Format;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -72,6 +73,8 @@ pub enum RunnerChoice {
     Simulated,
     /// Jobs run as processes of this machine, with the rights of the agent's user.
     Process,
+    /// Jobs run as objects of a Kubernetes cluster.
+    Kubernetes,
 }
 
 impl RunnerChoice {
@@ -80,6 +83,7 @@ impl RunnerChoice {
         match self {
             Self::Simulated => "simulated",
             Self::Process => "process",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }
@@ -152,6 +156,20 @@ pub struct AgentArgs {
     /// How long pods of a lost node wait for a new node when none has capacity, such as `10m`. [default: 0s]
     #[arg(long, value_name = "DURATION", env = "MERIDIAN_AGENT_NODE_REPLACEMENT_WAIT")]
     pub node_replacement_wait: Option<String>,
+    /// The Kubernetes cluster of the `kubernetes` runner. [default: the one that this process is a pod of]
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. [default: its current one]
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_AGENT_CONTEXT")]
+    pub context: Option<String>,
+    /// Labels of the nodes that the `kubernetes` runner may use, such as `pool=training`. [default: all
+    /// nodes]
+    #[arg(long, value_name = "LABELS", env = "MERIDIAN_AGENT_NODE_SELECTOR")]
+    pub node_selector: Option<String>,
+    /// Name of the Lease by which one of several replicas of the `kubernetes` runner acts. [default:
+    /// meridian-agent]
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_AGENT_LEASE_NAME")]
+    pub lease_name: Option<String>,
 }
 
 /// Arguments of `agent join`.
@@ -187,6 +205,10 @@ struct FileSettings {
     log_format: Option<String>,
     metrics_listen: Option<SocketAddr>,
     node_replacement_wait: Option<String>,
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+    node_selector: Option<String>,
+    lease_name: Option<String>,
 }
 
 /// The settings in effect.
@@ -204,6 +226,18 @@ pub(crate) struct Settings {
     pub(crate) log_format: Format,
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) replacement_wait: Millis,
+    pub(crate) kubernetes: KubernetesSettings,
+}
+
+/// The settings of the Kubernetes runner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KubernetesSettings {
+    /// `None`: the cluster that this process is a pod of.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) context: Option<String>,
+    pub(crate) node_selector: BTreeMap<String, String>,
+    /// Name of the Lease; `None` for the usual one.
+    pub(crate) lease_name: Option<String>,
 }
 
 impl AgentArgs {
@@ -238,6 +272,10 @@ impl AgentArgs {
             log_format,
             metrics_listen,
             node_replacement_wait,
+            kubeconfig,
+            context,
+            node_selector,
+            lease_name,
         } = self;
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
@@ -255,7 +293,8 @@ impl AgentArgs {
             region: region.or(file.region).map(Region::new),
             runner: runner.or(file.runner).ok_or(Error::Missing {
                 flag: "runner",
-                why: "`simulated` runs nothing, `process` runs jobs on this machine",
+                why: "`simulated` runs nothing, `process` runs jobs on this machine, `kubernetes` in its \
+                      cluster",
             })?,
             provider: provider
                 .or(file.provider)
@@ -267,6 +306,12 @@ impl AgentArgs {
             replacement_wait: replacement_wait(
                 node_replacement_wait.or(file.node_replacement_wait).as_deref(),
             )?,
+            kubernetes: KubernetesSettings {
+                kubeconfig: kubeconfig.or(file.kubeconfig),
+                context: context.or(file.context),
+                node_selector: node_selector_labels(node_selector.or(file.node_selector).as_deref())?,
+                lease_name: lease_name.or(file.lease_name),
+            },
         };
         settings.check()
     }
@@ -289,6 +334,12 @@ impl Settings {
                 "`simulated` makes nodes that don't exist, so it needs the simulated runner: use `static`";
             return invalid("provider", what.to_owned());
         }
+        if let Some(flag) = self.flag_of_another_runner() {
+            let only =
+                if flag == "fleet" { "the cluster's own nodes count" } else { "only that runner uses it" };
+            let what = format!("it doesn't go with `--runner {}`: {only}", self.runner.name());
+            return invalid(flag, what);
+        }
         match self.metrics_listen {
             Some(address) if !address.ip().is_loopback() => invalid(
                 "metrics-listen",
@@ -301,6 +352,40 @@ impl Settings {
             _ => Ok(self),
         }
     }
+}
+
+impl Settings {
+    /// A setting that the chosen runner would ignore.
+    fn flag_of_another_runner(&self) -> Option<&'static str> {
+        let KubernetesSettings { kubeconfig, context, node_selector, lease_name } = &self.kubernetes;
+        if self.runner == RunnerChoice::Kubernetes {
+            return self.fleet.is_some().then_some("fleet");
+        }
+        let given = [
+            ("kubeconfig", kubeconfig.is_some()),
+            ("context", context.is_some()),
+            ("node-selector", !node_selector.is_empty()),
+            ("lease-name", lease_name.is_some()),
+        ];
+        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+    }
+}
+
+/// Labels that a node must have: `name=value`, separated by commas.
+fn node_selector_labels(text: Option<&str>) -> Result<BTreeMap<String, String>, Error> {
+    let parts =
+        text.into_iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| match part.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !name.ends_with('!') && !value.starts_with('=') => {
+                Ok((name.to_owned(), value.to_owned()))
+            }
+            _ => Err(Error::invalid(
+                "node-selector",
+                format!("`{part}` is not a label: write `name=value`, and commas between several"),
+            )),
+        })
+        .collect()
 }
 
 fn replacement_wait(text: Option<&str>) -> Result<Millis, Error> {

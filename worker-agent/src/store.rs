@@ -156,7 +156,7 @@ impl Store {
             make(dir, &path)?;
         }
         restrict(&path).map_err(|source| Error::Unusable {
-            doing: "keep to its owner",
+            doing: "set mode 0600 on",
             path: path.clone(),
             source: Box::new(redb::Error::Io(source)),
         })?;

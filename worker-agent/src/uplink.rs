@@ -36,6 +36,9 @@ const PAUSE_FIRST: Millis = Millis(100);
 /// reach it well before leases end.
 const PAUSE_MAX_LEAST: Millis = Millis(500);
 const PAUSE_MAX_MOST: Millis = Millis::secs(10);
+/// The pause is also at most this part of the time until a gang must stop. A manager that is back renews with
+/// its first answer, so an outage ends a gang only if it lasts about as long as the lease.
+const PAUSES_PER_LEASE: u64 = 16;
 /// How much longer than its parking time a poll may take: half the poll time within these bounds.
 const MARGIN_LEAST: Millis = Millis::secs(1);
 const MARGIN_MOST: Millis = Millis::secs(10);
@@ -185,16 +188,17 @@ impl Uplink {
         }
     }
 
-    /// Notes a finished request, before its answer is applied.
-    pub fn note(&mut self, landed: &Landed, now: Instant) {
+    /// Notes a finished request, before its answer is applied. `lease_left` is the time until the first gang
+    /// must stop unless its lease is renewed.
+    pub fn note(&mut self, landed: &Landed, now: Instant, lease_left: Option<Millis>) {
         match landed.lane {
             Lane::Poll => self.poll_out = false,
             Lane::News => self.news_out = false,
         }
         match &landed.result {
             Ok(SyncAnswer::Ok(response)) => self.note_success(response, landed, now),
-            Ok(SyncAnswer::Refused(refusal)) => self.note_failure(&refusal_message(refusal), now),
-            Err(error) => self.note_failure(&with_causes(error), now),
+            Ok(SyncAnswer::Refused(refusal)) => self.note_failure(&refusal_message(refusal), now, lease_left),
+            Err(error) => self.note_failure(&with_causes(error), now, lease_left),
         }
     }
 
@@ -217,8 +221,9 @@ impl Uplink {
         self.pause = (empty && landed.took < EMPTY_POLL_LEAST).then(|| now + EMPTY_POLL_LEAST);
     }
 
-    fn note_failure(&mut self, why: &str, now: Instant) {
-        let longest = Millis(self.poll.0.clamp(PAUSE_MAX_LEAST.0, PAUSE_MAX_MOST.0));
+    fn note_failure(&mut self, why: &str, now: Instant, lease_left: Option<Millis>) {
+        let most = lease_left.map_or(self.poll.0, |left| self.poll.0.min(left.0 / PAUSES_PER_LEASE));
+        let longest = Millis(most.clamp(PAUSE_MAX_LEAST.0, PAUSE_MAX_MOST.0));
         let wait = backoff::wait(PAUSE_FIRST, longest, self.failures, self.seed);
         self.failures = self.failures.saturating_add(1);
         self.pause = Some(now + Duration::from_millis(wait.0));
@@ -331,7 +336,31 @@ mod tests {
             Lane::Poll => up.poll_out = true,
             Lane::News => (up.news_out, up.news) = (true, false),
         }
-        up.note(&Landed { lane, took, result }, now);
+        up.note(&Landed { lane, took, result }, now, None);
+    }
+
+    #[test]
+    fn an_outage_shorter_than_the_lease_ends_no_gang() {
+        crate::install_crypto();
+        let (term, second) = (Millis::secs(30), Duration::from_secs(1));
+        let poll = meridian_shared::lease::poll(term);
+        // The lease counts from a poll that was sent two poll times before the outage began.
+        let stop = term.saturating_sub(meridian_shared::lease::stop_budget(term)).saturating_sub(poll + poll);
+        for seed in 0..40 {
+            let (mut up, began) = (uplink(), Instant::now());
+            (up.seed, up.poll) = (seed, poll);
+            let stop_at = began + Duration::from_millis(stop.0);
+            // The manager leads again shortly before the stop; until then every request fails at once.
+            let back = stop_at - second;
+            let mut now = began;
+            while now < back {
+                let left = Millis(u64::try_from((stop_at - now).as_millis()).unwrap());
+                let refused = Ok(SyncAnswer::Refused(SyncRefusal::NotLeading));
+                up.note(&Landed { lane: Lane::News, took: Duration::ZERO, result: refused }, now, Some(left));
+                now = up.pause().unwrap();
+            }
+            assert!(now < stop_at, "seed {seed}: the next request is {:?} after the stop", now - stop_at);
+        }
     }
 
     #[test]

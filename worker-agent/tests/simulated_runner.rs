@@ -58,6 +58,7 @@ fn start(number: u64, seconds: u32) -> Start {
         stop_budget: Millis::secs(2),
         run_left: None,
         pod_failures: 0,
+        completed: meridian_shared::indexes::Indexes::default(),
     }
 }
 
@@ -72,7 +73,8 @@ fn runs_survive_a_restart_of_the_agent() {
     runner.start(short.clone(), clock::now());
     runner.start(long.clone(), clock::now());
     let mut ended = None;
-    for _ in 0..3 {
+    // both run, one completes and ends
+    for _ in 0..4 {
         if let RunnerEvent::Ended { uid, result, .. } = next(&mut events) {
             ended = Some((uid, result));
         }
@@ -90,6 +92,11 @@ fn runs_survive_a_restart_of_the_agent() {
         ),
         "{found:?}"
     );
+    let mut followed = runner.logs(long.uid, long.fence, None).unwrap();
+    assert!(followed.read().unwrap().is_some() && followed.read().unwrap().is_none());
+    assert!(!followed.has_ended(), "a followed log ends with its run");
+    let completed = next(&mut events);
+    assert!(matches!(completed, RunnerEvent::Completed { uid, .. } if uid == long.uid), "{completed:?}");
     let event = next(&mut events);
     assert!(
         matches!(&event, RunnerEvent::Ended { uid, result: EndResult::Succeeded, .. } if *uid == long.uid),
@@ -99,4 +106,5 @@ fn runs_survive_a_restart_of_the_agent() {
     assert!(took >= Millis(900), "ninety seconds at a hundred times real speed took {took}");
     let mut logs = runner.logs(long.uid, long.fence, None).unwrap();
     assert!(String::from_utf8(logs.read().unwrap().unwrap().bytes).unwrap().starts_with("simulated: "));
+    assert!(followed.read().unwrap().is_none() && followed.has_ended());
 }

@@ -1,7 +1,9 @@
 //! Commands of cluster operators: `cluster`, `orphan`.
 
+use super::completion;
 use super::values::{object_name, positive_duration};
 use clap::Subcommand;
+use clap_complete::ArgValueCompleter;
 use jiff::SignedDuration;
 use std::path::PathBuf;
 
@@ -29,27 +31,27 @@ pub(crate) enum ClusterCommand {
     List,
     /// Send work to a new cluster before others have acknowledged it
     Admit {
-        #[arg(value_parser = object_name)]
+        #[arg(value_parser = object_name, add = ArgValueCompleter::new(completion::clusters))]
         name: String,
     },
     /// Stop sending new work to a cluster
     Cordon {
-        #[arg(value_parser = object_name)]
+        #[arg(value_parser = object_name, add = ArgValueCompleter::new(completion::clusters))]
         name: String,
     },
     /// Send new work to a cordoned cluster again
     Uncordon {
-        #[arg(value_parser = object_name)]
+        #[arg(value_parser = object_name, add = ArgValueCompleter::new(completion::clusters))]
         name: String,
     },
     /// Cordon a cluster and move its workloads to other clusters
     Drain {
-        #[arg(value_parser = object_name)]
+        #[arg(value_parser = object_name, add = ArgValueCompleter::new(completion::clusters))]
         name: String,
     },
     /// Lock out the agent of a cluster: its certificates and unused join tokens become void
     Revoke {
-        #[arg(value_parser = object_name)]
+        #[arg(value_parser = object_name, add = ArgValueCompleter::new(completion::clusters))]
         name: String,
         /// Repeat the name of the cluster: its gangs stop when their leases end, unless an agent joins again
         #[arg(long, value_name = "NAME")]
@@ -57,7 +59,7 @@ pub(crate) enum ClusterCommand {
     },
     /// Declare that nothing runs on a cluster any more
     DeclareLost {
-        #[arg(value_parser = object_name)]
+        #[arg(value_parser = object_name, add = ArgValueCompleter::new(completion::clusters))]
         name: String,
         /// Id of the lost ledger [default: the newest]
         #[arg(long, value_name = "ID")]

@@ -1,14 +1,17 @@
 //! Commands on jobs: `submit`, `why`, `logs`, `stop`, `resume`.
 
+use super::completion;
 use super::values::{job_name, object_name, positive_duration};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap_complete::ArgValueCompleter;
 use jiff::SignedDuration;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SubmitArgs {
     /// Local queue [default: the namespace's only one]
     #[arg(long, value_name = "NAME", value_parser = object_name)]
+    #[arg(add = ArgValueCompleter::new(completion::local_queues))]
     pub(crate) queue: Option<String>,
     /// Name of the job [default: made from the command]
     #[arg(long, value_name = "NAME", value_parser = object_name)]
@@ -47,26 +50,37 @@ pub(crate) struct SubmitArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ActivationArgs {
-    /// `workload NAME..` or `job NAME..`; a workload may be named by its job
-    #[arg(value_name = "KIND NAME", required = true, value_parser = NonEmptyStringValueParser::new())]
+    /// Names of jobs, or `job NAME..` or `workload NAME..`; a workload may be named by its job
+    #[arg(
+        value_name = "JOB",
+        required = true,
+        value_parser = NonEmptyStringValueParser::new(),
+        add = ArgValueCompleter::new(completion::jobs_or_targets)
+    )]
     pub(crate) targets: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// Name of the job, or job/NAME
-    #[arg(value_parser = job_name)]
+    #[arg(value_parser = job_name, add = ArgValueCompleter::new(completion::jobs))]
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Name of the job, or job/NAME
-    #[arg(value_parser = job_name)]
+    #[arg(value_parser = job_name, add = ArgValueCompleter::new(completion::jobs))]
     pub(crate) name: String,
-    /// Follow the output until the job ends
+    /// Follow the output until the job ends, over all of its attempts
     #[arg(short, long)]
     pub(crate) follow: bool,
+    /// Number of one attempt; 1 is the first [default: the newest]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) attempt: Option<u64>,
+    /// The attempt before the newest one
+    #[arg(short, long, conflicts_with = "attempt")]
+    pub(crate) previous: bool,
     /// Index of one pod
     #[arg(long, value_name = "N")]
     pub(crate) pod: Option<u32>,

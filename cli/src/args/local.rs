@@ -1,7 +1,9 @@
-//! Commands that start a fleet on this machine: `demo`, `up`, `bench`.
+//! Commands that start a fleet on this machine: `demo`, `up`, `bench`; and `example`, for what to try there.
 
 use super::values::{demo_speed, speed};
+use crate::examples::EXAMPLES;
 use clap::{Args, ValueEnum};
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -28,6 +30,9 @@ pub(crate) struct UpArgs {
     /// Run simulated jobs N times faster
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     pub(crate) speed: f64,
+    /// Apply the queues of the tutorial example, so that jobs can be submitted at once
+    #[arg(long, conflicts_with = "fleet")]
+    pub(crate) examples: bool,
     /// Address that the manager listens on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
@@ -49,6 +54,17 @@ impl LocalRunner {
             Self::Process => "process",
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExampleArgs {
+    /// Name of an example [default: list them]
+    #[arg(add = ArgValueCandidates::new(example_names))]
+    pub(crate) name: Option<String>,
+}
+
+fn example_names() -> Vec<CompletionCandidate> {
+    EXAMPLES.iter().map(|one| CompletionCandidate::new(one.name).help(Some(one.about.into()))).collect()
 }
 
 #[derive(Debug, Args)]

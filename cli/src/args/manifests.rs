@@ -1,8 +1,11 @@
-//! Commands on objects: `apply`, `create`, `delete`, `get`, `describe`.
+//! Commands on objects: `apply`, `create`, `delete`, `get`, `describe`, `edit`, `top`.
 
+use super::completion;
 use super::values::object_name;
+use crate::output::template::Path;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
 use meridian_objects::{FieldValidation, Strictness};
 use std::path::PathBuf;
 
@@ -13,12 +16,49 @@ pub(crate) struct ApplyArgs {
     pub(crate) files: Vec<PathBuf>,
     /// Apply to this worker cluster only: its own quota caps and provider settings
     #[arg(long, value_name = "NAME", value_parser = object_name)]
+    #[arg(add = ArgValueCompleter::new(completion::clusters))]
     pub(crate) cluster: Option<String>,
-    /// Let the manager check the objects, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArgs,
     #[command(flatten)]
     pub(crate) strictness: StrictnessArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct DryRunArgs {
+    /// Change nothing: the manager judges the request (server), or only the files are read (client)
+    #[arg(
+        long = "dry-run",
+        value_name = "WHERE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "server",
+        default_value = "none",
+        hide_default_value = true
+    )]
+    pub(crate) at: DryRun,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DryRun {
+    /// Make the change.
+    #[default]
+    None,
+    /// Read the files, and send nothing.
+    Client,
+    /// Let the manager judge the request, and store nothing.
+    Server,
+}
+
+impl DryRun {
+    /// The note after a result that was not stored.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
 }
 
 /// How strictly manifests are read.
@@ -69,19 +109,28 @@ pub(crate) struct CreateArgs {
     #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
+    pub(crate) dry_run: DryRunArgs,
+    #[command(flatten)]
     pub(crate) strictness: StrictnessArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// KIND NAME.. or KIND/NAME.., such as `job train` or `job/train cq/gpus`
+    /// KIND NAME.. or KIND/NAME.., such as `job train` or `job/train cq/gpus`; with --all or -l only kinds
     #[arg(
         value_name = "KIND NAME",
         required_unless_present = "files",
         conflicts_with = "files",
-        value_parser = NonEmptyStringValueParser::new()
+        value_parser = NonEmptyStringValueParser::new(),
+        add = ArgValueCompleter::new(completion::targets)
     )]
     pub(crate) targets: Vec<String>,
+    /// Delete all objects of the kind; of one namespace, if the kind has namespaces
+    #[arg(long, conflicts_with = "files")]
+    pub(crate) all: bool,
+    /// Delete the objects with these labels, such as `team=vision`
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with_all = ["files", "all"])]
+    pub(crate) selector: Option<String>,
     /// File, directory or - for standard input; repeatable
     #[arg(short, long = "filename", value_name = "FILE", num_args = 1..)]
     pub(crate) files: Vec<PathBuf>,
@@ -94,16 +143,28 @@ pub(crate) struct DeleteArgs {
     /// Succeed if an object doesn't exist
     #[arg(long)]
     pub(crate) ignore_not_found: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArgs,
     /// Delete this worker cluster's own quota caps and provider settings
     #[arg(long, value_name = "NAME", value_parser = object_name)]
+    #[arg(add = ArgValueCompleter::new(completion::clusters))]
     pub(crate) cluster: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// KIND [NAME..] or KIND/NAME.., such as `jobs`, `cq`, `cluster eu` or `job/train`
-    #[arg(value_name = "KIND NAME", required = true, value_parser = NonEmptyStringValueParser::new())]
+    /// KIND [NAME..] or KIND/NAME.., such as `jobs`, `cq`, `cluster eu` or `job/train`; several kinds as
+    /// `jobs,cq`, or `all` for jobs, workloads and queues
+    #[arg(
+        value_name = "KIND NAME",
+        required = true,
+        value_parser = NonEmptyStringValueParser::new(),
+        add = ArgValueCompleter::new(completion::targets)
+    )]
     pub(crate) targets: Vec<String>,
+    /// Sort by a path, such as `.metadata.creationTimestamp`
+    #[arg(long, value_name = "PATH", value_parser = Path::parse, conflicts_with = "watch")]
+    pub(crate) sort_by: Option<Path>,
     /// Watch for changes after listing
     #[arg(short, long)]
     pub(crate) watch: bool,
@@ -115,12 +176,57 @@ pub(crate) struct GetArgs {
     pub(crate) selector: String,
     /// Show this worker cluster's own quota caps and provider settings
     #[arg(long, value_name = "NAME", value_parser = object_name)]
+    #[arg(add = ArgValueCompleter::new(completion::clusters))]
     pub(crate) cluster: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DescribeArgs {
     /// KIND NAME.. or KIND/NAME..
-    #[arg(value_name = "KIND NAME", required = true, value_parser = NonEmptyStringValueParser::new())]
+    #[arg(
+        value_name = "KIND NAME",
+        required = true,
+        value_parser = NonEmptyStringValueParser::new(),
+        add = ArgValueCompleter::new(completion::targets)
+    )]
     pub(crate) targets: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    /// KIND NAME or KIND/NAME. The editor is $MERIDIAN_EDITOR, $KUBE_EDITOR, $EDITOR or vi
+    #[arg(
+        value_name = "KIND NAME",
+        required = true,
+        value_parser = NonEmptyStringValueParser::new(),
+        add = ArgValueCompleter::new(completion::targets)
+    )]
+    pub(crate) targets: Vec<String>,
+    /// Edit this worker cluster's own quota caps and provider settings
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    #[arg(add = ArgValueCompleter::new(completion::clusters))]
+    pub(crate) cluster: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// What to show [default: all three]
+    #[arg(value_enum)]
+    pub(crate) view: Option<TopView>,
+    /// Show jobs of all namespaces
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+    /// Print once, also on a terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopView {
+    #[value(alias = "cluster")]
+    Clusters,
+    #[value(aliases = ["queue", "clusterqueues", "cq"])]
+    Queues,
+    #[value(alias = "job")]
+    Jobs,
 }

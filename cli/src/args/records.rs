@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Verify the hash chain of the audit log
+    /// Verify the audit log: hashes, the chain of segments and their signatures
     Verify {
-        /// Exported log, or - for standard input [default: the manager's log]
-        file: Option<PathBuf>,
+        /// Exported log or - for standard input, data directory of a stopped manager, or directory of
+        /// exported segments [default: the manager's log]
+        path: Option<PathBuf>,
         /// A head printed earlier; also detects a truncated or rewritten log
         #[arg(long, value_name = "NUMBER:HASH")]
         expect_head: Option<String>,
@@ -16,16 +17,27 @@ pub(crate) enum AuditCommand {
         #[arg(
             long,
             value_name = "NUMBER",
-            requires = "file",
+            requires = "path",
             value_parser = clap::value_parser!(u64).range(1..)
         )]
         from: Option<u64>,
+        /// Public key that may sign; can be repeated [default: that of the manager or data directory]
+        #[arg(long, value_name = "FILE")]
+        public_key: Vec<PathBuf>,
     },
     /// Print the audit log, one JSON document per line
     Export {
         /// First line to print
         #[arg(long, value_name = "NUMBER", default_value_t = 1)]
         from: u64,
+        /// Print everything, with the signed seals of segments
+        #[arg(long, conflicts_with = "from")]
+        seals: bool,
+    },
+    /// Print the public key that signs segments
+    Key {
+        /// Data directory [default: ask the manager]
+        data_dir: Option<PathBuf>,
     },
 }
 

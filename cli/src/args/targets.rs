@@ -3,6 +3,7 @@
 use super::values::object_name;
 use crate::error::Error;
 use meridian_objects::Kind;
+use meridian_objects::job::SUBMITTED_KIND;
 
 /// A kind and one of its objects; all of them if there is no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,29 +12,73 @@ pub(crate) struct Target {
     pub(crate) name: Option<String>,
 }
 
-/// Reads one kind with any number of names, or any number of `kind/name`. A kind alone is a target without
-/// name. Fails for unknown kinds and impossible names.
+/// The kinds that `get all` lists: what a user of queues works with.
+const ALL_OF_USERS: [Kind; 4] = [SUBMITTED_KIND, Kind::Workload, Kind::LocalQueue, Kind::ClusterQueue];
+
+/// Reads kinds with any number of names, or any number of `kind/name`. A kind alone is a target without name;
+/// `all` is several kinds. Fails for unknown kinds and impossible names.
 pub(crate) fn parse(words: &[String]) -> Result<Vec<Target>, Error> {
+    parse_with(words, |word| match word {
+        "all" => Ok(ALL_OF_USERS.to_vec()),
+        word => kinds(word),
+    })
+}
+
+/// As [`parse`], without `all`: for commands that change what they name.
+pub(crate) fn parse_exact(words: &[String]) -> Result<Vec<Target>, Error> {
+    parse_with(words, |word| match word {
+        "all" => Err(Error::Usage("`all` is for `get` only; name the kinds, such as `jobs`".to_owned())),
+        word => kinds(word),
+    })
+}
+
+fn parse_with(
+    words: &[String],
+    kinds_of: impl Fn(&str) -> Result<Vec<Kind>, Error>,
+) -> Result<Vec<Target>, Error> {
     let Some(first) = words.first() else {
         return Err(Error::Usage("a kind is missing, such as `jobs`".to_owned()));
     };
     if words.iter().any(|word| word.contains('/')) {
         return words.iter().map(|word| parse_pair(word)).collect();
     }
-    let kind = parse_kind(first)?;
+    let kinds = kinds_of(first)?;
     if words.len() == 1 {
-        return Ok(vec![Target { kind, name: None }]);
+        return Ok(kinds.into_iter().map(|kind| Target { kind, name: None }).collect());
     }
-    words[1..].iter().map(|word| Ok(Target { kind, name: Some(parse_name(word)?) })).collect()
+    let named = |kind: Kind| words[1..].iter().map(move |word| (kind, word));
+    let targets = kinds.into_iter().flat_map(named);
+    targets.map(|(kind, word)| Ok(Target { kind, name: Some(parse_name(word)?) })).collect()
 }
 
-/// As [`parse`], but also fails for a target without name.
+/// The kinds of `jobs` or `jobs,cq`, each once.
+fn kinds(words: &str) -> Result<Vec<Kind>, Error> {
+    let mut kinds = Vec::new();
+    for word in words.split(',') {
+        let kind = parse_kind(word)?;
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    Ok(kinds)
+}
+
+/// As [`parse_exact`], but also fails for a target without name.
 pub(crate) fn parse_named(words: &[String]) -> Result<Vec<(Kind, String)>, Error> {
     let missing = |kind: Kind| Error::Usage(format!("name the {} after its kind", kind.singular()));
-    parse(words)?
+    parse_exact(words)?
         .into_iter()
         .map(|target| target.name.map(|name| (target.kind, name)).ok_or_else(|| missing(target.kind)))
         .collect()
+}
+
+/// As [`parse_named`], but words that name no kind are names of jobs: `train` as well as `job train`.
+pub(crate) fn parse_jobs(words: &[String]) -> Result<Vec<(Kind, String)>, Error> {
+    let is_kind = |word: &String| word.contains('/') || Kind::from_word(word).is_some();
+    if words.first().is_none_or(is_kind) {
+        return parse_named(words);
+    }
+    words.iter().map(|word| Ok((SUBMITTED_KIND, parse_name(word)?))).collect()
 }
 
 fn parse_pair(word: &str) -> Result<Target, Error> {
@@ -73,6 +118,16 @@ mod tests {
             parse(&words("cq a b")).unwrap(),
             [target(Kind::ClusterQueue, "a"), target(Kind::ClusterQueue, "b")]
         );
+        let all = |kind| Target { kind, name: None };
+        assert_eq!(parse(&words("jobs,cq,job")).unwrap(), [all(Kind::Job), all(Kind::ClusterQueue)]);
+        assert_eq!(
+            parse(&words("cq,lq a")).unwrap(),
+            [target(Kind::ClusterQueue, "a"), target(Kind::LocalQueue, "a")]
+        );
+        assert_eq!(parse(&words("all")).unwrap()[0], all(Kind::Job));
+        let jobs = [(Kind::Job, "a".to_owned()), (Kind::Job, "b".to_owned())];
+        assert_eq!(parse_jobs(&words("a b")).unwrap(), jobs);
+        assert_eq!(parse_jobs(&words("job a b")).unwrap(), jobs);
         assert_eq!(
             parse(&words("job/a cluster/eu")).unwrap(),
             [target(Kind::Job, "a"), target(Kind::Cluster, "eu")]
@@ -90,6 +145,8 @@ mod tests {
         check("pods", "the kinds are namespaces,");
         check("job", "name the job after its kind");
         check("job/a b", "`b` must be KIND/NAME");
+        check("all a", "`all` is for `get` only");
+        check("job,jbos a", "unknown kind `jbos`");
         check("job ..", "`..` is not a name; a name has letters");
         check("job/../x", "`../x` is not a name");
     }

@@ -1,7 +1,53 @@
 //! Parsers of single values, with the message that clap prints.
 
+use super::{Format, Output};
+use crate::output::template::Template;
+use clap_complete::CompletionCandidate;
 use jiff::SignedDuration;
 use meridian_objects::Kind;
+
+/// The formats that are one word.
+const FORMATS: [(&str, Format); 5] = [
+    ("json", Format::Json),
+    ("yaml", Format::Yaml),
+    ("wide", Format::Wide),
+    ("name", Format::Name),
+    ("text", Format::Text),
+];
+
+/// The value of `--output`.
+pub(super) fn output(text: &str) -> Result<Output, String> {
+    if let Some((_, format)) = FORMATS.iter().find(|(word, _)| *word == text) {
+        return Ok(Output { format: *format, template: None });
+    }
+    let (name, template) = text.split_once('=').unwrap_or((text, ""));
+    let template = match name {
+        "jsonpath" | "custom-columns" if template.is_empty() => {
+            return Err(format!("write the template after it: {name}=…"));
+        }
+        "jsonpath" => Template::jsonpath(template)?,
+        "custom-columns" => Template::custom_columns(template)?,
+        "jsonpath-file"
+        | "custom-columns-file"
+        | "go-template"
+        | "go-template-file"
+        | "template"
+        | "templatefile"
+        | "jsonpath-as-json" => {
+            return Err("templates are jsonpath=TEMPLATE or custom-columns=NAME:PATH,..".to_owned());
+        }
+        _ => {
+            let words = FORMATS.map(|(word, _)| word).join(", ");
+            return Err(format!("the formats are {words}, jsonpath=TEMPLATE, custom-columns=NAME:PATH,.."));
+        }
+    };
+    Ok(Output { format: Format::Json, template: Some(template) })
+}
+
+pub(super) fn output_candidates() -> Vec<CompletionCandidate> {
+    let words = FORMATS.iter().map(|(word, _)| *word).chain(["jsonpath=", "custom-columns="]);
+    words.map(CompletionCandidate::new).collect()
+}
 
 /// A name that is safe in a URL. The manager checks Kubernetes' stricter rules.
 pub(super) fn object_name(text: &str) -> Result<String, String> {
@@ -14,7 +60,9 @@ pub(super) fn object_name(text: &str) -> Result<String, String> {
 /// A job's name, with or without its kind in front.
 pub(super) fn job_name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
-        Some((kind, name)) if matches!(Kind::from_word(kind), Some(Kind::Job | Kind::Workload)) => {
+        Some((kind, name))
+            if Kind::from_word(kind).is_some_and(|kind| kind.is_job() || kind == Kind::Workload) =>
+        {
             object_name(name)
         }
         Some((kind, _)) => Err(format!("`{kind}` is neither a job nor a workload: write NAME or job/NAME")),

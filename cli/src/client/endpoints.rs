@@ -198,11 +198,47 @@ impl Client {
         self.call(Method::POST, ["orphans", uid, fence, "adopt"], Some(job)).await
     }
 
+    /// A new token of a user.
+    pub(crate) async fn create_token(&self, wanted: &Value) -> Result<Value, Error> {
+        self.call(Method::POST, ["tokens"], Some(wanted)).await
+    }
+
+    /// All tokens, without their secrets.
+    pub(crate) async fn tokens(&self) -> Result<Value, Error> {
+        self.call(Method::GET, ["tokens"], None::<&Value>).await
+    }
+
+    pub(crate) async fn revoke_token(&self, name: &str) -> Result<Value, Error> {
+        self.call(Method::DELETE, ["tokens", name], None::<&Value>).await
+    }
+
+    /// The answer to a SelfSubjectAccessReview.
+    pub(crate) async fn can_i(&self, spec: &Value) -> Result<Value, Error> {
+        let url = self.url(["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"]);
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec,
+        });
+        self.exchange(self.request(Method::POST, url).json(&review)).await
+    }
+
     /// The audit log from line `from` to its present end.
     pub(crate) async fn audit(&self, from: u64) -> Result<StreamLines, Error> {
         let mut url = self.url(ROOT.into_iter().chain(["audit"]));
         url.query_pairs_mut().append_pair("from", &from.to_string());
         Ok(StreamLines::new(self.send(self.request(Method::GET, url)).await?))
+    }
+
+    /// The audit log up to its present end, with the seals of segments.
+    pub(crate) async fn sealed_audit(&self) -> Result<StreamLines, Error> {
+        let mut url = self.url(ROOT.into_iter().chain(["audit"]));
+        url.query_pairs_mut().append_pair("seals", "true");
+        Ok(StreamLines::new(self.send(self.request(Method::GET, url)).await?))
+    }
+
+    /// The PEM of the key that signs segments.
+    pub(crate) async fn audit_key(&self) -> Result<String, Error> {
+        let answer: Value = self.call(Method::GET, ["audit", "key"], None::<&Value>).await?;
+        Ok(answer["publicKey"].as_str().unwrap_or_default().to_owned())
     }
 
     async fn call<'s, T: for<'d> Deserialize<'d>>(

@@ -33,6 +33,7 @@ pub(crate) enum FakeAnswer {
     /// A stream that stays open after these chunks.
     OpenStream(Vec<String>),
     Log {
+        /// Its number, a blank and its fence.
         attempt: &'static str,
         chunks: Vec<&'static str>,
         /// Whether the connection breaks after the chunks.
@@ -130,7 +131,9 @@ fn respond(answer: FakeAnswer) -> Response {
             let end = end.filter_map(std::future::ready);
             let chunks = stream::iter(chunks.into_iter().map(chunk));
             let mut response = Response::new(Body::from_stream(chunks.chain(end)));
-            response.headers_mut().insert("meridian-attempt", attempt.parse().unwrap());
+            let (number, fence) = attempt.split_once(' ').unwrap();
+            response.headers_mut().insert("meridian-attempt-number", number.parse().unwrap());
+            response.headers_mut().insert("meridian-attempt", fence.parse().unwrap());
             response
         }
         FakeAnswer::Break => Response::new(Body::from_stream(stream::iter([chunk("{"), Err(broken())]))),

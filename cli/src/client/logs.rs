@@ -1,5 +1,5 @@
-//! A job's output as a stream. A followed log resumes after a broken connection: it is read again from the
-//! beginning, and what was returned already is skipped.
+//! The output of one attempt of a job as a stream. A followed log resumes after a broken connection: it is
+//! read again from the beginning, and what was returned already is skipped.
 //!
 //! The lines of several pods come in another order each time, so that skipping counts them pod by pod.
 
@@ -7,32 +7,56 @@ use super::endpoints::ROOT;
 use super::error::{Error, with_causes};
 use super::http::Client;
 use super::retry::{HEALTHY_AFTER, Retry};
-use meridian_shared::logs::ATTEMPT_HEADER;
+use meridian_shared::logs::{ATTEMPT_HEADER, ATTEMPT_NUMBER_HEADER};
 use reqwest::{Method, Response};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Longest unfinished line that is kept back; agents cut lines far below.
 const LINE_BYTES_MAX: usize = 1 << 20;
+/// Answers in a row that the cluster has no log, after which a followed log counts as lost. The caller knows
+/// whether the job went on elsewhere.
+const REFUSALS_MAX: u32 = 2;
 
 /// Which part of a job's output to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogQuery {
-    /// Whether to continue until the job ends.
+    /// Whether to continue until the attempt ends.
     pub(crate) follow: bool,
     /// One pod by its index; `None` reads all pods.
     pub(crate) pod: Option<u32>,
     /// Only this many lines from the end.
     pub(crate) tail: Option<u64>,
+    pub(crate) attempt: LogAttempt,
+}
+
+/// The attempt whose output is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogAttempt {
+    #[default]
+    Newest,
+    /// The attempt before the newest one.
+    Previous,
+    /// Counted from 1.
+    Number(u64),
+}
+
+/// An attempt as the manager names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AttemptId {
+    /// Counted from 1.
+    pub(crate) number: u64,
+    pub(crate) fence: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogEvent {
     Output(Vec<u8>),
-    /// A remark on the output that follows, such as that it is a new attempt's.
+    /// A remark on the output that follows, such as that some of it was printed before.
     Note(String),
 }
 
+/// The output of one attempt.
 #[derive(Debug)]
 pub(crate) struct LogStream {
     client: Client,
@@ -40,28 +64,29 @@ pub(crate) struct LogStream {
     job: String,
     query: LogQuery,
     stream: Option<(Response, Instant)>,
-    /// The attempt that prints the output.
-    attempt: Option<String>,
+    /// Known once the log was opened.
+    attempt: Option<AttemptId>,
     resume: ResumePoint,
     is_over: bool,
+    refusals: u32,
     retry: Retry,
 }
 
 impl Client {
-    /// Opens a job's output. Fails if there is no such job.
-    pub(crate) async fn logs(&self, namespace: &str, job: &str, query: LogQuery) -> Result<LogStream, Error> {
-        let response = self.open_log(namespace, job, query).await?;
-        Ok(LogStream {
+    /// A job's output; nothing is requested yet.
+    pub(crate) fn log(&self, namespace: &str, job: &str, query: LogQuery) -> LogStream {
+        LogStream {
             client: self.clone(),
             namespace: namespace.to_owned(),
             job: job.to_owned(),
             query,
-            attempt: attempt_of(&response),
-            stream: Some((response, Instant::now())),
+            attempt: None,
+            stream: None,
             resume: ResumePoint::new(query.pod.is_none()),
             is_over: false,
+            refusals: 0,
             retry: Retry::new(),
-        })
+        }
     }
 
     async fn open_log(&self, namespace: &str, job: &str, query: LogQuery) -> Result<Response, Error> {
@@ -75,19 +100,41 @@ impl Client {
         if let Some(tail) = query.tail {
             url.query_pairs_mut().append_pair("tail", &tail.to_string());
         }
+        match query.attempt {
+            LogAttempt::Newest => {}
+            LogAttempt::Previous => drop(url.query_pairs_mut().append_pair("previous", "true")),
+            LogAttempt::Number(number) => {
+                url.query_pairs_mut().append_pair("attempt", &number.to_string());
+            }
+        }
         self.send(self.request(Method::GET, url)).await
     }
 }
 
 impl LogStream {
-    /// The next output; `None` at the end. Fails if the log breaks and isn't followed, or can't be resumed.
+    /// Opens the log. Fails if there is none; [`LogStream::next`] would try again.
+    pub(crate) async fn open(&mut self) -> Result<(), Error> {
+        self.reopen().await.map(|_| ())
+    }
+
+    pub(crate) fn query(&self) -> LogQuery {
+        self.query
+    }
+
+    /// The attempt; `None` until its log was opened.
+    pub(crate) fn attempt(&self) -> Option<&AttemptId> {
+        self.attempt.as_ref()
+    }
+
+    /// The next output; `None` at the end. Fails if the log breaks and isn't followed, or can't be resumed:
+    /// then a further call tries once more.
     pub(crate) async fn next(&mut self) -> Result<Option<LogEvent>, Error> {
         while !self.is_over {
             let Some((response, opened)) = &mut self.stream else {
                 match self.reopen().await {
                     Ok(None) => {}
                     Ok(note) => return Ok(note.map(LogEvent::Note)),
-                    Err(error) if error.is_temporary() => self.pause(error.to_string()).await?,
+                    Err(error) if error.is_temporary() => self.pause(&error).await?,
                     Err(error) => return Err(error),
                 }
                 continue;
@@ -108,7 +155,7 @@ impl LogStream {
                     if !self.query.follow {
                         return Err(Error::LogBroken);
                     }
-                    self.pause("the connection broke".to_owned()).await?;
+                    self.pause(&Error::LogBroken).await?;
                     continue;
                 }
             };
@@ -120,33 +167,49 @@ impl LogStream {
         Ok(None)
     }
 
-    /// Opens the log again; returns a note if the next output doesn't simply continue.
+    /// Opens the log, again if it was open; returns a note if the next output doesn't simply continue.
     async fn reopen(&mut self) -> Result<Option<String>, Error> {
-        let response = self.client.open_log(&self.namespace, &self.job, self.query).await?;
+        let attempt = match &self.attempt {
+            Some(attempt) => LogAttempt::Number(attempt.number),
+            None => self.query.attempt,
+        };
+        let query = LogQuery { attempt, ..self.query };
+        let response = self.client.open_log(&self.namespace, &self.job, query).await?;
+        self.refusals = 0;
         let attempt = attempt_of(&response);
         self.stream = Some((response, Instant::now()));
-        if attempt != self.attempt {
-            self.attempt = attempt;
+        let Some(before) = std::mem::replace(&mut self.attempt, attempt) else { return Ok(None) };
+        if self.attempt.as_ref() != Some(&before) {
             self.resume = ResumePoint::new(self.query.pod.is_none());
-            return Ok(Some("the job was restarted: the output of its new attempt follows".to_owned()));
+            return Ok(Some("another job has this name now: its output follows".to_owned()));
         }
         if let Some(lines) = self.query.tail {
             // The position of the last lines within the whole output is unknown.
             self.resume = ResumePoint::new(self.query.pod.is_none());
-            return Ok(Some(format!("the log broke: its last {lines} lines follow, some of them again")));
+            return Ok(Some(format!(
+                "the log was interrupted: its last {lines} lines follow, some of them repeated"
+            )));
         }
         self.resume.restart();
         Ok(None)
     }
 
-    async fn pause(&mut self, why: String) -> Result<(), Error> {
+    async fn pause(&mut self, error: &Error) -> Result<(), Error> {
+        let why = error.to_string();
         tracing::info!(why, "resuming the log");
+        // A status is the manager's answer: it is there, and the cluster's agent is not.
+        self.refusals += u32::from(error.status().is_some());
+        if self.refusals > REFUSALS_MAX {
+            return Err(Error::LogLost { tries: self.refusals, why });
+        }
         self.retry.pause().await.map_err(|tries| Error::LogLost { tries, why })
     }
 }
 
-fn attempt_of(response: &Response) -> Option<String> {
-    response.headers().get(ATTEMPT_HEADER).and_then(|attempt| attempt.to_str().ok()).map(str::to_owned)
+fn attempt_of(response: &Response) -> Option<AttemptId> {
+    let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let number = text(ATTEMPT_NUMBER_HEADER)?.parse().ok()?;
+    Some(AttemptId { number, fence: text(ATTEMPT_HEADER).unwrap_or_default().to_owned() })
 }
 
 /// How much of a log was returned.

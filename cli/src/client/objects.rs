@@ -45,6 +45,24 @@ pub(crate) struct List {
     pub(crate) version: String,
 }
 
+/// How an object is created.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CreateOptions<'o> {
+    /// The manager's `fieldValidation`.
+    pub(crate) validation: Option<&'o str>,
+    /// Whether the manager only judges the request.
+    pub(crate) dry_run: bool,
+}
+
+/// How an object is deleted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    /// Whether to delete it even if others refer to it.
+    pub(crate) force: bool,
+    /// Whether the manager only judges the request.
+    pub(crate) dry_run: bool,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Created {
     pub(crate) object: Value,
@@ -68,6 +86,15 @@ impl Client {
                 other => return other,
             }
         }
+    }
+
+    /// The names on the first page of the selected objects, for completion.
+    pub(crate) async fn some_names(&self, selection: &Selection) -> Result<Vec<String>, Error> {
+        let mut url = self.selection_url(selection);
+        url.query_pairs_mut().append_pair("limit", &PAGE_ITEMS.to_string());
+        let page = self.exchange(self.request(Method::GET, url)).await?;
+        let items = page.get("items").and_then(Value::as_array);
+        Ok(items.into_iter().flatten().map(|item| text_at(item, "/metadata/name")).collect())
     }
 
     async fn list_once(&self, selection: &Selection) -> Result<List, Error> {
@@ -97,22 +124,40 @@ impl Client {
         }
     }
 
-    /// Creates an object; with `generateName` the manager names it. `validation` is its `fieldValidation`.
-    /// Fails if it exists or is invalid.
+    /// Creates an object; with `generateName` the manager names it. Fails if it exists or is invalid.
     pub(crate) async fn create(
         &self,
         kind: Kind,
         namespace: Option<&str>,
         object: &Value,
-        validation: Option<&str>,
+        options: CreateOptions<'_>,
     ) -> Result<Created, Error> {
         let version = written_version(kind, object);
         let mut url = self.object_url(kind, version, namespace, None);
-        if let Some(validation) = validation {
+        if let Some(validation) = options.validation {
             url.query_pairs_mut().append_pair("fieldValidation", validation);
+        }
+        if options.dry_run {
+            url.query_pairs_mut().append_pair("dryRun", "All");
         }
         let response =
             self.send(self.request(Method::POST, url).json(object).timeout(EXCHANGE_TIMEOUT)).await?;
+        let warnings = warnings::parse(response.headers());
+        Ok(Created { object: with_type(self.read_json(response).await?, kind), warnings })
+    }
+
+    /// Replaces an object in its storage version. Fails if it has changed since its `resourceVersion`, or is
+    /// invalid.
+    pub(crate) async fn replace(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        name: &str,
+        object: &Value,
+    ) -> Result<Created, Error> {
+        let url = self.object_url(kind, kind.storage_version(), namespace, Some(name));
+        let response =
+            self.send(self.request(Method::PUT, url).json(object).timeout(EXCHANGE_TIMEOUT)).await?;
         let warnings = warnings::parse(response.headers());
         Ok(Created { object: with_type(self.read_json(response).await?, kind), warnings })
     }
@@ -133,16 +178,19 @@ impl Client {
         Ok(with_type(self.exchange(request).await?, kind))
     }
 
-    /// Deletes an object, with `force` even if others refer to it; a job stays until its gang has stopped.
-    /// Fails if it doesn't exist.
+    /// Deletes an object; a job stays until its gang has stopped. Fails if it doesn't exist.
     pub(crate) async fn delete(
         &self,
         kind: Kind,
         namespace: Option<&str>,
         name: &str,
-        force: bool,
+        options: DeleteOptions,
     ) -> Result<Value, Error> {
-        let url = self.object_url(kind, kind.storage_version(), namespace, Some(name));
+        let DeleteOptions { force, dry_run } = options;
+        let mut url = self.object_url(kind, kind.storage_version(), namespace, Some(name));
+        if dry_run {
+            url.query_pairs_mut().append_pair("dryRun", "All");
+        }
         let mut request = self.request(Method::DELETE, url);
         if force {
             request = request.json(&json!({"gracePeriodSeconds": 0}));

@@ -57,9 +57,14 @@ async fn paths_follow_kubernetes() {
     );
     client.get(Kind::Job, Some("default"), "train").await.unwrap();
     client.get(Kind::ClusterQueue, None, "q").await.unwrap();
-    client.delete(Kind::Cluster, None, "eu", false).await.unwrap();
+    client.delete(Kind::Cluster, None, "eu", DeleteOptions::default()).await.unwrap();
     client
-        .create(Kind::LocalQueue, Some("default"), &json!({"apiVersion": "kueue.x-k8s.io/v1beta1"}), None)
+        .create(
+            Kind::LocalQueue,
+            Some("default"),
+            &json!({"apiVersion": "kueue.x-k8s.io/v1beta1"}),
+            CreateOptions::default(),
+        )
         .await
         .unwrap();
     assert_eq!(fake.requests().len(), 5);

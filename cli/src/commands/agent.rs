@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 pub(super) async fn run(command: AgentCommand) -> Result<(), Error> {
     let ended = match command {
-        AgentCommand::Run(args) => Box::pin(meridian_agent::run(args)).await,
+        AgentCommand::Run(args) => Box::pin(meridian_agent::run(*args)).await,
         AgentCommand::Join(args) => Box::pin(meridian_agent::join(args)).await.map(|()| ExitCode::SUCCESS),
     };
     match ended {

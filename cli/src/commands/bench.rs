@@ -63,7 +63,7 @@ pub(super) async fn run(session: &mut Session, args: BenchArgs) -> Result<(), Er
     let mut interrupts = Interrupts::listen()?;
     let measured = tokio::select! {
         measured = measure(session, &measures, &effort, &mut figures) => measured,
-        () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
+        () = interrupts.recv() => Err(Error::Interrupted),
     };
     // Also shows what was measured before a failure.
     show(session, &machine, &effort, &figures)?;

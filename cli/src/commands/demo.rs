@@ -40,9 +40,15 @@ pub(super) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Err
     let mut demo = Demo { narrator, fleet, tracker };
     let played = tokio::select! {
         played = demo.play() => played,
-        () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
+        () = interrupts.recv() => Err(Error::Interrupted),
     };
     let Demo { mut narrator, mut fleet, tracker } = demo;
+    if matches!(played, Err(Error::Interrupted)) {
+        // Nothing was broken: there is nothing to judge, and nothing to keep.
+        narrator.note("interrupted: stopping the simulated clusters");
+        fleet.discard().await;
+        return Err(Error::Interrupted);
+    }
     let all_kept = narrator.conclude(&tracker, played.is_ok());
     if keep && played.is_ok() {
         let kubeconfig = fleet.admin_kubeconfig();

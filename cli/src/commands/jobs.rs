@@ -1,6 +1,7 @@
 //! Commands on jobs and their workloads.
 
 pub(super) mod activation;
+mod attempts;
 pub(super) mod explanation;
 mod log_lines;
 pub(super) mod logs;

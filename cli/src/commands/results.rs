@@ -1,10 +1,10 @@
 //! The result of a command that changes objects: `job.batch/train created`.
 
-use crate::args::Format;
+use crate::args::{DryRun, Format};
 use crate::error::Error;
 use crate::output::references::reference;
 use crate::session::Session;
-use meridian_objects::Kind;
+use meridian_objects::{Kind, Located, Object};
 use serde_json::{Value, json};
 
 /// What was done to the objects of one command, in their order.
@@ -26,6 +26,21 @@ impl Results {
     pub(super) fn of(kind: Kind, name: &str, done: &str, document: Value) -> Self {
         let mut results = Self::default();
         results.add(kind, name, done, document);
+        results
+    }
+
+    /// What would be done to the objects of files, as far as it is known without the manager.
+    pub(super) fn of_files(objects: &[Located<Object>], done: &str) -> Self {
+        let mut results = Self::default();
+        for Located { value: object, .. } in objects {
+            let name = if object.name.is_empty() {
+                format!("{}<generated>", object.generate_name.as_deref().unwrap_or_default())
+            } else {
+                object.name.clone()
+            };
+            let document = object.in_version(object.version);
+            results.add(object.kind, &name, &format!("{done}{}", DryRun::Client.suffix()), document);
+        }
         results
     }
 

@@ -1,5 +1,7 @@
 //! Whole commands against a scripted manager: their requests, their output, their exit code.
 
+mod access;
+mod habits;
 mod jobs;
 mod logs;
 mod objects;

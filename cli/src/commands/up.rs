@@ -2,20 +2,31 @@
 
 use crate::args::{Format, LocalRunner, UpArgs};
 use crate::client::kubeconfig;
+use crate::client::{Client, Selection};
+use crate::commands::example;
 use crate::error::Error;
+use crate::examples::{TUTORIAL, TUTORIAL_WORKER};
 use crate::fleet::Fleet;
 use crate::fleet::interrupts::Interrupts;
 use crate::fleet::setup::{DEFAULT_FLEET, FleetSetup, RUNNER_FILE, parse_fleet};
+use crate::objects::fields::name_of;
+use crate::objects::job;
 use crate::session::Session;
+use jiff::{SignedDuration, Timestamp};
+use meridian_objects::Kind;
+use meridian_objects::job::SUBMITTED_KIND;
+use meridian_shared::lease::TERM_DEFAULT;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 
 /// How often ended processes are restarted.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long the manager is asked what runs before it is stopped.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error> {
-    let UpArgs { fleet, data_dir, runner, speed, listen } = args;
+    let UpArgs { fleet, data_dir, runner, speed, examples, listen } = args;
     let (name, fleet_text) = match &fleet {
         Some(path) => {
             let text = std::fs::read_to_string(path)
@@ -34,18 +45,26 @@ pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     let mut running = Fleet::start(setup).await?;
     let ready = tokio::select! {
         ready = running.wait_until_settled(|message| session.out.note(message)) => ready,
-        () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
+        () = interrupts.recv() => Err(Error::Interrupted),
+    };
+    let ready = match ready {
+        Ok(()) if examples => apply_examples(session, &running).await,
+        ready => ready,
     };
     if let Err(error) = ready {
         running.stop().await;
         return Err(error);
     }
-    let result = announce(session, &running, &data_dir);
+    let result = announce(session, &running, &data_dir, examples);
     if result.is_ok() {
         watch_over(session, &mut running, &mut interrupts).await?;
     }
     session.out.note("stopping the agents and the manager");
+    let left = what_goes_on(running.client(), session.now()).await;
     running.stop().await;
+    if let Some(left) = left {
+        session.out.note(left);
+    }
     result
 }
 
@@ -55,8 +74,41 @@ fn previous_runner(data_dir: &Path) -> Option<LocalRunner> {
     [LocalRunner::Simulated, LocalRunner::Process].into_iter().find(|runner| runner.name() == kept.trim())
 }
 
+/// Applies the tutorial's queues, here and for each cluster.
+async fn apply_examples(session: &mut Session, running: &Fleet) -> Result<(), Error> {
+    example::apply(running.client(), &TUTORIAL, None).await?;
+    for cluster in running.client().list(&Selection::all(Kind::Cluster)).await?.items {
+        example::apply(running.client(), &TUTORIAL_WORKER, Some(name_of(&cluster))).await?;
+    }
+    session.out.note("applied the example `tutorial`: the queue is `dws-local-queue`");
+    Ok(())
+}
+
+/// Which jobs outlive the fleet, and for how long; `None` if the manager doesn't say.
+async fn what_goes_on(client: &Client, now: Timestamp) -> Option<String> {
+    let all = Selection::all(SUBMITTED_KIND);
+    let jobs = tokio::time::timeout(ANSWER_WITHIN, client.list(&all)).await.ok()?.ok()?.items;
+    let running = jobs.iter().filter(|job| job::end(job).is_none() && !job::cluster(job).is_empty()).count();
+    let term = TERM_DEFAULT;
+    let until = now.checked_add(SignedDuration::from_millis(i64::try_from(term.0).ok()?)).ok()?;
+    let until = until.strftime("%H:%M:%S UTC");
+    Some(match running {
+        0 => "nothing runs; `meridian up` continues with the same queues and jobs".to_owned(),
+        _ => format!(
+            "{} on without the fleet: with `onClusterLoss: Fence` until their leases end, with the usual \
+             term of {term} at about {until}, else to their own end; `meridian up` takes them over",
+            if running == 1 { "1 job goes".to_owned() } else { format!("{running} jobs go") }
+        ),
+    })
+}
+
 /// Prints URL, kubeconfigs and the first commands to try.
-fn announce(session: &mut Session, running: &Fleet, data_dir: &Path) -> Result<(), Error> {
+fn announce(
+    session: &mut Session,
+    running: &Fleet,
+    data_dir: &Path,
+    has_examples: bool,
+) -> Result<(), Error> {
     let admin = running.admin_kubeconfig();
     let submitter = running.submitter_kubeconfig();
     // Where every command looks by default.
@@ -83,10 +135,14 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &Path) -> Result<(
                 session.out.line(format!("  export KUBECONFIG='{quoted}'"))?;
             }
             session.out.line("  meridian get clusters")?;
-            session.out.line("  meridian apply -f manifests/examples/tutorial/manager.yaml")?;
+            if !has_examples {
+                session.out.line("  meridian example tutorial | meridian apply -f -")?;
+            }
+            session.out.line("  meridian example tutorial-job | meridian create -f -")?;
             session.out.line("  meridian submit --queue dws-local-queue -- sh -c 'echo hello'")?;
+            session.out.line("  meridian top")?;
             session.out.line("")?;
-            session.out.line("Ctrl-C stops the fleet; `meridian up` continues it.")?;
+            session.out.line("Ctrl-C stops the fleet; `meridian up` continues it with the same data.")?;
         }
     }
     session.out.flush()

@@ -11,6 +11,11 @@ pub(crate) enum Error {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "`{url}` is a web address, and meridian reads only files: look at it first, or pass it on with \
+         `curl -fsSL {url} | meridian apply -f -`"
+    )]
+    Url { url: String },
     #[error("`{}` has no .yaml, .yml or .json file", path.display())]
     EmptyDirectory { path: PathBuf },
     /// The position counts from 1, columns in characters.

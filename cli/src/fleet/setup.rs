@@ -2,6 +2,7 @@
 
 use super::process;
 use crate::error::Error;
+use crate::examples;
 use meridian_agent::inventory::fleet::{self, FleetCluster};
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 /// File that keeps the runner of the fleet's jobs, for the next start.
 pub(crate) const RUNNER_FILE: &str = "runner";
 /// The three regions of every example.
-pub(crate) const DEFAULT_FLEET: &str = include_str!("../../../manifests/examples/fleet.yaml");
+pub(crate) const DEFAULT_FLEET: &str = examples::FLEET;
 
 /// One process of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,7 @@
 //! escapes its text: errors may quote anything.
 
 use super::printable;
+use super::template::Template;
 use crate::error::Error;
 use serde::Serialize;
 use std::fmt;
@@ -21,6 +22,8 @@ pub(crate) enum DocumentFormat {
 pub(crate) struct Streams {
     answers: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
+    /// Shows documents instead of JSON.
+    pub(crate) template: Option<Template>,
     /// Whether answers are coloured.
     pub(crate) colour: bool,
     /// Whether standard output is a terminal.
@@ -42,6 +45,7 @@ impl Streams {
         Self {
             answers: Box::new(BufWriter::new(io::stdout())),
             notes: Box::new(io::stderr()),
+            template: None,
             colour: answers_to_terminal && !is_colour_off(no_color),
             answers_to_terminal,
             notes_to_terminal: io::stderr().is_terminal(),
@@ -75,16 +79,32 @@ impl Streams {
         self.note(format!("warning: {}", text.as_ref()));
     }
 
-    /// Writes one JSON document. Fails if standard output can't be written.
+    /// Writes one JSON document, or what the user's template makes of it. Fails if standard output can't be
+    /// written.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
+        if self.template.is_some() {
+            return self.templated(value);
+        }
         let text = serde_json::to_string_pretty(value).map_err(|error| Error::render("json", error))?;
         let text = if self.answers_to_terminal { printable::json(&text) } else { text };
         self.line(text)
     }
 
+    /// As kubectl, writes no line feed that the template doesn't have.
+    fn templated(&mut self, value: &impl Serialize) -> Result<(), Error> {
+        let Some(template) = &mut self.template else { return Ok(()) };
+        let value = serde_json::to_value(value).map_err(|error| Error::render("json", error))?;
+        let text = template.show(&value);
+        if self.answers_to_terminal {
+            return self.raw(printable::lines(&text).as_bytes());
+        }
+        self.raw(text.as_bytes())
+    }
+
     /// Writes one of several documents. Fails if standard output can't be written.
     pub(crate) fn document(&mut self, format: DocumentFormat, value: &impl Serialize) -> Result<(), Error> {
         match format {
+            DocumentFormat::JsonLines if self.template.is_some() => self.templated(value),
             DocumentFormat::JsonLines => {
                 let text = serde_json::to_string(value).map_err(|error| Error::render("json", error))?;
                 let text = if self.answers_to_terminal { printable::json(&text) } else { text };
@@ -156,6 +176,7 @@ impl Streams {
         let out = Self {
             answers: Box::new(answers.clone()),
             notes: Box::new(notes.clone()),
+            template: None,
             colour: false,
             answers_to_terminal: false,
             notes_to_terminal: false,

@@ -40,15 +40,21 @@ impl Tone {
         // `Connected,Cordoned`: the part after the comma needs attention.
         match word.rsplit(',').next().unwrap_or(word) {
             "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True"
-            | "Admitted" | "running" | "starting" | "held" => Self::Good,
-            "Failed" | "ClusterLost" | "lost" | "Silent" | "NotConnected" | "False" | "Quarantined"
-            | "silent" | "refused" | "forbidden" | "no-room" => Self::Bad,
+            | "Admitted" | "running" | "starting" | "held" | "kept" => Self::Good,
+            "Failed" | "ClusterLost" | "lost" | "Disconnected" | "NotConnected" | "False" | "Quarantined"
+            | "BROKEN" | "disconnected" | "refused" | "forbidden" | "no-room" => Self::Bad,
             "Pending" | "Reserved" | "QuotaReserved" | "Dispatching" | "Granted" | "Stopping"
             | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown" | "waiting" | "offered" | "stopping"
             | "unknown" | "cordoned" => Self::Waiting,
             _ => Self::Plain,
         }
     }
+}
+
+/// A sentence in the colour of a good or a bad state.
+pub(crate) fn painted(text: &str, is_good: bool, colour: bool) -> String {
+    let tone = if is_good { Tone::Good } else { Tone::Bad };
+    tone.paint(&printable::line(text), colour)
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,8 +106,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new<'h>(headers: impl IntoIterator<Item = &'h str>) -> Self {
-        let headers: Vec<String> = headers.into_iter().map(ToOwned::to_owned).collect();
+    pub(crate) fn new(headers: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let headers: Vec<String> = headers.into_iter().map(Into::into).collect();
         Self {
             widths: headers.iter().map(|header| printable::width(header)).collect(),
             headers,

@@ -118,6 +118,7 @@ fn made_up(dice: &mut Dice, transmission: u64) -> SyncRequest {
             fence: fence(dice),
             pods: BTreeMap::from([("main".to_owned(), u32::MAX)]),
             failures: u32::MAX,
+            completed: meridian_shared::indexes::Indexes::default(),
         }],
         shrinks: true,
         grows: true,

@@ -54,7 +54,7 @@ async fn interrupted_commands_leave_no_process_behind() {
                 .await
                 .expect("it ends after the signal")
                 .unwrap();
-            assert_eq!(status.code(), Some(1), "{words:?}");
+            assert_eq!(status.code(), Some(130), "{words:?}");
             sandbox.assert_nothing_left().await;
         }
     }

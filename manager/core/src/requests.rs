@@ -7,4 +7,5 @@ pub mod judge;
 pub mod operator;
 pub mod rejection;
 pub mod resize;
+mod user_tokens;
 pub mod write;

@@ -22,6 +22,7 @@ use crate::sessions::LiveCluster;
 use crate::sessions::failed_starts::FailedStarts;
 use crate::state::State;
 use crate::state::workload::Workload;
+use meridian_objects::Kind;
 use meridian_placement::reservations::Reservations;
 use meridian_shared::ids::{ClusterName, Fence, RecordNumber, Uid};
 use meridian_shared::lease::ManagerLease;
@@ -29,6 +30,9 @@ use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::{Mono, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Workloads of jobs of one kind, by namespace and name.
+pub(crate) type UidsByName = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Uid>>;
 
 /// Orphans of replaced ledgers, with the longest lease that each may hold.
 pub(crate) type LapsingOrphans = BTreeMap<(Uid, Fence), ManagerLease>;
@@ -43,8 +47,8 @@ pub struct World {
     pub config: Config,
     /// Cache over `state`, as are all fields below.
     pub queues: Queues,
-    /// Workload of each job, by namespace and name.
-    pub(crate) names: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Uid>>,
+    /// Workload of each job, by kind, namespace and name.
+    pub(crate) names: BTreeMap<Kind, UidsByName>,
     /// Workloads whose names have only a part of the job's name, by namespace and name.
     pub(crate) shortened_names: BTreeMap<(Arc<str>, Arc<str>), Uid>,
     /// Workloads with open or granted legs, by cluster.
@@ -197,9 +201,9 @@ impl World {
             && workload.submitted() < self.state.led_since()
     }
 
-    /// The workload of a job, by the job's name.
-    pub fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
-        self.names.get(namespace)?.get(name).copied()
+    /// The workload of a job, by the job's kind and name.
+    pub fn uid_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<Uid> {
+        self.names.get(&kind)?.get(namespace)?.get(name).copied()
     }
 
     /// Names of every cluster that ever had a session.

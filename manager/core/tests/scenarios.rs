@@ -25,12 +25,20 @@ mod deletions;
 mod dispatch;
 #[path = "scenarios/elastic.rs"]
 mod elastic;
+#[path = "scenarios/elastic_restarts.rs"]
+mod elastic_restarts;
+#[path = "scenarios/ends.rs"]
+mod ends;
 #[path = "scenarios/failed_commits.rs"]
 mod failed_commits;
 #[path = "scenarios/flavor_capacity.rs"]
 mod flavor_capacity;
+#[path = "scenarios/fleet_metrics.rs"]
+mod fleet_metrics;
 #[path = "scenarios/golden_snapshots.rs"]
 mod golden_snapshots;
+#[path = "scenarios/indexed.rs"]
+mod indexed;
 #[path = "scenarios/lost_clusters.rs"]
 mod lost_clusters;
 #[path = "scenarios/manifests.rs"]
@@ -43,6 +51,8 @@ mod partial_admission;
 mod priority_classes;
 #[path = "scenarios/priority_updates.rs"]
 mod priority_updates;
+#[path = "scenarios/process_clusters.rs"]
+mod process_clusters;
 #[path = "scenarios/queues.rs"]
 mod queues;
 #[path = "scenarios/reclaimable_pods.rs"]
@@ -59,6 +69,8 @@ mod restored_backups;
 mod retention;
 #[path = "scenarios/rolled_back_journals.rs"]
 mod rolled_back_journals;
+#[path = "scenarios/run_time.rs"]
+mod run_time;
 #[path = "scenarios/scale_up.rs"]
 mod scale_up;
 #[path = "scenarios/start_timeouts.rs"]
@@ -67,6 +79,8 @@ mod start_timeouts;
 mod starvation_guard;
 #[path = "scenarios/status.rs"]
 mod status;
+#[path = "scenarios/tenants.rs"]
+mod tenants;
 #[path = "scenarios/topology.rs"]
 mod topology;
 #[path = "scenarios/topology_preemption.rs"]
@@ -80,7 +94,7 @@ mod why;
 
 use manifests::*;
 use meridian_agent_core::durable::Durable;
-use meridian_agent_core::runtime::NodeSpec;
+use meridian_agent_core::runtime::{NodeSpec, Start};
 use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, Operator, PutMode, Write};
@@ -90,7 +104,7 @@ use meridian_manager_core::facts::outcome::{Bodies, Reply};
 use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::facts::submission::RecoveryStart;
 use meridian_manager_core::state::workload::phase::Phase;
-use meridian_manager_core::{Config, Start, World};
+use meridian_manager_core::{Config, World};
 use meridian_objects::{Kind, Object};
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{
@@ -102,6 +116,7 @@ use meridian_shared::protocol::{
     BODY_BYTES_MAX, End, EndResult, Event, Inventory, Lane, RunnerKind, SyncAnswer, SyncRequest,
 };
 use meridian_shared::time::{Millis, Mono, Now, Wall};
+use meridian_views::asker::Asker;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,10 +142,13 @@ struct Fleet {
     agents: BTreeMap<ClusterName, Agent>,
     /// Clusters with an agent that can't reach the manager.
     disconnected: Vec<ClusterName>,
+    /// Everything that runners were told to start.
+    starts: Vec<Start>,
     /// Workloads that run, as the runners know it.
     running: Vec<(ClusterName, Uid)>,
     now: u64,
     next_uid: u128,
+    runner: RunnerKind,
     /// Runners create pods, and the pods don't start.
     hold_starts: bool,
     /// Runners stop pods, and the pods don't end.
@@ -164,8 +182,8 @@ fn now(at: u64) -> Now {
     Now { mono: Mono(at), wall: Wall(1_800_000_000_000 + i64::try_from(at).unwrap()) }
 }
 
-fn start(id: u64, at: u64, recovery: Option<RecoveryStart>, fresh: bool) -> Start {
-    Start { id, recovery, fresh, now: now(at) }
+fn start(id: u64, at: u64, recovery: Option<RecoveryStart>, fresh: bool) -> meridian_manager_core::Start {
+    meridian_manager_core::Start { id, recovery, fresh, now: now(at) }
 }
 
 impl Fleet {
@@ -189,9 +207,11 @@ impl Fleet {
             bodies,
             agents: BTreeMap::new(),
             disconnected: Vec::new(),
+            starts: Vec::new(),
             running: Vec::new(),
             now: 1_000,
             next_uid: 100,
+            runner: RunnerKind::Simulated,
             hold_starts: false,
             hold_stops: false,
             lifecycle_events: Vec::new(),
@@ -228,7 +248,7 @@ impl Fleet {
     fn start_agent(&mut self, name: &str, store: Durable, located: Option<Arc<str>>) {
         let config = AgentConfig {
             cluster: name.into(),
-            runner: RunnerKind::Simulated,
+            runner: self.runner,
             guarded: true,
             located,
             boot: 1,
@@ -346,6 +366,7 @@ impl Fleet {
             let event = match effect {
                 Effect::Start(s) => {
                     self.running.push((name.clone(), s.uid));
+                    self.starts.push((*s).clone());
                     let elsewhere = self.running.iter().filter(|(_, u)| *u == s.uid).count();
                     assert_eq!(elsewhere, 1, "two clusters run {}", s.uid);
                     if self.hold_starts {
@@ -428,10 +449,6 @@ impl Fleet {
         self.running.iter().find(|(_, u)| *u == uid).map(|(c, _)| c.to_string())
     }
 
-    fn why(&self, uid: Uid) -> Value {
-        meridian_views::explain::explain(&self.world, uid, now(self.now)).expect("it exists")
-    }
-
     /// The manager restarts from a snapshot of its state.
     fn restart(&mut self, id: u64, recovery: Option<RecoveryStart>) {
         let snapshot = self.world.snapshot();
@@ -466,7 +483,15 @@ impl Fleet {
 /// The end of an attempt that was never granted.
 fn invented_end(uid: Uid, counter: u64) -> End {
     let fence = Fence { epoch: 1, leadership: 1, counter };
-    End { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(1), proof: None }
+    End {
+        uid,
+        fence,
+        result: EndResult::Succeeded,
+        pod_failures: 0,
+        ran: Millis(1),
+        completed: meridian_shared::indexes::Indexes::default(),
+        proof: None,
+    }
 }
 
 const RECOVERY: Option<RecoveryStart> = Some(RecoveryStart { restored: false, members_unknown: false });

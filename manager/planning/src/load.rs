@@ -21,10 +21,10 @@ mod workloads;
 pub(crate) use queues::inactive_message;
 
 use catalog::Catalog;
-use meridian_objects::Kind;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::requests::ResourceRules;
 use meridian_objects::spec::{Spec, WorkloadObject};
+use meridian_objects::{Kind, any_job};
 use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, Shape, WorkloadId};
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{NewWorkload, QueueState};
@@ -136,7 +136,7 @@ pub const fn affects_plans(kind: Kind) -> bool {
         | Kind::WorkloadPriorityClass
         | Kind::AdmissionCheck
         | Kind::Workload
-        | Kind::Job
+        | any_job!()
         | Kind::Namespace
         | Kind::PriorityClass
         | Kind::Topology
@@ -147,7 +147,11 @@ pub const fn affects_plans(kind: Kind) -> bool {
         | Kind::ProvisioningRequestConfig
         | Kind::Cluster
         | Kind::ResidencyPolicy
-        | Kind::DispatchPolicy => false,
+        | Kind::DispatchPolicy
+        | Kind::Role
+        | Kind::ClusterRole
+        | Kind::RoleBinding
+        | Kind::ClusterRoleBinding => false,
     }
 }
 

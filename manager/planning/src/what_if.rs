@@ -63,7 +63,6 @@ pub enum ChangeKind {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadLoss {
     pub loss: Loss,
-    #[serde(rename = "waits")]
     pub waiting: WaitingWorkload,
 }
 

@@ -18,7 +18,9 @@ use meridian_manager_core::state::certificates::{
 use meridian_objects::Kind;
 use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{ClusterName, Jurisdiction, RecordNumber, Region};
+use meridian_views::asker::Asker;
 use serde::Deserialize;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A cluster as the committed state describes it.
@@ -38,7 +40,7 @@ struct Certificates {
 impl CommittedCluster {
     /// `None` if there is no such `Cluster` object.
     fn read(engine: &Handle, cluster: &ClusterName) -> Option<Self> {
-        let view = engine.reads().get(&Key::global(Kind::Cluster, cluster.as_str()))?;
+        let view = engine.reads().get(&Key::global(Kind::Cluster, cluster.as_str()), &Asker::unlimited())?;
         let spec = view.value.get("spec")?;
         let place = ClusterPlace {
             cluster: cluster.clone(),
@@ -98,9 +100,18 @@ impl Agents {
                     .map_err(|invalid| refusal(cluster, invalid))
             }
         };
-        if checked.as_ref().is_err_and(|failure| failure.code == StatusCode::FORBIDDEN) {
+        if let Some(refused) = checked.as_ref().err().filter(|failure| failure.code == StatusCode::FORBIDDEN)
+        {
             // a safe label, as in `enter`
             self.parts.engine.metrics().agents.requests_refused.inc([cluster.as_str()]);
+            if let Some(left_out) = self.refusals.permit(cluster.clone(), Instant::now()) {
+                tracing::warn!(
+                    cluster = cluster.as_str(),
+                    why = refused.message(),
+                    left_out,
+                    "refused an agent's certificate"
+                );
+            }
         }
         checked
     }

@@ -66,6 +66,10 @@ impl Failure {
     pub(super) fn new(code: StatusCode, message: String) -> Self {
         Self { code, message }
     }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 impl From<Unavailable> for Failure {

@@ -5,6 +5,7 @@ use super::joins::Joins;
 use super::log_relay::LogRelay;
 use super::request::Failure;
 use crate::engine::Handle;
+use crate::log_limit::LogLimit;
 use crate::tls::Authorities;
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
 use meridian_shared::time::Millis;
@@ -30,6 +31,8 @@ pub struct Parts {
 pub(super) struct Agents {
     pub(super) parts: Parts,
     budgets: Budgets,
+    /// Refused certificates that were logged.
+    pub(super) refusals: LogLimit<ClusterName>,
     pub(super) joins: Joins,
 }
 
@@ -43,7 +46,7 @@ pub(super) struct ClusterPlace {
 
 impl Agents {
     pub(super) fn new(parts: Parts) -> Self {
-        Self { parts, budgets: Budgets::default(), joins: Joins::default() }
+        Self { parts, budgets: Budgets::default(), refusals: LogLimit::default(), joins: Joins::default() }
     }
 
     /// Takes one request out of a cluster's budget, for as long as the permit lives. Fails if the budget is

@@ -1,12 +1,25 @@
-//! Authorization: one table of roles, consulted before anything else.
+//! Authentication and authorization: each request is checked before anything else.
 //!
-//! Everything is forbidden unless the table allows it. A role holds for every namespace and for all objects
-//! in it.
+//! Everything is forbidden unless a role permits it that is bound to the user or to one of its groups. Roles
+//! and bindings are objects of the API. Discovery is open to every user.
 
+pub(crate) mod authority;
+pub(crate) mod grants;
+pub(crate) mod shipped;
+
+pub(crate) use authority::{Authority, OpenStream};
+
+use super::request::query::Options;
+use super::request::resource_path::ResourcePath;
 use super::response::error::Error;
-use crate::auth::{self, Role, User, Users};
-use axum::http::HeaderMap;
+use crate::auth;
+use meridian_manager_core::facts::key::Key;
 use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
+use meridian_objects::kind::MERIDIAN_GROUP;
+use meridian_objects::rbac::{Access, Permissions};
+use meridian_views::asker::{Asker, OF_CLUSTER};
+use std::sync::Arc;
 
 /// A verb of the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,169 +60,166 @@ impl Verb {
     }
 }
 
-/// Meridian's own endpoints, as far as roles distinguish them.
+/// Meridian's own endpoints, as rules name them: resources of its API group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// Why a workload is pending.
-    Why,
-    /// The output of a gang.
-    Logs,
-    /// All actions of operators on clusters, recovery, rules and orphans.
-    Operate,
+    /// A subresource of a cluster, such as `cordon`, to be created.
+    Cluster(&'static str),
     Recovery,
+    ConfirmRecovery,
+    ConfirmRules,
+    StopOrphan,
+    AdoptOrphan,
     Audit,
-    /// Metrics name queues and clusters.
-    Metrics,
+    ListTokens,
+    CreateToken,
+    RevokeToken,
 }
 
-/// The user behind a request. Fails without a known token, and if the request asks for impersonation.
-pub(crate) fn authenticate(users: &Users, headers: &HeaderMap) -> Result<User, Error> {
-    let user = auth::bearer(headers).and_then(|token| users.find(token)).ok_or(Error::Unauthorized)?;
-    match auth::refuses_impersonation(headers) {
-        Some(words) => Err(Error::Forbidden(words.to_owned())),
-        None => Ok(user),
+impl Endpoint {
+    /// Verb, resource and subresource.
+    pub(crate) const fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Cluster(action) => ("create", "clusters", action),
+            Self::Recovery => ("get", "recovery", ""),
+            Self::ConfirmRecovery => ("create", "recovery", "confirm"),
+            Self::ConfirmRules => ("create", "rules", "confirm"),
+            Self::StopOrphan => ("create", "orphans", "stop"),
+            Self::AdoptOrphan => ("create", "orphans", "adopt"),
+            Self::Audit => ("get", "audit", ""),
+            Self::ListTokens => ("list", "tokens", ""),
+            Self::CreateToken => ("create", "tokens", ""),
+            Self::RevokeToken => ("delete", "tokens", ""),
+        }
+    }
+}
+
+/// The path of the metrics, which is no object.
+pub(crate) const METRICS: &str = "/metrics";
+
+/// The user behind a request, with everything that it may do.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    identity: auth::User,
+    permissions: Arc<Permissions>,
+}
+
+impl User {
+    pub(crate) fn permissions(&self) -> &Arc<Permissions> {
+        &self.permissions
+    }
+
+    /// The user as a reader of texts.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker::new(Arc::clone(&self.permissions))
+    }
+
+    /// Fails unless the user may do this.
+    pub(crate) fn check(&self, access: &Access<'_>) -> Result<(), Error> {
+        if self.permissions.allows(access) { Ok(()) } else { Err(forbidden(&self.name, access)) }
+    }
+
+    /// Fails unless the user may use this endpoint; `name` is that of its object.
+    pub(crate) fn check_endpoint(&self, endpoint: Endpoint, name: Option<&str>) -> Result<(), Error> {
+        let (verb, resource, subresource) = endpoint.words();
+        let group = MERIDIAN_GROUP;
+        self.check(&Access { verb, group, resource, subresource, namespace: None, name })
+    }
+
+    /// Fails unless the user may read the metrics.
+    pub(crate) fn check_metrics(&self) -> Result<(), Error> {
+        if self.permissions.allows_path("get", METRICS) {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(Error::Forbidden(format!("forbidden: User \"{name}\" cannot get path \"{METRICS}\"")))
+    }
+
+    /// Fails unless the user may write this object by an apply: update it, and create it if it doesn't exist.
+    /// A job that exists is left as it is, so the permission to create it is enough.
+    pub(crate) fn check_apply(&self, key: &Key, exists: bool) -> Result<(), Error> {
+        let check = |verb| self.check(&ObjectAccess::of_key(verb, key).access());
+        if key.kind.is_job() {
+            return check(Verb::Create);
+        }
+        // also without the object: it may exist by the time of the write
+        check(Verb::Update)?;
+        if exists { Ok(()) } else { check(Verb::Create) }
     }
 }
 
-/// Fails unless the user may do this to objects of a kind. `scoped` objects are one worker cluster's caps and
-/// settings.
-pub(crate) fn check_object(user: &User, verb: Verb, kind: Kind, scoped: bool) -> Result<(), Error> {
-    let may = match user.role {
-        Role::Admin => true,
-        Role::Submitter => !scoped && submitter_may(verb, kind),
-        Role::Viewer => reads(verb),
-    };
-    if may { Ok(()) } else { Err(forbidden(user, &format!("{} `{}`", verb.name(), kind.plural()))) }
+/// What a request asks for, with its own copies of the names.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectAccess {
+    verb: Verb,
+    kind: Kind,
+    subresource: &'static str,
+    namespace: Option<String>,
+    name: Option<String>,
 }
 
-const fn reads(verb: Verb) -> bool {
-    matches!(verb, Verb::Get | Verb::List | Verb::Watch)
-}
+impl ObjectAccess {
+    /// The access that a request for objects needs. A list or a watch of one name is one of that object.
+    pub(crate) fn of_request(verb: Verb, target: &ResourcePath, options: &Options) -> Self {
+        let selected = || options.selector.name().filter(|_| matches!(verb, Verb::List | Verb::Watch));
+        let name = target.name.as_deref().or_else(selected).map(str::to_owned);
+        Self {
+            verb,
+            kind: target.kind,
+            subresource: if options.scope.is_some() { OF_CLUSTER } else { "" },
+            // as in Kubernetes, a namespace is in itself
+            namespace: if target.kind == Kind::Namespace { name.clone() } else { target.namespace.clone() },
+            name,
+        }
+    }
 
-fn submitter_may(verb: Verb, kind: Kind) -> bool {
-    let reads = reads(verb);
-    match kind {
-        Kind::Job => reads || matches!(verb, Verb::Create | Verb::Delete),
-        // the permission to delete a job includes stopping and resuming it
-        Kind::Workload => reads || matches!(verb, Verb::Update | Verb::Patch),
-        // queues, and objects that a job's file may name
-        Kind::LocalQueue
-        | Kind::ClusterQueue
-        | Kind::Cohort
-        | Kind::ResourceFlavor
-        | Kind::WorkloadPriorityClass
-        | Kind::PriorityClass
-        | Kind::Namespace
-        | Kind::Topology
-        | Kind::LimitRange
-        | Kind::RuntimeClass => reads,
-        Kind::AdmissionCheck
-        | Kind::MultiKueueConfig
-        | Kind::MultiKueueCluster
-        | Kind::ProvisioningRequestConfig
-        | Kind::Cluster
-        | Kind::ResidencyPolicy
-        | Kind::DispatchPolicy => false,
+    pub(crate) fn of_key(verb: Verb, key: &Key) -> Self {
+        let name = key.name.to_string();
+        Self {
+            verb,
+            kind: key.kind,
+            subresource: if key.scope.is_some() { OF_CLUSTER } else { "" },
+            namespace: if key.kind == Kind::Namespace {
+                Some(name.clone())
+            } else {
+                key.namespace.as_deref().map(str::to_owned)
+            },
+            // as in Kubernetes, an object to be created has no name yet
+            name: (verb != Verb::Create).then_some(name),
+        }
+    }
+
+    /// The output of a job.
+    pub(crate) fn logs(namespace: &str, name: &str) -> Self {
+        let key = Key::namespaced(JobKind::usual().kind(), namespace, name);
+        Self { subresource: "log", ..Self::of_key(Verb::Get, &key) }
+    }
+
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access {
+            verb: self.verb.name(),
+            group: self.kind.group(),
+            resource: self.kind.plural(),
+            subresource: self.subresource,
+            namespace: self.namespace.as_deref(),
+            name: self.name.as_deref(),
+        }
     }
 }
 
-/// Fails unless the user may use this endpoint.
-pub(crate) fn check_endpoint(user: &User, endpoint: Endpoint) -> Result<(), Error> {
-    let may = match (user.role, endpoint) {
-        (Role::Admin, _) | (Role::Submitter, Endpoint::Why | Endpoint::Logs) => true,
-        (Role::Submitter, Endpoint::Operate | Endpoint::Recovery | Endpoint::Audit | Endpoint::Metrics) => {
-            false
-        }
-        (Role::Viewer, Endpoint::Why | Endpoint::Recovery | Endpoint::Metrics) => true,
-        (Role::Viewer, Endpoint::Logs | Endpoint::Operate | Endpoint::Audit) => false,
+/// The refusal, in the words of Kubernetes.
+fn forbidden(user: &str, access: &Access<'_>) -> Error {
+    let Access { verb, group, resource, subresource, namespace, name } = *access;
+    let of = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+    let named = name.map(|name| format!(" \"{name}\"")).unwrap_or_default();
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    let place = match namespace {
+        Some(namespace) => format!("in the namespace \"{namespace}\""),
+        None => "at the cluster scope".to_owned(),
     };
-    let what = match endpoint {
-        Endpoint::Why => "explain workloads",
-        Endpoint::Logs => "read logs",
-        Endpoint::Operate => "operate clusters, recovery and rules",
-        Endpoint::Recovery => "read the state of recovery",
-        Endpoint::Audit => "read the audit log",
-        Endpoint::Metrics => "read the metrics",
-    };
-    if may { Ok(()) } else { Err(forbidden(user, what)) }
-}
-
-fn forbidden(user: &User, what: &str) -> Error {
-    let role = match user.role {
-        Role::Admin => "admin",
-        Role::Submitter => "submitter",
-        Role::Viewer => "viewer",
-    };
-    Error::Forbidden(format!("user `{}` (role `{role}`) cannot {what}: ask an admin", user.name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_matrix_of_roles_verbs_and_kinds() {
-        let submitter = User { name: "s".into(), role: Role::Submitter };
-        let admin = User { name: "a".into(), role: Role::Admin };
-        let viewer = User { name: "v".into(), role: Role::Viewer };
-        for kind in Kind::ALL {
-            for verb in
-                [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete]
-            {
-                let expect = match (kind, verb) {
-                    (Kind::Job, Verb::Update | Verb::Patch) => false,
-                    (Kind::Job, _) | (Kind::Workload, Verb::Update | Verb::Patch) => true,
-                    (
-                        Kind::Workload | Kind::LocalQueue | Kind::ClusterQueue | Kind::Cohort,
-                        Verb::Get | Verb::List | Verb::Watch,
-                    )
-                    | (
-                        Kind::ResourceFlavor
-                        | Kind::WorkloadPriorityClass
-                        | Kind::PriorityClass
-                        | Kind::Namespace,
-                        Verb::Get | Verb::List | Verb::Watch,
-                    ) => true,
-                    (
-                        Kind::Topology | Kind::LimitRange | Kind::RuntimeClass,
-                        Verb::Get | Verb::List | Verb::Watch,
-                    ) => true,
-                    _ => false,
-                };
-                assert_eq!(check_object(&submitter, verb, kind, false).is_ok(), expect, "{verb:?} {kind}");
-                assert!(check_object(&submitter, verb, kind, true).is_err());
-                let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
-                assert!(
-                    [false, true]
-                        .iter()
-                        .all(|scoped| check_object(&viewer, verb, kind, *scoped).is_ok() == reads),
-                    "{verb:?} {kind}"
-                );
-                assert!(
-                    check_object(&admin, verb, kind, true).is_ok()
-                        && check_object(&admin, verb, kind, false).is_ok()
-                );
-            }
-        }
-        for endpoint in [
-            Endpoint::Why,
-            Endpoint::Logs,
-            Endpoint::Operate,
-            Endpoint::Recovery,
-            Endpoint::Audit,
-            Endpoint::Metrics,
-        ] {
-            assert_eq!(
-                check_endpoint(&viewer, endpoint).is_ok(),
-                matches!(endpoint, Endpoint::Why | Endpoint::Recovery | Endpoint::Metrics),
-                "{endpoint:?}"
-            );
-            assert_eq!(
-                check_endpoint(&submitter, endpoint).is_ok(),
-                matches!(endpoint, Endpoint::Why | Endpoint::Logs),
-                "{endpoint:?}"
-            );
-            assert!(check_endpoint(&admin, endpoint).is_ok());
-        }
-    }
+    Error::Forbidden(format!(
+        "{of}{named} is forbidden: User \"{user}\" cannot {verb} resource \"{resource}{slash}{subresource}\" \
+         in API group \"{group}\" {place}"
+    ))
 }

@@ -1,7 +1,7 @@
 //! Discovery: the documents that `kubectl` reads first. They follow from the table of kinds.
 
 use super::access::Verb;
-use crate::job_kinds::is_job;
+use super::reviews;
 use meridian_objects::Kind;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -16,8 +16,8 @@ pub(crate) fn core_versions() -> Value {
 
 /// The document at `/apis`.
 pub(crate) fn groups() -> Value {
-    let names: BTreeSet<&str> =
-        Kind::ALL.iter().map(|kind| kind.group()).filter(|group| !group.is_empty()).collect();
+    let named = Kind::ALL.iter().map(|kind| kind.group()).filter(|group| !group.is_empty());
+    let names: BTreeSet<&str> = named.chain([reviews::GROUP]).collect();
     let groups: Vec<Value> = names.into_iter().filter_map(group_document).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
@@ -31,6 +31,11 @@ pub(crate) fn group(name: &str) -> Option<Value> {
 }
 
 fn group_document(name: &str) -> Option<Value> {
+    if name == reviews::GROUP {
+        let version = reviews::VERSION;
+        let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
+        return Some(json!({"name": name, "versions": [version], "preferredVersion": version}));
+    }
     let kind = Kind::ALL.into_iter().find(|kind| kind.group() == name && !name.is_empty())?;
     let version = |version: &&str| json!({"groupVersion": kind.api_version(version), "version": version});
     let versions: Vec<Value> = kind.versions().iter().map(version).collect();
@@ -48,12 +53,21 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
                 "kind": kind.name(),
                 "verbs": verbs, "shortNames": kind.short_names(),
             });
-            if is_job(kind) {
+            if kind.is_job() {
                 resource["categories"] = json!(["all"]);
             }
             resource
         })
         .collect();
+    let review = |(plural, kind): (&str, &str)| {
+        json!({
+            "name": plural, "singularName": kind.to_lowercase(), "namespaced": false, "kind": kind,
+            "verbs": ["create"],
+        })
+    };
+    let is_reviews = group == reviews::GROUP && version == reviews::VERSION;
+    let reviews = reviews::KINDS.into_iter().filter(|_| is_reviews).map(review);
+    let resources: Vec<Value> = resources.into_iter().chain(reviews).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     (!resources.is_empty()).then(|| {
         json!({
@@ -103,6 +117,11 @@ mod tests {
                 assert_eq!(group(kind.group()).unwrap()["kind"], "APIGroup");
             }
         }
+        assert_eq!(group("authorization.k8s.io").unwrap()["versions"][0]["version"], "v1");
+        assert_eq!(
+            resources("authorization.k8s.io", "v1").unwrap()["resources"][0]["verbs"],
+            json!(["create"])
+        );
         assert_eq!(resources("batch", "v2"), None);
         assert_eq!(resources("apps", "v1"), None);
         assert_eq!(group(""), None);

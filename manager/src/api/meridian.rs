@@ -9,47 +9,81 @@ mod logs;
 mod many;
 mod orphan;
 mod recovery;
+mod tokens;
 mod why;
 
-use super::access::{self, Endpoint};
+use super::access::{self, User};
 use super::metering::Label;
 use super::response::error::{Error, method_not_allowed};
 use super::state::Api;
-use crate::auth::User;
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
+use std::collections::BTreeMap;
+
+/// One endpoint with its handler.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    /// The label of its requests in the metrics.
+    verb: &'static str,
+    handler: fn() -> MethodRouter<Api>,
+}
+
+impl Route {
+    const fn new(
+        method: &'static str,
+        path: &'static str,
+        verb: &'static str,
+        handler: fn() -> MethodRouter<Api>,
+    ) -> Self {
+        Self { method, path, verb, handler }
+    }
+}
+
+/// Every endpoint. `tests/tenants.rs` has a verdict on each: what it may show or do to a user of another
+/// namespace.
+pub(crate) const ROUTES: [Route; 22] = [
+    Route::new("POST", "/meridian/v1/apply", "apply", || post(many::apply)),
+    Route::new("POST", "/meridian/v1/bulk", "bulk", || post(many::bulk)),
+    Route::new("GET", "/meridian/v1/why/{namespace}/{name}", "why", || get(why::why)),
+    Route::new("GET", "/meridian/v1/logs/{namespace}/{name}", "logs", || get(logs::logs)),
+    Route::new("POST", "/meridian/v1/clusters/{name}/join-token", "join-token", || post(cluster::join_token)),
+    Route::new("POST", "/meridian/v1/clusters/{name}/cordon", "cordon", || post(cluster::cordon)),
+    Route::new("POST", "/meridian/v1/clusters/{name}/uncordon", "uncordon", || post(cluster::uncordon)),
+    Route::new("POST", "/meridian/v1/clusters/{name}/admit", "admit", || post(cluster::admit)),
+    Route::new("POST", "/meridian/v1/clusters/{name}/drain", "drain", || post(cluster::drain)),
+    Route::new("POST", "/meridian/v1/clusters/{name}/revoke", "revoke", || post(cluster::revoke)),
+    Route::new("POST", "/meridian/v1/clusters/{name}/declare-lost", "declare-lost", || {
+        post(cluster::declare_lost)
+    }),
+    Route::new("GET", "/meridian/v1/recovery", "recovery", || get(recovery::get)),
+    Route::new("POST", "/meridian/v1/recovery/confirm", "confirm-recovery", || post(recovery::confirm)),
+    Route::new("POST", "/meridian/v1/rules/confirm", "confirm-rules", || post(recovery::confirm_rules)),
+    Route::new("POST", "/meridian/v1/orphans/{uid}/{fence}/stop", "stop-orphan", || post(orphan::stop)),
+    Route::new("POST", "/meridian/v1/orphans/{uid}/{fence}/adopt", "adopt-orphan", || post(orphan::adopt)),
+    Route::new("GET", "/meridian/v1/audit", "audit", || get(audit::audit)),
+    Route::new("GET", "/meridian/v1/audit/key", "audit-key", || get(audit::key)),
+    Route::new("GET", "/meridian/v1/tokens", "list-tokens", || get(tokens::list)),
+    Route::new("POST", "/meridian/v1/tokens", "create-token", || post(tokens::create)),
+    Route::new("DELETE", "/meridian/v1/tokens/{name}", "revoke-token", || delete(tokens::revoke)),
+    Route::new("GET", access::METRICS, "metrics", || get(metrics)),
+];
+
 pub(crate) fn router() -> Router<Api> {
-    let getting = |verb: &'static str, method: MethodRouter<Api>| {
-        labelled(verb, method).fallback(|m, u| method_not_allowed(m, u, &["GET"]))
-    };
-    let posting = |verb: &'static str, method: MethodRouter<Api>| {
-        labelled(verb, method).fallback(|m, u| method_not_allowed(m, u, &["POST"]))
-    };
-    Router::new()
-        .route("/meridian/v1/apply", posting("apply", post(many::apply)))
-        .route("/meridian/v1/bulk", posting("bulk", post(many::bulk)))
-        .route("/meridian/v1/why/{namespace}/{name}", getting("why", get(why::why)))
-        .route("/meridian/v1/logs/{namespace}/{name}", getting("logs", get(logs::logs)))
-        .route("/meridian/v1/clusters/{name}/join-token", posting("join-token", post(cluster::join_token)))
-        .route("/meridian/v1/clusters/{name}/cordon", posting("cordon", post(cluster::cordon)))
-        .route("/meridian/v1/clusters/{name}/uncordon", posting("uncordon", post(cluster::uncordon)))
-        .route("/meridian/v1/clusters/{name}/admit", posting("admit", post(cluster::admit)))
-        .route("/meridian/v1/clusters/{name}/drain", posting("drain", post(cluster::drain)))
-        .route("/meridian/v1/clusters/{name}/revoke", posting("revoke", post(cluster::revoke)))
-        .route(
-            "/meridian/v1/clusters/{name}/declare-lost",
-            posting("declare-lost", post(cluster::declare_lost)),
-        )
-        .route("/meridian/v1/recovery", getting("recovery", get(recovery::get)))
-        .route("/meridian/v1/recovery/confirm", posting("confirm-recovery", post(recovery::confirm)))
-        .route("/meridian/v1/rules/confirm", posting("confirm-rules", post(recovery::confirm_rules)))
-        .route("/meridian/v1/orphans/{uid}/{fence}/stop", posting("stop-orphan", post(orphan::stop)))
-        .route("/meridian/v1/orphans/{uid}/{fence}/adopt", posting("adopt-orphan", post(orphan::adopt)))
-        .route("/meridian/v1/audit", getting("audit", get(audit::audit)))
-        .route("/metrics", getting("metrics", get(metrics)))
+    let mut by_path: BTreeMap<&'static str, Vec<&'static Route>> = BTreeMap::new();
+    for route in &ROUTES {
+        by_path.entry(route.path).or_default().push(route);
+    }
+    by_path.into_iter().fold(Router::new(), |router, (path, routes)| {
+        let methods = routes.iter().map(|route| labelled(route.verb, (route.handler)()));
+        let served = methods.fold(MethodRouter::new(), MethodRouter::merge);
+        let allowed: Vec<&'static str> = routes.iter().map(|route| route.method).collect();
+        router.route(path, served.fallback(move |m, u| method_not_allowed(m, u, allowed.clone())))
+    })
 }
 
 /// Labels the endpoint's requests in the metrics.
@@ -70,7 +104,7 @@ async fn metrics(
     Extension(user): Extension<User>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Metrics)?;
+    user.check_metrics()?;
     // a thousand queues make many megabytes: rendering must not delay syncs
     let metrics = api.handle.metrics().clone();
     let only: Vec<String> =

@@ -1,5 +1,6 @@
 //! State that the handlers share.
 
+use super::access::Authority;
 use super::callers::CallerShares;
 use super::front::Front;
 use super::logs::Logs;
@@ -7,7 +8,8 @@ use super::meridian::idempotency::IdempotencyCache;
 use super::response::error::Error;
 use super::verbs::lists::{ListLimits, RunningLists};
 use super::verbs::pages::Pages;
-use crate::auth::Users;
+use crate::audit::AuditFiles;
+use crate::auth::TokenStore;
 use crate::engine::Handle;
 use meridian_manager_core::facts::input::Input;
 use meridian_manager_core::facts::outcome::Reply;
@@ -30,9 +32,10 @@ pub(crate) const LOGS_PER_CALLER_MAX: usize = STREAMS_MAX / 4;
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) handle: Handle,
-    pub(crate) users: Arc<Users>,
+    pub(crate) authority: Arc<Authority>,
     pub(crate) logs: Arc<dyn Logs>,
     pub(crate) front: Arc<Front>,
+    pub(crate) audit: AuditFiles,
     /// Ends watches and logs, which would go on for ever.
     pub(crate) stop: CancellationToken,
     pub(crate) pages: Arc<Pages>,
@@ -48,17 +51,19 @@ pub(crate) struct Api {
 impl Api {
     pub(crate) fn new(
         handle: Handle,
-        users: Arc<Users>,
+        users: TokenStore,
         logs: Arc<dyn Logs>,
         front: Front,
         stop: CancellationToken,
         lists: ListLimits,
+        audit: AuditFiles,
     ) -> Self {
         Self {
+            authority: Arc::new(Authority::new(users, handle.reads().clone())),
             handle,
-            users,
             logs,
             front: Arc::new(front),
+            audit,
             stop,
             pages: Arc::new(Pages::new(lists.kept_objects)),
             lists: Arc::new(RunningLists::new(lists)),

@@ -8,11 +8,17 @@ mod lists;
 mod many;
 mod reading;
 mod roles;
+mod tenants;
+mod tokens;
 mod watching;
 mod writing;
 
+use super::shipped;
 use super::{ApiParts, Front, ListLimits, LogBytes, Logs, router};
-use crate::auth::{Role, Users};
+use crate::audit::AuditFiles;
+use crate::audit::directory::AuditDirectory;
+use crate::audit::key::SigningKey;
+use crate::auth::{TokenInfo, TokenStore, Tokens};
 use crate::engine::clock::BootClock;
 use crate::engine::{self, Handle, Options, Running, StartMode};
 use crate::journal::RedbJournal;
@@ -25,6 +31,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use meridian_manager_core::Config;
+use meridian_objects::rbac::MASTERS;
 use meridian_shared::identity::CaPin;
 use meridian_shared::ids::{ClusterName, JournalId};
 use meridian_shared::logs::LogRequest;
@@ -47,10 +54,13 @@ struct Rig {
     engine: Handle,
     disk: FaultyDisk,
     running: Option<Running>,
+    users: TokenStore,
     admin: String,
     submitter: String,
     requested_logs: Arc<Mutex<Vec<(ClusterName, LogRequest)>>>,
     stop: CancellationToken,
+    /// The data directory, the audit log's directory in it, and its key.
+    audit: (tempfile::TempDir, AuditDirectory, Arc<SigningKey>),
 }
 
 impl Drop for Rig {
@@ -121,19 +131,32 @@ impl Rig {
         };
         let (engine, running) = engine::start(Box::new(journal), options).unwrap();
         tokio::time::timeout(DEADLINE, engine.led()).await.unwrap();
-        let mut users = Users::default();
-        let admin = users.issue("ada", Role::Admin, [1; 32]).unwrap().expose().to_owned();
-        let submitter = users.issue("sam", Role::Submitter, [2; 32]).unwrap().expose().to_owned();
+        let mut users = Tokens::default();
+        let mut issue = |user, groups, random: u8| {
+            let new = TokenInfo::of_user(user, groups, Wall(0));
+            users.issue(new, [random; 32]).unwrap().expose().to_owned()
+        };
+        let (admin, submitter) = (issue("ada", &[MASTERS], 1), issue("sam", &[], 2));
+        let users = TokenStore::new(users, None);
         let (requested_logs, stop) = (Arc::<Mutex<_>>::default(), CancellationToken::new());
+        let data = tempfile::tempdir().unwrap();
+        let key = Arc::new(SigningKey::load_or_create(data.path()).unwrap());
+        let directory = AuditDirectory::new(&data.path().join("audit"));
         let router = router(ApiParts {
             engine: engine.clone(),
-            users: Arc::new(users),
+            users: users.clone(),
             logs: Arc::new(FakeLogs(requested_logs.clone())),
-            front: Front { url: "https://manager.example:7443".to_owned(), ca_pin: CaPin([9; 32]) },
+            front: Front {
+                url: "https://manager.example:7443".to_owned(),
+                ca_pin: CaPin([9; 32]),
+                ca_pem: "-----BEGIN".to_owned(),
+            },
             stop: stop.clone(),
             lists,
+            audit: AuditFiles { directory: directory.clone(), key: key.public() },
         });
-        Self { router, engine, disk, running: Some(running), admin, submitter, requested_logs, stop }
+        let (running, audit) = (Some(running), (data, directory, key));
+        Self { router, engine, disk, running, users, admin, submitter, requested_logs, stop, audit }
     }
 
     /// A rig with a queue `main`.
@@ -141,6 +164,21 @@ impl Rig {
         let rig = Self::new().await;
         rig.apply(&[flavor(), queue("q"), local("main", "q")]).await.ok();
         rig
+    }
+
+    /// A rig with a queue `main`, the shipped roles, and the bindings of the first users.
+    async fn with_roles() -> Self {
+        let rig = Self::with_queue().await;
+        rig.apply(&[namespace("default", &json!({}))]).await.ok();
+        rig.apply(&shipped::roles()).await.ok();
+        rig.apply(&shipped::bindings("default", "sam", "vic")).await.ok();
+        rig
+    }
+
+    /// A request with another user's token.
+    async fn as_user(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        let request = with(self.request(method, path, body), "authorization", &format!("Bearer {token}"));
+        self.read(request).await
     }
 
     async fn send(&self, request: Request<Body>) -> axum::response::Response {

@@ -1,6 +1,6 @@
 //! The kubeconfig by which `kubectl` and our own command line reach this manager.
 
-use super::UserToken;
+use super::tokens::UserToken;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use meridian_private_files as files;
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_written_kubeconfig_reads_back() {
-        let token = UserToken("mu_secret".to_owned());
+        let token = UserToken::of("mu_secret");
         let config = Kubeconfig {
             server: "https://127.0.0.1:7443",
             ca_pem: "-----BEGIN…\n",

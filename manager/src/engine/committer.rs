@@ -9,16 +9,17 @@
 //! published, and its callers get an error. An answer leaves only while the claim is valid.
 
 use super::clock::Clock;
+use super::event_log::{BatchLog, EventLog};
 use super::queries::QueryAnswer;
 use super::reads::{ObjectChanges, StoredObject};
 use super::telemetry::{
     AdmissionRounds, CommitCounters, CountedEvent, GaugeValues, PhaseCounts, RecordContext,
 };
-use super::{Caller, Shared};
+use super::{Caller, PendingCut, Shared};
 use crate::host::batch::PendingBatch;
 use crate::host::{self, replies};
 use crate::journal::mark::{BootId, Mark, MarkWriter};
-use crate::journal::{self, Journal, Snapshot};
+use crate::journal::{self, Batch, Journal, Snapshot};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::Reply;
 use meridian_manager_core::queue::pending_reasons::Changed;
@@ -42,6 +43,7 @@ pub(super) struct DecidedBatch {
     pub(super) settled: bool,
     /// Replaces the records up to its own.
     pub(super) snapshot: Option<Snapshot>,
+    pub(super) audit_cut: Option<PendingCut>,
     /// Objects that change for readers and watchers.
     pub(super) changes: ObjectChanges,
     /// Classes with new pending reasons.
@@ -60,6 +62,8 @@ pub(super) struct DecidedBatch {
     /// State of queues and agents, if a refresh was due.
     pub(super) gauges: Option<Box<GaugeValues>>,
     pub(super) answers: Vec<QueryAnswer>,
+    /// What is logged once the batch is committed.
+    pub(super) log: BatchLog,
 }
 
 /// The result of a batch that is durable.
@@ -75,6 +79,7 @@ pub(super) struct Committer {
     pub(super) journal: Box<dyn Journal>,
     pub(super) counters: CommitCounters,
     mark: Option<(MarkWriter, BootId)>,
+    event_log: EventLog,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
     /// Of this thread: a jump of the wall clock must count even between two readings of the engine's thread.
@@ -100,12 +105,12 @@ impl Committer {
         term_min: Millis,
     ) -> Self {
         let claim = Claim::expired(term_min, clock.now());
-        Self { journal, counters, mark, shared, clock, claim }
+        Self { journal, counters, mark, event_log: EventLog::default(), shared, clock, claim }
     }
 
     /// Commits and publishes a batch. If it isn't durable, its callers get the error, which is returned too.
     fn process(&mut self, mut batch: DecidedBatch) -> Result<Committed, journal::Error> {
-        let written = if batch.pending.is_empty() {
+        let written = if batch.pending.is_empty() && batch.audit_cut.is_none() {
             Ok(Committed { bytes: 0, usual: false })
         } else {
             self.shared.bodies.set_dropping(batch.pending.dropped.clone());
@@ -132,8 +137,12 @@ impl Committer {
         let started = Instant::now();
         let (mut batches, bytes) =
             decided.pending.batches(decided.leadership, self.journal.last(), decided.urgent);
+        if batches.is_empty() {
+            batches.push(Batch::new(decided.leadership, self.journal.last()));
+        }
         if let Some(last) = batches.last_mut() {
             last.snapshot = decided.snapshot.take();
+            last.audit_cut = decided.audit_cut.as_ref().map(|pending| pending.cut);
         }
         host::commit(&mut *self.journal, &batches, decided.settled)?;
         let metrics = &self.shared.metrics;
@@ -186,6 +195,8 @@ impl Committer {
             without_event,
             gauges,
             answers,
+            log,
+            audit_cut,
             ..
         } = batch;
         let PendingBatch { records, bodies, replies, .. } = pending;
@@ -210,8 +221,22 @@ impl Committer {
         }
         if let Some(gauges) = gauges {
             self.counters.show_gauges(&gauges);
+            self.show_space();
         }
         answers.into_iter().for_each(QueryAnswer::send);
+        self.event_log.print(log, self.clock.now());
+        if let Some(PendingCut { done, .. }) = audit_cut {
+            // a caller that has gone away needs no answer
+            let _ = done.send(());
+        }
+    }
+
+    fn show_space(&self) {
+        let Some(space) = self.journal.space() else { return };
+        let (metrics, whole) = (&self.shared.metrics.journal, |n: u64| i64::try_from(n).unwrap_or(i64::MAX));
+        metrics.bytes.set(whole(space.bytes));
+        metrics.reserve_bytes.set(whole(space.reserve_bytes));
+        metrics.disk_free_bytes.set(whole(space.free_bytes));
     }
 
     fn reply(&mut self, caller: Caller, reply: Reply) {

@@ -333,6 +333,6 @@ fn by_status(waiting: u64, active_shapes: u64) -> [(&'static str, i64); 2] {
     clippy::cast_precision_loss,
     reason = "a gauge is a float; beyond 2^53 the difference doesn't matter"
 )]
-fn units(resource: &str, amount: i64) -> f64 {
+pub(super) fn units(resource: &str, amount: i64) -> f64 {
     if resource == "cpu" { amount as f64 / 1_000.0 } else { amount as f64 }
 }

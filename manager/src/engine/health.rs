@@ -6,6 +6,7 @@ mod tests;
 use crate::journal::Part;
 use crate::locks;
 use crate::metrics::Metrics;
+use meridian_manager_core::World;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
@@ -18,9 +19,29 @@ pub(super) struct Health {
     metrics: Metrics,
 }
 
+/// What keeps workloads from being offered, other than their reasons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holds {
+    /// Number of clusters whose inventory an open recovery waits for.
+    recovery: Option<usize>,
+    rules_in_doubt: bool,
+}
+
+impl Holds {
+    pub(super) fn of(world: &World) -> Self {
+        Self {
+            recovery: world.state.recovery().map(|_| world.live.awaited.len()),
+            rules_in_doubt: world.state.rules_doubted().is_some(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     full: bool,
+    holds: Holds,
+    /// Why the manager doesn't lead; empty before the first attempt.
+    pause: String,
     /// Number of jobs whose stored manifest can't be read.
     damaged_jobs: usize,
     damaged_parts: BTreeSet<Part>,
@@ -36,6 +57,50 @@ impl Health {
     /// Whether the journal's disk is full, and the number of jobs with a damaged manifest.
     pub(super) fn observe(&self, full: bool, damaged_jobs: usize) {
         self.change(|state| (state.full, state.damaged_jobs) = (full, damaged_jobs));
+    }
+
+    /// What is kept back at the moment.
+    pub(super) fn observe_holds(&self, holds: Holds) {
+        self.change(|state| state.holds = holds);
+    }
+
+    /// Why the manager doesn't lead from now on.
+    pub(super) fn set_pause(&self, why: String) {
+        self.change(|state| state.pause = why);
+    }
+
+    /// Why the manager doesn't lead, and what goes on meanwhile.
+    pub(super) fn pause(&self) -> String {
+        let why = match locks::lock(&self.state).pause.as_str() {
+            "" => "this manager is starting, or stopping".to_owned(),
+            why => why.to_owned(),
+        };
+        format!(
+            "{why}; until it leads, nothing is stored, started or renewed, and what runs goes on until its \
+             lease ends"
+        )
+    }
+
+    /// One line for each thing that is kept back although nothing is wrong.
+    pub(super) fn holds(&self) -> Vec<String> {
+        let holds = locks::lock(&self.state).holds;
+        let recovery = holds.recovery.map(|clusters| {
+            let awaited = match clusters {
+                0 => "an operator's confirmation is missing".to_owned(),
+                1 => "1 cluster hasn't reported yet what it runs".to_owned(),
+                many => format!("{many} clusters haven't reported yet what they run"),
+            };
+            format!(
+                "recovery is open: {awaited}; jobs from before this start are kept back, new ones start (see \
+                 `meridian journal recovery`)"
+            )
+        });
+        let rules = holds.rules_in_doubt.then(|| {
+            "policies and quotas may be outdated: nothing is offered until all clusters have reported or an \
+             operator runs `meridian journal confirm`"
+                .to_owned()
+        });
+        recovery.into_iter().chain(rules).collect()
     }
 
     pub(super) fn has_damaged_jobs(&self) -> bool {
@@ -83,9 +148,10 @@ impl State {
         let mut problems = Vec::new();
         if self.full {
             problems.push(
-                "the disk of the manager's journal is full: only ends and deletions are taken until space is \
-                 freed"
-                    .to_owned(),
+                "the disk of the manager's journal is full: until space is freed, only ends and deletions \
+                 are taken, new jobs and changes are refused, and pending jobs are kept back; what runs goes \
+                 on"
+                .to_owned(),
             );
         }
         match self.damaged_jobs {

@@ -1,7 +1,6 @@
 //! How the engine distinguishes inputs before it applies them.
 
 use super::Message;
-use crate::job_kinds::is_job;
 use meridian_manager_core::facts::input::{Change, Input};
 
 /// Whether the message comes from an agent.
@@ -15,6 +14,6 @@ pub(super) fn is_from_agent(message: &Message) -> bool {
 
 /// Whether an input submits a job.
 pub(super) fn submits(input: &Input) -> bool {
-    let puts_job = |change: &Change| matches!(change, Change::Put { object, .. } if is_job(object.kind));
+    let puts_job = |change: &Change| matches!(change, Change::Put { object, .. } if object.kind.is_job());
     matches!(input, Input::Write(write) if write.changes().iter().any(puts_job))
 }

@@ -15,7 +15,8 @@ use crate::host::replies;
 use crate::journal;
 use crate::random;
 use meridian_shared::backoff;
-use meridian_shared::time::Millis;
+use meridian_shared::time::{Millis, Wall};
+use meridian_shared::timestamp::timestamp;
 
 /// First pause before a reload is tried again.
 const RELOAD_PAUSE: Millis = Millis(200);
@@ -23,6 +24,20 @@ const RELOAD_PAUSE: Millis = Millis(200);
 const RELOAD_PAUSE_MAX: Millis = Millis::secs(10);
 
 impl Engine {
+    /// Leaves a young mark, so that a start soon after needn't wait. A manager that never led has nothing to
+    /// prove.
+    pub(super) fn leave_young_mark(&mut self) {
+        let last = self.wait_for_commit();
+        let led = self.shared.lead(false);
+        let beat = last.and_then(|()| {
+            let writes = led && !self.committer.journal().needs_reload();
+            if writes { self.committer.idle().heartbeat().map(|_| ()) } else { Ok(()) }
+        });
+        if let Err(error) = beat {
+            tracing::warn!(%error, "the last write failed");
+        }
+    }
+
     /// Starts to lead, after the wait that is due. Fails if the first commit does.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         let plan = self.host.plan_start(self.start, self.vouched, self.committer.journal());
@@ -47,6 +62,12 @@ impl Engine {
     fn lead(&mut self, plan: &LeadershipPlan) -> Result<(), Error> {
         if plan.wait > Millis(0) {
             tracing::info!(span = %plan.wait, "waiting until any earlier manager's claim has expired");
+            let wall = self.read_clock().wall;
+            let until =
+                timestamp(Wall(wall.0.saturating_add(i64::try_from(plan.wait.0).unwrap_or(i64::MAX))));
+            self.shared.health.set_pause(format!(
+                "this manager waits until {until}, when the claim of any earlier manager has expired"
+            ));
             if !self.wait(plan.wait) {
                 return Ok(());
             }
@@ -79,6 +100,7 @@ impl Engine {
         if matches!(cause, journal::Error::Fenced { .. }) {
             return Err(Error::Foreign);
         }
+        self.shared.health.set_pause(format!("a commit failed, and the journal is read again: {cause}"));
         self.note_failure(cause);
         let mut attempt = 0;
         while !self.stopping {
@@ -91,6 +113,7 @@ impl Engine {
                 self.note_failure(cause);
             }
             tracing::warn!(%error, attempt, "the journal can't be used yet");
+            self.shared.health.set_pause(format!("the journal can't be used, and is tried again: {error}"));
             self.wait(backoff::wait(RELOAD_PAUSE, RELOAD_PAUSE_MAX, attempt, u64::from(attempt)));
             attempt = attempt.saturating_add(1);
         }

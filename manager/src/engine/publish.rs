@@ -5,31 +5,20 @@
 //! on. If such a record changed nothing visible, the older view stays.
 
 use super::reads::{Form, ObjectChanges, Reads, StoredObject};
-use crate::job_kinds::is_job;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::key::Key;
-use meridian_manager_core::facts::outcome::Bodies;
 use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::facts::submission::ClassId;
 use meridian_manager_core::state::catalog::Catalog;
 use meridian_objects::Kind;
-use meridian_shared::ids::{ContentHash, RecordNumber, Uid};
+use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::time::Now;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Status fields of a cluster that change with time alone.
-const RUNNING_FIELDS: [&str; 1] = ["silentForMs"];
-
-/// For objects other than jobs, which have no body.
-struct NoBodies;
-
-impl Bodies for NoBodies {
-    fn body(&self, _: ContentHash) -> Option<Arc<str>> {
-        None
-    }
-}
+const RUNNING_FIELDS: [&str; 1] = ["sinceLastSyncMs"];
 
 /// Collects which objects readers must see anew.
 pub(super) struct Publisher {
@@ -143,7 +132,7 @@ impl Publisher {
 
     fn entry(world: &World, key: &Key, now: Now) -> Option<StoredObject> {
         let uid = match key.kind {
-            kind if is_job(kind) => Some(world.uid_of(key.namespace.as_deref()?, &key.name)?),
+            kind if kind.is_job() => Some(world.uid_of(key.kind, key.namespace.as_deref()?, &key.name)?),
             Kind::Workload => Some(world.workload_at(key)?.0),
             _ => None,
         };
@@ -152,10 +141,10 @@ impl Publisher {
             let version = shown.version();
             return Some(StoredObject {
                 version,
-                form: if is_job(key.kind) { Form::Job(shown) } else { Form::Workload(shown) },
+                form: if key.kind.is_job() { Form::Job(shown) } else { Form::Workload(shown) },
             });
         }
-        let value = meridian_views::objects::render(world, key, &NoBodies, now)?;
+        let value = meridian_views::objects::stored(world, key, now)?;
         Some(StoredObject { version: version_of(&value), form: Form::Value(Arc::new(value)) })
     }
 }

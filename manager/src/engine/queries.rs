@@ -2,16 +2,15 @@
 //! after the commit of the batch in which they arrived.
 
 use super::turns::Engine;
-use meridian_manager_core::facts::key::Key;
-use meridian_objects::Kind;
+use meridian_views::asker::Asker;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 /// A question, with the caller that waits for its answer.
 #[derive(Debug)]
 pub(super) enum Query {
-    Explain(String, String, oneshot::Sender<Option<Value>>),
-    Recovery(oneshot::Sender<Value>),
+    Explain(String, String, Asker, oneshot::Sender<Option<Value>>),
+    Recovery(Asker, oneshot::Sender<Value>),
 }
 
 /// The answer to a [`Query`].
@@ -35,22 +34,16 @@ impl Engine {
     pub(super) fn answer_queries(&mut self, queries: Vec<Query>) -> Vec<QueryAnswer> {
         let now = self.read_clock();
         let answer = |query| match query {
-            Query::Explain(namespace, name, reply) => {
-                // the name may be the job's or the workload's
-                let by_workload = || {
-                    self.host
-                        .world()
-                        .workload_at(&Key::namespaced(Kind::Workload, &namespace, &name))
-                        .map(|(uid, _)| uid)
-                };
-                let uid = self.host.world().uid_of(&namespace, &name).or_else(by_workload);
+            Query::Explain(namespace, name, asker, reply) => {
+                let uid = self.host.world().uid_by_name(&namespace, &name);
                 QueryAnswer::Explain(
                     reply,
-                    uid.and_then(|uid| meridian_views::explain::explain(self.host.world(), uid, now)),
+                    uid.and_then(|uid| meridian_views::explain::explain(self.host.world(), uid, now, &asker)),
                 )
             }
-            Query::Recovery(reply) => {
-                QueryAnswer::Recovery(reply, meridian_views::recovery::recovery(self.host.world(), now))
+            Query::Recovery(asker, reply) => {
+                let state = meridian_views::recovery::recovery(self.host.world(), now, &asker);
+                QueryAnswer::Recovery(reply, state)
             }
         };
         queries.into_iter().map(answer).collect()

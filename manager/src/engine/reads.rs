@@ -6,11 +6,13 @@
 //! must list again ([`Gone`], HTTP 410).
 
 mod listing;
+#[cfg(test)]
+mod tests;
+
 pub use listing::Listing;
 
 use super::bodies::{Body, BodyStore};
 use super::scrub::{ScrubRequest, Suspects};
-use crate::job_kinds::is_job;
 use crate::locks;
 use meridian_manager_core::facts::input::ManifestRead;
 use meridian_manager_core::facts::key::Key;
@@ -18,7 +20,9 @@ use meridian_manager_core::facts::submission::ClassId;
 use meridian_manager_core::queue::pending_reasons::Changed;
 use meridian_manager_core::queue::pending_reasons::PendingReason;
 use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber};
+use meridian_views::asker::Asker;
 use meridian_views::workloads::Shown;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -34,9 +38,6 @@ const RING_BYTES_MAX: usize = 64 << 20;
 const VALUE_BYTES: usize = 4_096;
 /// Assumed size of the facts about a workload, which its job and its `Workload` share.
 const FACTS_BYTES: usize = 1_024;
-
-/// Stands in for the body of a deleted job that can't be read any more.
-const NO_BODY: &str = r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{},"spec":{}}"#;
 
 /// One object as a reader sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,6 +168,8 @@ struct Inner {
     end: watch::Sender<u64>,
     /// Counts commits that changed a `Cluster` object or its status.
     clusters: watch::Sender<u64>,
+    /// Counts commits that changed a role or a binding.
+    roles: watch::Sender<u64>,
     bodies: Arc<BodyStore>,
     /// The scrub checks manifests that a reader couldn't read.
     suspects: Suspects,
@@ -179,6 +182,7 @@ impl Reads {
             store: RwLock::new(store),
             end: watch::channel(0).0,
             clusters: watch::channel(0).0,
+            roles: watch::channel(0).0,
             bodies,
             suspects,
         }))
@@ -197,43 +201,51 @@ impl Reads {
         self.read().version
     }
 
-    pub fn get(&self, key: &Key) -> Option<Arc<View>> {
+    /// The object as `asker` may read it.
+    pub fn get(&self, key: &Key, asker: &Asker) -> Option<Arc<View>> {
         let (entry, reasons) = {
             let store = self.read();
             let entry = store.entries.get(key).cloned()?;
             let reasons = store.pending_reasons(&entry);
             (entry, reasons)
         };
-        self.0.view(key, &entry, reasons.as_deref())
+        self.0.view(key, &entry, reasons.as_deref(), asker)
     }
 
-    /// All objects of a kind: of one namespace or of all, global ones or those applied for one worker
-    /// cluster. Also returns the version to watch from.
+    /// All objects of a kind, as `asker` may read them: of one namespace or of all, global ones or those
+    /// applied for one worker cluster. Also returns the version to watch from.
     pub fn list(
         &self,
         kind: Kind,
         namespace: Option<&str>,
         scope: Option<&ClusterName>,
+        asker: &Asker,
     ) -> (Vec<Arc<View>>, RecordNumber) {
         let listing = self.listing(kind, namespace, scope);
-        let views = (0..listing.len()).filter_map(|at| listing.view(at).ok().flatten()).collect();
+        let views = (0..listing.len()).filter_map(|at| listing.view(at, asker).ok().flatten()).collect();
         (views, listing.version())
     }
 
-    /// All changes after the version `since`. Fails if some of them are no longer in the ring.
-    pub fn watch(&self, since: RecordNumber) -> Result<Watch, Gone> {
+    /// All changes after the version `since`, as `asker` may read them. Fails if some of them are no longer
+    /// in the ring.
+    pub fn watch(&self, since: RecordNumber, asker: Asker) -> Result<Watch, Gone> {
         let store = self.read();
         if since < store.forgotten || since > store.version {
             return Err(Gone);
         }
         let skip = store.ring.partition_point(|change| change.at <= since);
         let next = store.first + skip as u64;
-        Ok(Watch { inner: Arc::clone(&self.0), next, end: self.0.end.subscribe() })
+        Ok(Watch { inner: Arc::clone(&self.0), next, end: self.0.end.subscribe(), asker })
     }
 
     /// Changes with each commit that changes a cluster. Cheaper than a watch, which renders every change.
     pub fn cluster_changes(&self) -> watch::Receiver<u64> {
         self.0.clusters.subscribe()
+    }
+
+    /// Changes with each commit that changes a role or a binding.
+    pub fn role_changes(&self) -> watch::Receiver<u64> {
+        self.0.roles.subscribe()
     }
 
     /// Applies the changes of one commit. `dropped` has the bodies that the commit dropped, for the last
@@ -271,6 +283,7 @@ impl Reads {
             events.push(RingEntry { at, event, key, entry });
         }
         let clusters_changed = events.iter().any(|change| change.key.kind == Kind::Cluster);
+        let roles_changed = events.iter().any(|change| change.key.kind.grants());
         events.sort_by_key(|change| change.at);
         events.into_iter().for_each(|change| store.push(change));
         store.version = store.version.max(at);
@@ -278,6 +291,9 @@ impl Reads {
         drop(store);
         if clusters_changed {
             self.0.clusters.send_modify(|commits| *commits += 1);
+        }
+        if roles_changed {
+            self.0.roles.send_modify(|commits| *commits += 1);
         }
         self.0.end.send_if_modified(|known| std::mem::replace(known, end) != end);
     }
@@ -313,11 +329,11 @@ impl Reads {
 
     /// The job after `after`, in the order of keys.
     pub(super) fn next_job(&self, after: Option<&Key>) -> Option<Key> {
-        let first = || Key { scope: None, kind: Kind::Job, namespace: None, name: Arc::from("") };
+        let first = || Key { scope: None, kind: JobKind::first(), namespace: None, name: Arc::from("") };
         let after = Bound::Excluded(after.cloned().unwrap_or_else(first));
         let store = self.read();
-        let (key, _) = store.entries.range((after, Bound::Unbounded)).next()?;
-        (key.scope.is_none() && is_job(key.kind)).then(|| key.clone())
+        let keys = store.entries.range((after, Bound::Unbounded)).map(|(key, _)| key);
+        keys.take_while(|key| key.scope.is_none()).find(|key| key.kind.is_job()).cloned()
     }
 
     /// The manifest of a job, and whether the core takes it for intact.
@@ -344,26 +360,33 @@ fn last_of(entry: &StoredObject, at: RecordNumber, dropped: &HashMap<ContentHash
 
 impl Inner {
     /// `None` if the job was deleted since.
-    fn view(&self, key: &Key, entry: &StoredObject, reasons: Option<&PendingReason>) -> Option<Arc<View>> {
+    fn view(
+        &self,
+        key: &Key,
+        entry: &StoredObject,
+        reasons: Option<&PendingReason>,
+        asker: &Asker,
+    ) -> Option<Arc<View>> {
         let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
         let value = match &entry.form {
             Form::Value(value) => Arc::clone(value),
-            Form::Workload(shown) => Arc::new(shown.workload(reasons)),
-            Form::Job(shown) => Arc::new(self.job(key, shown, reasons)?),
+            Form::Workload(shown) => Arc::new(shown.workload(reasons, asker)),
+            Form::Job(shown) => Arc::new(self.job(key, shown, reasons, asker)?),
             Form::DeletedJob { body, shown } => {
-                Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?, reasons))
+                let lost = || key.kind.job().map(JobKind::empty_manifest);
+                Arc::new(shown.job(body.as_deref().map_or_else(lost, parsed)?, reasons, asker))
             }
         };
         Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
     }
 
     /// Renders a job. If its manifest can't be read, it is rendered as damaged and reported to the scrub.
-    fn job(&self, key: &Key, shown: &Shown, reasons: Option<&PendingReason>) -> Option<Value> {
+    fn job(&self, key: &Key, shown: &Shown, reasons: Option<&PendingReason>, asker: &Asker) -> Option<Value> {
         let body = self.bodies.read(shown.body());
         match &body {
             Body::Missing if self.was_dropped(key, shown.body()) => return None,
             Body::Intact(text) if let Ok(manifest) = serde_json::from_str(text) => {
-                return Some(shown.job(manifest, reasons));
+                return Some(shown.job(manifest, reasons, asker));
             }
             Body::Intact(_) | Body::Missing | Body::Damaged | Body::Unavailable => {}
         }
@@ -371,7 +394,7 @@ impl Inner {
             // if too many wait, the next pass of the scrub finds it
             drop(self.suspects.try_send(ScrubRequest::Check(key.clone())));
         }
-        Some(shown.job_without_manifest(reasons))
+        Some(shown.job_without_manifest(reasons, asker))
     }
 
     /// Whether a missing body was dropped by a commit: the one in progress, or one whose changes readers see.
@@ -381,8 +404,13 @@ impl Inner {
             || !locks::read(&self.store).entries.get(key).is_some_and(|entry| is_body(&entry.form))
     }
 
-    fn event(&self, change: &RingEntry, reasons: Option<&PendingReason>) -> Option<WatchEvent> {
-        let mut view = self.view(&change.key, &change.entry, reasons)?;
+    fn event(
+        &self,
+        change: &RingEntry,
+        reasons: Option<&PendingReason>,
+        asker: &Asker,
+    ) -> Option<WatchEvent> {
+        let mut view = self.view(&change.key, &change.entry, reasons, asker)?;
         if change.event == WatchEventType::Deleted {
             let value = Arc::make_mut(&mut Arc::make_mut(&mut view).value);
             value["metadata"]["resourceVersion"] = Value::String(change.at.to_string());
@@ -397,9 +425,15 @@ pub struct Watch {
     inner: Arc<Inner>,
     next: u64,
     end: watch::Receiver<u64>,
+    asker: Asker,
 }
 
 impl Watch {
+    /// Renders the following changes for `asker`.
+    pub fn show_to(&mut self, asker: Asker) {
+        self.asker = asker;
+    }
+
     /// The next change. Cancelling the call loses nothing. Fails if the watcher fell behind the ring.
     pub async fn next(&mut self) -> Result<WatchEvent, Gone> {
         loop {
@@ -415,7 +449,7 @@ impl Watch {
             match change {
                 Some((reasons, change)) => {
                     self.next += 1;
-                    if let Some(event) = self.inner.event(&change, reasons.as_deref()) {
+                    if let Some(event) = self.inner.event(&change, reasons.as_deref(), &self.asker) {
                         return Ok(event);
                     }
                 }
@@ -423,78 +457,5 @@ impl Watch {
                 None => self.end.changed().await.map_err(|_| Gone)?,
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::journal::faulty::{Faults, FaultyDisk};
-    use crate::journal::{Journal, RedbJournal};
-    use meridian_shared::ids::JournalId;
-    use meridian_shared::time::Wall;
-    use serde_json::json;
-
-    fn reads() -> Reads {
-        let journal =
-            RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
-        let (suspects, _) = std::sync::mpsc::sync_channel(1);
-        Reads::new(Arc::new(BodyStore::new(journal.reader())), RecordNumber(0), suspects)
-    }
-
-    fn entry(version: u64) -> Option<StoredObject> {
-        Some(StoredObject {
-            version: RecordNumber(version),
-            form: Form::Value(Arc::new(json!({"v": version}))),
-        })
-    }
-
-    fn key(name: &str) -> Key {
-        Key::namespaced(Kind::LocalQueue, "a", name)
-    }
-
-    #[tokio::test]
-    async fn a_watch_resumes_in_version_order_and_ends_beyond_the_ring() {
-        let reads = reads();
-        let none = HashMap::new();
-        // the order of names differs from that of versions
-        reads.publish(
-            vec![(key("a"), entry(3)), (key("b"), entry(2)), (key("c"), entry(0))],
-            RecordNumber(4),
-            &none,
-        );
-        let mut watch = reads.watch(RecordNumber(2)).unwrap();
-        let mut next = async || watch.next().await.unwrap().view.key.name.to_string();
-        assert_eq!([next().await, next().await], ["a", "c"]);
-        assert_eq!(reads.watch(RecordNumber(5)).unwrap_err(), Gone, "from another journal");
-        for n in 5..=u64::try_from(RING_CHANGES_MAX).unwrap() + 5 {
-            reads.publish(vec![(key("a"), entry(n))], RecordNumber(n), &none);
-        }
-        assert_eq!(reads.watch(RecordNumber(3)).unwrap_err(), Gone);
-        assert_eq!(watch.next().await.unwrap_err(), Gone, "too slow");
-        let mut watch = reads.watch(reads.version()).unwrap();
-        reads.publish(vec![(key("a"), None)], reads.version().next(), &none);
-        let change = watch.next().await.unwrap();
-        assert_eq!(
-            (change.event, change.view.version, change.at),
-            (WatchEventType::Deleted, RecordNumber(65_542), RecordNumber(65_542))
-        );
-        assert_eq!(change.view.value["metadata"]["resourceVersion"], "65542");
-    }
-
-    #[test]
-    fn lists_keep_kinds_namespaces_and_scopes_apart() {
-        let reads = reads();
-        let scoped = Key { scope: Some("eu".into()), ..Key::global(Kind::ClusterQueue, "q") };
-        let elsewhere = Key::namespaced(Kind::LocalQueue, "b", "x");
-        let all = [key("x"), key("y"), elsewhere, Key::global(Kind::ClusterQueue, "q"), scoped];
-        reads.publish(all.iter().map(|k| (k.clone(), entry(1))).collect(), RecordNumber(1), &HashMap::new());
-        let names = |kind, namespace, scope: Option<&ClusterName>| reads.list(kind, namespace, scope).0.len();
-        assert_eq!(names(Kind::LocalQueue, None, None), 3);
-        assert_eq!(names(Kind::LocalQueue, Some("a"), None), 2);
-        assert_eq!(names(Kind::LocalQueue, Some("c"), None), 0);
-        assert_eq!(names(Kind::ClusterQueue, None, None), 1);
-        assert_eq!(names(Kind::ClusterQueue, None, Some(&"eu".into())), 1);
-        assert_eq!(names(Kind::ClusterQueue, None, Some(&"us".into())), 0);
     }
 }

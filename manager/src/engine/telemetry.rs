@@ -2,13 +2,15 @@
 
 pub(super) use super::dashboards::CountedEvent;
 use super::dashboards::{Dashboards, QueueCounters, Rows};
-use crate::job_kinds::is_job;
+use super::fleet_gauges::FleetGauges;
+use super::races::{Races, accelerators};
 use crate::metrics::Metrics;
 use meridian_manager_core::World;
-use meridian_manager_core::facts::audit::Verdict;
+use meridian_manager_core::facts::audit::{Line, Verdict};
+use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Reply, WriteResult};
 use meridian_manager_core::facts::record::Record;
-use meridian_manager_core::facts::record::{LeadershipFact, ObjectFact, WorkloadFact};
+use meridian_manager_core::facts::record::{LeadershipFact, MemberFact, ObjectFact, WorkloadFact};
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::world::Counts as CoreCounts;
@@ -20,7 +22,7 @@ use meridian_shared::time::{Millis, Now, Wall};
 use meridian_telemetry::trace::{self, Interval, Leg, SpanOutcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most legs that wait for their spans. Beyond it the oldest are left out of their traces.
 const LEGS_MAX: usize = 65_536;
@@ -43,12 +45,14 @@ pub(super) struct CommitCounters {
     legs: Option<BTreeMap<Fence, OpenLeg>>,
     queue_counters: QueueCounters,
     dashboards: Dashboards,
+    races: Races,
 }
 
 /// Values of gauges after a batch, and the increase of the core's counters since the last report.
 #[derive(Debug)]
 pub(super) struct GaugeValues {
     rows: Rows,
+    fleet: FleetGauges,
     orphans: i64,
     /// Legs by state and cluster.
     legs: Vec<(String, ClusterName, i64)>,
@@ -82,10 +86,12 @@ struct OpenLeg {
 /// Facts that counting a record needs in addition to it, as of the end of its batch.
 #[derive(Debug)]
 pub(super) enum RecordContext {
-    /// The cluster queue of an offer.
-    Offer(Arc<str>),
+    /// The cluster queue of an offer, and the accelerators of its gang.
+    Offer(Arc<str>, f64),
     /// The cluster queue and the cluster of a grant.
     Grant(Arc<str>, ClusterName),
+    /// The cluster of a lapsed lease.
+    Lapse(ClusterName),
     /// When a finished workload was submitted.
     Submission(Wall),
 }
@@ -95,12 +101,14 @@ impl RecordContext {
     pub(super) fn of(world: &World, records: &[(RecordNumber, Record)]) -> Vec<(usize, Self)> {
         let context = |record: &Record| match record {
             Record::Workload { uid, fact: WorkloadFact::Offered { .. } } => {
-                Some(Self::Offer(queue_of(world, *uid)))
+                let gang = world.state.workloads().get(uid).map(|w| &world.queues.class(w.class()).gang);
+                Some(Self::Offer(queue_of(world, *uid), gang.map_or(0.0, |gang| accelerators(gang))))
             }
             Record::Workload { uid, fact: WorkloadFact::Granted { fence, .. } } => {
-                let attempt =
-                    world.state.workloads().get(uid)?.history().iter().rev().find(|s| s.fence == *fence)?;
-                Some(Self::Grant(queue_of(world, *uid), attempt.cluster.clone()))
+                Some(Self::Grant(queue_of(world, *uid), cluster_of(world, *uid, *fence)?))
+            }
+            Record::Workload { uid, fact: WorkloadFact::LeaseLapsed { fence, .. } } => {
+                Some(Self::Lapse(cluster_of(world, *uid, *fence)?))
             }
             Record::Workload { uid, fact: WorkloadFact::Finished { .. } } => {
                 Some(Self::Submission(world.state.workloads().get(uid)?.created()))
@@ -170,7 +178,7 @@ impl RequestCounters {
     pub(super) fn replied(&self, reply: &Reply, submits: bool) {
         match reply {
             Reply::Written(all) => {
-                for written in all.iter().filter(|w| is_job(w.key.kind)) {
+                for written in all.iter().filter(|w| w.key.kind.is_job()) {
                     match written.result {
                         WriteResult::Created => self.metrics.workloads.submissions.inc(["accepted"]),
                         WriteResult::Unchanged => self.metrics.workloads.submissions.inc(["duplicate"]),
@@ -206,6 +214,7 @@ impl RequestCounters {
         };
         let gauges = GaugeValues {
             rows: Rows::of(world),
+            fleet: FleetGauges::of(world, now.wall),
             orphans: i64::try_from(world.state.orphans().len()).unwrap_or(i64::MAX),
             legs: world
                 .counts_by_queue
@@ -255,7 +264,8 @@ impl CommitCounters {
     pub(super) fn new(metrics: Metrics, traces: bool) -> Self {
         let queue_counters = QueueCounters::new(metrics.kueue.clone());
         let dashboards = Dashboards::new(metrics.kueue.clone());
-        Self { metrics, legs: traces.then(BTreeMap::new), queue_counters, dashboards }
+        let races = Races::new(metrics.fleet.clone());
+        Self { metrics, legs: traces.then(BTreeMap::new), queue_counters, dashboards, races }
     }
 
     /// Sets the gauges after a committed batch.
@@ -271,6 +281,7 @@ impl CommitCounters {
             .legs
             .replace(gauges.legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], *n)));
         self.dashboards.show(&gauges.rows);
+        gauges.fleet.show(m);
         let agents = || gauges.agents.iter();
         m.agents.connected.replace(
             agents()
@@ -284,6 +295,7 @@ impl CommitCounters {
 
     /// Takes the open legs from the world, after it was read again.
     pub(super) fn reset(&mut self, world: &World) {
+        self.races.reset(world);
         let Some(legs) = &mut self.legs else { return };
         legs.clear();
         for (uid, workload) in world.state.workloads().iter() {
@@ -314,40 +326,31 @@ impl CommitCounters {
         contexts: Vec<(usize, RecordContext)>,
     ) {
         let mut contexts = contexts.into_iter().peekable();
+        let now = Instant::now();
         for (at, (_, record)) in records.iter().enumerate() {
             let context = contexts.next_if(|(of, _)| *of == at).map(|(_, context)| context);
-            self.count_record(record, context);
+            if let Record::Workload { uid, fact } = record {
+                self.races.observe(*uid, fact, now);
+            }
+            self.count_record(record, context, now);
         }
     }
 
-    fn count_record(&mut self, record: &Record, context: Option<RecordContext>) {
+    fn count_record(&mut self, record: &Record, context: Option<RecordContext>, now: Instant) {
         let m = &self.metrics;
         match record {
             Record::Leadership(LeadershipFact::Started { recovery: Some(_), .. }) => {
                 m.engine.recoveries.inc([])
             }
-            Record::Audited(line) => {
-                m.journal.audit_lines.inc([]);
-                if line.entry.verdict == Some(Verdict::Denied) {
-                    // the rule starts with the policy's name, then its version
-                    let policy = line
-                        .entry
-                        .rule
-                        .as_deref()
-                        .and_then(|rule| rule.split([' ', '@']).next())
-                        .unwrap_or("none");
-                    m.workloads.residency_denials.inc([policy]);
-                }
+            Record::Audited(line) => self.count_audit_line(line),
+            Record::Object { key, fact: ObjectFact::Removed { .. } } => self.forget_object(key),
+            Record::Member { cluster, fact: MemberFact::SessionOpened { .. } } => {
+                m.fleet.sessions.inc([cluster.as_str()])
             }
-            Record::Object { key, fact: ObjectFact::Removed { .. } } => {
-                if key.scope.is_none() && key.kind == Kind::ClusterQueue {
-                    m.workloads.dispatched.forget(&[("cluster_queue", &key.name)]);
-                }
-                self.queue_counters.removed(key);
-            }
-            Record::Workload { fact: WorkloadFact::Offered { cluster, .. }, .. } => {
-                if let Some(RecordContext::Offer(queue)) = context {
+            Record::Workload { uid, fact: WorkloadFact::Offered { offer, cluster, .. } } => {
+                if let Some(RecordContext::Offer(queue, accelerators)) = context {
                     self.queue_counters.dispatched(&queue, cluster.as_str());
+                    self.races.offered((*uid, *offer), cluster, accelerators, now);
                 }
             }
             Record::Workload { fact: WorkloadFact::Refused { reason, .. }, .. } => {
@@ -362,18 +365,13 @@ impl CommitCounters {
                 self.count_grant(*fence, leg, context);
             }
             Record::Workload { fact: WorkloadFact::LeaseLapsed { fence, at, .. }, .. } => {
-                m.workloads.lapses.inc([]);
+                if let Some(RecordContext::Lapse(cluster)) = context {
+                    m.workloads.lapses.inc([cluster.as_str()]);
+                }
                 self.leg_over(*fence, Some(*at), SpanOutcome::Bad("lapsed"));
             }
             Record::Workload { fact: WorkloadFact::Ended { fence, result, at, .. }, .. } => {
-                let outcome = match result {
-                    EndResult::Succeeded => SpanOutcome::Good,
-                    EndResult::Failed { .. } => SpanOutcome::Bad("failed"),
-                    EndResult::Stopped => SpanOutcome::Bad("stopped"),
-                    EndResult::LeaseLapsed => SpanOutcome::Bad("lease-lapsed"),
-                    EndResult::NodeLost { .. } => SpanOutcome::Bad("node-lost"),
-                };
-                self.leg_over(*fence, Some(*at), outcome);
+                self.leg_over(*fence, Some(*at), outcome_of(result));
             }
             Record::Workload { uid, fact: WorkloadFact::Finished { succeeded, at, .. } }
                 if self.legs.is_some() =>
@@ -385,6 +383,30 @@ impl CommitCounters {
             }
             _ => {}
         }
+    }
+
+    fn count_audit_line(&self, line: &Line) {
+        let m = &self.metrics;
+        m.journal.audit_lines.inc([]);
+        if line.entry.verdict == Some(Verdict::Denied) {
+            // the rule starts with the policy's name, then its version
+            let policy = line.entry.rule.as_deref().and_then(|rule| rule.split([' ', '@']).next());
+            m.workloads.residency_denials.inc([policy.unwrap_or("none")]);
+        }
+    }
+
+    /// Removes the series of a deleted object.
+    fn forget_object(&mut self, key: &Key) {
+        let workloads = &self.metrics.workloads;
+        if key.scope.is_none() && key.kind == Kind::ClusterQueue {
+            workloads.dispatched.forget(&[("cluster_queue", &key.name)]);
+        }
+        if key.kind == Kind::Cluster {
+            self.metrics.fleet.forget_cluster(&key.name);
+            workloads.lapses.forget(&[("cluster", &key.name)]);
+            self.metrics.agents.requests_refused.forget(&[("cluster", &key.name)]);
+        }
+        self.queue_counters.removed(key);
     }
 
     pub(super) fn count_event(&mut self, event: &CountedEvent) {
@@ -428,6 +450,22 @@ const fn link_anomalies(counts: &CoreCounts) -> [(&'static str, u64); 5] {
         ("ResidencyStop", counts.residency_stops),
         ("Illegal", counts.illegal),
     ]
+}
+
+const fn outcome_of(result: &EndResult) -> SpanOutcome {
+    match result {
+        EndResult::Succeeded => SpanOutcome::Good,
+        EndResult::Failed { .. } => SpanOutcome::Bad("failed"),
+        EndResult::Stopped => SpanOutcome::Bad("stopped"),
+        EndResult::LeaseLapsed => SpanOutcome::Bad("lease-lapsed"),
+        EndResult::NodeLost { .. } => SpanOutcome::Bad("node-lost"),
+    }
+}
+
+/// The cluster of an attempt.
+fn cluster_of(world: &World, uid: Uid, fence: Fence) -> Option<ClusterName> {
+    let history = world.state.workloads().get(&uid)?.history();
+    history.iter().rev().find(|attempt| attempt.fence == fence).map(|attempt| attempt.cluster.clone())
 }
 
 fn granted_at(workload: &Workload, fence: Fence) -> Wall {

@@ -3,6 +3,8 @@
 use super::bodies::EarlierBodies;
 use super::clock::Clock;
 use super::committer::{Committed, Committer, CommitterThread, DecidedBatch};
+use super::event_log::{BatchLog, Contacts};
+use super::health::Holds;
 use super::inputs::{is_from_agent, submits};
 use super::periodic::PeriodicTask;
 use super::publish::Publisher;
@@ -12,7 +14,7 @@ use super::snapshots::Snapshots;
 use super::telemetry::{
     AdmissionRounds, CommitCounters, CountedEvent, PhaseCounts, RecordContext, RequestCounters,
 };
-use super::{Caller, Error, Message, Options, Shared, StartMode, Unavailable};
+use super::{Caller, Error, Message, Options, PendingCut, Shared, StartMode, Unavailable};
 use crate::host::batch::PendingBatch;
 use crate::host::{Host, Recipient, Step};
 use crate::journal::{self, Journal, mark};
@@ -73,6 +75,7 @@ pub(super) struct Engine {
     /// The last scheduling pass; counted with the next batch.
     rounds: AdmissionRounds,
     pub(super) stopping: bool,
+    audit_cut: Option<PendingCut>,
     /// The write of the batch that is being committed.
     write: Option<ClaimWrite>,
     /// When the last batch was decided.
@@ -122,6 +125,7 @@ impl Engine {
             counters: RequestCounters::new(metrics),
             rounds: AdmissionRounds::default(),
             stopping: false,
+            audit_cut: None,
             write: None,
             turned: Mono(0),
             refresh: PeriodicTask::default(),
@@ -265,10 +269,11 @@ impl Engine {
     fn take(&mut self, message: Message, queries: &mut Vec<Query>) {
         match message {
             Message::Stop => self.stopping = true,
-            Message::Explain { namespace, name, reply } => {
-                queries.push(Query::Explain(namespace, name, reply))
+            Message::Explain { namespace, name, asker, reply } => {
+                queries.push(Query::Explain(namespace, name, asker, reply))
             }
-            Message::Recovery { reply } => queries.push(Query::Recovery(reply)),
+            Message::Recovery { asker, reply } => queries.push(Query::Recovery(asker, reply)),
+            Message::CutAudit(cut) => self.audit_cut = Some(cut),
             Message::PollOver { cluster, transmission } => self.host.polls().end(&cluster, transmission),
             Message::Ask { input, reply } => {
                 let now = self.read_clock().mono;
@@ -332,7 +337,9 @@ impl Engine {
 
     /// Gives a batch to the idle committer. A batch without records is published at once.
     fn hand_over(&mut self, answers: Vec<QueryAnswer>, restricted: bool) -> Result<(), journal::Error> {
-        let writes = !self.host.batch().is_empty();
+        // a full disk has no space for it
+        self.audit_cut.take_if(|_| restricted);
+        let writes = !self.host.batch().is_empty() || self.audit_cut.is_some();
         if !writes && self.host.needs_heartbeat(self.turned) {
             let write = self.begin_write();
             self.committer.idle().heartbeat()?;
@@ -353,6 +360,7 @@ impl Engine {
         let mut pending = self.host.take_batch();
         let dropped = self.last_bodies(&pending);
         let contexts = RecordContext::of(self.host.world(), &pending.records);
+        let log = BatchLog::of(self.host.world(), &pending.records);
         let events = std::mem::take(&mut pending.lifecycle_events)
             .into_iter()
             .map(|event| CountedEvent::new(self.host.world(), event))
@@ -373,6 +381,7 @@ impl Engine {
             urgent,
             settled,
             snapshot,
+            audit_cut: self.audit_cut.take(),
             changes,
             pending_reasons,
             rounds: std::mem::take(&mut self.rounds),
@@ -384,6 +393,7 @@ impl Engine {
             without_event: Vec::new(),
             gauges: None,
             answers,
+            log,
         }
     }
 
@@ -395,11 +405,14 @@ impl Engine {
             return;
         }
         let started = Instant::now();
-        self.shared.health.observe(self.host.is_restricted(now.mono), self.host.world().live.damaged().len());
+        let world = self.host.world();
+        self.shared.health.observe(self.host.is_restricted(now.mono), world.live.damaged().len());
+        self.shared.health.observe_holds(Holds::of(world));
         let (changes, without_event) = self.publisher.refresh(&self.shared.reads, self.host.world(), now);
         batch.changes.extend(changes);
         batch.without_event = without_event;
         batch.gauges = Some(Box::new(self.counters.gauges(self.host.world(), now)));
+        batch.log.contacts = Some(Contacts::of(self.host.world(), now));
         self.refresh.schedule_next(now.mono, REFRESH_EVERY, started.elapsed());
     }
 
@@ -458,23 +471,6 @@ impl Engine {
         }
     }
 
-    /// Leaves a young mark, so that a start soon after needn't wait. A manager that never led has nothing to
-    /// prove.
-    fn leave_young_mark(&mut self) {
-        let last = self.wait_for_commit();
-        let led = self.shared.lead(false);
-        let beat = last.and_then(|()| {
-            if led && !self.committer.journal().needs_reload() {
-                self.committer.idle().heartbeat().map(|_| ())
-            } else {
-                Ok(())
-            }
-        });
-        if let Err(error) = beat {
-            tracing::warn!(%error, "the last write failed");
-        }
-    }
-
     /// Refuses a message with `why`.
     pub(super) fn refuse(&mut self, message: Message, why: Unavailable) {
         match message {
@@ -486,7 +482,10 @@ impl Engine {
                 let _ = reply.send(Err(why));
             }
             // their callers take a dropped channel for "unavailable"
-            Message::Explain { .. } | Message::Recovery { .. } | Message::PollOver { .. } => {}
+            Message::Explain { .. }
+            | Message::Recovery { .. }
+            | Message::CutAudit(_)
+            | Message::PollOver { .. } => {}
         }
     }
 }

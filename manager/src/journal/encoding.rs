@@ -14,7 +14,7 @@
 //! hash, which its readers check. Numbers are little-endian.
 
 use super::medium::FileIdentity;
-use super::{Batch, Meta};
+use super::{AuditCut, AuditNumber, Batch, Meta};
 use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
 
@@ -46,6 +46,7 @@ pub(super) enum Table {
 const META_ROW: u128 = 1;
 const STATE_ROW: u128 = 2;
 const SNAPSHOT_ROW: u128 = 3;
+const AUDIT_ROW: u128 = 4;
 
 /// 2^64 divided by the golden ratio, made odd (Knuth's multiplicative hashing).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -215,6 +216,9 @@ impl State {
         for (number, line) in (self.audit_next..).zip(&batch.audit) {
             mix(value_hash(Table::Audit, number.into(), line));
         }
+        if let Some(cut) = &batch.audit_cut {
+            mix(cut.first.0);
+        }
         next.audit_next = self.audit_next.saturating_add(batch.audit.len() as u64);
         if let Some(snapshot) = &batch.snapshot {
             next.truncated = self.truncated.max(snapshot.through);
@@ -248,6 +252,28 @@ impl State {
         };
         fields.end().map(|()| state)
     }
+}
+
+/// The bytes of a cut. A journal has this row once a segment was made.
+pub(super) fn encode_cut(cut: &AuditCut) -> Vec<u8> {
+    let mut row = Vec::with_capacity(56);
+    row.extend_from_slice(&cut.segments.to_le_bytes());
+    row.extend_from_slice(&cut.through.0.to_le_bytes());
+    row.extend_from_slice(&cut.seal);
+    row.extend_from_slice(&cut.first.0.to_le_bytes());
+    seal(Table::Meta, AUDIT_ROW, &row).0
+}
+
+/// The inverse of [`encode_cut`].
+pub(super) fn decode_cut(value: &[u8]) -> Result<AuditCut, String> {
+    let mut fields = Fields(unseal(Table::Meta, AUDIT_ROW, value)?);
+    let cut = AuditCut {
+        segments: fields.u64()?,
+        through: AuditNumber(fields.u64()?),
+        seal: fields.take()?,
+        first: AuditNumber(fields.u64()?),
+    };
+    fields.end().map(|()| cut)
 }
 
 /// What the chunks of the snapshot must add up to.

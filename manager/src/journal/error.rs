@@ -9,8 +9,8 @@ use std::io;
 pub enum Error {
     /// Only `init` creates a journal, because creating one asserts that nothing ran before.
     #[error(
-        "no journal at `{place}`: restore a copy with `journal restore`, or replace a lost journal \
-         with `--init --recover`"
+        "no journal at `{place}`: if this is the first start, add `--init`; if there was a journal, restore \
+         a copy with `journal restore`, or replace the lost one with `--init --recover`"
     )]
     Missing { place: String },
     /// `init` never overwrites.

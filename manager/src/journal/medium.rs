@@ -5,7 +5,7 @@
 //! failure, so that a store that is closing can't write after an error. It also notices a full disk where the
 //! store hides that error.
 
-use super::Error;
+use super::{Error, Space};
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 use rustix::fs::{Advice, FallocateFlags};
@@ -65,6 +65,11 @@ pub trait Medium: Send + fmt::Debug {
 
     /// Where the storage is, for messages.
     fn place(&self) -> String;
+
+    /// Space that the storage takes; `None` if that isn't known.
+    fn space(&self) -> Option<Space> {
+        None
+    }
 }
 
 /// A file, with the reserve in a second file in the same directory.
@@ -156,6 +161,15 @@ impl Medium for FileMedium {
 
     fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn space(&self) -> Option<Space> {
+        let disk = rustix::fs::statvfs(&self.path).ok()?;
+        Some(Space {
+            bytes: fs::metadata(&self.path).ok()?.len(),
+            reserve_bytes: fs::metadata(self.reserve_path()).map_or(0, |reserve| reserve.len()),
+            free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        })
     }
 }
 

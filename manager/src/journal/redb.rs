@@ -5,7 +5,7 @@
 //!
 //! | table | key → value |
 //! |---|---|
-//! | `meta` | `format` → header; `meta`, `state`, `snapshot` → the journal's own rows |
+//! | `meta` | `format` → header; `meta`, `state`, `snapshot`, `audit` → the journal's own rows |
 //! | `log` | record number → record |
 //! | `snapshot` | chunk → bytes |
 //! | `body` | content hash → bytes |
@@ -19,9 +19,9 @@ mod commit;
 mod read;
 
 use self::read::{SharedStore, catch_store_panic, into_error};
-use super::encoding::{FORMAT, FORMAT_FAMILY, MetaRow, State};
+use super::encoding::{FORMAT, FORMAT_FAMILY, MetaRow, State, decode_cut};
 use super::medium::{FileIdentity, FileMedium, Gate, GateStatus, Medium, io_error};
-use super::{Batch, Error, Follower, Journal, Meta, Reader, ReloadOutcome, Snapshot, Visit};
+use super::{AuditCut, Batch, Error, Follower, Journal, Meta, Reader, ReloadOutcome, Snapshot, Space, Visit};
 use ::redb::{Database, ReadableDatabase, StorageBackend, TableDefinition};
 use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
@@ -42,6 +42,7 @@ const FORMAT_KEY: &str = "format";
 const META_KEY: &str = "meta";
 const STATE_KEY: &str = "state";
 const SNAPSHOT_KEY: &str = "snapshot";
+const AUDIT_KEY: &str = "audit";
 
 /// First bytes of every redb file.
 const REDB_MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
@@ -88,6 +89,7 @@ pub struct RedbJournal {
     distrusted: bool,
     /// As of the last acknowledged commit.
     state: State,
+    audit_cut: AuditCut,
     /// The state that a failed commit would have left, until a reload finds out whether it did.
     attempted: Option<State>,
     needs_reload: bool,
@@ -100,6 +102,7 @@ struct OpenStore {
     meta: MetaRow,
     identity: FileIdentity,
     state: State,
+    audit_cut: AuditCut,
 }
 
 impl RedbJournal {
@@ -159,6 +162,7 @@ impl RedbJournal {
             meta: opened.meta,
             identity: opened.identity,
             state: opened.state,
+            audit_cut: opened.audit_cut,
             attempted: None,
             distrusted: false,
             needs_reload: false,
@@ -207,8 +211,8 @@ impl RedbJournal {
             _ => ReloadOutcome::ForeignWriter,
         };
         *slot = Some(opened.database);
-        (self.status, self.meta, self.identity, self.state) =
-            (opened.status, opened.meta, opened.identity, opened.state);
+        (self.status, self.meta, self.identity) = (opened.status, opened.meta, opened.identity);
+        (self.state, self.audit_cut) = (opened.state, opened.audit_cut);
         self.attempted = None;
         self.needs_reload = false;
         Ok(found)
@@ -280,6 +284,10 @@ impl Journal for RedbJournal {
 
     fn urgent_only(&self) -> bool {
         self.urgent_only
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.medium.space()
     }
 
     fn needs_reload(&self) -> bool {
@@ -356,7 +364,7 @@ fn open_store(medium: &dyn Medium) -> Result<OpenStore, Error> {
     }
     let (database, status) = open_database(medium, backend)?;
     match catch_store_panic(&place, || read_header(&database, &place)) {
-        Ok((meta, state)) => Ok(OpenStore { database, status, meta, identity, state }),
+        Ok((meta, state, audit_cut)) => Ok(OpenStore { database, status, meta, identity, state, audit_cut }),
         Err(failure) => {
             let error = into_error("open", &place, Some(&status), failure);
             // closing a store with contradictory pages may panic again; the medium is shut, so nothing is
@@ -372,7 +380,7 @@ fn open_store(medium: &dyn Medium) -> Result<OpenStore, Error> {
 }
 
 /// Reads the header and the journal's own rows from a store that may belong to another program.
-fn read_header(database: &Database, place: &str) -> Result<(MetaRow, State), Failure> {
+fn read_header(database: &Database, place: &str) -> Result<(MetaRow, State, AuditCut), Failure> {
     let foreign = |why: &str| Error::NotAJournal { place: place.into(), why: why.into() };
     let damaged = |what: String| Error::Damaged { place: place.into(), what };
     let own = match database.begin_read()?.open_table(META) {
@@ -398,5 +406,9 @@ fn read_header(database: &Database, place: &str) -> Result<(MetaRow, State), Fai
     };
     let meta = MetaRow::decode(row(META_KEY)?.value()).map_err(damaged)?;
     let state = State::decode(row(STATE_KEY)?.value()).map_err(damaged)?;
-    Ok((meta, state))
+    let cut = match own.get_owned(AUDIT_KEY)? {
+        Some(row) => decode_cut(row.value()).map_err(damaged)?,
+        None => AuditCut::default(),
+    };
+    Ok((meta, state, cut))
 }

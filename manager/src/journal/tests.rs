@@ -8,7 +8,7 @@ mod golden;
 mod marks;
 
 use super::faulty::{Faults, FaultyDisk};
-use super::{AuditNumber, Batch, Journal, RedbJournal, Snapshot};
+use super::{AuditCut, AuditNumber, Batch, Journal, RedbJournal, Snapshot};
 use meridian_shared::ids::{ContentHash, JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
 use std::collections::BTreeMap;
@@ -43,7 +43,8 @@ struct Contents {
     last: u64,
     records: BTreeMap<u64, Vec<u8>>,
     snapshot: Option<Snapshot>,
-    audit: Vec<Vec<u8>>,
+    audit: BTreeMap<u64, Vec<u8>>,
+    audit_cut: AuditCut,
     bodies: BTreeMap<u128, Vec<u8>>,
 }
 
@@ -60,20 +61,23 @@ impl Contents {
             })
             .unwrap();
         let reader = journal.reader();
-        let mut audit = Vec::new();
+        let mut audit = BTreeMap::new();
         reader
             .audit(AuditNumber(0), AuditNumber(u64::MAX), &mut |number, line| {
-                audit.push(line.to_vec());
-                assert_eq!(number.0, audit.len() as u64);
+                audit.insert(number.0, line.to_vec());
                 Ok(())
             })
             .unwrap();
-        assert_eq!(reader.audit_head().unwrap().map(|(_, line)| line), audit.last().cloned());
+        assert_eq!(
+            reader.audit_head().unwrap().map(|(number, line)| (number.0, line)),
+            audit.last_key_value().map(|(number, line)| (*number, line.clone()))
+        );
+        let audit_cut = reader.audit_cut().unwrap();
         let bodies = known
             .into_iter()
             .filter_map(|hash| Some((hash, reader.body(ContentHash(hash)).unwrap()?)))
             .collect();
-        Self { last: last.0, records, snapshot, audit, bodies }
+        Self { last: last.0, records, snapshot, audit, audit_cut, bodies }
     }
 
     /// The contents after `batch`.
@@ -81,7 +85,12 @@ impl Contents {
         let mut next = self.clone();
         next.last = batch.last().0;
         next.records.extend((batch.first.0..).zip(batch.records.iter().cloned()));
-        next.audit.extend(batch.audit.iter().cloned());
+        let first = self.audit.last_key_value().map_or(1, |(number, _)| number + 1);
+        next.audit.extend((first..).zip(batch.audit.iter().cloned()));
+        if let Some(cut) = batch.audit_cut {
+            next.audit_cut = cut;
+            next.audit.retain(|&number, _| number >= cut.first.0);
+        }
         for hash in &batch.drop_bodies {
             next.bodies.remove(&hash.0);
         }
@@ -93,6 +102,25 @@ impl Contents {
             next.snapshot = Some(snapshot.clone());
         }
         next
+    }
+}
+
+impl Contents {
+    /// Sometimes another segment, or the next lines to drop.
+    fn next_cut(&self, random: &mut Random) -> Option<AuditCut> {
+        let (cut, draw) = (self.audit_cut, random.below(4));
+        let head = self.audit.last_key_value().map_or(0, |(number, _)| *number);
+        let first = |through: u64| AuditNumber((cut.first.0 + draw + 1).min(through + 1));
+        if cut.first <= cut.through {
+            return Some(AuditCut { first: first(cut.through.0), ..cut });
+        }
+        let through = cut.through.0 + 3;
+        (draw > 0 && through < head).then(|| AuditCut {
+            segments: cut.segments + 1,
+            through: AuditNumber(through),
+            seal: [cut.segments as u8; 32],
+            first: first(through),
+        })
     }
 }
 

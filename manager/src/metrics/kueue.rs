@@ -3,15 +3,12 @@
 //! Those of local queues have Kueue's labels `name` and `namespace`. Every one has `replica_role="leader"`.
 //! Amounts are in cores, bytes and devices, as in Kueue. The series of a queue are removed with the queue.
 
-use super::{
-    Amounts, Counters, Gauges, Histograms, Labels, Registrar, default_buckets, kueue_buckets, metric_group,
-};
+use super::buckets::{default_buckets, kueue_buckets};
+use super::handles::{Amounts, Counters, Gauges, Histograms};
+use super::registrar::{Labels, Registrar, metric_group};
 use meridian_manager_core::facts::lifecycle::Owner;
 use meridian_shared::time::Millis;
 use std::time::Duration;
-
-/// Prefix of all names.
-pub(super) const PREFIX: &str = "kueue_";
 
 const QUEUE_AND_CLASS: Labels<2> = &["cluster_queue", "priority_class"];
 const LOCAL_AND_CLASS: Labels<3> = &["name", "namespace", "priority_class"];
@@ -28,6 +25,15 @@ pub struct QueueCounter {
 }
 
 impl QueueCounter {
+    pub(super) fn queue(&self) -> &Counters<2> {
+        &self.queue
+    }
+
+    /// The metric of local queues.
+    pub fn local(&self) -> &Counters<3> {
+        &self.local
+    }
+
     /// Increments the cluster queue's counter, and the local queue's if `local`.
     pub fn inc(&self, owner: &Owner, local: bool) {
         self.queue.inc([&owner.cluster_queue, &owner.priority_class]);
@@ -45,6 +51,15 @@ pub struct QueueTimer {
 }
 
 impl QueueTimer {
+    pub(super) fn queue(&self) -> &Histograms<2> {
+        &self.queue
+    }
+
+    /// The metric of local queues.
+    pub fn local(&self) -> &Histograms<3> {
+        &self.local
+    }
+
     /// Observes `span` for the cluster queue, and for the local queue if `local`.
     pub fn observe(&self, owner: &Owner, local: bool, span: Millis) {
         let span = Duration::from_millis(span.0);

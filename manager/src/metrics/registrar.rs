@@ -1,16 +1,42 @@
 //! Makes, registers and gathers metrics.
 
-use super::{Amounts, Counters, Definition, Gauge, Gauges, Histograms, PREFIX, Series, kueue};
+use super::handles::{Amounts, Counters, Definition, Gauge, Gauges, Histograms, Series, Sums};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// Prefix of the names of Meridian's own metrics.
+pub(super) const PREFIX: &str = "meridian_";
+/// Prefix of the names of Kueue's metrics.
+pub(super) const KUEUE_PREFIX: &str = "kueue_";
+
+/// Defines a struct of metric handles, and a `new` that registers them. Each line has the field and its type,
+/// then the method of [`Registrar`] that makes it, with its arguments.
+macro_rules! metric_group {
+    ($(#[$meta:meta])* pub struct $group:ident {
+        $($field:ident: $handle:ty = $make:ident($($argument:expr),+ $(,)?);)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug)]
+        pub struct $group {
+            $(pub $field: $handle,)+
+        }
+
+        impl $group {
+            pub(crate) fn new(registrar: &mut Registrar) -> Self {
+                Self { $($field: registrar.$make($($argument),+),)+ }
+            }
+        }
+    };
+}
+pub(super) use metric_group;
+
 /// Makes and registers metrics. All names are constants, so a failure is a bug that every start would show.
-pub(super) struct Registrar {
+pub(crate) struct Registrar {
     pub(super) registry: Registry,
     pub(super) families: Families,
     pub(super) catalog: Vec<Definition>,
@@ -18,7 +44,7 @@ pub(super) struct Registrar {
 
 /// Metrics by name, so that one metric can be gathered without the others.
 #[derive(Default)]
-pub(super) struct Families(BTreeMap<&'static str, Box<dyn Collector>>);
+pub(crate) struct Families(BTreeMap<&'static str, Box<dyn Collector>>);
 
 impl Families {
     pub(super) fn collect(&self, only: &[String]) -> Vec<MetricFamily> {
@@ -52,6 +78,16 @@ impl Registrar {
             vec.with_label_values::<&str>(&[]); // rendered as 0 before the first event
         }
         Counters(self.registered(Definition { name, help, kind: "counter", labels }, vec))
+    }
+
+    pub(super) fn sums<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<N>,
+    ) -> Sums<N> {
+        let vec = CounterVec::new(opts(name, help), labels).expect("valid name and labels");
+        Sums(self.registered(Definition { name, help, kind: "counter", labels }, vec))
     }
 
     pub(super) fn gauges<const N: usize>(
@@ -96,7 +132,7 @@ impl Registrar {
 
     fn registered<C: Collector + Clone + 'static>(&mut self, definition: Definition, collector: C) -> C {
         let name = definition.name;
-        assert!(name.starts_with(PREFIX) || name.starts_with(kueue::PREFIX), "`{name}` lacks the prefix");
+        assert!(name.starts_with(PREFIX) || name.starts_with(KUEUE_PREFIX), "`{name}` lacks the prefix");
         self.registry.register(Box::new(collector.clone())).expect("names are unique");
         self.families.0.insert(name, Box::new(collector.clone()));
         self.catalog.push(definition);
@@ -107,5 +143,5 @@ impl Registrar {
 /// Kueue's metrics name the replica that reports them. Only a manager that leads counts.
 fn opts(name: &str, help: &str) -> Opts {
     let opts = Opts::new(name, help);
-    if name.starts_with(kueue::PREFIX) { opts.const_label("replica_role", "leader") } else { opts }
+    if name.starts_with(KUEUE_PREFIX) { opts.const_label("replica_role", "leader") } else { opts }
 }

@@ -1,6 +1,7 @@
 //! Names, rendering and replacement of metrics.
 
 use super::*;
+use std::time::Duration;
 
 fn is_snake(name: &str) -> bool {
     name.split('_')
@@ -12,7 +13,11 @@ fn names_follow_the_conventions() {
     let metrics = Metrics::new("1");
     for entry in metrics.catalog() {
         let Definition { name, help, kind, labels } = *entry;
-        assert!((name.starts_with(PREFIX) || name.starts_with(kueue::PREFIX)) && is_snake(name), "{name}");
+        assert!(
+            (name.starts_with(registrar::PREFIX) || name.starts_with(registrar::KUEUE_PREFIX))
+                && is_snake(name),
+            "{name}"
+        );
         assert!(
             help.len() > 10
                 && !help.ends_with('.')
@@ -27,7 +32,21 @@ fn names_follow_the_conventions() {
             labels.iter().all(|l| is_snake(l) && !["le", "quantile", "job", "instance"].contains(l)),
             "{name}: {labels:?}"
         );
+        for label in labels {
+            assert!(LABELS.iter().any(|known| known.name == *label), "{name}: what bounds `{label}`?");
+        }
     }
+}
+
+#[test]
+fn handles_tell_the_names_of_their_metrics() {
+    let metrics = Metrics::new("1");
+    assert_eq!(metrics.workloads.grants.name(), "meridian_grants_total");
+    assert_eq!(metrics.fleet.held_twice.name(), "meridian_held_twice_accelerator_seconds_total");
+    assert_eq!(metrics.journal.bytes.name(), "meridian_journal_bytes");
+    assert_eq!(metrics.kueue.events.admitted.name(), "kueue_admitted_workloads_total");
+    let local = metrics.kueue.events.admission_wait.local().name();
+    assert_eq!(local, "kueue_local_queue_admission_wait_time_seconds");
 }
 
 #[test]

@@ -8,8 +8,9 @@ mod tests;
 
 use self::parse::{
     FiledFairSharing, duration, parse_admission_fair_sharing, parse_fair_sharing, parse_guard,
-    parse_resources,
+    parse_resources, parse_retention,
 };
+use crate::audit::keeper::Retention;
 use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
 use meridian_objects::ResourceRules;
@@ -143,6 +144,18 @@ pub struct ManagerArgs {
     /// Validity of an agent's certificate [default: 24h]
     #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_AGENT_CERTIFICATE_LIFETIME")]
     pub agent_certificate_lifetime: Option<String>,
+    /// Size of lines after which a segment of the audit log is finished [default: 64Mi]
+    #[arg(long, value_name = "SIZE", env = "MERIDIAN_MANAGER_AUDIT_SEGMENT_SIZE")]
+    pub audit_segment_size: Option<String>,
+    /// Where finished segments of the audit log go: a directory, or a program that gets the path of each
+    #[arg(long, value_name = "PATH", env = "MERIDIAN_MANAGER_AUDIT_EXPORT")]
+    pub audit_export: Option<PathBuf>,
+    /// Exported segments of the audit log to keep [default: all]
+    #[arg(long, value_name = "NUMBER", env = "MERIDIAN_MANAGER_AUDIT_KEEP_SEGMENTS")]
+    pub audit_keep_segments: Option<u64>,
+    /// Size up to which exported segments of the audit log are kept [default: all]
+    #[arg(long, value_name = "SIZE", env = "MERIDIAN_MANAGER_AUDIT_KEEP_SIZE")]
+    pub audit_keep_size: Option<String>,
     /// Format of log lines: `text` or `json` [default: text]
     #[arg(long, value_name = "FORMAT", env = "MERIDIAN_MANAGER_LOG_FORMAT")]
     pub log_format: Option<Format>,
@@ -176,6 +189,10 @@ struct File {
     admission_fair_sharing: Option<FiledFairSharing>,
     jurisdiction: Option<String>,
     agent_certificate_lifetime: Option<String>,
+    audit_segment_size: Option<String>,
+    audit_export: Option<PathBuf>,
+    audit_keep_segments: Option<u64>,
+    audit_keep_size: Option<String>,
     log_format: Option<String>,
     otlp_endpoint: Option<String>,
 }
@@ -197,6 +214,8 @@ pub(super) struct Settings {
     pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
     pub(super) jurisdiction: Option<Jurisdiction>,
     pub(super) agent_certificate_lifetime: Millis,
+    pub(super) audit_retention: Retention,
+    pub(super) audit_export: Option<PathBuf>,
     pub(super) log_format: Format,
     pub(super) otlp_endpoint: Option<String>,
     pub(super) init: bool,
@@ -215,6 +234,9 @@ impl ManagerArgs {
             ("starvation-guard", self.starvation_guard.is_some()),
             ("admission-fair-sharing", self.admission_fair_sharing.is_some()),
             ("agent-certificate-lifetime", self.agent_certificate_lifetime.is_some()),
+            ("audit-segment-size", self.audit_segment_size.is_some()),
+            ("audit-keep-segments", self.audit_keep_segments.is_some()),
+            ("audit-keep-size", self.audit_keep_size.is_some()),
             ("otlp-endpoint", self.otlp_endpoint.is_some()),
         ];
         flags.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
@@ -246,16 +268,15 @@ impl Settings {
             admission_fair_sharing,
             jurisdiction,
             agent_certificate_lifetime,
+            audit_segment_size,
+            audit_export,
+            audit_keep_segments,
+            audit_keep_size,
             log_format,
             otlp_endpoint,
             init,
             recover,
         } = args;
-        let log_format = match (log_format, file.log_format) {
-            (Some(format), _) => format,
-            (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what))?,
-            (None, None) => Format::default(),
-        };
         let listen =
             listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("a constant address"));
         let advertise = if advertise.is_empty() { file.advertise } else { advertise };
@@ -288,7 +309,13 @@ impl Settings {
             )?,
             jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
             agent_certificate_lifetime: lifetime,
-            log_format,
+            audit_retention: parse_retention(
+                audit_segment_size.or(file.audit_segment_size).as_deref(),
+                audit_keep_segments.or(file.audit_keep_segments),
+                audit_keep_size.or(file.audit_keep_size).as_deref(),
+            )?,
+            audit_export: audit_export.or(file.audit_export),
+            log_format: pick_format(log_format, file.log_format)?,
             otlp_endpoint: otlp_endpoint.or(file.otlp_endpoint),
             init,
             recover,
@@ -332,6 +359,13 @@ impl Settings {
         if let Some(Err(what)) = self.otlp_endpoint.as_deref().map(meridian_telemetry::check_endpoint) {
             return invalid("otlp-endpoint", what);
         }
+        let Retention { segment_bytes: _, segments_max, bytes_max } = self.audit_retention;
+        let keep = [("audit-keep-segments", segments_max), ("audit-keep-size", bytes_max)];
+        if let Some((flag, _)) =
+            keep.into_iter().find(|(_, max)| max.is_some() && self.audit_export.is_none())
+        {
+            return invalid(flag, "only exported segments are removed: set `audit-export` too".into());
+        }
         if self.recover && !self.init {
             return invalid(
                 "recover",
@@ -348,6 +382,14 @@ impl Settings {
             Ok(IpAddr::V6(address)) => format!("https://[{address}]:{port}"),
             _ => format!("https://{name}:{port}"),
         }
+    }
+}
+
+fn pick_format(given: Option<Format>, filed: Option<String>) -> Result<Format, Error> {
+    match (given, filed) {
+        (Some(format), _) => Ok(format),
+        (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what)),
+        (None, None) => Ok(Format::default()),
     }
 }
 

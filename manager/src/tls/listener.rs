@@ -8,14 +8,15 @@ use super::limits::{Deadlines, Limits};
 use super::peer::{self, Connections, Peer, Registered};
 use super::shares::{Address, ConnectionClass, Shares};
 use crate::locks;
+use crate::log_limit::LogLimit;
 use crate::metrics::ConnectionMetrics;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -73,6 +74,7 @@ impl TlsListener {
             settings,
             connections: connections.clone(),
             shares: Shares::new(&limits, metrics),
+            failures: Arc::default(),
             timeout: limits.deadlines.handshake,
             ready: sender,
         };
@@ -128,6 +130,8 @@ struct Acceptor {
     settings: Settings,
     connections: Connections,
     shares: Arc<Shares>,
+    /// Addresses of failed handshakes that were logged.
+    failures: Arc<LogLimit<IpAddr>>,
     /// Longest time from a connection to its finished handshake.
     timeout: Duration,
     ready: mpsc::Sender<Stream>,
@@ -174,7 +178,12 @@ impl Acceptor {
         match tokio::time::timeout(self.timeout, acceptor.accept(socket)).await {
             Ok(Ok(tls)) => Some(Stream::new(tls, addr, &self.connections, &self.shares)),
             Ok(Err(error)) => {
-                tracing::debug!(%addr, %error, "a TLS handshake failed");
+                // Probes of load balancers only connect; a wrong certificate is an answer.
+                let is_answer = error.kind() == io::ErrorKind::InvalidData;
+                match is_answer.then(|| self.failures.permit(addr.ip(), Instant::now())).flatten() {
+                    Some(left_out) => tracing::info!(%addr, %error, left_out, "a TLS handshake failed"),
+                    None => tracing::debug!(%addr, %error, "a TLS handshake failed"),
+                }
                 None
             }
             Err(_) => {

@@ -5,10 +5,14 @@ use axum::body::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use meridian_manager::api::{self, Front, ListLimits, LogBytes, Logs};
-use meridian_manager::auth::{Role, Users};
+use meridian_manager::audit::AuditFiles;
+use meridian_manager::audit::directory::AuditDirectory;
+use meridian_manager::audit::key::SigningKey;
+use meridian_manager::auth::{TokenInfo, TokenStore, Tokens};
 use meridian_manager::tls::limits::Limits;
 use meridian_manager::tls::listener::Settings;
 use meridian_manager::tls::{Authorities, TlsListener, serve};
+use meridian_objects::rbac::MASTERS;
 use meridian_shared::identity::CaPin;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::logs::{LogRequest, STREAMS_MAX};
@@ -55,17 +59,23 @@ impl Port {
         let listener =
             TlsListener::start(tcp, tls, limits, rig.handle.metrics().connections.clone()).unwrap();
         let url = format!("https://{}", listener.addr());
-        let mut users = Users::default();
-        let tokens = [("ada", 1), ("sam", 2)]
-            .map(|(name, random)| users.issue(name, Role::Admin, [random; 32]).unwrap().expose().to_owned());
+        let mut users = Tokens::default();
+        let tokens = [("ada", 1), ("sam", 2)].map(|(name, random)| {
+            let new = TokenInfo::of_user(name, &[MASTERS], Wall(0));
+            users.issue(new, [random; 32]).unwrap().expose().to_owned()
+        });
         let stop = CancellationToken::new();
         let router = api::router(api::ApiParts {
             engine: rig.handle.clone(),
-            users: Arc::new(users),
+            users: TokenStore::new(users, None),
             logs: Arc::new(EndlessLogs),
-            front: Front { url: url.clone(), ca_pin: CaPin([9; 32]) },
+            front: Front { url: url.clone(), ca_pin: CaPin([9; 32]), ca_pem: String::new() },
             stop: stop.clone(),
             lists,
+            audit: AuditFiles {
+                directory: AuditDirectory::new(&dir.path().join("audit")),
+                key: SigningKey::load_or_create(dir.path()).unwrap().public(),
+            },
         });
         tokio::spawn(serve(listener, router, stop.clone()));
         let ca = reqwest::Certificate::from_pem(authorities.server_ca_pem().as_bytes()).unwrap();

@@ -4,6 +4,7 @@
 use crate::rig::{DEADLINE, Rig, Worker, delete, job, put, until};
 use meridian_manager::journal::faulty::{Faults, FaultyDisk};
 use meridian_objects::Kind;
+use meridian_views::asker::Asker;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -47,12 +48,12 @@ fn is_shown_as_damaged(object: &Value) -> bool {
 }
 
 fn listed(rig: &Rig, kind: Kind) -> Vec<(String, bool)> {
-    let (views, _) = rig.handle.reads().list(kind, None, None);
+    let (views, _) = rig.handle.reads().list(kind, None, None, &Asker::unlimited());
     views.iter().map(|view| (view.key.name.to_string(), is_shown_as_damaged(&view.value))).collect()
 }
 
 async fn why(rig: &Rig, name: &str) -> Value {
-    rig.handle.explain("default", name).await.unwrap().unwrap()
+    rig.handle.explain("default", name, Asker::unlimited()).await.unwrap().unwrap()
 }
 
 fn has_metric(rig: &Rig, line: &str) -> bool {

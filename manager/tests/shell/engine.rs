@@ -10,6 +10,7 @@ use meridian_manager_core::facts::outcome::Reply;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, RecordNumber};
 use meridian_shared::protocol::{Lane, SyncAnswer};
+use meridian_views::asker::Asker;
 use serde_json::json;
 use std::time::Duration;
 
@@ -31,17 +32,17 @@ async fn a_gang_runs_to_its_end() {
         "the view has the whole job"
     );
     assert_eq!(worker.runs.len(), 1);
-    let why = rig.handle.explain("default", "one").await.unwrap().unwrap();
+    let why = rig.handle.explain("default", "one", Asker::unlimited()).await.unwrap().unwrap();
     assert_eq!(
         (why["state"].as_str(), why["clusters"][0]["verdict"].as_str()),
         (Some("Running"), Some("running"))
     );
-    assert!(rig.handle.explain("default", "two").await.unwrap().is_none());
+    assert!(rig.handle.explain("default", "two", Asker::unlimited()).await.unwrap().is_none());
 
     worker.finish();
     worker.until(&rig.handle, "finished", |_| rig.state_of("one").as_deref() == Some("Finished")).await;
     assert_eq!(rig.job("one").unwrap().value["status"]["conditions"][0]["type"], "Complete");
-    let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None);
+    let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None, &Asker::unlimited());
     assert_eq!(workloads[0].value["status"]["meridian"]["history"][0]["cluster"], "eu");
 
     check_metrics_of_one_finished_gang(&rig).await;
@@ -53,7 +54,7 @@ async fn check_metrics_of_one_finished_gang(rig: &Rig) {
     // statuses with counts, and gauges, follow soon after
     let queue = Key::namespaced(Kind::LocalQueue, "default", "lq");
     until("the queue's status", async || {
-        rig.handle.reads().get(&queue).unwrap().value["status"]["admittedWorkloads"] == 0
+        rig.handle.reads().get(&queue, &Asker::unlimited()).unwrap().value["status"]["admittedWorkloads"] == 0
     })
     .await;
     let finished = r#"kueue_finished_workloads{cluster_queue="cq",replica_role="leader"} 1"#;
@@ -106,6 +107,15 @@ async fn check_metrics_of_one_finished_gang(rig: &Rig) {
         r#"meridian_submissions_total{result="accepted"} 1"#,
         r#"meridian_workloads_dispatched_total{cluster="eu",cluster_queue="cq"} 1"#,
         "meridian_grants_total 1",
+        r#"meridian_cluster_info{cluster="eu",jurisdiction="EU",region="europe-west4"} 1"#,
+        r#"meridian_offers_total{cluster="eu",outcome="won"} 1"#,
+        r#"meridian_offers_total{cluster="eu",outcome="withdrawn"} 0"#,
+        r#"meridian_race_seconds_count{cluster="eu"} 1"#,
+        r#"meridian_agent_sessions_total{cluster="eu"} 1"#,
+        r#"meridian_lapses_total{cluster="eu"} 0"#,
+        r#"meridian_residency_violations{cluster="eu"} 0"#,
+        r#"meridian_starved_heads{cluster_queue="cq"} 0"#,
+        "meridian_recovery_open 0",
         "meridian_invariant_violations_total 0",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
@@ -140,14 +150,17 @@ async fn a_list_has_current_pending_reasons_of_unchanged_jobs() {
     put(&rig.handle, vec![narrow(1)]).await.unwrap();
     put(&rig.handle, vec![job("large", 9)]).await.unwrap();
     let pending_reason = || {
-        rig.job("large").unwrap().value["status"]["meridian"]["waits"].as_str().unwrap_or_default().to_owned()
+        rig.job("large").unwrap().value["status"]["meridian"]["pendingReason"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     };
     until("the first reason", async || pending_reason().contains("at most 1 in")).await;
     let version = rig.job("large").unwrap().version;
     put(&rig.handle, vec![narrow(7)]).await.unwrap();
     until("the second reason", async || pending_reason().contains("at most 7 in")).await;
     assert_eq!(rig.job("large").unwrap().version, version, "the job itself is unchanged");
-    let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None);
+    let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None, &Asker::unlimited());
     assert_eq!(
         workloads[0].value["status"]["conditions"][0]["message"].as_str(),
         Some(pending_reason().as_str())
@@ -162,9 +175,9 @@ async fn a_watch_continues_from_a_list() {
     let rig = Rig::new().await;
     rig.create_queues(&[]).await;
     submit(&rig.handle, "a").await.unwrap();
-    let (jobs, version) = rig.handle.reads().list(Kind::Job, None, None);
+    let (jobs, version) = rig.handle.reads().list(Kind::Job, None, None, &Asker::unlimited());
     assert_eq!(jobs.len(), 1);
-    let mut watch = rig.handle.reads().watch(version).unwrap();
+    let mut watch = rig.handle.reads().watch(version, Asker::unlimited()).unwrap();
     submit(&rig.handle, "b").await.unwrap();
     delete(&rig.handle, "a").await.unwrap();
     put(&rig.handle, vec![job("b", 1)]).await.unwrap();
@@ -186,7 +199,7 @@ async fn a_watch_continues_from_a_list() {
         .map(|(event, name)| (event, name.to_owned()));
     assert_eq!(seen, expect);
     assert_eq!(
-        rig.handle.reads().watch(RecordNumber(0)).map(drop),
+        rig.handle.reads().watch(RecordNumber(0), Asker::unlimited()).map(drop),
         Ok(()),
         "everything is still in the ring"
     );
@@ -195,7 +208,7 @@ async fn a_watch_continues_from_a_list() {
     let rig = Rig::open(disk, clock, marks);
     rig.led().await;
     assert_eq!(
-        rig.handle.reads().watch(RecordNumber(version.0 - 1)).map(drop),
+        rig.handle.reads().watch(RecordNumber(version.0 - 1), Asker::unlimited()).map(drop),
         Err(Gone),
         "changes before a restart are not in the ring"
     );
@@ -255,7 +268,7 @@ async fn a_parked_poll_is_woken_by_news() {
 }
 
 fn is_connected(rig: &Rig) -> bool {
-    let cluster = rig.handle.reads().get(&Key::global(Kind::Cluster, "eu"));
+    let cluster = rig.handle.reads().get(&Key::global(Kind::Cluster, "eu"), &Asker::unlimited());
     cluster.is_some_and(|view| view.value["status"]["state"] == "Connected")
 }
 
@@ -263,7 +276,7 @@ fn is_connected(rig: &Rig) -> bool {
 async fn operators_get_replies_and_a_stopped_engine_refuses() {
     let rig = Rig::new().await;
     let handle = rig.handle.clone();
-    let recovery = handle.recovery().await;
+    let recovery = handle.recovery(Asker::unlimited()).await;
     assert_eq!(
         (recovery["open"].as_bool(), recovery["awaited"].as_array().map(Vec::len)),
         (Some(false), Some(0))
@@ -277,5 +290,5 @@ async fn operators_get_replies_and_a_stopped_engine_refuses() {
     rig.stop().await;
     assert!(!handle.leading());
     assert_eq!(submit(&handle, "late").await.unwrap_err(), meridian_manager::engine::Unavailable::Stopping);
-    assert!(handle.recovery().await.is_null());
+    assert!(handle.recovery(Asker::unlimited()).await.is_null());
 }

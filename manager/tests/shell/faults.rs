@@ -7,6 +7,7 @@ use meridian_manager::host::replay::ReplayError;
 use meridian_manager::journal::{Batch, Journal, RedbJournal};
 use meridian_objects::Kind;
 use meridian_shared::ids::Leadership;
+use meridian_views::asker::Asker;
 use std::collections::BTreeSet;
 
 fn epoch(recovery: &serde_json::Value) -> u64 {
@@ -18,7 +19,7 @@ async fn only_durable_submissions_are_published_over_a_power_loss() {
     for (round, operations) in [0, 3, 10, 40, 90].into_iter().enumerate() {
         let rig = Rig::new().await;
         rig.create_queues(&[]).await;
-        let mut watch = rig.handle.reads().watch(rig.handle.reads().version()).unwrap();
+        let mut watch = rig.handle.reads().watch(rig.handle.reads().version(), Asker::unlimited()).unwrap();
         rig.disk.power_off_after(operations);
         let submits: Vec<_> = (0..200)
             .map(|i| {
@@ -45,7 +46,7 @@ async fn only_durable_submissions_are_published_over_a_power_loss() {
         drop(handle);
         let marks = std::sync::Arc::new(tempfile::tempdir().unwrap());
         let rig = Rig::open(disk, clock, marks);
-        let (jobs, _) = rig.handle.reads().list(Kind::Job, None, None);
+        let (jobs, _) = rig.handle.reads().list(Kind::Job, None, None, &Asker::unlimited());
         let durable: BTreeSet<String> = jobs.iter().map(|view| view.key.name.to_string()).collect();
         assert!(
             acknowledged.is_subset(&durable),
@@ -75,7 +76,7 @@ async fn a_failed_commit_is_reported_and_loses_nothing() {
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "runs").await.unwrap();
     worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
-    let before = rig.handle.recovery().await;
+    let before = rig.handle.recovery(Asker::unlimited()).await;
     let mut tried = 0;
     // a heartbeat may run into the fault instead
     let mut failed = None;
@@ -90,7 +91,7 @@ async fn a_failed_commit_is_reported_and_loses_nothing() {
     let name = format!("tried-{tried}");
     until("it goes on", async || submit(&rig.handle, &name).await.is_ok()).await;
     assert_eq!(rig.state_of(&name).as_deref().map(|s| s != "Finished"), Some(true));
-    let after = rig.handle.recovery().await;
+    let after = rig.handle.recovery(Asker::unlimited()).await;
     assert!(epoch(&after) > epoch(&before), "a higher epoch: {before} {after}");
     assert_eq!(after["open"], false, "no other manager can have led, so recovery is skipped");
     // the gang kept running, and its agent continues with the new leadership
@@ -170,7 +171,7 @@ async fn a_failed_batch_voids_the_next_one() {
 async fn recovery(rig: &Rig) -> serde_json::Value {
     let mut state = serde_json::Value::Null;
     until("the manager leads", async || {
-        state = rig.handle.recovery().await;
+        state = rig.handle.recovery(Asker::unlimited()).await;
         !state.is_null()
     })
     .await;

@@ -22,6 +22,7 @@ use meridian_shared::ids::{LedgerId, RecordNumber, Uid};
 use meridian_shared::logs::{LogRefusal, LogRequest, REQUESTS_PATH, answer_path};
 use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Wall};
+use meridian_views::asker::Asker;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -118,7 +119,7 @@ impl Port {
 
     /// The status of a cluster, as readers see it.
     fn status(&self, cluster: &str) -> Value {
-        let view = self.rig.handle.reads().get(&Key::global(Kind::Cluster, cluster));
+        let view = self.rig.handle.reads().get(&Key::global(Kind::Cluster, cluster), &Asker::unlimited());
         view.expect("it exists").value["status"].clone()
     }
 

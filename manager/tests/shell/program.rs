@@ -146,6 +146,49 @@ async fn the_program_starts_stops_and_starts_again() {
     assert!(process.terminate().success());
 }
 
+/// The token of a kubeconfig that the manager wrote.
+fn token_of(dir: &Path, user: &str) -> String {
+    let text = std::fs::read_to_string(dir.join(format!("{user}.kubeconfig"))).unwrap();
+    let token = text.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
+    token.trim_matches('"').to_owned()
+}
+
+#[tokio::test]
+async fn the_first_users_have_their_roles_and_deleted_bindings_stay_deleted() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("manager");
+    let mut process = Running::start(&dir, &["--init"]);
+    let url = url_of(&mut process, &dir).await;
+    let client = client(&dir);
+    let ask = async |url: &str, method: reqwest::Method, user: &str, path: &str| {
+        let request = client.request(method, format!("{url}{path}")).bearer_auth(token_of(&dir, user));
+        request.timeout(DEADLINE).send().await.unwrap().status().as_u16()
+    };
+    let own = "/apis/batch/v1/namespaces/default/jobs";
+    let all = "/apis/batch/v1/jobs";
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    for (user, path, code) in [
+        ("submitter", own, 200),
+        ("submitter", all, 403),
+        ("submitter", "/apis/kueue.x-k8s.io/v1beta2/resourceflavors", 200),
+        ("submitter", "/metrics", 403),
+        ("viewer", all, 200),
+        ("viewer", "/metrics", 200),
+        ("viewer", roles, 403),
+        ("admin", roles, 200),
+    ] {
+        assert_eq!(ask(&url, reqwest::Method::GET, user, path).await, code, "{user} {path}");
+    }
+    let binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/meridian-submitter";
+    assert_eq!(ask(&url, reqwest::Method::DELETE, "admin", binding).await, 200);
+    assert!(process.terminate().success());
+    let mut process = Running::start(&dir, &[]);
+    let url = url_of(&mut process, &dir).await;
+    assert_eq!(ask(&url, reqwest::Method::GET, "submitter", own).await, 403, "its binding was deleted");
+    assert_eq!(ask(&url, reqwest::Method::GET, "viewer", all).await, 200);
+    assert!(process.terminate().success());
+}
+
 #[tokio::test]
 async fn the_program_raises_its_file_limit() {
     let root = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@ use meridian_manager_core::facts::outcome::Reply;
 use meridian_objects::Kind;
 use meridian_shared::ids::JournalId;
 use meridian_shared::time::Wall;
+use meridian_views::asker::Asker;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ async fn a_restart_with_a_mark_skips_the_wait() {
     let (disk, clock, marks) = rig.stop().await;
     let rig = Rig::open(disk, clock, marks);
     rig.led().await;
-    let recovery = rig.handle.recovery().await;
+    let recovery = rig.handle.recovery(Asker::unlimited()).await;
     assert_eq!(recovery["open"], false, "{recovery}");
     assert!(rig.handle.metrics().render(&[]).lines().any(|l| l == "meridian_recoveries_total 0"));
     assert_eq!(rig.state_of("runs").as_deref(), Some("Running"));
@@ -48,7 +49,7 @@ async fn a_restart_without_a_mark_waits_and_recovers() {
     assert_eq!(submit(&rig.handle, "early").await.unwrap_err(), Unavailable::NotLeading);
     assert!(rig.job("runs").is_some(), "committed state can be read meanwhile");
     rig.led().await;
-    let recovery = rig.handle.recovery().await;
+    let recovery = rig.handle.recovery(Asker::unlimited()).await;
     assert_eq!(
         (recovery["open"].as_bool(), recovery["awaited"][0].as_str()),
         (Some(true), Some("eu")),
@@ -58,7 +59,7 @@ async fn a_restart_without_a_mark_waits_and_recovers() {
     let mut open = true;
     until("recovery ends", async || {
         let _ = worker.exchange(&rig.handle).await;
-        open = rig.handle.recovery().await["open"] != false;
+        open = rig.handle.recovery(Asker::unlimited()).await["open"] != false;
         !open
     })
     .await;
@@ -108,7 +109,7 @@ async fn a_snapshot_and_later_records_give_the_same_world() {
         let kinds = [Kind::Job, Kind::Workload, Kind::WorkloadPriorityClass];
         kinds
             .into_iter()
-            .flat_map(|kind| rig.handle.reads().list(kind, None, None).0)
+            .flat_map(|kind| rig.handle.reads().list(kind, None, None, &Asker::unlimited()).0)
             .map(|v| (v.key.clone(), v.version, v.value.clone()))
             .collect()
     };
@@ -146,12 +147,12 @@ async fn a_confirmed_copy_is_used_as_the_journal() {
     let copy = FaultyDisk::from_image(disk.image(), 1, 8, Faults::default());
     let rig = Rig::open(copy, clock, Arc::new(tempfile::tempdir().unwrap()));
     rig.led().await;
-    assert_eq!(rig.handle.recovery().await["restored"], true);
+    assert_eq!(rig.handle.recovery(Asker::unlimited()).await["restored"], true);
     submit(&rig.handle, "waits").await.unwrap();
     worker.until(&rig.handle, "it goes on there", |w| w.runs.len() == 1).await;
     until("recovery ends", async || {
         let _ = worker.exchange(&rig.handle).await;
-        rig.handle.recovery().await["open"] == false
+        rig.handle.recovery(Asker::unlimited()).await["open"] == false
     })
     .await;
     // without a confirmation the next start recovers again
@@ -161,7 +162,7 @@ async fn a_confirmed_copy_is_used_as_the_journal() {
     rig.led().await;
     until("recovery ends", async || {
         let _ = worker.exchange(&rig.handle).await;
-        rig.handle.recovery().await["open"] == false
+        rig.handle.recovery(Asker::unlimited()).await["open"] == false
     })
     .await;
     assert_eq!(rig.state_of("waits").as_deref(), Some("Pending"));
@@ -173,7 +174,7 @@ async fn a_confirmed_copy_is_used_as_the_journal() {
     let (disk, clock, marks) = rig.stop().await;
     let rig = Rig::open(disk, clock, marks);
     rig.led().await;
-    assert_eq!(rig.handle.recovery().await["open"], false);
+    assert_eq!(rig.handle.recovery(Asker::unlimited()).await["open"], false);
     submit(&rig.handle, "next").await.unwrap();
     worker.until(&rig.handle, "the next runs", |_| rig.state_of("next").as_deref() == Some("Running")).await;
     rig.stop().await;
@@ -188,7 +189,7 @@ async fn an_empty_journal_may_replace_a_lost_one() {
     drop(RedbJournal::init_on(disk.clone(), JournalId(43), Wall(0)).unwrap());
     let rig = Rig::open(disk.kill(), clock, marks);
     rig.led().await;
-    let recovery = rig.handle.recovery().await;
+    let recovery = rig.handle.recovery(Asker::unlimited()).await;
     assert_eq!(
         (recovery["open"].as_bool(), recovery["membersUnknown"].as_bool()),
         (Some(true), Some(true)),

@@ -22,6 +22,7 @@ use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{EndResult, Lane, RunnerKind, SyncAnswer};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
+use meridian_views::asker::Asker;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -147,7 +148,7 @@ impl Rig {
     }
 
     pub(crate) fn job(&self, name: &str) -> Option<Arc<View>> {
-        self.handle.reads().get(&Key::namespaced(Kind::Job, "default", name))
+        self.handle.reads().get(&Key::namespaced(Kind::Job, "default", name), &Asker::unlimited())
     }
 
     pub(crate) fn state_of(&self, name: &str) -> Option<String> {

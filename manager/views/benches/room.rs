@@ -146,7 +146,13 @@ fn room(c: &mut Criterion) {
         schedule(&mut once);
         eprintln!(
             "{}",
-            meridian_views::explain::explain(&once, Uid(1), now()).expect("it is pending")["summary"]
+            meridian_views::explain::explain(
+                &once,
+                Uid(1),
+                now(),
+                &meridian_views::asker::Asker::unlimited()
+            )
+            .expect("it is pending")["summary"]
         );
         group.bench_function(name, |b| b.iter_batched_ref(|| world.clone(), schedule, BatchSize::LargeInput));
     }

@@ -117,10 +117,23 @@ fn why(c: &mut Criterion) {
                 let uid = all[at];
                 eprintln!(
                     "{name}, {position}: {}",
-                    meridian_views::explain::explain(world, uid, now()).expect("it is pending")["summary"]
+                    meridian_views::explain::explain(
+                        world,
+                        uid,
+                        now(),
+                        &meridian_views::asker::Asker::unlimited()
+                    )
+                    .expect("it is pending")["summary"]
                 );
                 group.bench_function(BenchmarkId::new(name, position), |b| {
-                    b.iter(|| meridian_views::explain::explain(world, uid, now()))
+                    b.iter(|| {
+                        meridian_views::explain::explain(
+                            world,
+                            uid,
+                            now(),
+                            &meridian_views::asker::Asker::unlimited(),
+                        )
+                    })
                 });
             }
         };

@@ -11,10 +11,12 @@ pub mod head_order;
 pub mod obstacle;
 pub mod remedy;
 pub mod rivals;
+mod run_time;
 pub mod step;
 pub mod steps;
 pub mod words;
 
+use crate::asker::{AskedWorld, Asker};
 use crate::explain::words::Wording;
 use crate::pod_placement;
 use case::Case;
@@ -23,8 +25,8 @@ use meridian_manager_core::dispatch::residency;
 use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::facts::submission::Choice;
 use meridian_manager_core::state::legs::leg::LegState;
-use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
+use meridian_manager_core::state::workload::{AttemptRecord, Workload};
 use meridian_manager_core::world::World;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::protocol::{OnLoss, StopReason};
@@ -37,8 +39,9 @@ use steps::Steps;
 const VICTIMS_NAMED_MAX: usize = 4;
 
 /// The explanation of a workload as JSON; `docs/api.md` describes its fields. `None` if there is no such
-/// workload.
-pub fn explain(world: &World, uid: Uid, now: Now) -> Option<Value> {
+/// workload. It names no workload that `asker` may not read.
+pub fn explain(world: &World, uid: Uid, now: Now, asker: &Asker) -> Option<Value> {
+    let world = &AskedWorld::new(world, asker);
     let workload = world.state.workloads().get(&uid)?;
     let case = (workload.phase() == Phase::Pending).then(|| case::case(world, uid, workload, now.mono));
     let steps = case.as_ref().map(|case| steps::steps(world, case, now)).unwrap_or_default();
@@ -70,13 +73,13 @@ pub fn explain(world: &World, uid: Uid, now: Now) -> Option<Value> {
             "fence": attempt.fence.to_string(),
             "granted": attempt.granted.0,
             "over": attempt.over.map(|over| over.0),
-            "end": attempt.end.as_ref().map(words::attempt_end),
+            "end": words::attempt_end(attempt, &preemptor_of(world, attempt)),
         })).collect::<Vec<_>>(),
     }))
 }
 
 fn explain_cluster(
-    world: &World,
+    world: &AskedWorld<'_>,
     workload: &Workload,
     cluster: &ClusterName,
     case: Option<&Case<'_>>,
@@ -89,9 +92,10 @@ fn explain_cluster(
         None if workload.phase() == Phase::Finished => {
             match workload.history().iter().rev().find(|attempt| attempt.cluster == *cluster) {
                 Some(attempt) => {
-                    let end = attempt.end.as_ref();
-                    let end = end.map_or_else(|| "how it ended is unknown".to_owned(), words::attempt_end);
-                    ("over", format!("ran there: {end}"), String::new())
+                    let end = words::attempt_end(attempt, &preemptor_of(world, attempt));
+                    let end = end.unwrap_or_else(|| "how it ended is unknown".to_owned());
+                    let ran = if attempt.ran() { "ran there" } else { "never ran there" };
+                    ("over", format!("{ran}: {end}"), String::new())
                 }
                 None => ("over", "never ran there".to_owned(), String::new()),
             }
@@ -100,9 +104,11 @@ fn explain_cluster(
             ("waiting", "the workload is deactivated".to_owned(), String::new())
         }
         None => match case.and_then(|case| Some((case, case.verdicts.get(cluster)?))) {
-            Some((case, Err(why))) => {
-                (why.verdict(), why.message(), cluster_remedy::remedy_at(world, case, cluster, why).0)
-            }
+            Some((case, Err(why))) => (
+                why.verdict(),
+                why.message(world.asker),
+                cluster_remedy::remedy_at(world, case, cluster, why).0,
+            ),
             Some((case, Ok(()))) => able_message(world, case, now),
             None if workload.phase().granted() => {
                 ("not-chosen", "the workload is in another cluster".to_owned(), String::new())
@@ -114,15 +120,15 @@ fn explain_cluster(
         "cluster": cluster.as_str(), "region": region,
         "verdict": verdict, "reason": reason,
         "wouldHelp": remedy,
-        "estimate": leg.and_then(|l| l.estimate).map(|e| e.0),
+        "estimate": leg.filter(|leg| leg.state == LegState::Waiting).and_then(|l| l.estimate).map(|e| e.0),
     })
 }
 
 /// Verdict, reason and remedy for a cluster that could start a pending workload now.
-fn able_message(world: &World, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
+fn able_message(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
     let waiting = |why: &str| ("waiting", format!("has room; {why}"), String::new());
     if world.live.damaged().contains(&case.uid) {
-        return (Why::Damaged.verdict(), Why::Damaged.message(), Why::Damaged.remedy());
+        return (Why::Damaged.verdict(), Why::Damaged.message(world.asker), Why::Damaged.remedy(world.asker));
     }
     if world.live.backoff_until().get(&case.uid).is_some_and(|until| *until > now.mono) {
         return (
@@ -136,14 +142,14 @@ fn able_message(world: &World, case: &Case<'_>, now: Now) -> (&'static str, Stri
     }
     match obstacle::obstacle(world, case) {
         Obstacle::Before(Why::Quota(_)) => waiting("the workload waits for quota"),
-        Obstacle::Before(why) => (why.verdict(), why.message(), why.remedy()),
+        Obstacle::Before(why) => (why.verdict(), why.message(world.asker), why.remedy(world.asker)),
         Obstacle::Behind(..) => waiting("the head of the workload's queue comes first"),
         Obstacle::AtClusters => waiting("offered in the next scheduling cycle"),
     }
 }
 
 fn leg_message(
-    world: &World,
+    world: &AskedWorld<'_>,
     workload: &Workload,
     leg: &meridian_manager_core::state::legs::Leg,
     now: Now,
@@ -187,7 +193,7 @@ fn leg_message(
                                           then another cluster can start it"
                     .to_owned(),
             };
-            ("silent", "last known to run there; its agent is disconnected".into(), remedy)
+            ("disconnected", "last known to run there; its agent is disconnected".into(), remedy)
         }
         LegState::Running => {
             let failures = match workload.pod_failures() {
@@ -196,17 +202,19 @@ fn leg_message(
                 many => format!("; {many} pod failures so far"),
             };
             let pods = pods_message(world, workload, "all pods");
-            ("running", format!("{pods} running{failures}{}", choice_message(leg.choice)), String::new())
+            let run_time = run_time::run_time_message(world, workload, now.wall);
+            let reason = format!("{pods} running{failures}{}{run_time}", choice_message(leg.choice));
+            ("running", reason, String::new())
         }
         LegState::Granted => {
             let pods = pods_message(world, workload, "pods");
             ("starting", format!("{pods} starting{}", choice_message(leg.choice)), String::new())
         }
-        LegState::Held => ("held", "holds capacity for the whole gang".into(), String::new()),
+        LegState::Held => ("held", "its agent holds capacity for the whole gang".into(), String::new()),
         LegState::Waiting => (
             "waiting",
-            leg.note.clone().unwrap_or_default(),
-            "wait until the capacity provider has delivered".into(),
+            leg.note.clone().unwrap_or_else(|| "waits for nodes of its capacity provider".to_owned()),
+            "wait until the capacity provider has added the nodes".into(),
         ),
         LegState::Offered => ("offered", "its agent hasn't answered the offer yet".into(), String::new()),
         LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => {
@@ -230,7 +238,7 @@ fn lost_remedy(leg: &meridian_manager_core::state::legs::Leg, expires: Option<Mi
 }
 
 /// Why a workload is being stopped.
-fn stop_message(world: &World, workload: &Workload) -> String {
+fn stop_message(world: &AskedWorld<'_>, workload: &Workload) -> String {
     if workload.deletion().is_some() {
         return "deleted; the job disappears once its pods have stopped".to_owned();
     }
@@ -239,13 +247,13 @@ fn stop_message(world: &World, workload: &Workload) -> String {
     }
     match preemptor_message(world, workload).filter(|_| workload.stopping() == Some(StopReason::Evicted)) {
         Some(preemptor) => format!("preempted by {preemptor}"),
-        None => workload.stopping().map_or("told to stop", words::stop_reason).to_owned(),
+        None => workload.stopping().map_or("being stopped", words::stop_reason).to_owned(),
     }
 }
 
 /// The pods of a workload that runs or starts, such as `2 of 4 pods`; `all` where it has every pod of its
 /// spec.
-fn pods_message(world: &World, workload: &Workload, all: &str) -> String {
+fn pods_message(world: &AskedWorld<'_>, workload: &Workload, all: &str) -> String {
     let class = world.queues.class(workload.class());
     let in_spec: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
     let succeeded = workload.reclaimable_pods();
@@ -263,6 +271,11 @@ fn pods_message(world: &World, workload: &Workload, all: &str) -> String {
             Some(surplus) => format!("{requested} pods (and {surplus} being removed)"),
         };
     }
+    let completed = workload.completed().len();
+    if let Some(completions) = class.completions.filter(|_| completed > 0 && !class.elastic) {
+        let pods: u32 = workload.gang(class).pod_sets.iter().map(|set| set.count).sum();
+        return format!("{pods} pods ({completed} of {completions} indexes have completed)");
+    }
     match &workload.counts() {
         Some(counts) => {
             let given = counts.iter().sum::<u32>();
@@ -278,15 +291,23 @@ fn pods_message(world: &World, workload: &Workload, all: &str) -> String {
 }
 
 /// Summary and remedy.
-fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now) -> (String, String) {
+fn summary(
+    world: &AskedWorld<'_>,
+    uid: Uid,
+    workload: &Workload,
+    steps: Steps,
+    now: Now,
+) -> (String, String) {
     match workload.phase() {
         Phase::Running | Phase::Granted | Phase::Stopping => summary_of_run(world, uid, workload, now),
         Phase::Finished => {
             let ran = workload
                 .history()
-                .last()
+                .iter()
+                .rev()
+                .find(|attempt| attempt.ran())
                 .map(|attempt| format!("; ran in cluster `{}`", attempt.cluster))
-                .unwrap_or_default();
+                .unwrap_or_else(|| "; it never ran".to_owned());
             let finish = workload.finished();
             let finished =
                 finish.map(|finish| format!("finished: {}: {}{ran}", finish.reason, finish.message));
@@ -309,13 +330,14 @@ fn summary(world: &World, uid: Uid, workload: &Workload, steps: Steps, now: Now)
                 .map(|preemptor| format!("; it was preempted by {preemptor}"))
                 .unwrap_or_default();
             let (victims, reservation) = (victims_message(world, uid), reservation_message(world, uid));
-            (format!("{state}{reason}{victims}{reservation}{preempted}"), remedy)
+            let run_time = run_time::run_time_message(world, workload, now.wall);
+            (format!("{state}{reason}{victims}{reservation}{preempted}{run_time}"), remedy)
         }
     }
 }
 
 /// Summary and remedy of a workload that a cluster has the right to run.
-fn summary_of_run(world: &World, uid: Uid, workload: &Workload, now: Now) -> (String, String) {
+fn summary_of_run(world: &AskedWorld<'_>, uid: Uid, workload: &Workload, now: Now) -> (String, String) {
     let state = match workload.phase() {
         _ if workload.lost_run().is_some() => "lost",
         Phase::Granted => "starting",
@@ -326,15 +348,18 @@ fn summary_of_run(world: &World, uid: Uid, workload: &Workload, now: Now) -> (St
     let (_, reason, remedy) = workload
         .right()
         .map_or(("", String::new(), String::new()), |(_, leg)| leg_message(world, workload, leg, now));
-    let damaged =
-        world.live.damaged().contains(&uid).then(|| {
-            format!("; {}, so it can't start again: {}", Why::Damaged.message(), Why::Damaged.remedy())
-        });
+    let damaged = world.live.damaged().contains(&uid).then(|| {
+        format!(
+            "; {}, so it can't start again: {}",
+            Why::Damaged.message(world.asker),
+            Why::Damaged.remedy(world.asker)
+        )
+    });
     let damaged = damaged.unwrap_or_default();
     let flagged = residency::flagged(world, workload)
-        .map(|why| format!("; {why}, but the policy only flags runs, so it goes on"))
+        .map(|why| format!("; {why}, but the policy has `onChange: Flag`, so the workload keeps running"))
         .unwrap_or_default();
-    let scale_up = growth::scale_up_message(world, uid, workload, Some(now.mono))
+    let scale_up = growth::scale_up_message(world, uid, workload, now.mono)
         .filter(|_| workload.phase() != Phase::Stopping);
     match scale_up {
         Some((scale_up, scale_up_remedy)) => (
@@ -346,7 +371,7 @@ fn summary_of_run(world: &World, uid: Uid, workload: &Workload, now: Now) -> (St
 }
 
 /// Names the workloads that are still stopping because `uid` preempted them. Empty if there are none.
-fn victims_message(world: &World, uid: Uid) -> String {
+fn victims_message(world: &AskedWorld<'_>, uid: Uid) -> String {
     let stopping = |victim: &Uid| {
         world
             .state
@@ -355,31 +380,38 @@ fn victims_message(world: &World, uid: Uid) -> String {
             .filter(|w| w.phase() == Phase::Stopping && w.preempted().is_some_and(|p| p.by == uid))
     };
     let all: Vec<&Workload> = world.state.preemption_history().keys().filter_map(stopping).collect();
-    let mut named: Vec<String> =
-        all.iter().take(VICTIMS_NAMED_MAX).map(|w| format!("`{}/{}`", w.namespace(), w.name())).collect();
-    named.sort_unstable();
-    let last = match all.len().saturating_sub(named.len()) {
-        0 => named.pop(),
-        more => Some(format!("{more} more")),
-    };
-    match last {
-        None => String::new(),
-        Some(one) if named.is_empty() => format!("; waiting for workload {one} to stop"),
-        Some(last) => format!("; waiting for workloads {} and {last} to stop", named.join(", ")),
+    let mut named = world.asker.workloads(all.iter().copied().take(VICTIMS_NAMED_MAX));
+    match (all.as_slice(), all.len().saturating_sub(VICTIMS_NAMED_MAX)) {
+        ([], _) => return String::new(),
+        ([one], _) => return format!("; waiting for {} to stop", world.asker.workload(one)),
+        (_, 0) => {}
+        (_, more) => named.push(format!("{more} more")),
+    }
+    let last = named.pop().unwrap_or_default();
+    match named.as_slice() {
+        [] => format!("; waiting for {last} to stop"),
+        first => format!("; waiting for workloads {} and {last} to stop", first.join(", ")),
     }
 }
 
 /// The preemptor of a workload that hasn't started again since.
-fn preemptor_message(world: &World, workload: &Workload) -> Option<String> {
-    let by = workload.preempted()?.by;
-    let name = |other: &Workload| {
-        format!("workload `{}/{}` (priority {})", other.namespace(), other.name(), other.priority())
-    };
-    Some(world.state.workloads().get(&by).map_or_else(|| "a workload that no longer exists".to_owned(), name))
+fn preemptor_message(world: &AskedWorld<'_>, workload: &Workload) -> Option<String> {
+    Some(preemptor_name(world, workload.preempted()?.by))
+}
+
+/// The workload that displaced this attempt. Empty if none did.
+fn preemptor_of(world: &AskedWorld<'_>, attempt: &AttemptRecord) -> String {
+    let preempted = attempt.stop.as_ref().and_then(|stop| stop.preempted.as_ref());
+    preempted.map(|preempted| preemptor_name(world, preempted.by)).unwrap_or_default()
+}
+
+fn preemptor_name(world: &AskedWorld<'_>, by: Uid) -> String {
+    let name = |other: &Workload| format!("{} (priority {})", world.asker.workload(other), other.priority());
+    world.state.workloads().get(&by).map_or_else(|| "a workload that no longer exists".to_owned(), name)
 }
 
 /// The capacity that the starvation guard has reserved for a workload. Empty if there is none.
-fn reservation_message(world: &World, uid: Uid) -> String {
+fn reservation_message(world: &AskedWorld<'_>, uid: Uid) -> String {
     let Some((cluster, expected)) = reserved::expected_for(world, uid) else { return String::new() };
     let ends = match expected.len() {
         0 => String::new(),
@@ -393,7 +425,7 @@ fn reservation_message(world: &World, uid: Uid) -> String {
 fn choice_message(choice: Option<Choice>) -> String {
     match choice {
         None => String::new(),
-        Some(Choice { able: 1, .. }) => "; the only allowed cluster with room".into(),
+        Some(Choice { able: 1, .. }) => "; the only permitted cluster with room".into(),
         Some(Choice { able, asked: 1 }) => format!("; first choice of {able} clusters with room"),
         Some(Choice { asked, .. }) => format!("; the first of {asked} clusters to hold capacity for it"),
     }

@@ -1,38 +1,45 @@
 //! Renders objects for the API: the spec that users wrote, with a status.
 
+use crate::asker::Asker;
 use crate::{fields, statuses, workloads};
 use meridian_manager_core::capacity::readiness;
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::Bodies;
 use meridian_manager_core::state::catalog::Stored;
 use meridian_manager_core::world::World;
-use meridian_objects::{Kind, Spec};
+use meridian_objects::{Kind, Spec, any_job};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::protocol::RunnerKind;
 use meridian_shared::time::Now;
 use meridian_shared::timestamp::timestamp;
 use serde_json::{Map, Value, json};
 
-/// One object with its status, in the storage version. `None` if it doesn't exist.
-pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now) -> Option<Value> {
+/// One object with its status, in the storage version. `None` if it doesn't exist. Its texts name no workload
+/// that `asker` may not read.
+pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now, asker: &Asker) -> Option<Value> {
     match key.kind {
-        Kind::Job => {
-            let uid = world.uid_of(key.namespace.as_deref()?, &key.name)?;
+        any_job!() => {
+            let uid = world.uid_of(key.kind, key.namespace.as_deref()?, &key.name)?;
             let shown = workloads::shown(world, uid)?;
             let reason = world.pending_reason(shown.class().0);
             let manifest = bodies.body(shown.body()).and_then(|body| serde_json::from_str(&body).ok());
             Some(match manifest {
-                Some(manifest) => shown.job(manifest, reason.as_ref()),
-                None => shown.job_without_manifest(reason.as_ref()),
+                Some(manifest) => shown.job(manifest, reason.as_ref(), asker),
+                None => shown.job_without_manifest(reason.as_ref(), asker),
             })
         }
         Kind::Workload => {
             let (uid, workload) = world.workload_at(key)?;
             let reason = world.pending_reason(workload.class());
-            Some(workloads::shown(world, uid)?.workload(reason.as_ref()))
+            Some(workloads::shown(world, uid)?.workload(reason.as_ref(), asker))
         }
-        _ => world.state.catalog().get(key).map(|stored| render_stored(world, key, stored, now)),
+        _ => stored(world, key, now),
     }
+}
+
+/// An object that is no job and no workload: its text names no workload. `None` if it doesn't exist.
+pub fn stored(world: &World, key: &Key, now: Now) -> Option<Value> {
+    world.state.catalog().get(key).map(|stored| render_stored(world, key, stored, now))
 }
 
 fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
@@ -80,13 +87,13 @@ fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
 fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
     let live = world.live.clusters.get(name);
     let member = world.state.members().get(name);
-    let silent = live.is_some_and(|l| {
+    let is_disconnected = live.is_some_and(|l| {
         now.mono.since(l.heard) > meridian_shared::lease::disconnect_after(world.config.term_min)
     });
     let state = match live {
         None if member.is_none() => "NeverJoined",
         None => "NotConnected",
-        Some(_) if silent => "Silent",
+        Some(_) if is_disconnected => "Disconnected",
         Some(_) if readiness::located_elsewhere(world, name).is_some() => "Quarantined",
         Some(l) if !l.inventoried => "Recovering",
         Some(_) => "Connected",
@@ -119,6 +126,6 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
         } else {
             "supervised: only a running agent stops a gang when its lease expires"
         }),
-        "silentForMs": live.map(|l| now.mono.since(l.heard).0),
+        "sinceLastSyncMs": live.map(|l| now.mono.since(l.heard).0),
     })
 }

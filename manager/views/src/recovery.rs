@@ -1,5 +1,6 @@
 //! The state of recovery: what it waits for, and what it holds until when.
 
+use crate::asker::{self, Asker, OTHER_TENANT};
 use meridian_manager_core::World;
 use meridian_manager_core::world::recovery_hold::{HoldEnd, RecoveryHold};
 use meridian_shared::ids::ClusterName;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 const LISTED_MAX: usize = 100;
 
 /// Whether recovery is open, what it waits for, orphans, and whether rules are in doubt.
-pub fn recovery(world: &World, now: Now) -> Value {
+pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
     let state = &world.state;
     let orphans: Vec<_> = state
         .orphans()
@@ -32,7 +33,7 @@ pub fn recovery(world: &World, now: Now) -> Value {
         "membersUnknown": state.recovery().is_some_and(|r| r.members_unknown),
         "awaited": world.live.awaited.iter().map(ClusterName::as_str).collect::<Vec<_>>(),
         "lostLedgers": lost_ledgers(world),
-        "held": held(world, now),
+        "held": held(world, now, asker),
         "orphans": orphans,
         "rulesDoubted": state.rules_doubted().map(|n| n.to_string()),
         "leadership": state.leadership().to_string(),
@@ -51,7 +52,7 @@ fn lost_ledgers(world: &World) -> Value {
 
 /// Workloads that can't start elsewhere yet: how many by `onClusterLoss`, the latest time, and the first ones
 /// by name.
-fn held(world: &World, now: Now) -> Value {
+fn held(world: &World, now: Now, asker: &Asker) -> Value {
     let (mut fence, mut wait, mut latest) = (0_u64, 0_u64, None::<Mono>);
     let mut workloads = Vec::new();
     for hold in world.recovery_holds(now.mono) {
@@ -60,7 +61,7 @@ fn held(world: &World, now: Now) -> Value {
             HoldEnd::DeclareLost => wait += 1,
         }
         if workloads.len() < LISTED_MAX {
-            workloads.push(held_workload(&hold, now));
+            workloads.push(held_workload(&hold, now, asker));
         }
     }
     json!({
@@ -71,14 +72,15 @@ fn held(world: &World, now: Now) -> Value {
     })
 }
 
-fn held_workload(hold: &RecoveryHold<'_>, now: Now) -> Value {
+fn held_workload(hold: &RecoveryHold<'_>, now: Now, asker: &Asker) -> Value {
     let (mode, until) = match hold.end {
         HoldEnd::At(at) => ("Fence", Some(timestamp(wall(at, now)))),
         HoldEnd::DeclareLost => ("Wait", None),
     };
+    let named = asker.may_name(&asker::job_key(hold.workload));
     json!({
-        "namespace": &**hold.workload.namespace(),
-        "name": &**hold.workload.name(),
+        "namespace": named.then_some(&**hold.workload.namespace()),
+        "name": if named { &**hold.workload.name() } else { OTHER_TENANT },
         "cluster": hold.cluster.map(ClusterName::as_str),
         "onClusterLoss": mode,
         "until": until,

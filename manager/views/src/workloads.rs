@@ -2,18 +2,18 @@
 //! sets that `meridian plan` can read back.
 //!
 //! Condition types and reasons are Kueue's; messages too where the meaning is the same. A condition names
-//! a preemptor by uid only, because its namespace and name may belong to another tenant.
+//! a preemptor by uid only, as Kueue does, and no text names a workload that its reader may not read.
 //!
 //! The facts are collected whenever a workload changes ([`Shown`]), and rendered when a client reads it.
 
 mod conditions;
 mod pod_sets;
 
-use crate::explain::growth;
+use crate::asker::Asker;
+use crate::explain::growth::{self, ScaleUp};
 use crate::explain::words;
 use crate::{fields, pod_placement};
 use meridian_manager_core::facts::key::Key;
-use meridian_manager_core::facts::names::workload_name;
 use meridian_manager_core::facts::submission::{Class, ClassId};
 use meridian_manager_core::queue::classes::QueuePosition;
 use meridian_manager_core::queue::pending_reasons::PendingReason;
@@ -21,8 +21,8 @@ use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::evictions::Evictions;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::world::World;
-use meridian_objects::job::{PRIORITY_LABEL, QUEUE_LABEL};
-use meridian_objects::spec::StopPolicy;
+use meridian_objects::job::{JobFinish, PRIORITY_LABEL, PodProgress, QUEUE_LABEL};
+use meridian_objects::spec::{CheckRule, StopPolicy};
 use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::PodSet;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Region, Uid};
@@ -61,13 +61,15 @@ pub struct Shown {
     resources: Arc<ResourceRules>,
     /// The cluster queue that its quota is charged to.
     charged: Option<Arc<str>>,
+    /// Names of the cluster queue's admission checks that apply to its flavors.
+    checks: Vec<String>,
     backs_off: bool,
     /// Whether its stored manifest is known to be unreadable.
     damaged: bool,
     /// Set while it is pending because a queue was drained: whether a queue is still stopped, and which.
     drained: Option<(bool, &'static QueueStop)>,
     /// Why a scale-up of the running gang is pending.
-    scale_up: Option<String>,
+    scale_up: Option<ScaleUp>,
     /// Number of equivalent workloads ahead of it.
     position_in_class: Option<usize>,
     /// The cluster that runs it, or ran it last.
@@ -88,16 +90,12 @@ pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
         uid,
         class: world.queues.class(workload.class()).clone(),
         resources: world.config.resources.clone(),
+        checks: charged.as_ref().map_or_else(Vec::new, |queue| checks_of(world, workload, queue)),
         backs_off: world.live.backoff_until().contains_key(&uid),
         damaged: world.live.damaged().contains(&uid),
         drained: drained_by(workload)
             .map(|by| stop_of(world, workload).map_or((false, by), |stop| (true, stop))),
-        scale_up: workload
-            .phase()
-            .granted()
-            .then(|| growth::scale_up_message(world, uid, workload, None))
-            .flatten()
-            .map(|(message, _)| message),
+        scale_up: workload.phase().granted().then(|| growth::scale_up(world, uid, workload, None)).flatten(),
         position_in_class: world
             .queues
             .waiting(workload.class())
@@ -108,6 +106,20 @@ pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
         charged,
         workload: workload.clone(),
     })
+}
+
+/// The admission checks of the queue that quota is charged to, without those for other flavors.
+fn checks_of(world: &World, workload: &Workload, queue: &str) -> Vec<String> {
+    let spec = world.state.catalog().cluster_queue(queue);
+    let applies = |rule: &&CheckRule| {
+        let mut flavors = workload.flavors().values();
+        rule.on_flavors.is_empty() || flavors.any(|flavor| rule.on_flavors.iter().any(|on| **on == **flavor))
+    };
+    spec.iter()
+        .flat_map(|spec| spec.admission_checks.iter())
+        .filter(applies)
+        .map(|rule| rule.name.clone())
+        .collect()
 }
 
 /// Which of the workload's queues is stopped, if one is.
@@ -133,13 +145,13 @@ fn drained_by(workload: &Workload) -> Option<&'static QueueStop> {
 }
 
 impl Shown {
-    /// Keys of the Job and of the `Workload`.
+    /// Keys of the job and of the `Workload`.
     pub fn keys(&self) -> [Key; 2] {
         let key =
             |kind, name| Key { scope: None, kind, namespace: Some(self.workload.namespace().clone()), name };
         [
-            key(Kind::Job, self.workload.name().clone()),
-            key(Kind::Workload, workload_name(self.workload.name(), self.workload.submitted())),
+            key(self.workload.kind(), self.workload.name().clone()),
+            key(Kind::Workload, self.workload.object_name()),
         ]
     }
 
@@ -161,29 +173,36 @@ impl Shown {
         self.damaged
     }
 
-    /// Hash of the submitted Job.
+    /// Hash of the submitted job.
     pub fn body(&self) -> ContentHash {
         self.workload.body()
     }
 
-    /// Renders the Job: `value` is the submitted one, `reason` the pending reason of its class.
-    pub fn job(&self, value: Value, reason: Option<&PendingReason>) -> Value {
-        self.render_job(value, reason, self.damaged)
+    /// Renders the job: `value` is the submitted one, `reason` the pending reason of its class.
+    pub fn job(&self, value: Value, reason: Option<&PendingReason>, asker: &Asker) -> Value {
+        self.render_job(value, reason, asker, self.damaged)
     }
 
-    /// Renders a Job whose manifest can't be read: what else is known of it, and that it is damaged.
-    pub fn job_without_manifest(&self, reason: Option<&PendingReason>) -> Value {
+    /// Renders a job whose manifest can't be read: what else is known of it, and that it is damaged.
+    pub fn job_without_manifest(&self, reason: Option<&PendingReason>, asker: &Asker) -> Value {
         let mut labels = self.class.labels.clone();
         labels.insert(QUEUE_LABEL.to_owned(), self.class.queue.to_string());
+        let kind = self.workload.job_kind();
         let known = json!({
-            "apiVersion": "batch/v1", "kind": "Job",
+            "apiVersion": kind.api_version(), "kind": kind.name(),
             "metadata": {"name": self.workload.name(), "labels": labels},
             "spec": {},
         });
-        self.render_job(known, reason, true)
+        self.render_job(known, reason, asker, true)
     }
 
-    fn render_job(&self, mut value: Value, reason: Option<&PendingReason>, damaged: bool) -> Value {
+    fn render_job(
+        &self,
+        mut value: Value,
+        reason: Option<&PendingReason>,
+        asker: &Asker,
+        damaged: bool,
+    ) -> Value {
         let (w, uid) = (&self.workload, self.uid);
         let metadata = fields::metadata(&mut value);
         metadata.insert("uid".into(), json!(uid.to_string()));
@@ -194,71 +213,73 @@ impl Shown {
         if let Some(at) = w.deletion() {
             metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
         }
-        let pods: u32 = w.gang(&self.class).pod_sets.iter().map(|s| s.count).sum();
-        let mut status = json!({
-            "meridian": {
-                "state": w.state_word(),
-                "workload": &*workload_name(w.name(), w.submitted()),
-                "cluster": self.cluster.as_ref().map(ClusterName::as_str),
-                "region": self.region.as_ref().map(Region::as_str),
-                "attempts": w.attempts(),
-                "pods": pods,
-                "queue": &*self.class.queue,
-                "fence": w.fence().map(|f| f.to_string()),
-                "placement": pod_placement::placement_lines(w),
-            },
-            "failed": w.pod_failures(),
-        });
-        if let Some(scale_up) = &self.scale_up {
-            status["meridian"]["growth"] = json!(scale_up);
-        }
-        if let Some(message) = self.pending_message(reason) {
-            status["meridian"]["waits"] = json!(message);
-        }
-        if let Some(started) = w.started() {
-            status["startTime"] = json!(timestamp(started));
-        }
-        if let Some(message) = self.lost_message() {
-            status["meridian"]["waits"] = json!(message);
-            status["ready"] = json!(0);
-        } else if w.phase() == Phase::Running {
-            status["active"] = json!(pods);
-            status["ready"] = json!(pods);
-        }
-        let mut conditions = Vec::new();
+        let kind = w.job_kind();
+        let mut status = self.job_status(reason, asker);
+        kind.write_progress(&mut status, &self.pod_progress(), &value);
         if damaged {
-            conditions.push(json!({
-                "type": "Damaged", "status": "True", "reason": "ManifestUnreadable",
-                "message": conditions::damaged_message(), "lastTransitionTime": timestamp(w.since()),
-            }));
+            status.insert(
+                "conditions".to_owned(),
+                json!([{
+                    "type": "Damaged", "status": "True", "reason": "ManifestUnreadable",
+                    "message": conditions::damaged_message(asker), "lastTransitionTime": timestamp(w.since()),
+                }]),
+            );
         }
         if let Some(finish) = &w.finished() {
-            let kind = if finish.succeeded { "Complete" } else { "Failed" };
-            conditions.push(json!({
-                "type": kind, "status": "True", "reason": finish.reason, "message": finish.message,
-                "lastTransitionTime": timestamp(finish.at), "lastProbeTime": timestamp(finish.at),
-            }));
-            if finish.succeeded {
-                status["completionTime"] = json!(timestamp(finish.at));
-                // With partial admission, fewer completions than the spec has may be enough.
-                let completions = value
-                    .pointer("/spec/completions")
-                    .and_then(Value::as_u64)
-                    .filter(|_| w.counts().is_none());
-                status["succeeded"] = json!(completions.unwrap_or_else(|| u64::from(pods)));
-            }
+            let (succeeded, at) = (finish.succeeded, timestamp(finish.at));
+            let (reason, message) = (&*finish.reason, &*finish.message);
+            kind.write_finish(&mut status, &JobFinish { succeeded, reason, message, at: &at });
         }
-        if !conditions.is_empty() {
-            status["conditions"] = Value::Array(conditions);
-        }
-        value["spec"]["suspend"] =
-            json!(!matches!(w.phase(), Phase::Granted | Phase::Running | Phase::Finished));
-        value["status"] = status;
+        let is_suspended = !matches!(w.phase(), Phase::Granted | Phase::Running | Phase::Finished);
+        kind.set_suspended(&mut value, is_suspended);
+        value["status"] = Value::Object(status);
         value
     }
 
+    /// The part of a job's status that is the same for every kind.
+    fn job_status(&self, reason: Option<&PendingReason>, asker: &Asker) -> Map<String, Value> {
+        let w = &self.workload;
+        let mut meridian = json!({
+            "state": w.state_word(),
+            "workload": &*w.object_name(),
+            "cluster": self.cluster.as_ref().map(ClusterName::as_str),
+            "region": self.region.as_ref().map(Region::as_str),
+            "attempts": w.attempts(),
+            "pods": self.pods(),
+            "queue": &*self.class.queue,
+            "fence": w.fence().map(|f| f.to_string()),
+            "placement": pod_placement::placement_lines(w),
+        });
+        if let Some(scale_up) = &self.scale_up {
+            meridian["scaleUp"] = json!(scale_up.message(asker));
+        }
+        if let Some(message) = self.lost_message().or_else(|| self.pending_message(reason, asker)) {
+            meridian["pendingReason"] = json!(message);
+        }
+        Map::from_iter([("meridian".to_owned(), meridian)])
+    }
+
+    /// Pods of the admitted gang.
+    fn pods(&self) -> u32 {
+        self.workload.gang(&self.class).pod_sets.iter().map(|set| set.count).sum()
+    }
+
+    fn pod_progress(&self) -> PodProgress {
+        let w = &self.workload;
+        PodProgress {
+            pods: self.pods(),
+            running: w.phase() == Phase::Running,
+            lost: self.lost_message().is_some(),
+            failed: w.pod_failures(),
+            started: w.started().map(timestamp),
+            succeeded: w.finished().filter(|finish| finish.succeeded).map(|finish| timestamp(finish.at)),
+            completed: w.completed().clone(),
+            reduced: w.counts().is_some(),
+        }
+    }
+
     /// Renders the `Workload`. `reason` is the pending reason of its class.
-    pub fn workload(&self, reason: Option<&PendingReason>) -> Value {
+    pub fn workload(&self, reason: Option<&PendingReason>, asker: &Asker) -> Value {
         let (w, uid) = (&self.workload, self.uid);
         let right = w.right().map(|(_, leg)| leg);
         let at = right.map(|l| l.cluster.as_str());
@@ -266,21 +287,18 @@ impl Shown {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload",
             "metadata": {
-                "name": &*workload_name(w.name(), w.submitted()), "namespace": w.namespace(),
+                "name": &*w.object_name(), "namespace": w.namespace(),
                 "uid": workload_uid(uid).to_string(),
                 "resourceVersion": w.changed().to_string(), "creationTimestamp": timestamp(w.created()),
                 "labels": {"kueue.x-k8s.io/job-uid": uid.to_string()},
-                "ownerReferences": [{
-                    "apiVersion": "batch/v1", "kind": "Job", "name": w.name(), "uid": uid.to_string(),
-                    "controller": true,
-                }],
+                "ownerReferences": [w.job_kind().owner_reference(w.name(), &uid.to_string())],
             },
             "spec": {
                 "queueName": &*self.class.queue, "priority": w.priority(), "active": w.inactive().is_none(),
                 "podSets": self.class.gang.pod_sets.iter().map(pod_sets::pod_set).collect::<Vec<_>>(),
             },
             "status": {
-                "conditions": self.conditions(reason),
+                "conditions": self.conditions(reason, asker),
                 "clusterName": at,
                 "admission": self.charged.as_ref().map(|queue| json!({
                     "clusterQueue": &**queue, "podSetAssignments": self.assignments(),
@@ -290,14 +308,14 @@ impl Shown {
                     "submitted": w.submitted().to_string(),
                     "placeInClass": self.position_in_class,
                     "legs": w.legs().values().map(|leg| json!({
-                        "cluster": leg.cluster.as_str(), "state": format!("{:?}", leg.state),
+                        "cluster": leg.cluster.as_str(), "state": leg.state,
                     })).collect::<Vec<_>>(),
                     "history": w.history().iter().map(|attempt| json!({
                         "cluster": attempt.cluster.as_str(),
                         "fence": attempt.fence.to_string(),
                         "granted": micro_timestamp(attempt.granted),
                         "over": attempt.over.map(micro_timestamp),
-                        "end": attempt.end.as_ref().map(words::attempt_end),
+                        "end": words::attempt_end(attempt, "another workload"),
                     })).collect::<Vec<_>>(),
                     "placement": pod_placement::placement_status(right),
                     // Microseconds, unlike the condition: of equal victims the one charged last is
@@ -306,12 +324,12 @@ impl Shown {
                 },
             },
         });
-        self.add_optional_fields(&mut value);
+        self.add_optional_fields(&mut value, asker);
         value
     }
 
     /// Adds the fields that only some workloads have.
-    fn add_optional_fields(&self, value: &mut Value) {
+    fn add_optional_fields(&self, value: &mut Value, asker: &Asker) {
         let w = &self.workload;
         let right = w.right().map(|(_, leg)| leg);
         if let Some(spare) = &w.spare() {
@@ -339,11 +357,18 @@ impl Shown {
             value["status"]["schedulingStats"] =
                 json!({"evictions": w.evictions().iter().map(count).collect::<Vec<_>>()});
         }
+        if !self.checks.is_empty() {
+            value["status"]["admissionChecks"] =
+                self.checks.iter().map(|check| self.admission_check(check)).collect();
+        }
+        if w.ran().0 > 0 {
+            value["status"]["accumulatedPastExecutionTimeSeconds"] = json!(w.ran().0 / 1_000);
+        }
         if let Some(scale_up) = &self.scale_up {
-            value["status"]["meridian"]["growth"] = json!(scale_up);
+            value["status"]["meridian"]["scaleUp"] = json!(scale_up.message(asker));
         }
         if let Some(wants) = w.resized().and_then(|resized| resized.wants) {
-            value["status"]["meridian"]["growthAsked"] = json!(wants.asked.to_string());
+            value["status"]["meridian"]["scaleUpSubmitted"] = json!(wants.asked.to_string());
         }
         if let Some(unhealthy) = pod_placement::unhealthy_nodes(right) {
             value["status"]["unhealthyNodes"] = unhealthy;
@@ -352,9 +377,22 @@ impl Shown {
             value["spec"]["priorityClassRef"] =
                 json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
         }
-        if let Some(most) = self.class.gang.max_run {
+        if let Some(most) = self.class.gang.max_exec {
             value["spec"]["maximumExecutionTimeSeconds"] = json!((most.0 / 1_000).max(1));
         }
+    }
+
+    /// The state of an admission check. As with Kueue's MultiKueue, its message names the cluster.
+    fn admission_check(&self, name: &str) -> Value {
+        let w = &self.workload;
+        let (state, message, at) = match w.right() {
+            Some((_, leg)) => {
+                let message = format!("The workload got reservation on \"{}\"", leg.cluster);
+                ("Ready", message, w.history().last().map_or(w.since(), |attempt| attempt.granted))
+            }
+            None => ("Pending", String::new(), w.reserved().unwrap_or(w.since())),
+        };
+        json!({"name": name, "state": state, "message": message, "lastTransitionTime": timestamp(at)})
     }
 
     /// The assignments, in the form of Kueue's `podSetAssignments`.

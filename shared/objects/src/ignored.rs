@@ -8,7 +8,7 @@ pub use cluster::{applies_to_clusters, fields_ignored_by_cluster};
 use crate::fields::{FieldPath, Warning};
 use crate::object::Object;
 use crate::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
-use crate::spec::{ClusterQueueSpec, DispatchMode, QuotaWhileWaiting, Spec};
+use crate::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, QuotaWhileWaiting, Spec};
 use job::ignored_in_job;
 
 const FOR_CLUSTER: &str = "apply it to the worker with `apply --cluster NAME -f FILE`";
@@ -49,23 +49,7 @@ pub fn ignored_fields(object: &Object) -> Vec<Warning> {
                 "the cluster queue's `preemption` decides which workloads are preempted, as in Kueue",
             );
         }
-        Spec::DispatchPolicy(policy) => {
-            all.when(
-                policy.mode == DispatchMode::Staged,
-                "spec.mode",
-                "`Staged` is not supported yet; workloads are dispatched as with `Direct`",
-            );
-            all.when(
-                !policy.capacity_classes.is_empty(),
-                "spec.capacityClasses",
-                "capacity classes are not tried in order yet",
-            );
-            all.when(
-                policy.quota_while_waiting != QuotaWhileWaiting::Keep,
-                "spec.quotaWhileWaiting",
-                "quota is kept while a provider is waited for",
-            );
-        }
+        Spec::DispatchPolicy(policy) => ignored_in_dispatch(policy, &mut all),
         Spec::LimitRange(range) => {
             let ratio = range.limits.iter().any(|limit| !limit.max_limit_request_ratio_milli.is_empty());
             all.when(ratio, "spec.limits", "the ratio of limit to request is left to the worker cluster");
@@ -80,7 +64,11 @@ pub fn ignored_fields(object: &Object) -> Vec<Warning> {
         | Spec::WorkloadPriorityClass(_)
         | Spec::Namespace(_)
         | Spec::Cluster(_)
-        | Spec::ResidencyPolicy(_) => {}
+        | Spec::ResidencyPolicy(_)
+        | Spec::Role(_)
+        | Spec::ClusterRole(_)
+        | Spec::RoleBinding(_)
+        | Spec::ClusterRoleBinding(_) => {}
     }
     all.warnings
 }
@@ -104,6 +92,24 @@ impl Ignored {
             self.add(field, message, "");
         }
     }
+}
+
+fn ignored_in_dispatch(policy: &DispatchPolicySpec, all: &mut Ignored) {
+    all.when(
+        policy.mode == DispatchMode::Staged,
+        "spec.mode",
+        "`Staged` is not supported yet; workloads are dispatched as with `Direct`",
+    );
+    all.when(
+        !policy.capacity_classes.is_empty(),
+        "spec.capacityClasses",
+        "capacity classes are not tried in order yet",
+    );
+    all.when(
+        policy.quota_while_waiting != QuotaWhileWaiting::Keep,
+        "spec.quotaWhileWaiting",
+        "quota is kept while a provider is waited for",
+    );
 }
 
 fn ignored_in_queue(queue: &ClusterQueueSpec, all: &mut Ignored) {

@@ -7,15 +7,19 @@ mod batch;
 mod keys;
 mod kind;
 mod metadata;
+mod pod_set_paths;
 mod schema;
 pub mod simulated;
+mod status;
 pub(crate) mod topology;
 
 pub use keys::*;
-pub use kind::{JobKind, PodSetPaths, state};
+pub use kind::{JobKind, SUBMITTED_KIND, SizePaths, of_object, state};
+pub use pod_set_paths::{FoundPodSet, PodSetName, PodSetPaths};
 pub use simulated::{
     SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER, Simulated,
 };
+pub use status::{JobFinish, PodProgress, StateRules, StateSign};
 
 use crate::pod::PodTemplate;
 use meridian_shared::gang::Gang;
@@ -48,9 +52,6 @@ pub struct JobWorkload {
     pub queue: String,
     pub priority_class: Option<String>,
     pub pod_priority_class: Option<String>,
-    /// Whether the job is deactivated, not failed, when its run time is over: its maximum execution time is
-    /// its shortest bound.
-    pub deactivates_when_up: bool,
     /// Pods that may fail before the job has failed.
     pub backoff_limit: u32,
     /// How long the finished job is kept; `None` leaves it to the manager.
@@ -72,8 +73,9 @@ pub struct JobWorkload {
     pub regions: BTreeSet<Region>,
     /// Whether pods restart in place (`restartPolicy: OnFailure`).
     pub restarts_in_place: bool,
-    /// The pod template, without labels and annotations.
-    pub template: PodTemplate,
+    /// The pod templates without labels and annotations, in the order of the gang's pod sets. Empty if the
+    /// manifest has errors.
+    pub templates: Vec<PodTemplate>,
 }
 
 #[cfg(test)]

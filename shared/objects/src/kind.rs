@@ -8,6 +8,7 @@ use std::fmt;
 
 pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 pub const MERIDIAN_GROUP: &str = "meridian.dev";
+pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Kueue's deprecated version, a view of the stored object.
 pub const V1BETA1: &str = "v1beta1";
 /// Kueue's storage version.
@@ -51,6 +52,14 @@ pub enum Kind {
     LimitRange,
     /// How pods run, and the overhead of that.
     RuntimeClass,
+    /// What may be done in its namespace.
+    Role,
+    /// What may be done in every namespace, or in those in which it is bound.
+    ClusterRole,
+    /// Users and groups that have a role in its namespace.
+    RoleBinding,
+    /// Users and groups that have a ClusterRole everywhere.
+    ClusterRoleBinding,
 }
 
 /// One line of the table.
@@ -95,7 +104,7 @@ impl Row {
 }
 
 /// The table, in the order of [`Kind`].
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 23] = [
     Row::kueue(Kind::ResourceFlavor, "ResourceFlavor", "resourceflavors", "resourceflavor")
         .short(&["rf", "flavor", "flavors"]),
     Row::kueue(Kind::ClusterQueue, "ClusterQueue", "clusterqueues", "clusterqueue").short(&["cq"]),
@@ -137,6 +146,16 @@ const ROWS: [Row; 19] = [
     Row::kueue(Kind::Topology, "Topology", "topologies", "topology").short(&["topo"]),
     Row::v1("", Kind::LimitRange, "LimitRange", "limitranges", "limitrange").short(&["limits"]).namespaced(),
     Row::v1("node.k8s.io", Kind::RuntimeClass, "RuntimeClass", "runtimeclasses", "runtimeclass"),
+    Row::v1(RBAC_GROUP, Kind::Role, "Role", "roles", "role").namespaced(),
+    Row::v1(RBAC_GROUP, Kind::ClusterRole, "ClusterRole", "clusterroles", "clusterrole"),
+    Row::v1(RBAC_GROUP, Kind::RoleBinding, "RoleBinding", "rolebindings", "rolebinding").namespaced(),
+    Row::v1(
+        RBAC_GROUP,
+        Kind::ClusterRoleBinding,
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        "clusterrolebinding",
+    ),
 ];
 
 // `Kind::row` relies on the order of the table.
@@ -151,8 +170,12 @@ const _: () = {
 impl Kind {
     /// Every kind, in the order in which a set of files is best applied: kinds that others refer to come
     /// first.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::Namespace,
+        Self::ClusterRole,
+        Self::Role,
+        Self::ClusterRoleBinding,
+        Self::RoleBinding,
         Self::PriorityClass,
         Self::RuntimeClass,
         Self::LimitRange,
@@ -216,6 +239,11 @@ impl Kind {
     /// Whether files and clients may make objects of the kind. Workloads are made for their jobs only.
     pub const fn writable(self) -> bool {
         !matches!(self, Self::Workload)
+    }
+
+    /// Whether its objects decide what users may do.
+    pub const fn grants(self) -> bool {
+        matches!(self, Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding)
     }
 
     /// The `apiVersion` of `version`, such as `kueue.x-k8s.io/v1beta2` or `v1`.

@@ -18,6 +18,7 @@
 //! | [`spec`] | typed specs of all kinds |
 //! | [`requests`] | what limit ranges, runtime classes and resource rules make of requests |
 //! | [`object`] | one object; the two versions of Kueue's API; three-way apply |
+//! | [`rbac`] | what roles and bindings permit |
 //! | `ignored` | fields that are accepted and have no effect |
 //! | `files` | files of objects, with problems at their place |
 //! | [`settings`] | files of settings |
@@ -30,6 +31,7 @@
 //! - All errors of an object are collected. Each names its field in the version that the user wrote.
 //! - Every collection iterates in a fixed order.
 
+pub mod columns;
 mod fields;
 mod files;
 mod ignored;
@@ -38,6 +40,7 @@ pub mod kind;
 pub mod object;
 pub mod plan;
 pub mod pod;
+pub mod rbac;
 pub mod requests;
 pub mod selector;
 pub mod settings;

@@ -10,9 +10,11 @@ pub mod meta;
 pub mod multikueue;
 pub mod node;
 pub mod policy;
+pub mod rbac;
 pub(crate) mod rules;
 pub mod workload;
 
+use crate::any_job;
 use crate::fields::Fields;
 use crate::job::JobWorkload;
 use crate::kind::Kind;
@@ -38,6 +40,7 @@ pub use self::policy::{
 };
 
 pub use self::meta::{Meta, Owner};
+pub use self::rbac::{PolicyRule, RoleBindingSpec, RoleRef, RoleSpec, Subject};
 pub use self::workload::{
     Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction,
     GateState, PodSetAssignment, PodSetRequest, PodSetUpdate, PriorityClassRef, ReclaimablePods,
@@ -66,6 +69,10 @@ pub enum Spec {
     Topology(TopologySpec),
     LimitRange(LimitRangeSpec),
     RuntimeClass(RuntimeClassSpec),
+    Role(RoleSpec),
+    ClusterRole(RoleSpec),
+    RoleBinding(RoleBindingSpec),
+    ClusterRoleBinding(RoleBindingSpec),
 }
 
 /// Reads the content of an object in the storage version. `None` for a kind that no file may hold.
@@ -87,7 +94,7 @@ pub(crate) fn read(
         Kind::ProvisioningRequestConfig => {
             Spec::ProvisioningRequestConfig(Box::new(multikueue::read_provisioning(root)))
         }
-        Kind::Job => Spec::Job(Box::new(kind.job()?.read(root, labels, annotations))),
+        any_job!() => Spec::Job(Box::new(kind.job()?.read(root, labels, annotations))),
         Kind::Namespace => Spec::Namespace(core::read_namespace(root, labels)),
         Kind::PriorityClass => Spec::PriorityClass(core::read_priority_class(root)),
         Kind::Cluster => Spec::Cluster(Box::new(policy::read_cluster(root))),
@@ -96,6 +103,10 @@ pub(crate) fn read(
         Kind::Topology => Spec::Topology(kueue::read_topology(root)),
         Kind::LimitRange => Spec::LimitRange(limits::read_limit_range(root)),
         Kind::RuntimeClass => Spec::RuntimeClass(limits::read_runtime_class(root)),
+        Kind::Role => Spec::Role(rbac::read_role(root, false)),
+        Kind::ClusterRole => Spec::ClusterRole(rbac::read_role(root, true)),
+        Kind::RoleBinding => Spec::RoleBinding(rbac::read_binding(root, false)),
+        Kind::ClusterRoleBinding => Spec::ClusterRoleBinding(rbac::read_binding(root, true)),
         Kind::Workload => return None,
     })
 }

@@ -20,7 +20,7 @@ fn gang(count: u32, gpu: i64) -> Gang {
             per_pod: Amounts::from([("nvidia.com/gpu".into(), gpu)]),
             ..PodSet::default()
         }],
-        max_run: None,
+        ..Gang::default()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{ScaleUp, Size};
 use crate::gang::Gang;
 use crate::ids::{ClusterName, Fence, LedgerId, OfferId, Uid};
+use crate::indexes::Indexes;
 use crate::mac::Mac;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -82,6 +83,9 @@ pub struct Offer {
     pub hold: Millis,
     /// Whether the runner must end the gang by itself when its lease lapses.
     pub requires_guarded: bool,
+    /// What its pods ask for that only a container runtime has, by field name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_needs: Option<Arc<str>>,
 }
 
 /// The right to run one attempt.
@@ -107,6 +111,9 @@ pub struct Grant {
     pub run_left: Option<Millis>,
     /// Pods of this job that failed in earlier attempts: they count against its `backoffLimit`.
     pub pod_failures: u32,
+    /// Completion indexes that succeeded in earlier attempts: they don't run again.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub completed: Indexes,
     /// When gangs lose nodes together, those of higher priority get replacements first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i64,

@@ -2,6 +2,7 @@
 
 use super::{OnLoss, clean};
 use crate::ids::{Fence, OfferId, RecordNumber, Uid};
+use crate::indexes::Indexes;
 use crate::mac::Mac;
 use crate::placement::Placement;
 use crate::time::Millis;
@@ -90,11 +91,14 @@ impl Event {
             Self::Refused { text: words, .. } | Self::ScaleUpRefused { text: words, .. } => {
                 FRAME + text(words)
             }
-            Self::Ended(end) => match &end.result {
-                EndResult::Failed { reason, message } => FRAME + text(reason) + text(message),
-                EndResult::NodeLost { message } => FRAME + text(message),
-                EndResult::Succeeded | EndResult::Stopped | EndResult::LeaseLapsed => FRAME,
-            },
+            Self::Ended(end) => {
+                let message = match &end.result {
+                    EndResult::Failed { reason, message } => text(reason) + text(message),
+                    EndResult::NodeLost { message } => text(message),
+                    EndResult::Succeeded | EndResult::Stopped | EndResult::LeaseLapsed => 0,
+                };
+                FRAME + end.completed.weight() + message
+            }
             Self::Held { .. } | Self::Gone { .. } | Self::GrantRefused { .. } | Self::ScaledUp { .. } => {
                 FRAME
             }
@@ -148,6 +152,9 @@ pub struct End {
     pub pod_failures: u32,
     /// Run time of this attempt.
     pub ran: Millis,
+    /// Completion indexes that succeeded so far, over all attempts.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub completed: Indexes,
     /// Proves the grant to a journal that was restored from before it. `None` where nothing was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Box<Proof>>,

@@ -1,6 +1,7 @@
 //! Reports about single pods while their gang runs.
 
 use crate::ids::{Fence, Uid};
+use crate::indexes::Indexes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -14,6 +15,9 @@ pub struct PodReport {
     /// Failed pods so far, over all attempts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failures: u32,
+    /// Completion indexes that succeeded so far, over all attempts.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub completed: Indexes,
 }
 
 const fn is_zero(n: &u32) -> bool {

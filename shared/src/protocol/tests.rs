@@ -3,6 +3,7 @@
 use super::*;
 use crate::ids::ContentHash;
 use crate::ids::{Fence, JournalId, Leadership, OfferId, RecordNumber, Session, Uid};
+use crate::indexes::RANGES_MAX;
 use crate::mac::Mac;
 use crate::time::Millis;
 use serde::Serialize;
@@ -41,8 +42,17 @@ fn the_largest_report_fits_one_body() {
     let message = clean(&"\"".repeat(9_999));
     let proof = Proof { offer, attempt: u32::MAX, term: Millis(most), on_loss: OnLoss::Fence, mac };
     let result = EndResult::Failed { reason: "BackoffLimitExceeded".into(), message };
-    let end =
-        End { uid, fence, result, pod_failures: u32::MAX, ran: Millis(most), proof: Some(Box::new(proof)) };
+    let mut completed = crate::indexes::Indexes::default();
+    (0..2 * RANGES_MAX).for_each(|n| completed.insert(4_000_000_000 + 2 * u32::try_from(n).unwrap()));
+    let end = End {
+        uid,
+        fence,
+        result,
+        pod_failures: u32::MAX,
+        ran: Millis(most),
+        completed: completed.clone(),
+        proof: Some(Box::new(proof)),
+    };
     let ended = Event::Ended(end.clone());
     assert!(bytes(&ended, 1) <= ended.weight());
     let total = bytes(&run, RUNS_MAX)
@@ -51,7 +61,10 @@ fn the_largest_report_fits_one_body() {
         + PLACEMENTS_BYTES_MAX
         + bytes(&(offer, uid), RUNS_MAX);
     let total = total
-        + bytes(&PodReport { uid, fence, pods: run.spare.clone(), failures: u32::MAX }, POD_REPORTS_MAX);
+        + bytes(
+            &PodReport { uid, fence, pods: run.spare.clone(), failures: u32::MAX, completed },
+            POD_REPORTS_MAX,
+        );
     assert!(total + CAPACITY_BYTES_MAX + RECEIPTS_BYTES_MAX + 4 * 1024 < BODY_BYTES_MAX, "{total} bytes");
 }
 

@@ -121,6 +121,7 @@ impl Runner {
                 uid: *uid,
                 fence: *fence,
                 nodes: Vec::new(),
+                completed: meridian_shared::indexes::Indexes::default(),
                 state: state(gang),
             })
             .collect()

@@ -9,6 +9,7 @@ mod hostile;
 mod link;
 mod priorities;
 mod process;
+mod situations;
 mod store;
 mod tolerations;
 mod turn;

@@ -38,6 +38,7 @@ use activity::check_activity;
 use attempts::Attempts;
 use leases::Leases;
 use members::MemberNames;
+use meridian_agent_core::Start;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::record::Record;
@@ -197,12 +198,19 @@ impl Invariants {
         Ok(())
     }
 
-    /// A runner starts an attempt with this number of pods.
-    pub(crate) fn check_start(&self, uid: Uid, fence: Fence, pods: usize) -> Verdict {
+    /// A runner starts an attempt: with the pods that are left of the job, and with all the time of its
+    /// deadline, whatever ran before.
+    pub(crate) fn check_start(&self, uid: Uid, fence: Fence, start: &Start) -> Verdict {
         self.attempts.check_not_over(uid, fence, "starts")?;
+        let (pods, completed) = (start.placement.len(), start.completed.len());
         match self.jobs.get(&uid) {
-            Some(job) if !job.may_have(pods) => {
-                violation("P3", format!("{uid} starts with {pods} of {} pods", job.pods))
+            Some(job) if !job.may_start_with(pods, completed as usize) => {
+                let details = format!("{uid} starts with {pods} of {} pods, {completed} completed", job.pods);
+                violation("P3", details)
+            }
+            Some(job) if job.deadline != start.run_left => {
+                let (left, deadline) = (start.run_left, job.deadline);
+                violation("run time", format!("{uid} may run for {left:?}, its deadline is {deadline:?}"))
             }
             _ => Ok(()),
         }
@@ -252,6 +260,7 @@ fn is_news(record: &Record) -> bool {
         | Record::Workload { fact: WorkloadFact::Activated { .. }, .. }
         | Record::Workload { fact: WorkloadFact::PodsReclaimed { .. }, .. }
         | Record::Workload { fact: WorkloadFact::PodsFailed { .. }, .. }
+        | Record::Workload { fact: WorkloadFact::IndexesCompleted { .. }, .. }
         | Record::Workload { fact: WorkloadFact::Resized { .. }, .. }
         | Record::Workload { fact: WorkloadFact::PriorityChanged { .. }, .. }
         | Record::Workload { fact: WorkloadFact::Finished { .. }, .. }

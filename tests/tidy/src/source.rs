@@ -102,6 +102,31 @@ pub fn metrics(tree: &Tree) -> Violations {
     violations
 }
 
+/// The only places that may name one kind of job. All others ask for the row of a kind, so that another kind
+/// of job is added in these places alone.
+const JOB_KIND_FILES: [&str; 2] = ["shared/objects/src/kind.rs", "shared/objects/src/job/"];
+
+/// One kind of job is named only where kinds of jobs are defined.
+pub fn job_kinds(tree: &Tree) -> Violations {
+    let is_elsewhere = |path: &str| !JOB_KIND_FILES.iter().any(|place| path.starts_with(place));
+    let files = tree
+        .rust()
+        .filter(|file| !file.is_test() && !file.path.starts_with("tests/") && is_elsewhere(&file.path));
+    let mut violations = Vec::new();
+    for file in files {
+        for (n, line) in (1..).zip(Source::of(&file.text).without_tests().lines()) {
+            let mut named = line.match_indices("Kind::Job").map(|(at, name)| &line[at + name.len()..]);
+            if named.any(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')) {
+                violations.push(format!(
+                    "{}:{n}: `Kind::Job` is named outside `shared/objects/src/job`: ask `Kind::job()`",
+                    file.path
+                ));
+            }
+        }
+    }
+    violations
+}
+
 /// `metrics.rs`, or a file of its folder.
 fn is_metrics_file(path: &str) -> bool {
     path.ends_with(&format!("/{METRICS_FILE}")) || path.contains("/metrics/")
@@ -123,6 +148,14 @@ pub fn ignored_tests(tree: &Tree) -> Violations {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_of_job_is_named_in_its_module_only() {
+        let of = |path: &str, text: &str| job_kinds(&Tree::of(&[(path, text)])).len();
+        assert_eq!(of("manager/src/a.rs", "if kind == Kind::Job { b(Kind::JobSet) }"), 1);
+        assert_eq!(of("manager/src/a.rs", "#[cfg(test)]\nmod tests { const K: Kind = Kind::Job; }"), 0);
+        assert_eq!(of("shared/objects/src/job/batch.rs", "kind: Kind::Job,"), 0);
+    }
 
     fn finds(rule: fn(&Tree) -> Violations, path: &str, text: &str, times: usize) {
         let workspace = "[workspace]\nmembers = [\n  \"a\",\n]\n";

@@ -57,6 +57,11 @@ fn metrics_are_named_in_one_file() {
 }
 
 #[test]
+fn kinds_of_jobs_are_named_in_one_place() {
+    check(source::job_kinds);
+}
+
+#[test]
 fn ignored_tests_have_a_reason() {
     check(source::ignored_tests);
 }

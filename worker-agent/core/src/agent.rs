@@ -123,9 +123,19 @@ impl Agent {
         !self.events.is_empty() || self.inventory_due || self.usage.has_unsent()
     }
 
+    /// Number of the last command that was done, and whether later ones wait for their turn.
+    pub fn commands_done(&self) -> (u64, bool) {
+        (self.commands.done(), self.commands.has_ahead())
+    }
+
     /// How long the next poll may be parked, as the manager reported.
     pub fn poll(&self) -> Millis {
         self.poll
+    }
+
+    /// How long until the first gang must stop unless its lease is renewed; `None` if none depends on one.
+    pub fn lease_left(&self, now: Now) -> Option<Millis> {
+        self.runs.next_stop().map(|stop| self.elapsed.boot_time(stop).since(now.mono))
     }
 
     /// When `Tick` is next needed, in boot time; `None` if nothing is timed.

@@ -323,7 +323,7 @@ impl<'a> GangPlacer<'a> {
     /// Packs pods into the nodes with the indexes `inside`.
     fn fill(&mut self, inside: &[usize], parts: Vec<(usize, PodSet)>) -> Result<(), packing::Misfit> {
         let (numbers, pod_sets): (Vec<usize>, Vec<PodSet>) = parts.into_iter().unzip();
-        let gang = Gang { pod_sets, max_run: None };
+        let gang = Gang { pod_sets, ..Gang::default() };
         let views: Vec<NodeView<'_>> =
             inside.iter().map(|at| NodeView { free: &self.left[*at], ..self.nodes[*at] }).collect();
         for placed in pack(&views, &gang)? {

@@ -3,6 +3,7 @@
 use crate::leg::{LegEvent, Phase, Step, step};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ContentHash, Fence, OfferId, RecordNumber, Uid};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::lease::AgentLease;
 use meridian_shared::mac::Mac;
 use meridian_shared::placement::Placement;
@@ -36,6 +37,9 @@ pub(crate) struct RunRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stopped_by: Option<StopCause>,
     pub(crate) pod_failures: u32,
+    /// Completion indexes that succeeded so far, over all attempts.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub(crate) completed: Indexes,
     /// The placement as reported.
     pub(crate) placed: Arc<Placement>,
     pub(crate) gang: Arc<Gang>,
@@ -132,6 +136,7 @@ impl RunRecord {
             mac: _,
             stopped_by,
             pod_failures,
+            completed,
             placed,
             gang: _,
             moves,
@@ -141,7 +146,7 @@ impl RunRecord {
             scale_ups,
             priority,
         } = self;
-        (fence, offer, attempt, on_loss, stopped_by, pod_failures, placed).hash(into);
+        (fence, offer, attempt, on_loss, stopped_by, pod_failures, completed, placed).hash(into);
         (moves, stranded, size, scale_ups, priority).hash(into);
     }
 }

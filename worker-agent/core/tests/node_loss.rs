@@ -101,7 +101,7 @@ fn near(pods: u32, level: &str) -> Gang {
         within: Some(within),
         ..PodSet::default()
     };
-    Gang { pod_sets: vec![pod_set], max_run: None }
+    Gang { pod_sets: vec![pod_set], ..Gang::default() }
 }
 
 fn plain(pods: u32) -> Gang {
@@ -112,7 +112,7 @@ fn plain(pods: u32) -> Gang {
             per_pod: Amounts::from([(GPU.into(), 1)]),
             ..PodSet::default()
         }],
-        max_run: None,
+        ..Gang::default()
     }
 }
 
@@ -229,6 +229,7 @@ impl Bench {
             gang: Arc::new(gang),
             hold: Millis::mins(1),
             requires_guarded: false,
+            container_needs: None,
         };
         self.exchange(Some(Command::Offer(Box::new(asked))));
     }
@@ -250,6 +251,7 @@ impl Bench {
             start_within: Millis::mins(1),
             run_left: None,
             pod_failures: 0,
+            completed: meridian_shared::indexes::Indexes::default(),
             priority: 0,
             mac: None,
         }))));
@@ -272,7 +274,13 @@ impl Bench {
         let found = self
             .agent
             .runs()
-            .map(|(uid, fence, ..)| Found { uid, fence, nodes: Vec::new(), state: live.clone() })
+            .map(|(uid, fence, ..)| Found {
+                uid,
+                fence,
+                nodes: Vec::new(),
+                completed: meridian_shared::indexes::Indexes::default(),
+                state: live.clone(),
+            })
             .collect();
         self.lives += 1;
         self.commands = 0;

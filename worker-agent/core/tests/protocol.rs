@@ -161,7 +161,13 @@ impl Bench {
     /// The agent is killed and started again; the gang goes on.
     fn restart(&mut self) {
         let state = FoundState::Live { running: true };
-        self.restart_with(vec![Found { uid: UID, fence: FENCE, nodes: Vec::new(), state }]);
+        self.restart_with(vec![Found {
+            uid: UID,
+            fence: FENCE,
+            nodes: Vec::new(),
+            completed: meridian_shared::indexes::Indexes::default(),
+            state,
+        }]);
     }
 
     /// The same where no gang is left.
@@ -210,7 +216,7 @@ fn offer() -> Command {
         per_pod: Amounts::from([(GPU.into(), 1)]),
         ..PodSet::default()
     };
-    let gang = Arc::new(Gang { pod_sets: vec![pods], max_run: None });
+    let gang = Arc::new(Gang { pod_sets: vec![pods], ..Gang::default() });
     Command::Offer(Box::new(Offer {
         offer: OFFER,
         uid: UID,
@@ -219,6 +225,7 @@ fn offer() -> Command {
         gang,
         hold: HOLD,
         requires_guarded: false,
+        container_needs: None,
     }))
 }
 
@@ -236,6 +243,7 @@ fn grant() -> Command {
         start_within: Millis::mins(1),
         run_left: None,
         pod_failures: 0,
+        completed: meridian_shared::indexes::Indexes::default(),
         priority: 0,
         mac: None,
     }))

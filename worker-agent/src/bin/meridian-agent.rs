@@ -32,7 +32,7 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(async {
         match command {
-            AgentCommand::Run(args) => meridian_agent::run(args).await,
+            AgentCommand::Run(args) => meridian_agent::run(*args).await,
             AgentCommand::Join(args) => meridian_agent::join(args).await.map(|()| ExitCode::SUCCESS),
         }
     });

@@ -26,6 +26,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+#[cfg(not(feature = "kubernetes"))]
+#[path = "assembly/without_kubernetes.rs"]
+mod kubernetes;
+
 /// Runner events that wait for the loop; a runner keeps what does not fit and sends it later.
 const EVENTS_WAITING: usize = 1_024;
 /// Log readers that wait for the loop.
@@ -45,15 +51,17 @@ pub(super) async fn serve(
     let identity = keeper.current();
     // Before any run is adopted: of two agents over one directory only one may command the guards.
     let store = Store::open(&settings.data_dir)?;
-    let mut source = inventory_source(settings, &identity.cluster);
+    store.set_runner(settings.runner.name())?;
+    let (runner_sender, runner_events) = mpsc::channel(EVENTS_WAITING);
+    let Some((mut source, runner)) = open_cluster(settings, &identity, runner_sender, &stop, tasks).await?
+    else {
+        return Ok(Exit::Requested);
+    };
     let Inventory { nodes, pools, region } = source.read().await?;
     let nodes = inventory::follow(source, nodes, tasks);
-    let (runner_sender, runner_events) = mpsc::channel(EVENTS_WAITING);
-    store.set_runner(settings.runner.name())?;
-    let runner = open_runner(settings, &identity, runner_sender)?;
     let (provider_sender, provider_events) = mpsc::unbounded_channel();
     let provider = open_provider(settings, pools, provider_sender)?;
-    let metrics = Metrics::new(runner.name());
+    let metrics = Metrics::new(runner.name(), identity.cluster.as_str());
     if let Some(address) = settings.metrics_listen {
         serve_metrics(address, Arc::clone(&metrics), tasks).await?;
     }
@@ -101,7 +109,8 @@ fn config(
 }
 
 fn random() -> anyhow::Result<u64> {
-    getrandom::u64().map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))
+    let broken = |error| anyhow::anyhow!("cannot read random numbers from the operating system: {error}");
+    getrandom::u64().map_err(broken)
 }
 
 async fn serve_metrics(
@@ -158,6 +167,23 @@ fn inventory_source(settings: &Settings, joined_as: &ClusterName) -> Box<dyn Inv
     }
 }
 
+/// What the cluster has, and what runs gangs there. `None` if a stop was requested before this replica could
+/// act. Fails if a part can't be opened.
+async fn open_cluster(
+    settings: &Settings,
+    identity: &Identity,
+    events: mpsc::Sender<RunnerEvent>,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Option<(Box<dyn InventorySource>, Box<dyn Runner>)>> {
+    if settings.runner == RunnerChoice::Kubernetes {
+        return kubernetes::open(&settings.kubernetes, &settings.data_dir, identity, events, stop, tasks)
+            .await;
+    }
+    let source = inventory_source(settings, &identity.cluster);
+    Ok(Some((source, open_runner(settings, identity, events)?)))
+}
+
 fn open_runner(
     settings: &Settings,
     identity: &Identity,
@@ -165,6 +191,7 @@ fn open_runner(
 ) -> anyhow::Result<Box<dyn Runner>> {
     let data = settings.data_dir.clone();
     Ok(match settings.runner {
+        RunnerChoice::Kubernetes => anyhow::bail!("the Kubernetes runner needs a cluster"),
         RunnerChoice::Simulated => {
             let speed = settings.speed.to_string().parse().map_err(|why: String| anyhow::anyhow!(why))?;
             Box::new(SimulatedRunner::open(simulated::Settings { data, speed }, events)?)

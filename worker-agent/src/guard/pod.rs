@@ -197,6 +197,7 @@ mod tests {
             stop_budget: Millis(1),
             run_left: None,
             pod_failures: 0,
+            completed: meridian_shared::indexes::Indexes::default(),
         };
         let plan = Plan {
             version: 1,

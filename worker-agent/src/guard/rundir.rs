@@ -19,6 +19,7 @@
 use crate::runner::{Error, RunEnd};
 use meridian_agent_core::runtime::{PodPlacement, Start};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Now, Wall};
 use serde::de::DeserializeOwned;
@@ -95,6 +96,9 @@ pub struct GuardState {
     /// Indexes into the placement where nothing runs and nothing will start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reclaimable: Vec<u32>,
+    /// Completion indexes that succeeded so far, over all attempts.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub completed: Indexes,
     /// When the run was seen ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Wall>,

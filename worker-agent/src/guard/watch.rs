@@ -85,6 +85,8 @@ pub(super) struct Watch {
     started: Option<Wall>,
     /// Number of reclaimable positions that were reported.
     reclaimable_reported: u32,
+    /// Number of completed indexes that were reported.
+    completed_reported: u32,
     ending: Option<Ending>,
     /// The current move: nothing starts before all moved pods were seen ended.
     movement: Option<Movement>,
@@ -112,7 +114,8 @@ impl Watch {
         listener.set_nonblocking(true).map_err(system)?;
         let wake = Wake::new().map_err(|e| system(e.into()))?;
         let start = &plan.start;
-        let pods = Pods::new(&job, start.placement.len(), start.pod_failures, plan.retry_delay_first);
+        let (places, failures) = (start.placement.len(), start.pod_failures);
+        let pods = Pods::new(&job, places, failures, &start.completed, plan.retry_delay_first);
         let deadline = Deadline::new(start.lapses(), start.stop_budget, plan.given);
         let limit = [start.run_left, job.active_deadline].into_iter().flatten().min();
         let run_until = limit.map(|limit| clock::now().mono + limit);
@@ -127,6 +130,7 @@ impl Watch {
             phase: GuardPhase::Starting,
             started: None,
             reclaimable_reported: 0,
+            completed_reported: 0,
             ending: None,
             movement: None,
             moving_out: Vec::new(),
@@ -151,6 +155,7 @@ impl Watch {
             self.check_clocks(now);
             self.start_due(now);
             self.report_reclaimable();
+            self.report_completed();
             if let Some(ending) = &self.ending
                 && (self.running.is_empty() || now.mono >= ending.kill_at)
             {
@@ -336,6 +341,16 @@ impl Watch {
         }
     }
 
+    /// Reports new completed indexes, once per turn. The last ones are reported with the end.
+    fn report_completed(&mut self) {
+        let count = self.pods.completed().len();
+        if count > self.completed_reported && self.ending.is_none() {
+            self.completed_reported = count;
+            self.save_progress();
+            self.report_status();
+        }
+    }
+
     fn reclaimable(&self) -> Vec<u32> {
         // Something of a moved pod may be left in a position that is reclaimable since.
         let moved_out = |slot: &usize| self.moving_out.iter().any(|this| this.slot == *slot);
@@ -354,6 +369,7 @@ impl Watch {
             lapses: self.deadline.lapses(),
             moved: Some(self.moved),
             reclaimable: self.reclaimable_reported,
+            completed: self.completed_reported,
             scales_down: true,
         }
     }
@@ -369,6 +385,7 @@ impl Watch {
             pod_failures: self.pods.failures(),
             started: self.started,
             reclaimable: self.reclaimable(),
+            completed: self.pods.completed().clone(),
             ended: None,
             end: None,
         }
@@ -437,7 +454,8 @@ impl Watch {
         let (state, ended) = (self.state(), clock::now().wall);
         let ran = state.started.map_or(Millis(0), |started| ended.since(started));
         let (pods, pod_failures) = (self.pods.outcomes(), self.pods.failures());
-        let end = RunEnd { result, pods, pod_failures, ran };
+        let completed = self.pods.completed().clone();
+        let end = RunEnd { result, pods, pod_failures, ran, completed };
         let state = GuardState { ended: Some(ended), end: Some(end), ..state };
         while let Err(error) = self.dir.write_state(&state) {
             super::remark(&error.to_string());

@@ -57,6 +57,9 @@ pub struct Status {
     /// Number of reclaimable positions; `state.json` lists them.
     #[serde(default)]
     pub reclaimable: u32,
+    /// Number of completed indexes; `state.json` lists them.
+    #[serde(default)]
+    pub completed: u32,
     /// Whether this guard understands [`Order::ScaleDown`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scales_down: bool,

@@ -38,7 +38,10 @@ fn inventory() -> Result<Inventory, Error> {
         }
     };
     let node = this_node(&gpus).map_err(|error| {
-        Error::new(std::io::Error::new(error.kind(), format!("cannot read what this machine has: {error}")))
+        Error::new(std::io::Error::new(
+            error.kind(),
+            format!("cannot read this machine's processors, memory and devices: {error}"),
+        ))
     })?;
     Ok(Inventory { nodes: vec![node], pools: Vec::new(), region: None })
 }

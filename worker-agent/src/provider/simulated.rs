@@ -183,7 +183,7 @@ mod tests {
             per_pod: Amounts::from([(GPU.into(), gpus)]),
             ..PodSet::default()
         };
-        Arc::new(Gang { pod_sets: vec![set], max_run: None })
+        Arc::new(Gang { pod_sets: vec![set], ..Gang::default() })
     }
 
     fn offer(counter: u64) -> OfferId {

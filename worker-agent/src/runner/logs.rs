@@ -1,4 +1,4 @@
-//! Log sources of the runners of this crate: the files of a run, or a fixed text.
+//! The log source of a run of processes: its output files.
 
 use super::Error;
 use crate::guard::rundir::RunDir;
@@ -49,26 +49,6 @@ impl LogSource for LogFiles {
 
     fn has_ended(&self) -> bool {
         self.ended
-    }
-}
-
-/// Text in memory, for a run without real output.
-#[derive(Debug)]
-pub(crate) struct LogText(Option<LogChunk>);
-
-impl LogText {
-    pub(crate) fn new(chunk: LogChunk) -> Self {
-        Self(Some(chunk))
-    }
-}
-
-impl LogSource for LogText {
-    fn read(&mut self) -> Result<Option<LogChunk>, runtime::Error> {
-        Ok(self.0.take())
-    }
-
-    fn has_ended(&self) -> bool {
-        self.0.is_none()
     }
 }
 
@@ -124,6 +104,7 @@ mod tests {
             pod_failures: 0,
             started: None,
             reclaimable: Vec::new(),
+            completed: Default::default(),
             ended: None,
             end: Some(end),
         })

@@ -11,6 +11,7 @@
 
 use super::PodOutcome;
 use super::job::JobSpec;
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{EndResult, Size};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
@@ -82,6 +83,8 @@ pub struct Pods {
     /// Most pods at once.
     parallelism: u32,
     completions: Option<u32>,
+    /// Indexes that succeeded, in earlier attempts too. Empty without completions.
+    completed: Indexes,
     /// By completion index.
     surplus: BTreeMap<u32, Surplus>,
     next_index: u32,
@@ -95,23 +98,32 @@ pub struct Pods {
 
 impl Pods {
     /// The pods of `job` in a placement of `places` entries; `failures` is the number of failed pods in
-    /// earlier attempts.
-    pub fn new(job: &JobSpec, places: usize, failures: u32, retry_delay_first: Millis) -> Self {
-        let width = places.min(usize::try_from(job.width()).unwrap_or(usize::MAX));
-        Self {
+    /// earlier attempts, and `completed` are the indexes that succeeded there.
+    pub fn new(
+        job: &JobSpec,
+        places: usize,
+        failures: u32,
+        completed: &Indexes,
+        retry_delay_first: Millis,
+    ) -> Self {
+        let completed = job.completions.map_or_else(Indexes::default, |wanted| completed.below(wanted));
+        let left = job.completions.map_or(u32::MAX, |wanted| wanted.saturating_sub(completed.len()));
+        let most = usize::try_from(job.width().min(left.max(1))).unwrap_or(usize::MAX);
+        let width = places.min(most);
+        let is_partial = completed.is_empty() && width < most;
+        let mut pods = Self {
             slots: vec![Slot::Free; width],
             places,
             parallelism: u32::try_from(places).unwrap_or(u32::MAX),
             surplus: BTreeMap::new(),
-            completions: if job.completions_follow
-                && width < usize::try_from(job.width()).unwrap_or(usize::MAX)
-            {
+            completions: if job.completions_follow && is_partial {
                 u32::try_from(width).ok()
             } else {
                 job.completions
             },
             next_index: 0,
-            succeeded: 0,
+            succeeded: completed.len(),
+            completed,
             failures,
             backoff_limit: job.backoff_limit,
             retry_delay_first,
@@ -120,7 +132,16 @@ impl Pods {
                 reason: "NoPods".into(),
                 message: "the job was granted no node for any pod".into(),
             }),
+        };
+        if left == 0 {
+            pods.judge();
         }
+        pods
+    }
+
+    /// Indexes that succeeded so far, over all attempts.
+    pub fn completed(&self) -> &Indexes {
+        &self.completed
     }
 
     /// Number of failed pods so far, over all attempts.
@@ -194,15 +215,19 @@ impl Pods {
             self.surplus.remove(&index);
             return Some(Try { slot, index, attempt });
         }
-        if !self.has_new() {
-            return None;
-        }
-        self.next_index += 1;
-        Some(Try { slot, index: self.next_index - 1, attempt: 0 })
+        let index = self.next_new()?;
+        self.next_index = index + 1;
+        Some(Try { slot, index, attempt: 0 })
+    }
+
+    /// The next index that was never tried in this attempt and hasn't succeeded in an earlier one.
+    fn next_new(&self) -> Option<u32> {
+        let index = self.completed.first_missing(self.next_index);
+        self.completions.is_none_or(|wanted| index < wanted).then_some(index)
     }
 
     fn has_new(&self) -> bool {
-        self.completions.is_none_or(|wanted| self.next_index < wanted)
+        self.next_new().is_some()
     }
 
     /// Whether a pod that loses its slot is to be tried again. A work queue continues with the remaining
@@ -319,10 +344,12 @@ impl Pods {
         self.outcomes.retain(|index, outcome| *index < wanted || outcome.exit_code == 0);
         self.completions = Some(wanted);
         self.next_index = self.next_index.min(wanted);
-        // Every started index that is neither in a slot nor surplus has succeeded.
+        // Every index up to the last started one that is neither in a slot nor surplus has succeeded.
         let unfinished = self.slots.iter().filter_map(Slot::index).filter(|index| *index < wanted).count()
             + self.surplus.len();
-        self.succeeded = self.next_index.saturating_sub(u32::try_from(unfinished).unwrap_or(u32::MAX));
+        self.completed = self.completed.below(wanted);
+        self.succeeded = self.next_index.saturating_sub(u32::try_from(unfinished).unwrap_or(u32::MAX))
+            + self.completed.count_between(self.next_index, wanted);
     }
 
     /// Nothing is left of a surplus pod. If its index still counts, it is tried again in another slot at
@@ -359,6 +386,9 @@ impl Pods {
         self.note(PodOutcome { index: ended.index, attempt: ended.attempt, exit_code, message });
         if exit_code == 0 {
             self.succeeded += 1;
+            if self.completions.is_some() {
+                self.completed.insert(ended.index);
+            }
             self.slots[ended.slot] =
                 if self.completions.is_none() { Slot::Closed { reclaimable: true } } else { Slot::Free };
             self.judge();

@@ -133,6 +133,7 @@ impl ProcessRunner {
     fn find_runs(&self) -> Result<Vec<Found>, Error> {
         let mut found = Vec::new();
         for (uid, fence, dir) in RunDir::list(&self.settings.runs())? {
+            let completed = dir.state().ok().flatten().map(|state| state.completed).unwrap_or_default();
             let state = match resolve::resolve(uid, fence, &dir, &self.boot_id, None) {
                 Ok(Resolution::Ended(end)) => end.found(),
                 Ok(Resolution::Guarded) => FoundState::Live { running: true },
@@ -150,7 +151,7 @@ impl ProcessRunner {
             let nodes = plan
                 .map(|plan| plan.start.placement.into_iter().map(|place| place.node).collect())
                 .unwrap_or_default();
-            found.push(Found { uid, fence, nodes, state });
+            found.push(Found { uid, fence, nodes, completed, state });
         }
         Ok(found)
     }

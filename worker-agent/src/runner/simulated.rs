@@ -28,11 +28,13 @@ use tokio::sync::mpsc::error::TrySendError;
 mod command;
 mod input_log;
 mod live;
+mod log;
 pub mod plan;
 mod runs;
 
 use command::Command;
 use input_log::InputLog;
+use log::SimulatedLog;
 use plan::Speed;
 use runs::SimulatedRuns;
 
@@ -221,7 +223,7 @@ impl Runner for SimulatedRunner {
     }
 
     fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Result<Box<dyn LogSource>, runtime::Error> {
-        let text = self.state().runs.logs(uid, fence, pod).ok_or(Error::Unknown { uid, fence })?;
-        Ok(Box::new(text))
+        self.state().runs.describe(uid, fence).ok_or(Error::Unknown { uid, fence })?;
+        Ok(Box::new(SimulatedLog::new(Arc::clone(&self.shared), (uid, fence), pod.unwrap_or(0))))
     }
 }

@@ -52,6 +52,9 @@ pub(super) fn log_event(event: &RunnerEvent) {
             tracing::info!(%uid, %fence, pods = places.len(), "pods are reclaimable while their gang runs \
                                                                on");
         }
+        RunnerEvent::Completed { uid, fence, indexes } => {
+            tracing::info!(%uid, %fence, %indexes, "indexes have completed");
+        }
         RunnerEvent::Ended { uid, fence, result, .. } => {
             tracing::info!(%uid, %fence, ?result, "an attempt ended");
         }

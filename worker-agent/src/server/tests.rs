@@ -80,7 +80,7 @@ impl Running {
         };
         let (nodes, followed) = watch::channel(vec![node]);
         let stop = CancellationToken::new();
-        let metrics = Metrics::new("fake");
+        let metrics = Metrics::new("fake", "eu");
         let parts = Parts {
             config,
             store,
@@ -208,7 +208,7 @@ async fn pods_of_a_failed_node_move_and_are_reported() {
         .await;
     let metrics = agent.metrics.text();
     for count in ["gangs_moved_total 1", "pods_moved_total 2", "gangs_stranded_total 1"]
-        .map(|line| line.replace(' ', r#"{runner="fake"} "#))
+        .map(|line| line.replace(' ', r#"{cluster="eu",runner="fake"} "#))
     {
         assert!(metrics.contains(&format!("meridian_agent_{count}\n")), "{count} in {metrics}");
     }
@@ -240,8 +240,13 @@ async fn a_scale_down_is_ordered_again_by_the_next_session() {
     );
     agent.exit().await.unwrap();
 
-    let found =
-        Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Live { running: true } };
+    let found = Found {
+        uid: JOB,
+        fence: fence(1),
+        nodes: Vec::new(),
+        completed: meridian_shared::indexes::Indexes::default(),
+        state: FoundState::Live { running: true },
+    };
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]).await;
     agent.runner.until("the runner may not know", |t| *t == Order::ScaleDown(JOB, fence(1), size)).await;
     agent.exit().await.unwrap();
@@ -326,8 +331,13 @@ async fn a_restarted_agent_adopts_its_runs() {
     manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
     agent.exit().await.unwrap();
 
-    let found =
-        Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Live { running: true } };
+    let found = Found {
+        uid: JOB,
+        fence: fence(1),
+        nodes: Vec::new(),
+        completed: meridian_shared::indexes::Indexes::default(),
+        state: FoundState::Live { running: true },
+    };
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]).await;
     let second = Session { counter: 2, id: 99 };
     let said = manager

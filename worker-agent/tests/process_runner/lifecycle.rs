@@ -196,3 +196,24 @@ fn a_disabled_runner_starts_nothing() {
     let event = within(|| events.try_recv().ok());
     assert!(matches!(event, RunnerEvent::Ended { result: EndResult::Failed { .. }, .. }), "{event:?}");
 }
+
+#[test]
+fn completed_indexes_are_reported_and_not_run_again() {
+    both(|mut bench| {
+        let data = bench.data.path().display().to_string();
+        let script = format!(
+            "echo > {data}/began-$JOB_COMPLETION_INDEX; test $JOB_COMPLETION_INDEX != 3 || sleep 600"
+        );
+        let spec = job(&script, json!({"parallelism": 2, "completions": 4, "completionMode": "Indexed"}));
+        let run = Start { completed: "1".parse().unwrap(), ..start(&spec, 2, LONG) };
+        bench.runner().start(run.clone(), clock::now());
+        let reported = within(|| match bench.events.try_recv().ok()? {
+            RunnerEvent::Completed { indexes, .. } if indexes.to_string() == "0-2" => Some(indexes),
+            _ => None,
+        });
+        assert!(!bench.data.path().join("began-1").exists(), "it succeeded in an earlier attempt");
+        bench.runner().stop(run.uid, run.fence);
+        assert_eq!(bench.until_ended().completed, reported);
+        assert_eq!(bench.adopt()[0].completed, reported);
+    });
+}

@@ -2,10 +2,10 @@
 
 use super::shapes;
 use crate::client::kubeconfig::Access;
-use crate::client::{self, Client};
+use crate::client::{self, Client, CreateOptions};
 use crate::error::Error;
 use crate::objects::fields::name_of;
-use meridian_objects::Kind;
+use meridian_objects::job::SUBMITTED_KIND;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,7 +117,10 @@ pub(super) async fn on_schedule(
         late += u64::from(due.elapsed() > LATE);
         let client = clients[number % clients.len()].clone();
         sent.push(ScheduledJob { name: name_of(&job).to_owned(), due });
-        sends.spawn(async move { client.create(Kind::Job, Some("default"), &job, None).await.map(drop) });
+        sends.spawn(async move {
+            let options = CreateOptions::default();
+            client.create(SUBMITTED_KIND, Some("default"), &job, options).await.map(drop)
+        });
     }
     while let Some(done) = sends.join_next().await {
         done.map_err(|e| Error::Refused(format!("a client panicked: {e}")))??;

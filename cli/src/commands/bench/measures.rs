@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::fleet::setup::FleetSetup;
 use crate::objects::fields::{name_of, text};
-use meridian_objects::Kind;
+use meridian_objects::job::SUBMITTED_KIND;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -224,7 +224,7 @@ async fn latency_run(bench: &Bench, effort: &Effort) -> Result<(Vec<f64>, u64), 
     let length = Duration::from_secs(effort.seconds * u64::from(effort.runs));
     let count = usize::try_from(LATENCY_RATE * length.as_secs()).expect("a bench's gangs can be counted");
     let series = JobSeries { prefix: "l".into(), seed: effort.seed, duration: "5s" };
-    let selection = Selection::in_namespace(Kind::Job, "default");
+    let selection = Selection::in_namespace(SUBMITTED_KIND, "default");
     let (_, mut watch) = bench.client.watch(selection).await?;
     let watching = tokio::spawn(async move {
         let mut running: BTreeMap<String, Instant> = BTreeMap::new();

@@ -3,20 +3,18 @@
 use super::narrator::Narrator;
 use super::tracker::JobTracker;
 use super::{TERM, TERM_FLAG};
-use crate::client::ApplyOptions;
+use crate::client::CreateOptions;
+use crate::commands::example;
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
+use crate::examples::{RESIDENCY, TUTORIAL, TUTORIAL_JOB, TUTORIAL_WORKER};
 use crate::fleet::Fleet;
 use crate::objects::fields::name_of;
-use meridian_objects::{Kind, parse};
-use serde_json::{Value, json};
+use meridian_objects::job::SUBMITTED_KIND;
+use serde_json::json;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-const MANAGER: &str = include_str!("../../../../manifests/examples/tutorial/manager.yaml");
-const WORKER: &str = include_str!("../../../../manifests/examples/tutorial/worker.yaml");
-const JOB: &str = include_str!("../../../../manifests/examples/tutorial/job.yaml");
-const RESIDENCY: &str = include_str!("../../../../manifests/examples/residency-eu.yaml");
 const WORKERS: [&str; 3] =
     ["multikueue-dws-worker-eu", "multikueue-dws-worker-us", "multikueue-dws-worker-asia"];
 /// The only region that the residency policy allows.
@@ -39,9 +37,9 @@ impl Demo<'_> {
     }
 
     async fn apply_queues(&mut self) -> Result<(), Error> {
-        self.apply("manager.yaml", MANAGER, None).await?;
+        example::apply(self.tracker.client(), &TUTORIAL, None).await?;
         for cluster in WORKERS {
-            self.apply("worker.yaml", WORKER, Some(cluster)).await?;
+            example::apply(self.tracker.client(), &TUTORIAL_WORKER, Some(cluster)).await?;
         }
         self.narrator.tell("ready", "tutorial queues applied; each region has 4 simulated T4 GPUs")
     }
@@ -58,7 +56,7 @@ impl Demo<'_> {
         let running = jobs.iter().map(|name| self.tracker.job(name)).filter(|job| job.is_running());
         let regions: BTreeSet<&str> = running.map(|job| job.region.as_str()).collect();
         let (in_three, observed) = (regions.len() == 3, joined(&regions));
-        self.narrator.judge("three gangs run whole in three regions", in_three, observed);
+        self.narrator.judge("three whole gangs run in three regions", in_three, observed);
         let Some(fourth) = jobs.iter().find(|name| self.tracker.job(name).state == "Pending").cloned() else {
             self.narrator.judge("each region says why the fourth waits", false, "no job was pending");
             return Ok(jobs);
@@ -83,7 +81,7 @@ impl Demo<'_> {
         let finished =
             |tracker: &JobTracker, names: &[String]| names.iter().all(|name| tracker.job(name).is_finished());
         self.wait_until("the first four end", earlier, |tracker| finished(tracker, earlier)).await?;
-        self.apply("residency-eu.yaml", RESIDENCY, None).await?;
+        example::apply(self.tracker.client(), &RESIDENCY, None).await?;
         let both = vec![self.submit("research", "60s").await?, self.submit("research", "60s").await?];
         let message = "2 jobs submitted in namespace research, which a policy binds to the EU";
         self.narrator.tell_with("submitted", message, json!({"jobs": both}))?;
@@ -152,18 +150,13 @@ impl Demo<'_> {
         self.tracker.wait_until(&mut self.narrator, goal, names, is_reached).await
     }
 
-    async fn apply(&mut self, name: &str, text: &str, cluster: Option<&str>) -> Result<(), Error> {
-        let objects = objects(name, text)?;
-        self.tracker.client().apply(&objects, ApplyOptions { cluster, ..ApplyOptions::default() }).await?;
-        Ok(())
-    }
-
     /// Submits the tutorial's job with this simulated duration; returns its name.
     async fn submit(&mut self, namespace: &str, duration: &str) -> Result<String, Error> {
-        let mut job = objects("job.yaml", JOB)?.remove(0);
+        let mut job = example::objects(&TUTORIAL_JOB)?.remove(0);
         job["metadata"]["namespace"] = json!(namespace);
         job["spec"]["template"]["spec"]["containers"][0]["args"] = json!([duration]);
-        let created = self.tracker.client().create(Kind::Job, Some(namespace), &job, None).await?;
+        let options = CreateOptions::default();
+        let created = self.tracker.client().create(SUBMITTED_KIND, Some(namespace), &job, options).await?;
         let name = name_of(&created.object).to_owned();
         self.tracker.add(&name);
         Ok(name)
@@ -176,12 +169,4 @@ fn count_running(tracker: &JobTracker, names: &[String]) -> usize {
 
 fn joined(regions: &BTreeSet<&str>) -> String {
     regions.iter().copied().collect::<Vec<_>>().join(", ")
-}
-
-fn objects(name: &str, text: &str) -> Result<Vec<Value>, Error> {
-    let parsed = parse(name, text);
-    match parsed.errors.first() {
-        Some(problem) => Err(Error::Refused(problem.to_string())),
-        None => Ok(parsed.objects.into_iter().map(|object| object.value.stored).collect()),
-    }
 }

@@ -4,7 +4,7 @@ use super::tracker::JobTracker;
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
 use crate::output::streams::{DocumentFormat, Streams};
-use crate::output::table::{Cell, Table};
+use crate::output::table::{Cell, Table, painted};
 use crate::output::wrap::{PAGE_COLUMNS, hang};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -103,12 +103,13 @@ impl<'s> Narrator<'s> {
         let mut jobs = Table::new(["JOB", "STATE", "ATTEMPTS", "RAN IN"]);
         for (name, job, regions) in tracker.summary() {
             let attempts = job.attempts.to_string();
-            jobs.push([name, &job.state, &attempts, &regions.join(", then ")].map(Cell::new).into());
+            let cells = [Cell::new(name), Cell::state(&job.state), Cell::new(&attempts)];
+            jobs.push(cells.into_iter().chain([Cell::new(regions.join(", then "))]).collect());
         }
         let mut promises = Table::new(["RESULT", "PROMISE", "OBSERVED"]);
         for Verdict { promise, kept, observed } in &self.verdicts {
             let result = if *kept { "kept" } else { "BROKEN" };
-            promises.push([result, promise, observed.as_str()].map(Cell::new).into());
+            promises.push(vec![Cell::state(result), Cell::new(promise), Cell::new(observed)]);
         }
         for mut table in [jobs, promises] {
             let text = table.page(self.out.colour, PAGE_COLUMNS);
@@ -116,7 +117,8 @@ impl<'s> Narrator<'s> {
             self.out.raw(text.as_bytes())?;
         }
         self.out.line("")?;
-        self.out.line(if all_kept { "every promise was kept" } else { "not every promise was kept" })?;
+        let conclusion = if all_kept { "every promise was kept" } else { "not every promise was kept" };
+        self.out.line(painted(conclusion, all_kept, self.out.colour))?;
         self.out.flush()?;
         Ok(all_kept)
     }

@@ -5,7 +5,7 @@ use crate::client::{Client, Selection};
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
 use crate::objects::fields::{name_of, text};
-use meridian_objects::Kind;
+use meridian_objects::job::SUBMITTED_KIND;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl JobTracker {
     }
 
     async fn poll(&mut self, narrator: &mut Narrator<'_>, names: &[String]) -> Result<(), Error> {
-        for job in self.client.list(&Selection::all(Kind::Job)).await?.items {
+        for job in self.client.list(&Selection::all(SUBMITTED_KIND)).await?.items {
             let name = name_of(&job).to_owned();
             if !names.contains(&name) {
                 continue;

@@ -8,6 +8,7 @@ use crate::objects::fields::{name_of, text};
 use crate::output::references::reference;
 use crate::session::Session;
 use meridian_objects::Kind;
+use meridian_objects::job::SUBMITTED_KIND;
 use serde_json::{Value, json};
 
 pub(in crate::commands) async fn run(
@@ -15,8 +16,8 @@ pub(in crate::commands) async fn run(
     args: ActivationArgs,
     active: bool,
 ) -> Result<(), Error> {
-    let targets = targets::parse_named(&args.targets)?;
-    if let Some((other, _)) = targets.iter().find(|(kind, _)| !matches!(kind, Kind::Workload | Kind::Job)) {
+    let targets = targets::parse_jobs(&args.targets)?;
+    if let Some((other, _)) = targets.iter().find(|(kind, _)| !(kind.is_job() || *kind == Kind::Workload)) {
         let remedy = "stop queues by their `spec.stopPolicy`, and clusters by `meridian cluster drain`";
         return Err(Error::Usage(format!(
             "a {} is neither a workload nor a job; {remedy}",
@@ -61,7 +62,8 @@ async fn set_active(
         },
         _ => None,
     };
-    let job = match (client.get(Kind::Job, Some(namespace), name).await, missing) {
+    let job_kind = if kind.is_job() { kind } else { SUBMITTED_KIND };
+    let job = match (client.get(job_kind, Some(namespace), name).await, missing) {
         // Neither exists: report the workload, which was asked for.
         (Err(error), Some(missing)) if error.is_not_found() => return Err(missing.into()),
         (job, _) => job?,

@@ -81,7 +81,7 @@ struct ClusterVerdict {
     verdict: String,
     reason: String,
     would_help: String,
-    /// When the workload may start there: a [`moment`], or the provider's own words.
+    /// How long until the workload may start there: milliseconds, or the provider's own words.
     estimate: Value,
 }
 
@@ -110,7 +110,7 @@ impl Explanation {
         for pod_set in self.placement.iter().flatten() {
             text.push_str(&format!("pods of {}\n", printable::line(pod_set)));
         }
-        for table in [self.clusters_table(now, colour), self.history_table(now)] {
+        for table in [self.clusters_table(colour), self.history_table(now)] {
             if !table.is_empty() {
                 text.push('\n');
                 text.push_str(&table);
@@ -191,7 +191,7 @@ impl Explanation {
     }
 
     /// A line per cluster, or one for many with equal verdicts; empty if no cluster is known.
-    fn clusters_table(&self, now: Timestamp, colour: bool) -> String {
+    fn clusters_table(&self, colour: bool) -> String {
         let mut table = Table::new(["CLUSTER", "REGION", "VERDICT", "REASON"]);
         let mut shown: Vec<&ClusterVerdict> = Vec::new();
         for cluster in &self.clusters {
@@ -205,15 +205,10 @@ impl Explanation {
                 let names: Vec<&str> = equal.iter().map(|one| one.cluster.as_str()).collect();
                 let same_region = regions().all(|region| Some(region) == regions().next());
                 let region = if same_region { regions().next().unwrap_or("-") } else { "(several)" };
-                table.push(row(&some_of(&names), region, cluster, now));
+                table.push(row(&some_of(&names), region, cluster));
                 shown.push(cluster);
             } else {
-                table.push(row(
-                    &cluster.cluster,
-                    cluster.region.as_deref().unwrap_or_default(),
-                    cluster,
-                    now,
-                ));
+                table.push(row(&cluster.cluster, cluster.region.as_deref().unwrap_or_default(), cluster));
             }
         }
         if table.is_empty() { String::new() } else { table.page(colour, PAGE_COLUMNS) }
@@ -238,15 +233,15 @@ impl Explanation {
     }
 }
 
-fn row(name: &str, region: &str, cluster: &ClusterVerdict, now: Timestamp) -> Vec<Cell> {
-    let estimate = estimate(&cluster.estimate, now);
+fn row(name: &str, region: &str, cluster: &ClusterVerdict) -> Vec<Cell> {
+    let estimate = estimate(&cluster.estimate);
     let labelled = |label: &str, text: &str| match text {
         "" => String::new(),
         text => format!("{label}: {text}"),
     };
     let reason = [
         cluster.reason.clone(),
-        labelled("estimated start", &estimate),
+        labelled("estimated wait", &estimate),
         labelled("next", &cluster.would_help),
     ];
     vec![Cell::new(name), Cell::new(region), Cell::state(&cluster.verdict), Cell::paragraphs(reason)]
@@ -270,13 +265,15 @@ fn moment(value: &Value) -> Option<Timestamp> {
     }
 }
 
-fn estimate(value: &Value, now: Timestamp) -> String {
-    match (moment(value), value) {
-        (Some(at), _) if at <= now => "now".to_owned(),
-        (Some(at), _) => format!("in {}", age::format(at.duration_since(now).as_secs())),
-        (None, Value::Null) => String::new(),
-        (None, Value::String(words)) => words.clone(),
-        (None, other) => other.to_string(),
+/// How long the provider takes, by its own estimate: milliseconds, or its own words.
+fn estimate(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Number(millis) => {
+            millis.as_i64().map(|millis| format!("about {}", age::format(millis / 1_000))).unwrap_or_default()
+        }
+        Value::String(words) => words.clone(),
+        other => other.to_string(),
     }
 }
 

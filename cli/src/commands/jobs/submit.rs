@@ -7,7 +7,7 @@ mod job;
 
 use self::job::{generated_name, job_object};
 use crate::args::SubmitArgs;
-use crate::client::{self, ChangeKind, Client, Created, List, Selection};
+use crate::client::{self, ChangeKind, Client, CreateOptions, Created, List, Selection};
 use crate::commands::results::Results;
 use crate::error::Error;
 use crate::objects::fields::{name_of, text};
@@ -16,7 +16,7 @@ use crate::output::progress::Progress;
 use crate::output::references::reference;
 use crate::session::Session;
 use backoff::{ExponentialBuilder, Retryable};
-use meridian_objects::job::SUBMISSION_ANNOTATION;
+use meridian_objects::job::{SUBMISSION_ANNOTATION, SUBMITTED_KIND};
 use meridian_objects::{Kind, Object};
 use serde_json::Value;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: SubmitArgs) ->
 
 fn show(session: &mut Session, job: Value, done: &str) -> Result<(), Error> {
     let name = name_of(&job).to_owned();
-    Results::of(Kind::Job, &name, done, job).show(session)
+    Results::of(SUBMITTED_KIND, &name, done, job).show(session)
 }
 
 /// The namespace's local queue, if it has exactly one.
@@ -91,9 +91,9 @@ async fn send(client: &Client, namespace: &str, job: &Value, id: Uuid) -> Result
         .with_max_times(SENDS_MAX - 1)
         .with_jitter();
     let send_once = || async {
-        match client.create(Kind::Job, Some(namespace), job, None).await {
+        match client.create(SUBMITTED_KIND, Some(namespace), job, CreateOptions::default()).await {
             Err(error) if error.is_already_exists() => {
-                let present = client.get(Kind::Job, Some(namespace), name_of(job)).await?;
+                let present = client.get(SUBMITTED_KIND, Some(namespace), name_of(job)).await?;
                 let annotations = present.pointer("/metadata/annotations");
                 let submission = annotations.and_then(|all| all.get(SUBMISSION_ANNOTATION)?.as_str());
                 if submission == Some(id.to_string().as_str()) {
@@ -127,7 +127,8 @@ async fn wait(
 ) -> Result<Value, Error> {
     let name = name_of(&created).to_owned();
     let uid = text(&created, "/metadata/uid").to_owned();
-    let selection = Selection { name: Some(name.clone()), ..Selection::in_namespace(Kind::Job, namespace) };
+    let selection =
+        Selection { name: Some(name.clone()), ..Selection::in_namespace(SUBMITTED_KIND, namespace) };
     let mut progress = Progress::begin(&session.out);
     let (present, mut watch) = client.watch(selection).await?;
     let mut next = present.into_iter().next();
@@ -151,7 +152,7 @@ async fn wait(
         }
         let cluster = job_status::cluster(&job);
         let within = if cluster.is_empty() { String::new() } else { format!(" in {cluster}") };
-        let message = format!("{} is {}{within}", reference(Kind::Job, &name), job_status::state(&job));
+        let message = format!("{} is {}{within}", reference(SUBMITTED_KIND, &name), job_status::state(&job));
         progress.update(&mut session.out, &message);
     }
 }

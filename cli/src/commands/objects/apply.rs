@@ -2,7 +2,7 @@
 
 use super::namespace::set_namespaces;
 use super::warnings::{self, ManagerWarning};
-use crate::args::ApplyArgs;
+use crate::args::{ApplyArgs, DryRun};
 use crate::client::{ApplyOptions, ApplyResult, Status};
 use crate::commands::results::Results;
 use crate::error::Error;
@@ -28,13 +28,17 @@ pub(in crate::commands) async fn run(session: &mut Session, args: ApplyArgs) -> 
             value.title()
         )));
     }
+    let dry_run = args.dry_run.at;
+    if dry_run == DryRun::Client {
+        return Results::of_files(&objects, "applied").show(session);
+    }
     let client = session.client()?;
     // In the file's version: the manager stores it as the last applied configuration.
     let bodies: Vec<Value> =
         objects.iter().map(|object| object.value.in_version(object.value.version)).collect();
     let options = ApplyOptions {
         cluster: args.cluster.as_deref(),
-        dry_run: args.dry_run,
+        dry_run: dry_run == DryRun::Server,
         validation: args.strictness.of_manager(),
     };
     let answer = match client.apply(&bodies, options).await {
@@ -48,7 +52,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: ApplyArgs) -> 
         objects.iter().map(|object| (object.value.title(), object)).collect();
     let found: Vec<_> = answer.warnings.iter().map(|warning| attribute(warning, &titles)).collect();
     warnings::show(session, &found, &texts, &printed);
-    let suffix = if args.dry_run { " (dry run)" } else { "" };
+    let suffix = dry_run.suffix();
     let mut results = Results::default();
     for result in &answer.results {
         results.add_line(reference_of(result), format!("{}{suffix}", printable::line(&result.result)));

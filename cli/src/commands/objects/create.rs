@@ -4,7 +4,8 @@
 
 use super::namespace::set_namespaces;
 use super::warnings::{self, ManagerWarning};
-use crate::args::CreateArgs;
+use crate::args::{CreateArgs, DryRun};
+use crate::client::CreateOptions;
 use crate::commands::results::Results;
 use crate::error::Error;
 use crate::files;
@@ -17,15 +18,21 @@ pub(in crate::commands) async fn run(session: &mut Session, args: CreateArgs) ->
         files::objects_with_texts(&args.files, strictness, &mut session.stdin, &mut session.out)?;
     let printed = warnings::printed(&parsed);
     let objects = set_namespaces(session, parsed.objects)?;
+    let dry_run = args.dry_run.at;
+    if dry_run == DryRun::Client {
+        return Results::of_files(&objects, "created").show(session);
+    }
     let client = session.client()?;
-    let validation = args.strictness.of_manager();
+    let options =
+        CreateOptions { validation: args.strictness.of_manager(), dry_run: dry_run == DryRun::Server };
+    let done = format!("created{}", dry_run.suffix());
     let (mut results, mut found, mut failed) = (Results::default(), Vec::new(), false);
     for object in &objects {
         let (kind, namespace) = (object.value.kind, object.value.namespace_or_default());
-        match client.create(kind, namespace, &object.value.stored, validation).await {
+        match client.create(kind, namespace, &object.value.stored, options).await {
             Ok(created) => {
                 let name = name_of(&created.object).to_owned();
-                results.add(kind, &name, "created", created.object);
+                results.add(kind, &name, &done, created.object);
                 found.extend(created.warnings.into_iter().map(|warning| (object, warning)));
             }
             Err(error) => {

@@ -1,16 +1,17 @@
-//! `delete`: by name or from files; `--wait` waits until the objects are gone.
+//! `delete`: by name, by label, all of a kind, or from files; `--wait` waits until the objects are gone.
 
 use super::namespace::set_namespaces;
-use crate::args::{DeleteArgs, targets};
-use crate::client::{ChangeKind, Client, Selection};
+use crate::args::targets::{self, Target};
+use crate::args::{DeleteArgs, DryRun};
+use crate::client::{ChangeKind, Client, DeleteOptions, Selection};
 use crate::commands::results::Results;
 use crate::error::Error;
 use crate::files;
-use crate::objects::fields::text;
+use crate::objects::fields::{name_of, text};
 use crate::output::progress::Progress;
 use crate::output::references::reference;
 use crate::session::Session;
-use meridian_objects::Kind;
+use meridian_objects::{Kind, selector};
 use serde_json::{Value, json};
 
 /// An object to delete.
@@ -21,17 +22,30 @@ struct Deletion {
 }
 
 pub(in crate::commands) async fn run(session: &mut Session, args: DeleteArgs) -> Result<(), Error> {
-    let deletions =
-        if args.files.is_empty() { by_name(session, &args.targets)? } else { from_files(session, &args)? };
+    let dry_run = args.dry_run.at;
+    let deletions = if !args.files.is_empty() {
+        from_files(session, &args)?
+    } else if args.all || args.selector.is_some() {
+        selected(session, &args).await?
+    } else {
+        by_name(session, &args.targets)?
+    };
     let client = session.client()?.of_cluster(args.cluster);
+    let options = DeleteOptions { force: args.force, dry_run: dry_run == DryRun::Server };
+    let done = format!("deleted{}", dry_run.suffix());
     let (mut results, mut failed, mut going) = (Results::default(), false, Vec::new());
     for deletion in deletions {
         let Deletion { kind, namespace, name } = &deletion;
-        match client.delete(*kind, namespace.as_deref(), name, args.force).await {
+        let deleted = match dry_run {
+            // Only whether it is there can be known.
+            DryRun::Client => client.get(*kind, namespace.as_deref(), name).await,
+            DryRun::Server | DryRun::None => client.delete(*kind, namespace.as_deref(), name, options).await,
+        };
+        match deleted {
             Ok(answer) => {
                 let document =
                     json!({"kind": kind.name(), "namespace": namespace, "name": name, "result": "deleted"});
-                results.add(*kind, name, "deleted", document);
+                results.add(*kind, name, &done, document);
                 let uid = deleted_uid(&answer);
                 going.push((deletion, uid));
             }
@@ -42,7 +56,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: DeleteArgs) ->
             }
         }
     }
-    if args.wait {
+    if args.wait && dry_run == DryRun::None {
         for (deletion, uid) in going {
             wait(session, &client, deletion, uid.as_deref()).await?;
         }
@@ -53,8 +67,46 @@ pub(in crate::commands) async fn run(session: &mut Session, args: DeleteArgs) ->
     if failed { Err(Error::Reported) } else { Ok(()) }
 }
 
+/// All objects of the kinds, or those with the labels.
+async fn selected(session: &mut Session, args: &DeleteArgs) -> Result<Vec<Deletion>, Error> {
+    let selector = selector::parse_labels(args.selector.as_deref().unwrap_or_default())
+        .map_err(|error| Error::Usage(error.to_string()))?;
+    let labels = selector::format_labels(&selector);
+    if labels.is_empty() && !args.all {
+        return Err(Error::Usage("the selector of `-l` is empty: `--all` deletes everything".to_owned()));
+    }
+    let client = session.client()?.of_cluster(args.cluster.clone());
+    let mut deletions = Vec::new();
+    for Target { kind, name } in targets::parse_exact(&args.targets)? {
+        if let Some(name) = name {
+            let how = if args.all { "--all" } else { "-l" };
+            return Err(Error::Usage(format!("`{how}` can't be combined with a name (`{name}`)")));
+        }
+        let namespace = if kind.namespaced() { Some(session.namespace()?) } else { None };
+        let selection = Selection { namespace, labels: labels.clone(), ..Selection::all(kind) };
+        let list = client.list(&selection).await?;
+        if list.items.is_empty() {
+            let within = selection.namespace.as_ref().map(|name| format!(" in namespace {name}"));
+            session.out.note(format!("no {} found{}", kind.plural(), within.unwrap_or_default()));
+        }
+        deletions.extend(list.items.iter().map(|object| Deletion {
+            kind,
+            namespace: selection.namespace.clone(),
+            name: name_of(object).to_owned(),
+        }));
+    }
+    Ok(deletions)
+}
+
 fn by_name(session: &mut Session, words: &[String]) -> Result<Vec<Deletion>, Error> {
     let mut deletions = Vec::new();
+    let unnamed = |target: &Target| target.name.is_none();
+    if let Some(target) = targets::parse_exact(words)?.into_iter().find(unnamed) {
+        let (singular, plural) = (target.kind.singular(), target.kind.plural());
+        return Err(Error::Usage(format!(
+            "name the {singular} after its kind, or delete all of them: `meridian delete {plural} --all`"
+        )));
+    }
     for (kind, name) in targets::parse_named(words)? {
         let namespace = if kind.namespaced() { Some(session.namespace()?) } else { None };
         deletions.push(Deletion { kind, namespace, name });

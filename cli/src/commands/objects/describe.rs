@@ -12,8 +12,8 @@ use crate::output::table::{Cell, Table};
 use crate::output::wrap::PAGE_COLUMNS;
 use crate::session::Session;
 use jiff::Timestamp;
-use meridian_objects::{Kind, quantity};
-use meridian_objects::{age, last_applied::LAST_APPLIED};
+use meridian_objects::last_applied::LAST_APPLIED;
+use meridian_objects::{Kind, age, any_job, quantity};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: DescribeArgs) 
         let namespace = if kind.namespaced() { Some(session.namespace()?) } else { None };
         let object = client.get(kind, namespace.as_deref(), &name).await?;
         let job = match kind {
-            Kind::Job => name.as_str(),
+            any_job!() => name.as_str(),
             Kind::Workload => text(&object, "/metadata/ownerReferences/0/name"),
             _ => "",
         };
@@ -78,9 +78,9 @@ fn describe(
     let resources = if kind == Kind::Cluster { cluster_resources(object) } else { String::new() };
     for (title, mut value) in sections(object) {
         if let (Kind::Cluster, "Status", Value::Object(fields)) = (kind, title.as_str(), &mut value) {
-            // Both are shown for readers: as `Resources` and as `Last-Sync`.
+            // Both are shown for readers: as `Resources` and as `Last sync`.
             fields.remove("resources");
-            fields.remove("silentForMs");
+            fields.remove("sinceLastSyncMs");
         }
         let yaml = streams::yaml(&value)?;
         write!(page, "\n{title}:\n").expect("writing to a string can't fail");
@@ -127,8 +127,8 @@ fn facts(kind: Kind, object: &Value, now: Timestamp) -> Table {
         }
     }
     let columns = Columns::of(kind, true, false).pairs(object, now).into_iter();
-    for (header, cell) in columns.filter(|(header, _)| *header != "AGE") {
-        fact(&title_case(header), cell);
+    for (name, cell) in columns.filter(|(name, _)| *name != "Age") {
+        fact(name, cell);
     }
     facts
 }
@@ -195,23 +195,8 @@ fn conditions(object: &Value, now: Timestamp, colour: bool) -> String {
     table.page(colour, PAGE_COLUMNS)
 }
 
-/// `LAST-SYNC` and `spec` become `Last-Sync` and `Spec`.
+/// `spec` becomes `Spec`.
 fn title_case(text: &str) -> String {
-    if text == "GPUS" {
-        return "GPUs".to_owned();
-    }
-    let is_header = text.chars().all(|c| c.is_uppercase() || !c.is_alphabetic());
-    let mut upper = true;
-    let each = text.chars().map(|c| {
-        let c = if upper {
-            c.to_ascii_uppercase()
-        } else if is_header {
-            c.to_ascii_lowercase()
-        } else {
-            c
-        };
-        upper = !c.is_alphanumeric();
-        c
-    });
-    each.collect()
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -1,5 +1,7 @@
 //! `get`: objects as a table, as documents or as names; with `-w` also every change.
 
+mod sorting;
+
 use crate::args::targets::{self, Target};
 use crate::args::{Format, GetArgs};
 use crate::client::{ChangeKind, Client, List, Selection, WatchEvent};
@@ -8,6 +10,7 @@ use crate::objects::fields::name_of;
 use crate::output::columns::Columns;
 use crate::output::references::reference;
 use crate::output::table::Cell;
+use crate::output::template::Path;
 use crate::session::Session;
 use meridian_objects::{Kind, selector};
 use serde_json::{Value, json};
@@ -28,12 +31,22 @@ pub(in crate::commands) async fn run(session: &mut Session, args: GetArgs) -> Re
         let selection = selection(session, target, labels, args.all_namespaces)?;
         return watch(session, &client, selection, args.all_namespaces).await;
     }
-    if !named {
-        let selection = selection(session, &targets[0], labels, args.all_namespaces)?;
-        let list = client.list(&selection).await?;
-        return show_list(session, &selection, &list, args.all_namespaces);
+    if named {
+        return by_name(session, &client, targets, args.sort_by.as_ref()).await;
     }
-    by_name(session, &client, targets).await
+    let mut lists = Vec::new();
+    for target in &targets {
+        let selection = selection(session, target, labels.clone(), args.all_namespaces)?;
+        let mut list = client.list(&selection).await?;
+        if let Some(path) = &args.sort_by {
+            sorting::sort(&mut list.items, path);
+        }
+        lists.push((selection, list));
+    }
+    match lists.as_slice() {
+        [(selection, list)] => show_list(session, selection, list, args.all_namespaces),
+        lists => show_lists(session, lists, args.all_namespaces),
+    }
 }
 
 /// All objects of a kind without namespace; what `cluster list` prints. Fails if the manager does.
@@ -55,7 +68,12 @@ fn selection(
 }
 
 /// Shows the objects that exist, and then fails if one of them doesn't.
-async fn by_name(session: &mut Session, client: &Client, targets: Vec<Target>) -> Result<(), Error> {
+async fn by_name(
+    session: &mut Session,
+    client: &Client,
+    targets: Vec<Target>,
+    sort_by: Option<&Path>,
+) -> Result<(), Error> {
     let (mut found, mut failed) = (Vec::new(), None);
     for Target { kind, name } in targets {
         let Some(name) = name else { continue };
@@ -68,6 +86,9 @@ async fn by_name(session: &mut Session, client: &Client, targets: Vec<Target>) -
                 }
             }
         }
+    }
+    if let Some(path) = sort_by {
+        found.sort_by(|(_, a), (_, b)| sorting::compare(path, a, b));
     }
     if !found.is_empty() {
         show_found(session, &found)?;
@@ -97,6 +118,47 @@ fn show_found(session: &mut Session, found: &[(Kind, Value)]) -> Result<(), Erro
             Ok(())
         }
     }
+}
+
+/// Lists of several kinds: one document, or a table each, in which names have their kind in front.
+fn show_lists(session: &mut Session, lists: &[(Selection, List)], all_namespaces: bool) -> Result<(), Error> {
+    let items = || lists.iter().flat_map(|(_, list)| list.items.iter());
+    match session.format() {
+        Some(Format::Json) => return session.out.json(&list_document(items(), "")),
+        Some(Format::Yaml) => return session.out.yaml(&list_document(items(), "")),
+        Some(Format::Name | Format::Wide | Format::Text) | None => {}
+    }
+    let is_names = session.format() == Some(Format::Name);
+    let mut shown = 0;
+    for (selection, list) in lists.iter().filter(|(_, list)| !list.items.is_empty()) {
+        if is_names {
+            show_list(session, selection, list, all_namespaces)?;
+            continue;
+        }
+        if shown > 0 {
+            session.out.line("")?;
+        }
+        shown += 1;
+        let columns = Columns::of(selection.kind, session.format() == Some(Format::Wide), all_namespaces);
+        let name_at = usize::from(all_namespaces && selection.kind.namespaced());
+        let mut table = columns.table();
+        for object in &list.items {
+            let mut row = columns.row(object, session.now());
+            if let Some(name) = row.get_mut(name_at) {
+                *name = Cell::new(reference(selection.kind, name_of(object)));
+            }
+            table.push(row);
+        }
+        let text = table.text(session.out.colour);
+        session.out.raw(text.as_bytes())?;
+    }
+    if items().next().is_none() {
+        let kinds: Vec<&str> = lists.iter().map(|(selection, _)| selection.kind.plural()).collect();
+        let namespace = lists.iter().find_map(|(selection, _)| selection.namespace.as_ref());
+        let within = namespace.map(|name| format!(" in namespace {name}")).unwrap_or_default();
+        session.out.note(format!("no {} found{within}", kinds.join(", ")));
+    }
+    Ok(())
 }
 
 fn show_list(

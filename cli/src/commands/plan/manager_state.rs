@@ -8,39 +8,30 @@ mod workloads;
 use super::scale::pending_scale_up;
 use crate::client::{Client, Selection};
 use crate::error::Error;
-use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
+use meridian_objects::{Kind, any_job};
 use meridian_queueing::model::Moment;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kinds that decisions depend on. Referenced kinds come first; jobs come before their workloads.
-const KINDS: [Kind; 16] = [
-    Kind::Namespace,
-    Kind::PriorityClass,
-    Kind::RuntimeClass,
-    Kind::LimitRange,
-    Kind::WorkloadPriorityClass,
-    Kind::Topology,
-    Kind::ResourceFlavor,
-    Kind::MultiKueueCluster,
-    Kind::MultiKueueConfig,
-    Kind::ProvisioningRequestConfig,
-    Kind::AdmissionCheck,
-    Kind::Cohort,
-    Kind::ClusterQueue,
-    Kind::LocalQueue,
-    Kind::Job,
-    Kind::Workload,
-];
+/// Kinds that decisions depend on, in the order in which they are read: referenced kinds come first, jobs
+/// come before their workloads.
+fn evaluated_kinds() -> impl Iterator<Item = Kind> {
+    let is_evaluated = |kind: &Kind| {
+        !kind.grants() && !matches!(kind, Kind::Cluster | Kind::ResidencyPolicy | Kind::DispatchPolicy)
+    };
+    Kind::ALL.into_iter().filter(is_evaluated)
+}
+
 /// JSON pointer to the label of objects that describe one worker cluster.
 const CLUSTER_LABEL: &str = "/metadata/labels/meridian.dev~1cluster";
 /// JSON pointer to the uid of a workload's job.
 const OWNER_UID: &str = "/metadata/ownerReferences/0/uid";
 
-/// Namespace and name of a job.
-pub(super) type JobKey = (String, String);
+/// Kind, namespace and name of a job.
+pub(super) type JobKey = (Kind, String, String);
 
 /// The objects of a manager. Objects that describe one worker cluster are left out.
 #[derive(Debug, Default)]
@@ -79,13 +70,13 @@ pub(super) async fn fetch(client: &Client) -> Result<ManagerState, Error> {
     let mut state = ManagerState::default();
     let mut jobs: BTreeMap<String, Value> = BTreeMap::new();
     let mut priority_classes: BTreeSet<String> = BTreeSet::new();
-    for kind in KINDS {
+    for kind in evaluated_kinds() {
         let Some(items) = list(client, kind, &mut state.notes).await? else { continue };
         let (ended, items): (Vec<Value>, Vec<Value>) = items.into_iter().partition(has_ended);
         match kind {
-            Kind::Job => {
-                state.ended_jobs = ended.iter().map(job_key).collect();
-                jobs = items.into_iter().map(|job| (text(&job, "/metadata/uid").to_owned(), job)).collect();
+            any_job!() => {
+                state.ended_jobs.extend(ended.iter().map(|job| job_key(kind, job)));
+                jobs.extend(items.into_iter().map(|job| (text(&job, "/metadata/uid").to_owned(), job)));
             }
             Kind::Workload => add_workloads(&mut state, items, &jobs, &priority_classes),
             Kind::WorkloadPriorityClass => {
@@ -150,18 +141,18 @@ fn text<'v>(item: &'v Value, pointer: &str) -> &'v str {
     item.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn job_key(job: &Value) -> JobKey {
-    (text(job, "/metadata/namespace").to_owned(), text(job, "/metadata/name").to_owned())
+fn job_key(kind: Kind, job: &Value) -> JobKey {
+    (kind, text(job, "/metadata/namespace").to_owned(), text(job, "/metadata/name").to_owned())
 }
 
 /// Whether a job or workload has ended.
 fn has_ended(item: &Value) -> bool {
+    if let Some(kind) = JobKind::of_manifest(item) {
+        return kind.has_ended(item);
+    }
     let conditions = item.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| {
-        let ends_job = condition["type"] == "Complete" || condition["type"] == "Failed";
-        condition["status"] == "True"
-            && (condition["type"] == "Finished" || (ends_job && item["kind"] == "Job"))
-    })
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["status"] == "True" && condition["type"] == "Finished")
 }
 
 fn is_elastic(job: &Value) -> bool {
@@ -176,9 +167,9 @@ mod tests {
     #[test]
     fn finished_jobs_and_workloads_have_ended() {
         let with_condition = |kind: &str, condition: &str| {
-            has_ended(
-                &json!({"kind": kind, "status": {"conditions": [{"type": condition, "status": "True"}]}}),
-            )
+            let version = if kind == "Job" { "batch/v1" } else { "kueue.x-k8s.io/v1beta2" };
+            has_ended(&json!({"apiVersion": version, "kind": kind,
+                "status": {"conditions": [{"type": condition, "status": "True"}]}}))
         };
         assert!(with_condition("Workload", "Finished"));
         assert!(with_condition("Job", "Complete") && with_condition("Job", "Failed"));

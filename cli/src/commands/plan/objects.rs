@@ -44,6 +44,12 @@ pub(super) fn is_evaluated(object: &PlanObject) -> bool {
     }
 }
 
+/// Whether the object decides which clusters may run a workload. Plans use only that it exists.
+pub(super) fn names_clusters(object: &PlanObject) -> bool {
+    let kinds = [Kind::AdmissionCheck, Kind::MultiKueueConfig];
+    matches!(object, PlanObject::Object(planned) if kinds.contains(&planned.object.kind))
+}
+
 /// A note for each object that plans don't depend on.
 pub(super) fn ignored_notes(given: &[PlanObject]) -> Vec<String> {
     let note = |object: &PlanObject| {

@@ -3,13 +3,14 @@
 mod job_update;
 
 use super::manager_state::{JobKey, ManagerState};
-use super::objects::{identity, is_evaluated};
+use super::objects::{identity, is_evaluated, names_clusters};
 use job_update::{JobUpdate, drop_scale_up};
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::workload::WorkloadObject;
 use meridian_objects::{JobWorkload, Kind, Object, Spec, last_applied};
 use meridian_planning::what_if::{ChangeKind, ObjectChange};
 use meridian_queueing::model::Moment;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Overlaid {
@@ -64,7 +65,7 @@ struct Overlay {
 impl Overlay {
     fn add(&mut self, mut given: PlanObject) {
         if let PlanObject::Object(planned) = &mut given
-            && planned.object.kind == Kind::Job
+            && planned.object.kind.is_job()
         {
             planned.created = Some(self.next_submission);
             self.next_submission = self.next_submission.saturating_add(1);
@@ -99,22 +100,31 @@ impl Overlay {
             (Some(_), Some(job)) if is_same(&self.jobs[job], &given) => ChangeKind::Unchanged,
             (Some(_), _) => ChangeKind::Replaced,
         };
-        let is_job = matches!(&given, PlanObject::Object(planned) if planned.object.kind == Kind::Job);
+        let is_job = matches!(&given, PlanObject::Object(planned) if planned.object.kind.is_job());
         if change == ChangeKind::Replaced && is_job {
             self.notes.push(format!(
                 "`{title}` exists with another spec, which `apply` refuses to change; the plan deletes and \
                  creates it"
             ));
         }
-        self.changes.push(ObjectChange { object: title, change, not_judged: !is_evaluated(&given) });
+        let clusters_change = change != ChangeKind::Unchanged && names_clusters(&given);
+        if clusters_change {
+            self.notes.push(format!(
+                "`{title}` decides which clusters may run a workload, which plans don't evaluate: what its \
+                 change does there isn't judged"
+            ));
+        }
+        let not_judged = clusters_change || !is_evaluated(&given);
+        self.changes.push(ObjectChange { object: title, change, not_judged });
         self.put(at, given, change);
     }
 
     fn has_ended(&self, object: &PlanObject) -> bool {
         let PlanObject::Object(planned) = object else { return false };
         let object = &planned.object;
-        let key = (object.namespace_or_default().unwrap_or_default().to_owned(), object.name.clone());
-        object.kind == Kind::Job && self.ended_jobs.contains(&key)
+        let namespace = object.namespace_or_default().unwrap_or_default().to_owned();
+        let key = (object.kind, namespace, object.name.clone());
+        self.ended_jobs.contains(&key)
     }
 
     /// Updates the workload of an existing job in place. Returns whether nothing else has to be done.
@@ -158,7 +168,7 @@ impl Overlay {
 fn merge(existing: &PlanObject, given: &mut PlanObject) -> Option<String> {
     let title = given.title();
     let (PlanObject::Object(existing), PlanObject::Object(given)) = (existing, given) else { return None };
-    if given.object.kind == Kind::Job {
+    if given.object.kind.is_job() {
         return None;
     }
     match last_applied::merge(&existing.object, &given.object) {
@@ -187,9 +197,14 @@ fn is_workload_of(workload: &PlanObject, job: &PlanObject) -> bool {
     let PlannedObject { object, .. } = &**job;
     let owner = meta.controller().or(meta.owners.first());
     workload.replaces().is_none()
-        && object.kind == Kind::Job
+        && object.kind.is_job()
         && Some(meta.namespace.as_str()) == object.namespace_or_default()
-        && owner.is_some_and(|owner| owner.kind == "Job" && owner.name == object.name)
+        && owner.is_some_and(|owner| owner.kind == object.kind.name() && owner.name == object.name)
+}
+
+/// The pod templates of a job.
+fn templates(object: &Object) -> Vec<&Value> {
+    object.kind.job().map(|kind| kind.templates(&object.stored)).unwrap_or_default()
 }
 
 /// Whether two objects of one identity have the same content, apart from what a manager writes itself.
@@ -199,8 +214,7 @@ fn is_same(a: &PlanObject, b: &PlanObject) -> bool {
     let same_spec = match (&a.spec, &b.spec) {
         // The manager sets `suspend` of a job.
         (Spec::Job(old), Spec::Job(new)) => {
-            JobWorkload { suspend: new.suspend, ..(**old).clone() } == **new
-                && a.stored.pointer("/spec/template") == b.stored.pointer("/spec/template")
+            JobWorkload { suspend: new.suspend, ..(**old).clone() } == **new && templates(a) == templates(b)
         }
         (a, b) => a == b,
     };

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 const POD_SETS: &str = "/spec/podSets";
 const ASSIGNMENTS: &str = "/status/admission/podSetAssignments";
 /// Record number of the request for a scale-up that is pending at the manager.
-const SCALE_UP_REQUESTED: &str = "/status/meridian/growthAsked";
+const SCALE_UP_REQUESTED: &str = "/status/meridian/scaleUpSubmitted";
 const RECLAIMABLE_PODS: &str = "/status/reclaimablePods";
 /// Scratch field: the reclaimable pods before the first change by [`add_reclaimable`].
 const ORIGINAL_RECLAIMABLE_PODS: &str = "/status/firstReclaimablePods";

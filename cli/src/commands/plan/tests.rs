@@ -159,6 +159,17 @@ async fn objects_that_plans_cannot_evaluate_are_noted() {
 }
 
 #[tokio::test]
+async fn a_change_of_the_clusters_behind_a_check_is_not_judged() {
+    let check = "{apiVersion: kueue.x-k8s.io/v1beta2, kind: AdmissionCheck, metadata: {name: where}, spec: \
+                 {controllerName: kueue.x-k8s.io/multikueue, parameters: {apiGroup: kueue.x-k8s.io, kind: \
+                 MultiKueueConfig, name: only-us}}}";
+    let ran = run(&manager(&[]), &["plan", "--what-if", "-f", "-"], check).await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    assert!(ran.answers.contains("no workload is affected, as far as plans can tell"), "{}", ran.answers);
+    assert!(ran.answers.contains("`admissioncheck/where` decides which clusters"), "{}", ran.answers);
+}
+
+#[tokio::test]
 async fn the_documented_session_is_real() {
     let fake = Fake::new([]);
     let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/examples/plan");

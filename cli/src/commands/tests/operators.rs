@@ -137,12 +137,21 @@ const DAMAGED_LOG: &str = "{\"kind\":\"Status\",\"code\":500,\"reason\":\"Intern
 
 #[tokio::test]
 async fn a_broken_audit_log_is_a_failure() {
-    let asked = "GET /meridian/v1/audit?from=1";
+    let key = || {
+        let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n\
+                   -----END PUBLIC KEY-----\n";
+        ("GET /meridian/v1/audit/key", FakeAnswer::Json(200, json!({"publicKey": pem})))
+    };
+    let log = |pieces| ("GET /meridian/v1/audit?seals=true", FakeAnswer::Stream(pieces));
     let fake = Fake::new([
-        (asked, FakeAnswer::Stream(vec![])),
-        (asked, FakeAnswer::Stream(vec!["{}\n"])),
-        (asked, FakeAnswer::Stream(vec!["{\"number\":1"])),
-        (asked, FakeAnswer::Stream(vec![DAMAGED_LOG])),
+        key(),
+        log(vec![]),
+        key(),
+        log(vec!["{}\n"]),
+        key(),
+        log(vec!["{\"number\":1"]),
+        key(),
+        log(vec![DAMAGED_LOG]),
     ]);
     assert_eq!(run(&fake, &["audit", "verify"], "").await.answers, "the audit log is empty\n");
     let broken = run(&fake, &["audit", "verify"], "").await;
@@ -165,7 +174,8 @@ async fn a_broken_audit_log_is_a_failure() {
 async fn completions_and_version_are_printed() {
     let fake = Fake::new([]);
     for shell in ["bash", "zsh", "fish"] {
-        assert!(run(&fake, &["completion", shell], "").await.answers.contains("submit"), "{shell}");
+        let script = run(&fake, &["completion", shell], "").await.answers;
+        assert!(script.contains("MERIDIAN_COMPLETE"), "{shell}: {script}");
     }
     assert_eq!(
         run(&fake, &["version"], "").await.answers,
@@ -181,7 +191,7 @@ async fn describe_shows_a_clusters_resources_as_quantities() {
     });
     let cluster = json!({
         "metadata": {"name": "eu"}, "spec": {"region": "europe-west4"},
-        "status": {"state": "Connected", "silentForMs": 2400, "resources": resources},
+        "status": {"state": "Connected", "sinceLastSyncMs": 2400, "resources": resources},
     });
     let fake = Fake::new([("GET ", FakeAnswer::Json(200, cluster))]);
     let answers = run(&fake, &["describe", "cluster", "eu"], "").await.answers;

@@ -176,7 +176,7 @@ pub(crate) fn judge_caps_of(
     let reserved = reserved::reserved_capacity(world, cluster, uid);
     let Some(first) = reserved.uids.first() else { return Ok(()) };
     with_reservations(world, caps, &reserved).judge(gang).map_err(|_| Why::Kept {
-        reserved_for: gangs::name_of(world, *first),
+        reserved_for: gangs::job_of(world, *first),
         starves: reserved.gangs.is_empty(),
     })
 }

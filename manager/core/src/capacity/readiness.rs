@@ -77,7 +77,7 @@ pub(crate) fn judge_reserved(
     } else {
         (*first, reserved.gangs.is_empty())
     };
-    Err(Why::Kept { reserved_for: gangs::name_of(world, owner), starves })
+    Err(Why::Kept { reserved_for: gangs::job_of(world, owner), starves })
 }
 
 /// Failed starts of a workload in a cluster, and whether the cluster backs off for this workload now.

@@ -349,7 +349,7 @@ mod tests {
             topology,
             ..PodSet::default()
         };
-        Gang { pod_sets: vec![set], max_run: None }
+        Gang { pod_sets: vec![set], ..Gang::default() }
     }
 
     /// Nodes of one rack with 4 accelerators each, of which `free` are free on each node.
@@ -409,7 +409,7 @@ mod tests {
         }
         let fewer = Gang {
             pod_sets: vec![PodSet { min_count: Some(12), ..gang(13, 1, "rack").pod_sets.remove(0) }],
-            max_run: None,
+            ..Gang::default()
         };
         assert_eq!(check(&blocks, &fewer, &rack, Gone::All), Ok(()));
     }

@@ -209,7 +209,11 @@ fn expected_entry(world: &mut World, uid: Uid, now: Mono) -> ExpectedEntry {
 fn current_entry(world: &World, uid: Uid) -> Option<CurrentEntry> {
     let state = world.mirror.queue_state();
     let known = world.mirror.id(uid).and_then(|id| state.workload(id).map(|w| (id, w)));
-    let expected = world.state.workloads().get(&uid).map(|w| (w.priority(), entries::tag(w)));
+    let expected = world
+        .state
+        .workloads()
+        .get(&uid)
+        .map(|w| (w.priority(), entries::tag(w, world.queues.class(w.class()))));
     let (id, workload) = known.filter(|(_, w)| {
         let shape = state.shape_of(w.shape);
         Some((shape.priority, shape.tag)) == expected

@@ -421,8 +421,10 @@ impl CapacityModel for Clusters<'_, '_> {
             return scale_up::start_scale_up(self.turn, uid) && self.capacity_taken(uid);
         }
         let counts = assignment.counts();
-        let has_all_pods = gangs::gang_of(self.turn.world, uid)
-            .is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
+        let has_all_pods = self.turn.workload(uid).is_some_and(|workload| {
+            let gang = &self.turn.world.queues.class(workload.class()).gang;
+            gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied())
+        });
         let flavors = self.turn.world.mirror.flavors_of(state, assignment);
         let is_offered =
             candidates::dispatch(self.turn, uid, &queue, flavors, (!has_all_pods).then_some(counts));

@@ -6,8 +6,6 @@ use crate::state::workload::phase::Phase;
 use crate::state::workload::size::{self, Resized};
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, Uid};
-use meridian_shared::protocol::Size;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Sends the requested size of a running gang to its agent, if that is smaller than what was admitted.
@@ -28,22 +26,6 @@ pub(crate) fn send_scale_down(turn: &mut Turn<'_>, cluster: &ClusterName, uid: U
     {
         turn.send(cluster, CommandRef::Shrink(uid, fence, size));
     }
-}
-
-/// The number of pods that a Job manifest requests. Completions are included only if the Job is indexed and
-/// they equal the parallelism: then both change together. `None` if a field isn't a valid number.
-pub(crate) fn size_of_manifest(manifest: &Value) -> Option<Size> {
-    let number = |field: &str| {
-        manifest["spec"].get(field).map(|value| value.as_u64().and_then(|value| u32::try_from(value).ok()))
-    };
-    let parallelism = number("parallelism").unwrap_or(Some(1))?;
-    let indexed = manifest["spec"]["completionMode"] == "Indexed";
-    Some(Size {
-        parallelism,
-        completions: number("completions")
-            .flatten()
-            .filter(|completions| indexed && *completions == parallelism),
-    })
 }
 
 /// Records reclaimable pods that an agent reports. The count per pod set never decreases. A gang that is

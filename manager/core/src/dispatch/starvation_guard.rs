@@ -102,7 +102,7 @@ fn reserve_for_starved_head(turn: &mut Turn<'_>, uid: Uid, since: Wall) -> bool 
         // The capacity of its victims is already reserved for it.
         return true;
     }
-    let Some(gang) = gangs::gang_of(turn.world, uid) else { return false };
+    let Some(gang) = gangs::asked_by(turn.world, uid) else { return false };
     let reserved_in = before.map(|(cluster, _)| cluster.clone());
     let candidates = candidates::eligible_clusters_of_pending(turn, uid, Refusals::Include);
     // If all pods never fit, try partial admission with the fewest pods that the job accepts.
@@ -202,8 +202,7 @@ fn runs_by_expected_end(world: &World, cluster: &ClusterName, except: &BTreeSet<
     let expected_end = |uid: &Uid| {
         let workload = world.state.workloads().get(uid)?;
         let granted = workload.history().last().map_or(workload.since(), |attempt| attempt.granted);
-        let limit =
-            world.queues.class(workload.class()).gang.max_run.map(|max| max.saturating_sub(workload.ran()));
+        let limit = world.queues.class(workload.class()).gang.run_left(workload.ran());
         Some((limit.is_none(), limit.map_or(granted, |limit| granted + limit), *uid))
     };
     let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid);
@@ -265,7 +264,7 @@ fn is_hopeless(world: &World, uid: Uid) -> bool {
         }
         // Partial admission with fewer pods may stay within the quota.
         Some(Why::Quota(NoQuota::ExceedsQuota { resource, nominal, .. })) => {
-            world.queues.class(class).gang.least().is_none_or(|least| {
+            gangs::asked_by(world, uid).and_then(|asked| asked.least()).is_none_or(|least| {
                 world.config.resources.total(&least).get(resource).copied().unwrap_or(0) > *nominal
             })
         }

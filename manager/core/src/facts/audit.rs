@@ -35,10 +35,12 @@ pub enum Action {
     Stop,
     Preempt,
     ScaleUp,
-    /// A residency or dispatch rule was applied or deleted.
+    /// A rule was applied or deleted: of residency, dispatch or quota, or a role or its binding.
     Rule,
     Join,
     MintToken,
+    CreateUserToken,
+    RevokeUserToken,
     Admit,
     Cordon,
     Uncordon,
@@ -159,6 +161,11 @@ impl Verifier {
     /// Verifies the lines after `head`, which is trusted.
     pub fn after(head: Head) -> Self {
         Self { head }
+    }
+
+    /// The head so far.
+    pub fn head(&self) -> &Head {
+        &self.head
     }
 
     /// Verifies the next line. Fails if the line doesn't follow the one before, or if its content was

@@ -52,6 +52,22 @@ pub enum EvictionCause {
 }
 
 impl EvictionCause {
+    pub const ALL: [Self; 13] = [
+        Self::Preempted,
+        Self::Deactivated,
+        Self::MaximumExecutionTimeExceeded,
+        Self::LocalQueueStopped,
+        Self::ClusterQueueStopped,
+        Self::StartTimeout,
+        Self::NodeFailures,
+        Self::ClusterLost,
+        Self::Residency,
+        Self::Drained,
+        Self::Superseded,
+        Self::GrantRefused,
+        Self::StoppedByAgent,
+    ];
+
     /// Kueue's reason for the eviction. A lost cluster is `AdmissionCheck`, because in Kueue the check that
     /// stands for the worker clusters is part of every admission.
     pub const fn reason(self) -> &'static str {

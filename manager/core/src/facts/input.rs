@@ -1,7 +1,7 @@
 use crate::facts::actor::Actor;
 use crate::facts::key::Key;
 use crate::facts::read_job::ReadJob;
-use meridian_objects::{Kind, Object, last_applied};
+use meridian_objects::{Object, last_applied};
 use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{
     ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid,
@@ -65,7 +65,7 @@ impl Write {
     pub fn new(actor: Actor, mut changes: Vec<Change>, dry_run: bool) -> Self {
         let read = |change: &mut Change| match change {
             Change::Put { object, uid, mode, .. } => {
-                if *mode == PutMode::Apply && object.kind != Kind::Job && !last_applied::is_recorded(object) {
+                if *mode == PutMode::Apply && !object.kind.is_job() && !last_applied::is_recorded(object) {
                     last_applied::record(object);
                 }
                 ReadJob::of(object, *uid)
@@ -163,6 +163,16 @@ pub enum Operator {
     UseToken {
         /// SHA-256 of the token in hexadecimal.
         hash: String,
+    },
+    /// A user's token is about to be created. The journal keeps the audit line only.
+    CreateUserToken {
+        name: String,
+        user: String,
+        groups: Vec<String>,
+    },
+    /// A user's token is about to be revoked. The journal keeps the audit line only.
+    RevokeUserToken {
+        name: String,
     },
     /// Void all certificates and join tokens of a cluster, which locks out its agent.
     Revoke(ClusterName),

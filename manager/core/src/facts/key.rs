@@ -45,7 +45,7 @@ impl<'a> Borrow<dyn Named + 'a> for Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} `", self.kind)?;
+        write!(f, "{} `", self.kind)?;
         if let Some(namespace) = &self.namespace {
             write!(f, "{namespace}/")?;
         }

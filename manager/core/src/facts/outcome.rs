@@ -63,8 +63,43 @@ pub struct Rejection {
     pub reason: RejectionReason,
     /// The field that is wrong, if it is one field.
     pub field: Option<String>,
-    /// What is wrong and what to do.
+    /// What is wrong and what to do. It names no object that uses another one: see [`Self::in_use`].
     pub message: String,
+    /// Set if the object is still in use.
+    pub in_use: Option<Box<InUse>>,
+}
+
+/// An object that can't be deleted, because others use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InUse {
+    pub key: Key,
+    pub users: Vec<Users>,
+    pub remedy: &'static str,
+}
+
+/// Users of one object that are alike. Whether a reader may see their names depends on the reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Users {
+    /// What each of them is, such as `waiting workload`.
+    pub what: &'static str,
+    pub count: usize,
+    /// The first of them. A workload has its job's key.
+    pub first: Vec<Key>,
+}
+
+impl Users {
+    /// How many they are, such as `3 workloads`.
+    pub fn counted(&self) -> String {
+        let plural = if self.count == 1 { "" } else { "s" };
+        format!("{} {}{plural}", self.count, self.what)
+    }
+}
+
+impl InUse {
+    /// The whole message; `parts` has the text about each of [`Self::users`].
+    pub fn message(&self, parts: &[String]) -> String {
+        format!("{} still has {}: {}", self.key, parts.join(" and "), self.remedy)
+    }
 }
 
 /// Reasons as the Kubernetes API names them.

@@ -4,12 +4,13 @@
 //! caller's thread and not on the engine's. What the catalog adds (limit ranges, runtime classes, priorities)
 //! is added when the core applies the request.
 
+use crate::facts::container_needs::container_needs;
 use crate::facts::submission::Class;
 use crate::state::catalog::Catalog;
-use meridian_objects::job::PRIORITY_LABEL;
+use meridian_objects::job::{JobKind, PRIORITY_LABEL};
 use meridian_objects::requests::with_defaults;
 use meridian_objects::spec::{LimitRangeSpec, RuntimeClassSpec};
-use meridian_objects::{JobWorkload, Object, Spec, limit_range_violations, limit_violations};
+use meridian_objects::{JobWorkload, Object, PodTemplate, Spec, limit_range_violations, limit_violations};
 use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ContentHash, Uid};
 use serde_json::Value;
@@ -22,12 +23,14 @@ const NAMING_LABELS: [&str; 4] =
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReadJob {
+    pub(crate) kind: &'static JobKind,
     pub(crate) job: JobWorkload,
     /// The gang without anything from limit ranges or a runtime class. An error tells which limit the
     /// template violates.
     plain: Result<Arc<Gang>, String>,
     labels: BTreeMap<String, String>,
     elastic: bool,
+    container_needs: Option<&'static str>,
     /// The uid if the job is new.
     uid: Uid,
     /// The manifest with `uid`, as it is stored.
@@ -44,20 +47,24 @@ impl ReadJob {
     /// fifth of the memory.
     pub(crate) fn of(object: &mut Object, uid: Uid) -> Option<Self> {
         let warnings = meridian_objects::ignored_fields(object).iter().map(ToString::to_string).collect();
-        let elastic = Catalog::is_elastic(object);
+        let kind = object.kind.job()?;
+        let elastic = kind.is_elastic(&object.annotations);
+        let container_needs = container_needs(&object.stored);
         let Spec::Job(job) = &mut object.spec else { return None };
         let job = std::mem::take(&mut **job);
-        let plain = requests(&job, &[], None).map(|per_pod| gang(&job, &per_pod));
+        let plain = gang(&job, &[], |_| None);
         let mut labels = object.labels.clone();
         for label in NAMING_LABELS {
             labels.remove(label);
         }
         let body: Arc<str> = Arc::from(body_text(std::mem::take(&mut object.stored), uid));
         Some(Self {
+            kind,
             job,
             plain,
             labels,
             elastic,
+            container_needs,
             uid,
             hash: ContentHash::of(body.as_bytes()),
             body,
@@ -90,12 +97,12 @@ impl ReadJob {
     /// runtime class add, the template violates a limit.
     pub(crate) fn class(&self, catalog: &Catalog, namespace: &Arc<str>) -> Result<Class, String> {
         let ranges = catalog.limit_ranges(namespace);
-        let runtime_class =
-            self.job.template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name));
-        let gang = if ranges.is_empty() && runtime_class.is_none() {
+        let runtime_class = |name: &str| catalog.runtime_class(name);
+        let has_runtime_class = self.job.templates.iter().any(|template| template.runtime_class.is_some());
+        let gang = if ranges.is_empty() && !has_runtime_class {
             self.plain.clone()?
         } else {
-            gang(&self.job, &requests(&self.job, &ranges, runtime_class)?)
+            gang(&self.job, &ranges, runtime_class)?
         };
         Ok(self.with_gang(catalog, namespace, gang))
     }
@@ -120,26 +127,42 @@ impl ReadJob {
         Class {
             namespace: namespace.clone(),
             queue: Arc::from(self.job.queue.as_str()),
-            kind: Arc::from("Job"),
+            kind: self.kind.kind(),
             labels,
             regions: self.job.regions.iter().cloned().collect(),
             gang,
             elastic: self.elastic,
+            completions: self.job.completions.filter(|completions| *completions > 1),
+            container_needs: self.container_needs.map(Arc::from),
         }
     }
 }
 
+/// The job's gang, with what limit ranges and runtime classes add to the requests of its pods. Fails if a
+/// template, with what is added to it, violates a limit.
+fn gang<'c>(
+    job: &JobWorkload,
+    ranges: &[LimitRangeSpec],
+    runtime_class: impl Fn(&str) -> Option<&'c RuntimeClassSpec>,
+) -> Result<Arc<Gang>, String> {
+    let mut gang = job.gang.clone();
+    for (set, template) in gang.pod_sets.iter_mut().zip(&job.templates) {
+        set.per_pod = requests(template, ranges, template.runtime_class.as_deref().and_then(&runtime_class))?;
+    }
+    Ok(Arc::new(gang))
+}
+
 /// The requests of one pod. Fails if the template, with what is added to it, violates a limit.
 fn requests(
-    job: &JobWorkload,
+    template: &PodTemplate,
     ranges: &[LimitRangeSpec],
     runtime_class: Option<&RuntimeClassSpec>,
 ) -> Result<Amounts, String> {
-    if runtime_class.is_some_and(|class| overrides_overhead(job, class)) {
-        let class = job.template.runtime_class.as_deref().unwrap_or_default();
+    if runtime_class.is_some_and(|class| overrides_overhead(template, class)) {
+        let class = template.runtime_class.as_deref().unwrap_or_default();
         return Err(format!("`overhead` isn't that of runtime class `{class}`: remove it"));
     }
-    let filled = with_defaults(&job.template, ranges, runtime_class);
+    let filled = with_defaults(template, ranges, runtime_class);
     let own = limit_violations(&filled);
     let violations = if own.is_empty() { limit_range_violations(&filled, ranges) } else { own };
     if !violations.is_empty() {
@@ -151,17 +174,8 @@ fn requests(
 }
 
 /// Whether the pods state another overhead than their runtime class has.
-fn overrides_overhead(job: &JobWorkload, class: &RuntimeClassSpec) -> bool {
-    !job.template.overhead.is_empty() && job.template.overhead != class.overhead
-}
-
-/// The job's gang, with these requests per pod.
-fn gang(job: &JobWorkload, per_pod: &Amounts) -> Arc<Gang> {
-    let mut gang = job.gang.clone();
-    for set in &mut gang.pod_sets {
-        set.per_pod.clone_from(per_pod);
-    }
-    Arc::new(gang)
+fn overrides_overhead(template: &PodTemplate, class: &RuntimeClassSpec) -> bool {
+    !template.overhead.is_empty() && template.overhead != class.overhead
 }
 
 /// The manifest as it is stored. It contains the uid, so that equal jobs don't share a body.

@@ -1,5 +1,6 @@
 //! Why a workload can't start: the reason at one cluster, or one that applies to all clusters.
 
+use crate::facts::key::Key;
 use meridian_queueing::model::Inactive;
 use meridian_shared::ids::{ClusterName, RecordNumber};
 use meridian_shared::packing::Misfit;
@@ -55,8 +56,8 @@ pub enum Why {
     NoCapacity(Misfit),
     /// The capacity suffices, but is reserved for another workload.
     Kept {
-        /// That workload, as `namespace/name`.
-        reserved_for: String,
+        /// The job of that workload. Whether a reader may see its name depends on the reader.
+        reserved_for: Option<Key>,
         /// The capacity is reserved by the starvation guard. Otherwise workloads are being preempted to free
         /// it.
         starves: bool,

@@ -199,7 +199,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../../tests/golden/records.jsonl");
 
     /// Every variant of every group. A new variant needs its name here and a line in the golden file.
-    const NAMES: [&str; 51] = [
+    const NAMES: [&str; 52] = [
         "Leadership/Started",
         "Leadership/RecoveryClosed",
         "Leadership/CopiesRuledOut",
@@ -231,6 +231,7 @@ mod tests {
         "Workload/Running",
         "Workload/PodsReclaimed",
         "Workload/PodsFailed",
+        "Workload/IndexesCompleted",
         "Workload/StopOrdered",
         "Workload/Ended",
         "Workload/LeaseLapsed",

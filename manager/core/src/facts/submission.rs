@@ -1,4 +1,5 @@
 use crate::facts::actor::Actor;
+use meridian_objects::Kind;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ContentHash, Region};
 use meridian_shared::protocol::OnLoss;
@@ -35,7 +36,7 @@ pub struct Class {
     /// The local queue.
     pub queue: Arc<str>,
     /// Kind of the job.
-    pub kind: Arc<str>,
+    pub kind: Kind,
     /// Labels of the job, without those that only name it.
     pub labels: BTreeMap<String, String>,
     /// Regions that the submitter restricts the workload to; empty for no restriction.
@@ -44,6 +45,12 @@ pub struct Class {
     /// Whether the number of pods may change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
+    /// Number of completions, where it is fixed and more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completions: Option<u32>,
+    /// What its pods ask for that only a container runtime has, by field name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_needs: Option<Arc<str>>,
 }
 
 /// How a cluster was chosen for an offer, for display.

@@ -3,6 +3,7 @@ use crate::facts::end::Preempted;
 use crate::facts::flavors::Flavors;
 use crate::facts::submission::{Choice, Class, Submission};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, LedgerId, OfferId};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{EndResult, GrantRefusal, RefuseReason, Run, ScaleUp, Size, StopReason};
 use meridian_shared::time::{Millis, Wall};
@@ -115,6 +116,12 @@ pub enum WorkloadFact {
         fence: Fence,
         /// Failed pods so far, over all attempts.
         failures: u32,
+    },
+    /// Pods of an attempt succeeded: their indexes don't run again, in no attempt.
+    IndexesCompleted {
+        fence: Fence,
+        /// All indexes that succeeded so far, over all attempts.
+        completed: Indexes,
     },
     /// The attempt must stop.
     StopOrdered {
@@ -285,6 +292,7 @@ impl WorkloadFact {
             | Self::LedgerReplaced { .. }
             | Self::GrantAccepted { .. }
             | Self::PodsPlaced { .. }
+            | Self::IndexesCompleted { .. }
             | Self::Activated { .. }
             | Self::ScaleUpStarted { .. }
             | Self::Running { .. }

@@ -162,8 +162,9 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
                     let requires_guarded = policy.is_some_and(|p| {
                         p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
                     });
+                    let container_needs = class.container_needs.clone();
                     let (namespace, kind, hold) =
-                        (workload.namespace().clone(), class.kind.clone(), turn.world.config.hold);
+                        (workload.namespace().clone(), class.kind.name().into(), turn.world.config.hold);
                     Command::Offer(Box::new(Offer {
                         offer,
                         uid,
@@ -172,6 +173,7 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
                         gang,
                         hold,
                         requires_guarded,
+                        container_needs,
                     }))
                 }
                 _ => Command::Withdraw { offer, uid },
@@ -231,7 +233,6 @@ fn render_grant(
     };
     let ledger = workload.leg_of(fence).expect("a current grant has a leg").1.ledger;
     let class = turn.world.queues.class(workload.class());
-    let max_run = class.gang.max_run;
     let grant = Grant {
         offer,
         uid,
@@ -243,8 +244,9 @@ fn render_grant(
         term: workload.term(),
         on_loss: workload.on_loss(),
         start_within: gangs::start_timeout(turn.world, class),
-        run_left: max_run.map(|m| m.saturating_sub(workload.ran())),
+        run_left: class.gang.run_left(workload.ran()),
         pod_failures: workload.pod_failures(),
+        completed: workload.completed().clone(),
         priority: workload.priority(),
         mac: Some(turn.world.config.receipt_key.sign(&grant_message(
             cluster,

@@ -5,7 +5,7 @@ use crate::facts::actor::Actor;
 use crate::facts::audit::Action;
 use crate::facts::end::AttemptEnd;
 use crate::facts::record::{OrphanFact, Record, WorkloadFact};
-use crate::link::legs;
+use crate::link::{legs, pods};
 use crate::requests::activity;
 use crate::state::workload::Workload;
 use crate::world::gangs;
@@ -31,6 +31,7 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     let result = end.result.clone();
     let unknown = end.proof.is_none();
     let deactivated = deactivate_at_time_limit(turn, uid, &result);
+    pods::note_completed(turn, cluster, uid, fence, &end.completed);
     // A scale-up may never have reached the agent, so no capacity report would clear its estimated usage.
     if let Some(offer) = gangs::offer_of(turn.world, uid, fence) {
         offers::release_offer_capacity(turn, cluster, offer);
@@ -65,7 +66,7 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
 /// lapsed: a job that succeeded or failed must not start again. Without our signature on the grant the report
 /// is ignored, since any agent could claim that a job has ended.
 fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
-    let End { uid, fence, result, pod_failures, ran, proof } = end;
+    let End { uid, fence, result, pod_failures, ran, proof, completed: _ } = end;
     let has_result = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
     // A recorded end is final, except a lapse or an end without proof, as from an agent on an old copy of its
     // ledger: the job's result isn't known then.
@@ -122,8 +123,10 @@ fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof:
 pub(crate) fn deactivate_at_time_limit(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool {
     let deadline = matches!(result, EndResult::Failed { reason, .. } if reason == "DeadlineExceeded");
     let limit_reached = deadline
-        && turn.workload(uid).is_some_and(|w| w.deletion().is_none())
-        && activity::job_of(turn, uid).is_some_and(|job| job.deactivates_when_up);
+        && turn.workload(uid).is_some_and(|w| {
+            let gang = &turn.world.queues.class(w.class()).gang;
+            w.deletion().is_none() && gang.deactivates_when_up(w.ran())
+        });
     if limit_reached {
         let by = Actor::System;
         activity::audit_activity(turn, uid, &by, Action::Deactivate);

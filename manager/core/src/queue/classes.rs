@@ -148,6 +148,19 @@ impl Queues {
         self.waiting.get(&class).into_iter().flat_map(|waiting| &waiting.all)
     }
 
+    /// The oldest waiting workload of each priority of a class.
+    pub fn oldest_by_priority(&self, class: ClassId) -> impl Iterator<Item = &QueuePosition> {
+        let waiting = self.waiting.get(&class);
+        std::iter::successors(waiting.map(|waiting| &waiting.first), move |position| {
+            let below = QueuePosition {
+                priority: Reverse(position.priority.0.checked_sub(1)?),
+                age: RecordNumber(0),
+                uid: Uid(0),
+            };
+            waiting?.all.range(below..).next()
+        })
+    }
+
     pub(crate) fn is_waiting(&self, class: ClassId, position: &QueuePosition) -> bool {
         self.waiting.get(&class).is_some_and(|waiting| waiting.all.contains(position))
     }
@@ -222,6 +235,18 @@ mod tests {
             queues.leave(class, positions[gone]);
             assert_eq!(first(&queues), then);
         }
+    }
+
+    #[test]
+    fn the_oldest_of_each_priority_is_found() {
+        let (mut queues, class) = (Queues::default(), ClassId(0));
+        let at = |priority, age| QueuePosition::new(priority, RecordNumber(age), Uid(u128::from(age)));
+        for (priority, age) in [(5, 9), (5, 7), (0, 2), (0, 3), (i64::MIN, 4)] {
+            queues.wait(class, at(priority, age));
+        }
+        let oldest: Vec<QueuePosition> = queues.oldest_by_priority(class).copied().collect();
+        assert_eq!(oldest, [at(5, 7), at(0, 2), at(i64::MIN, 4)]);
+        assert_eq!(queues.oldest_by_priority(ClassId(1)).count(), 0);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::requests::rejection;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
-use meridian_objects::{JobWorkload, Kind, Object, Spec};
+use meridian_objects::Kind;
 use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::protocol::StopReason;
@@ -87,16 +87,6 @@ fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     turn.capacity_changed();
 }
 
-/// The stored job of a workload.
-pub(crate) fn job_of(turn: &Turn<'_>, uid: Uid) -> Option<JobWorkload> {
-    let body = turn.body(turn.workload(uid)?.body())?;
-    let object = Object::from_stored(serde_json::from_str(&body).ok()?).ok()?;
-    match object.spec {
-        Spec::Job(job) => Some(*job),
-        _ => None,
-    }
-}
-
 fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     audit_activity(turn, uid, by, Action::Activate);
     turn.record_workload(uid, WorkloadFact::Activated { by: by.clone(), at: turn.now.wall });
@@ -129,7 +119,6 @@ pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: 
 fn named(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
     match key.kind {
         Kind::Workload => turn.world.workload_at(key).map(|(uid, _)| uid),
-        Kind::Job => rejection::job_at(turn, key),
-        _ => None,
+        _ => rejection::job_at(turn, key),
     }
 }

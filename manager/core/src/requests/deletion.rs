@@ -1,7 +1,7 @@
 //! Whether an object may be deleted: not while something uses it.
 
 use crate::facts::key::Key;
-use crate::facts::outcome::{Rejection, RejectionReason};
+use crate::facts::outcome::{InUse, Rejection, RejectionReason, Users};
 use crate::requests::rejection;
 use crate::state::catalog::Catalog;
 use crate::state::workload::Workload;
@@ -37,22 +37,16 @@ pub(super) fn judge_delete(
     if force { Ok(()) } else { judge_in_use(turn, catalog, key) }
 }
 
-fn in_use(key: &Key, users: &str, forceable: bool) -> Result<(), Rejection> {
+fn in_use(key: &Key, users: Vec<Users>, forceable: bool) -> Result<(), Rejection> {
     let remedy = match forceable {
         true => "end, change or delete them first, or force the deletion (`meridian delete --force`)",
         false => "end or delete them first",
     };
-    rejection::reject(RejectionReason::Conflict, None, format!("{key} still has {users}: {remedy}"))
+    rejection::reject_in_use(InUse { key: key.clone(), users, remedy })
 }
 
-/// `3 workloads (a, b, c)`.
-fn listed(count: usize, what: &str, names: impl Iterator<Item = String>) -> String {
-    let mut names: Vec<String> = names.take(USERS_SHOWN_MAX).collect();
-    if count > names.len() {
-        names.push(format!("{} more", count - names.len()));
-    }
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural} ({})", names.join(", "))
+fn listed(count: usize, what: &'static str, keys: impl Iterator<Item = Key>) -> Users {
+    Users { what, count, first: keys.take(USERS_SHOWN_MAX).collect() }
 }
 
 /// Users that an object must outlive.
@@ -62,8 +56,8 @@ fn judge_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
             0 => Ok(()),
             count => {
                 let load = turn.world.loads.get(&ClusterName::new(&key.name));
-                let names = load.into_iter().flatten().map(|(uid, _)| name(turn, *uid));
-                in_use(key, &listed(count, "workload", names), false)
+                let jobs = load.into_iter().flatten().filter_map(|(uid, _)| job(turn, *uid));
+                in_use(key, vec![listed(count, "workload", jobs)], false)
             }
         },
         Kind::Namespace if *key.name == *DEFAULT_NAMESPACE => {
@@ -79,11 +73,11 @@ fn judge_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
                 .filter(|of| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name))
                 .collect();
             if !jobs.is_empty() {
-                let names = jobs.iter().map(|uid| name(turn, *uid));
-                in_use(key, &listed(jobs.len(), "job", names), false)
+                let keys = jobs.iter().filter_map(|uid| job(turn, *uid));
+                in_use(key, vec![listed(jobs.len(), "job", keys)], false)
             } else if !objects.is_empty() {
-                let names = objects.iter().map(ToString::to_string);
-                in_use(key, &listed(objects.len(), "object", names), false)
+                let keys = objects.iter().map(|key| (*key).clone());
+                in_use(key, vec![listed(objects.len(), "object", keys)], false)
             } else {
                 Ok(())
             }
@@ -94,7 +88,7 @@ fn judge_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
             let charged = |uid: &&Uid| turn.workload(**uid).is_some_and(|w| w.phase().charged());
             match users.iter().filter(charged).count() {
                 0 => Ok(()),
-                _ => in_use(key, &queued(turn, &users), false),
+                _ => in_use(key, queued(turn, &users), false),
             }
         }
         _ => Ok(()),
@@ -105,8 +99,8 @@ fn judge_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
 fn judge_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rejection> {
     let referents = references::referents(catalog, key);
     if !referents.is_empty() {
-        let names = referents.iter().map(ToString::to_string);
-        return in_use(key, &listed(referents.len(), "user", names), true);
+        let keys = referents.iter().map(|key| (*key).clone());
+        return in_use(key, vec![listed(referents.len(), "user", keys)], true);
     }
     if key.scope.is_some() {
         return Ok(());
@@ -114,7 +108,7 @@ fn judge_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rej
     let users = match key.kind {
         Kind::LocalQueue | Kind::ClusterQueue => {
             let users = of_queue(turn, key);
-            return if users.is_empty() { Ok(()) } else { in_use(key, &queued(turn, &users), true) };
+            return if users.is_empty() { Ok(()) } else { in_use(key, queued(turn, &users), true) };
         }
         Kind::WorkloadPriorityClass => unfinished(turn, |turn, workload| {
             let labels = &turn.world.queues.class(workload.class()).labels;
@@ -134,15 +128,15 @@ fn judge_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rej
     match users.len() {
         0 => Ok(()),
         count => {
-            let names = users.iter().map(|uid| name(turn, *uid));
-            in_use(key, &listed(count, "workload", names), true)
+            let jobs = users.iter().filter_map(|uid| job(turn, *uid));
+            in_use(key, vec![listed(count, "workload", jobs)], true)
         }
     }
 }
 
-fn name(turn: &Turn<'_>, uid: Uid) -> String {
-    turn.workload(uid)
-        .map_or_else(|| uid.to_string(), |workload| format!("{}/{}", workload.namespace(), workload.name()))
+/// The key of a workload's job.
+fn job(turn: &Turn<'_>, uid: Uid) -> Option<Key> {
+    turn.workload(uid).map(Workload::key)
 }
 
 fn unfinished(turn: &Turn<'_>, is: impl Fn(&Turn<'_>, &Workload) -> bool) -> Vec<Uid> {
@@ -165,13 +159,11 @@ fn of_queue(turn: &Turn<'_>, key: &Key) -> Vec<Uid> {
     })
 }
 
-/// `2 charged workloads (a, b) and 1 waiting workload (c)`.
-fn queued(turn: &Turn<'_>, users: &[Uid]) -> String {
+/// Charged and waiting workloads.
+fn queued(turn: &Turn<'_>, users: &[Uid]) -> Vec<Users> {
     let charged = |uid: &&Uid| turn.workload(**uid).is_some_and(|workload| workload.phase().charged());
     let (with_quota, waiting): (Vec<&Uid>, Vec<&Uid>) = users.iter().partition(charged);
-    let part = |uids: &[&Uid], what: &str| {
-        (!uids.is_empty()).then(|| listed(uids.len(), what, uids.iter().map(|uid| name(turn, **uid))))
-    };
+    let part = |uids: &[&Uid], what| listed(uids.len(), what, uids.iter().filter_map(|uid| job(turn, **uid)));
     let parts = [part(&with_quota, "charged workload"), part(&waiting, "waiting workload")];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    parts.into_iter().filter(|users| users.count > 0).collect()
 }

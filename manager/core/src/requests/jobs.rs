@@ -10,6 +10,7 @@ use crate::facts::reason::Denied;
 use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::{Class, Submission};
 use crate::link::session;
+use crate::queue::candidate_clusters::CandidateClusters;
 use crate::requests::write::{self, DENIALS_SHOWN_MAX};
 use crate::requests::{activity, judge, rejection, resize};
 use crate::state::catalog::Catalog;
@@ -19,7 +20,7 @@ use meridian_objects::spec::ClusterLossMode;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
-use meridian_shared::protocol::{OnLoss, Run, StopReason};
+use meridian_shared::protocol::{OnLoss, Run, RunnerKind, StopReason};
 use meridian_shared::time::Millis;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub(crate) fn judge_job(
         resize::judge_resize(turn, read, uid, key)?;
     }
     let job = &read.job;
+    let pod_field = |field: &str| format!("{}.spec.{field}", read.kind.template_field());
     let queue = &job.queue;
     let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
     if catalog.local_queue(&namespace, queue).is_none() {
@@ -57,24 +59,22 @@ pub(crate) fn judge_job(
     if catalog.job_priority(job).is_none() {
         let (field, kind, name) = match (&job.priority_class, &job.pod_priority_class) {
             (Some(class), _) => (
-                "metadata.labels[kueue.x-k8s.io/priority-class]",
+                "metadata.labels[kueue.x-k8s.io/priority-class]".to_owned(),
                 Kind::WorkloadPriorityClass,
                 class.as_str(),
             ),
-            (None, class) => (
-                "spec.template.spec.priorityClassName",
-                Kind::PriorityClass,
-                class.as_deref().unwrap_or_default(),
-            ),
+            (None, class) => {
+                (pod_field("priorityClassName"), Kind::PriorityClass, class.as_deref().unwrap_or_default())
+            }
         };
-        return invalid(field, format!("there is no {kind} `{name}`: create it first"));
+        return invalid(&field, format!("there is no {kind} `{name}`: create it first"));
     }
     let (term, _) = lease_of(turn, catalog, &namespace, queue);
     if let Some(grace) = job.grace_period
         && grace > lease::stop_budget(term)
     {
         return invalid(
-            "spec.template.spec.terminationGracePeriodSeconds",
+            &pod_field("terminationGracePeriodSeconds"),
             format!(
                 "a grace period of {grace} is longer than {}, the stop budget of the lease term {term}: \
                  shorten the grace period, or choose a longer lease term in the dispatch policy",
@@ -90,7 +90,7 @@ pub(crate) fn judge_job(
         |before| Ok(read.class_after(catalog, &namespace, before)),
     ) {
         Ok(class) => class,
-        Err(broken) => return invalid("spec.template.spec", broken),
+        Err(broken) => return invalid(&format!("{}.spec", read.kind.template_field()), broken),
     };
     judge_residency(turn, catalog, &class)?;
     Ok(Some(class))
@@ -183,15 +183,38 @@ pub(crate) fn submit(
             (existing, resize::resize(turn, read, class, existing, by, dry_run), Vec::new())
         }
         (None, Some(class)) => {
+            let mut warnings = read.warnings.clone();
+            warnings.extend(process_warning(turn, &class));
             if !dry_run {
                 accept(turn, read, class, &key, uid, None, by);
                 turn.world.live.dirty = true;
             }
-            (uid, WriteResult::Created, read.warnings.clone())
+            (uid, WriteResult::Created, warnings)
         }
         (None, None) => unreachable!("`judge_job` returns the class of every new job"),
     };
     Written { key, uid, result, warnings }
+}
+
+/// A warning if all clusters that the job may use run processes, and it needs containers.
+fn process_warning(turn: &Turn<'_>, class: &Class) -> Option<String> {
+    let needs = class.container_needs.as_ref()?;
+    let catalog = turn.world.state.catalog();
+    let queue = catalog.route(&class.namespace, &class.queue).ok()?;
+    let candidates = CandidateClusters::new(catalog, class, &queue, turn.world.config.residency_required);
+    let mut usable = candidates
+        .candidates
+        .iter()
+        .filter(|candidate| candidate.listed.is_some() && candidate.verdict.is_ok())
+        .map(|candidate| turn.world.live.clusters.get(&candidate.cluster).map(|live| live.capacity.runner()))
+        .peekable();
+    usable.peek()?;
+    usable.all(|runner| runner == Some(RunnerKind::Process)).then(|| {
+        format!(
+            "spec.template.spec: uses `{needs}`, and every cluster that it may use runs processes, which \
+             can't honour that: no cluster will start it"
+        )
+    })
 }
 
 /// Stores a damaged manifest again: `read` is exactly what was submitted.
@@ -265,7 +288,7 @@ fn accept(
 
 /// Deletes an object, or a job. A job with a granted attempt is deleted once its gang has stopped.
 pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -> Written {
-    if key.kind != Kind::Job {
+    if !key.kind.is_job() {
         let uid = turn.world.state.catalog().get(&key).map_or(Uid(0), |s| s.uid);
         if !dry_run {
             write::audit_change(turn, &key, by, Verdict::Deleted);

@@ -10,7 +10,7 @@ use crate::facts::submission::Class;
 use crate::requests::{activity, deletion, jobs, rejection};
 use crate::state::catalog::Catalog;
 use crate::world::turn::Turn;
-use meridian_objects::{Kind, Object};
+use meridian_objects::{Kind, Object, any_job};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::lease;
 use std::borrow::Cow;
@@ -41,7 +41,7 @@ pub(crate) fn judge_change(
         Change::Put { object, uid, mode, .. } => {
             judge_kind(&key, object.kind)?;
             judge_put_mode(turn, catalog, &key, object.kind, mode)?;
-            if object.kind == Kind::Job {
+            if object.kind.is_job() {
                 judge_uid(turn, &key, *uid)?;
                 let not_a_job = || {
                     rejection::reject(RejectionReason::Invalid, Some("kind"), format!("{key} isn't a job"))
@@ -64,7 +64,7 @@ pub(crate) fn judge_change(
         }
         Change::Delete { uid, force, .. } => {
             let existing = match key.kind {
-                Kind::Job => rejection::job_at(turn, &key),
+                any_job!() => rejection::job_at(turn, &key),
                 _ => catalog.get(&key).map(|s| s.uid),
             };
             match (existing, uid) {
@@ -76,7 +76,7 @@ pub(crate) fn judge_change(
                 }
                 (Some(_), _) => {
                     deletion::judge_delete(turn, catalog, &key, *force)?;
-                    if key.kind != Kind::Job {
+                    if !key.kind.is_job() {
                         catalog.to_mut().remove(&key);
                     }
                     Ok(None)
@@ -112,7 +112,7 @@ fn judge_put_mode(
     mode: &PutMode,
 ) -> Result<(), Rejection> {
     let (exists, changed) = match kind {
-        Kind::Job => {
+        any_job!() => {
             let existing = rejection::job_at(turn, key);
             (existing.is_some(), existing.and_then(|u| turn.workload(u)).map(|w| w.changed()))
         }

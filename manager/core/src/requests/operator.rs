@@ -11,7 +11,7 @@ use crate::facts::record::{
 };
 use crate::leadership::{orphans, recovery};
 use crate::link::{adoption, session};
-use crate::requests::jobs;
+use crate::requests::{jobs, user_tokens};
 use crate::state::members::{Orphan, Token};
 use crate::world::turn::Turn;
 use meridian_objects::{FieldError, Kind, Object};
@@ -30,6 +30,10 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
         Operator::MintToken { hash, cluster, region, jurisdiction, ttl, replace } => {
             mint(turn, &by, hash, cluster, region, jurisdiction, ttl, replace)
         }
+        Operator::CreateUserToken { name, user, groups } => {
+            Ok(user_tokens::created(turn, &by, &name, &user, &groups))
+        }
+        Operator::RevokeUserToken { name } => Ok(user_tokens::revoked(turn, &by, name)),
         Operator::UseToken { hash } => return use_token(turn, &hash),
         Operator::Revoke(cluster) => revoke(turn, &by, &cluster),
         Operator::AdoptCertificate { cluster, binding } => adopt_certificate(turn, &cluster, binding),
@@ -356,7 +360,10 @@ fn adopt_certificate(
         return Err(unknown(cluster));
     }
     if state.adopts_certificates_above(cluster).is_none_or(|above| binding.generation <= above) {
-        let message = format!("this certificate of cluster `{cluster}` is not adopted");
+        let message = format!(
+            "this certificate of cluster `{cluster}` is not in this journal, and only a journal restored \
+             from a backup accepts later ones: join again with `meridian cluster join {cluster} --replace`"
+        );
         return Err(rejection(RejectionReason::Forbidden, message));
     }
     let fact = MemberFact::CertificatesAdopted { binding };
@@ -470,19 +477,18 @@ fn stop_orphan(turn: &mut Turn<'_>, by: &Actor, uid: Uid, fence: Fence) -> Resul
 }
 
 fn unreadable(errors: &[FieldError]) -> Rejection {
-    let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    rejection(RejectionReason::Invalid, all.join("; "))
+    let all = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    rejection(RejectionReason::Invalid, all)
 }
 
 fn name_taken(cluster: &ClusterName) -> Rejection {
-    let message =
-        format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name");
-    rejection(RejectionReason::AlreadyExists, message)
+    let remedy = "pass `--replace` to let another agent take its name";
+    rejection(RejectionReason::AlreadyExists, format!("cluster `{cluster}` has joined before: {remedy}"))
 }
 
 fn never_joined(cluster: &ClusterName) -> Rejection {
-    let message = format!("cluster `{cluster}` never joined: it has no agent to admit or to declare lost");
-    rejection(RejectionReason::Conflict, message)
+    let why = "it has no agent to admit or to declare lost";
+    rejection(RejectionReason::Conflict, format!("cluster `{cluster}` never joined: {why}"))
 }
 
 fn unknown(cluster: &ClusterName) -> Rejection {
@@ -490,5 +496,5 @@ fn unknown(cluster: &ClusterName) -> Rejection {
 }
 
 fn rejection(reason: RejectionReason, message: String) -> Rejection {
-    Rejection { index: 0, reason, field: None, message }
+    Rejection { index: 0, reason, field: None, message, in_use: None }
 }

@@ -1,7 +1,7 @@
 //! Rejections, and keys of submitted objects.
 
 use crate::facts::key::Key;
-use crate::facts::outcome::{Rejection, RejectionReason};
+use crate::facts::outcome::{InUse, Rejection, RejectionReason, Users};
 use crate::world::turn::Turn;
 use meridian_objects::Object;
 use meridian_shared::ids::{ClusterName, Uid};
@@ -12,7 +12,15 @@ pub(crate) fn reject<T>(
     field: Option<&str>,
     message: String,
 ) -> Result<T, Rejection> {
-    Err(Rejection { index: 0, reason, field: field.map(str::to_owned), message })
+    Err(Rejection { index: 0, reason, field: field.map(str::to_owned), message, in_use: None })
+}
+
+/// Rejects the deletion of an object that is in use. The message only counts the users.
+pub(crate) fn reject_in_use(in_use: InUse) -> Result<(), Rejection> {
+    let counts: Vec<String> = in_use.users.iter().map(Users::counted).collect();
+    let message = in_use.message(&counts);
+    let in_use = Some(Box::new(in_use));
+    Err(Rejection { index: 0, reason: RejectionReason::Conflict, field: None, message, in_use })
 }
 
 /// The key of an object as it will be stored.
@@ -25,7 +33,7 @@ pub(crate) fn key_of(object: &Object, scope: Option<&ClusterName>) -> Key {
     }
 }
 
-/// The workload of the job with this key, whatever kind the key has.
+/// The workload of the job with this key; `None` if the key is of a kind that is no job.
 pub(crate) fn job_at(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
-    turn.world.uid_of(key.namespace.as_deref().unwrap_or("default"), &key.name)
+    turn.world.uid_of(key.kind, key.namespace.as_deref().unwrap_or("default"), &key.name)
 }

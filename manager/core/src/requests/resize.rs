@@ -11,7 +11,7 @@ use crate::requests::rejection;
 use crate::state::workload::phase::Phase;
 use crate::world::gangs;
 use crate::world::turn::Turn;
-use meridian_objects::job::{PRIORITY_LABEL, affects_admission};
+use meridian_objects::job::{JobKind, PRIORITY_LABEL, affects_admission};
 use meridian_objects::last_applied::LAST_APPLIED;
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_shared::ids::{ContentHash, Uid};
@@ -162,14 +162,14 @@ pub(crate) fn resize(
 /// changed. `completions` may change only together with `parallelism`, in jobs where both are equal and each
 /// index succeeds once.
 fn change_of(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<Change> {
+    let kind = read.kind;
     let mut manifest: Value = serde_json::from_str(&turn.body(turn.workload(uid)?.body())?).ok()?;
     let written = read.manifest();
-    if immutable_part(&manifest) != immutable_part(&written) {
+    if immutable_part(kind, &manifest) != immutable_part(kind, &written) {
         return None;
     }
-    let (old, new) = (sizes::size_of_manifest(&manifest)?, sizes::size_of_manifest(&written)?);
-    let completions = |value: &Value| value["spec"].get("completions").cloned();
-    let (before, after) = (completions(&manifest), completions(&written));
+    let (old, new) = (kind.size(&manifest)?, kind.size(&written)?);
+    let (before, after) = (kind.completions(&manifest).cloned(), kind.completions(&written).cloned());
     let completions_follow = old.completions.is_some() && new.completions.is_some();
     if before != after && !completions_follow {
         return None;
@@ -189,10 +189,7 @@ fn change_of(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<Change> {
     }
     let size = Size { completions: new.completions.filter(|_| before != after), ..new };
     if resized {
-        manifest["spec"]["parallelism"] = new.parallelism.into();
-    }
-    if let Some(after) = after {
-        manifest["spec"]["completions"] = after;
+        kind.set_size(&mut manifest, size);
     }
     Some(Change { size, manifest, resized, priority_changed, metadata_changed })
 }
@@ -218,16 +215,13 @@ fn informative_metadata(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {
 }
 
 /// A manifest without the parts that may change, and without those that the submitter doesn't set.
-fn immutable_part(manifest: &Value) -> Value {
+fn immutable_part(kind: &JobKind, manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
-    for (part, fields) in [("spec", &["parallelism", "completions", "suspend"][..]), ("metadata", &["uid"])] {
-        if let Some(part) = manifest.get_mut(part).and_then(Value::as_object_mut) {
-            fields.iter().for_each(|field| drop(part.remove(*field)));
-        }
-    }
+    kind.remove_mutable_fields(&mut manifest);
     let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) else {
         return manifest;
     };
+    metadata.remove("uid");
     for part in METADATA_MAPS {
         let Some(entries) = metadata.get_mut(part).and_then(Value::as_object_mut) else { continue };
         entries.retain(|key, _| affects_admission(key) && key != PRIORITY_LABEL);

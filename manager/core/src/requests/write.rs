@@ -40,6 +40,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
             reason: RejectionReason::Invalid,
             field: None,
             message,
+            in_use: None,
         }]));
     }
     // Check every change against a copy of the catalog that has the earlier ones. Jobs aren't in the catalog,
@@ -141,7 +142,7 @@ fn audit_refusals(turn: &mut Turn<'_>, write: &Write, rejections: &[Rejection]) 
         else {
             continue;
         };
-        if object.kind == Kind::Job {
+        if object.kind.is_job() {
             let entry = Entry {
                 verdict: Some(Verdict::Denied),
                 detail: Some(rejection.message.clone()),
@@ -216,7 +217,7 @@ fn perform(
 }
 
 pub(crate) fn audit_change(turn: &mut Turn<'_>, key: &Key, by: &Actor, how: Verdict) {
-    if Catalog::is_rule(key.kind) {
+    if Catalog::is_rule(key.kind) || key.kind.grants() {
         let entry = Entry {
             cluster: key.scope.as_ref().map(ToString::to_string),
             verdict: Some(how),
@@ -243,6 +244,7 @@ fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<(usize, Vec<
                 reason: RejectionReason::Invalid,
                 field: Some(error.field.to_string()),
                 message: format!("merged with the stored object, {}; {}", error.message, error.remedy),
+                in_use: None,
             })),
         }
     }

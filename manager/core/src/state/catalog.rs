@@ -8,13 +8,12 @@ use crate::facts::reason::NoRoute;
 use crate::facts::submission::Class;
 use meridian_objects::job::{SYSTEM_PRIORITIES, USUAL_PRIORITY_CLASS};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
-use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_objects::spec::{
     AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec,
     LocalQueueSpec, MultiKueueConfigSpec, ResidencyPolicySpec, ResourceFlavorSpec, RuntimeClassSpec,
     StopPolicy, TopologySpec,
 };
-use meridian_objects::{JobWorkload, Kind, Object, Spec};
+use meridian_objects::{JobWorkload, Kind, Object, Spec, any_job};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -477,8 +476,12 @@ impl Catalog {
             | Kind::MultiKueueCluster
             | Kind::ProvisioningRequestConfig
             | Kind::Workload
-            | Kind::Job
-            | Kind::PriorityClass => false,
+            | any_job!()
+            | Kind::PriorityClass
+            | Kind::Role
+            | Kind::ClusterRole
+            | Kind::RoleBinding
+            | Kind::ClusterRoleBinding => false,
         }
     }
 
@@ -486,12 +489,5 @@ impl Catalog {
     pub fn promised_clusters(&self) -> BTreeSet<ClusterName> {
         let promised = self.all(Kind::MultiKueueCluster).map(|(k, _)| ClusterName::new(&k.name));
         promised.chain(self.clusters().map(|(name, _)| name)).collect()
-    }
-}
-
-impl Catalog {
-    /// Whether a job's annotation allows its number of pods to change.
-    pub(crate) fn is_elastic(object: &Object) -> bool {
-        object.annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true")
     }
 }

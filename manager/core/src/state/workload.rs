@@ -10,7 +10,7 @@ mod readers;
 pub mod size;
 
 use crate::facts::actor::Actor;
-use crate::facts::end::{AttemptEnd, Preempted};
+use crate::facts::end::{AttemptEnd, EvictionCause, Preempted};
 use crate::facts::flavors::Flavors;
 use crate::facts::key::Key;
 use crate::facts::submission::{Class, ClassId, Submission};
@@ -21,6 +21,7 @@ use crate::state::workload::size::Resized;
 use meridian_objects::Kind;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, OfferId, RecordNumber};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ use std::sync::Arc;
 pub struct Workload {
     namespace: Arc<str>,
     name: Arc<str>,
+    kind: Kind,
     class: ClassId,
     priority: i64,
     body: ContentHash,
@@ -51,6 +53,8 @@ pub struct Workload {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resized: Option<Box<Resized>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    ran_with: Option<Vec<u32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     reserved: Option<Wall>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     charged_to: Option<Arc<str>>,
@@ -58,6 +62,8 @@ pub struct Workload {
     fence: Option<Fence>,
     attempts: u32,
     pod_failures: u32,
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    completed: Indexes,
     #[serde(default, skip_serializing_if = "is_zero")]
     resizes: u32,
     ran: Millis,
@@ -120,11 +126,44 @@ pub struct AttemptRecord {
     pub over: Option<Wall>,
     /// How the attempt ended, if that is known.
     pub end: Option<AttemptEnd>,
+    /// When all its pods had started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Wall>,
+    /// Why it was ordered to stop, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Box<OrderedStop>>,
+}
+
+/// Why an attempt was ordered to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OrderedStop {
+    /// `None` if the job was deleted.
+    pub cause: Option<EvictionCause>,
+    pub by: Actor,
+    pub preempted: Option<Preempted>,
 }
 
 impl AttemptRecord {
     pub(crate) fn begin(cluster: ClusterName, fence: Fence, granted: Wall) -> Self {
-        Self { cluster, fence, granted, over: None, end: None }
+        Self { cluster, fence, granted, over: None, end: None, started: None, stop: None }
+    }
+
+    /// Whether anything of the job ran in it.
+    pub fn ran(&self) -> bool {
+        let ended = match &self.end {
+            Some(AttemptEnd::Reported(result)) => match result {
+                EndResult::Succeeded | EndResult::Failed { .. } => true,
+                EndResult::NodeLost { .. } | EndResult::Stopped | EndResult::LeaseLapsed => false,
+            },
+            Some(
+                AttemptEnd::NoTrace
+                | AttemptEnd::GrantRefused(_)
+                | AttemptEnd::LeaseLapsed
+                | AttemptEnd::DeclaredLost,
+            )
+            | None => false,
+        };
+        ended || self.started.is_some()
     }
 }
 
@@ -141,15 +180,14 @@ impl Workload {
 
     /// Key of the job behind this workload.
     pub(crate) fn key(&self) -> Key {
-        Key::namespaced(Kind::Job, &self.namespace, &self.name)
+        Key::namespaced(self.kind, &self.namespace, &self.name)
     }
 
     /// The gang as admitted: with fewer pods than the class has after a partial admission, and with the pods
-    /// granted so far after a resize.
+    /// granted so far after a resize. Without quota, the gang that the next attempt needs.
     pub fn given_gang(&self, class: &Class) -> Arc<Gang> {
-        self.counts
-            .as_ref()
-            .map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.with_counts(counts)))
+        let counts = self.counts.clone().or_else(|| self.counts_left(class));
+        counts.map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.with_counts(&counts)))
     }
 
     /// A pending workload, as submitted by the record `number`.
@@ -157,6 +195,7 @@ impl Workload {
         Self {
             namespace: s.namespace.clone(),
             name: s.name.clone(),
+            kind: s.class.kind,
             class,
             priority: s.priority,
             body: s.body,
@@ -172,12 +211,14 @@ impl Workload {
             counts: None,
             spare: None,
             resized: None,
+            ran_with: None,
             reserved: None,
             charged_to: None,
             legs: Legs::default(),
             fence: None,
             attempts: 0,
             pod_failures: 0,
+            completed: Indexes::default(),
             ran: Millis(0),
             started: None,
             stopping: None,

@@ -115,7 +115,7 @@ impl World {
     fn absorb_submitted(&mut self, number: RecordNumber, uid: Uid, submission: &Submission) {
         let class = self.queues.intern(&submission.class, &self.config.resources);
         let workload = Workload::new(submission, class, number);
-        self.remember_names(&submission.namespace, &submission.name, number, uid);
+        self.remember_names(uid, &workload);
         self.queues.wait(class, QueuePosition::new(workload.priority(), workload.submitted(), uid));
         self.state.insert_workload(uid, workload);
         caches::count_workload(self, uid, true);

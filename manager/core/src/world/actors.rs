@@ -66,6 +66,7 @@ impl World {
             | WorkloadFact::Running { fence, .. }
             | WorkloadFact::PodsReclaimed { fence, .. }
             | WorkloadFact::PodsFailed { fence, .. }
+            | WorkloadFact::IndexesCompleted { fence, .. }
             | WorkloadFact::Ended { fence, .. }
             | WorkloadFact::GrantRefused { fence, .. }
             | WorkloadFact::ScaledUp { fence, .. }

@@ -1,6 +1,7 @@
 //! Gangs in the form that offers carry, and short look-ups about one workload.
 
 use crate::facts::flavors::Flavors;
+use crate::facts::key::Key;
 use crate::facts::submission::Class;
 use crate::state::workload::Workload;
 use crate::world::World;
@@ -103,13 +104,14 @@ pub fn gang_of(world: &World, uid: Uid) -> Option<Arc<Gang>> {
     world.state.workloads().get(&uid).map(|w| w.gang(world.queues.class(w.class())))
 }
 
-/// Namespace and name of a workload, for messages.
-pub(crate) fn name_of(world: &World, uid: Uid) -> String {
-    world
-        .state
-        .workloads()
-        .get(&uid)
-        .map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace(), w.name()))
+/// The gang that a pending workload asks for, with the fewest pods that it accepts.
+pub(crate) fn asked_by(world: &World, uid: Uid) -> Option<Arc<Gang>> {
+    world.state.workloads().get(&uid).map(|w| w.asked_gang(world.queues.class(w.class())))
+}
+
+/// The key of a workload's job.
+pub(crate) fn job_of(world: &World, uid: Uid) -> Option<Key> {
+    world.state.workloads().get(&uid).map(Workload::key)
 }
 
 /// Whether a workload has the right to run in this cluster.

@@ -1,13 +1,13 @@
 //! Keys of the objects that display a workload.
 
 use crate::facts::key::Key;
-use crate::facts::names::{is_shortened, job_part, workload_name};
+use crate::facts::names::{is_shortened, possible_jobs};
 use crate::facts::submission::Class;
 use crate::state::workload::Workload;
 use crate::world::World;
 use meridian_objects::Kind;
-use meridian_shared::ids::{RecordNumber, Uid};
-use std::sync::Arc;
+use meridian_objects::job::JobKind;
+use meridian_shared::ids::Uid;
 
 impl World {
     /// The keys of all objects: stored ones, jobs, and the `Workload` object of each job.
@@ -41,49 +41,51 @@ impl World {
     pub fn workload_at(&self, key: &Key) -> Option<(Uid, &Workload)> {
         // The object's name contains the job's name, so no search is needed; or as much of it as fits.
         let namespace = key.namespace.as_ref()?;
-        let whole = || self.uid_of(namespace, job_part(&key.name)?);
-        let shortened = || self.shortened_names.get(&(namespace.clone(), key.name.clone())).copied();
         let found = |uid: Uid| Some((uid, self.state.workloads().get(&uid)?));
-        let has_name = |(_, workload): &(Uid, &Workload)| {
-            workload_name(workload.name(), workload.submitted()) == key.name
-        };
-        whole().and_then(found).filter(has_name).or_else(|| shortened().and_then(found).filter(has_name))
+        let has_name = |(_, workload): &(Uid, &Workload)| workload.object_name() == key.name;
+        let whole = possible_jobs(&key.name)
+            .filter_map(|(kind, job)| self.uid_of(kind, namespace, job).and_then(found))
+            .find(has_name);
+        whole.or_else(|| {
+            let shortened = self.shortened_names.get(&(namespace.clone(), key.name.clone())).copied();
+            shortened.and_then(found).filter(has_name)
+        })
     }
 
-    pub(super) fn remember_names(
-        &mut self,
-        namespace: &Arc<str>,
-        job: &Arc<str>,
-        submitted: RecordNumber,
-        uid: Uid,
-    ) {
-        self.names.entry(namespace.clone()).or_default().insert(job.clone(), uid);
-        if is_shortened(job) {
-            self.shortened_names.insert((namespace.clone(), workload_name(job, submitted)), uid);
+    /// The job or workload with this name, for requests that don't name a kind.
+    pub fn uid_by_name(&self, namespace: &str, name: &str) -> Option<Uid> {
+        let job = JobKind::all().find_map(|job| self.uid_of(job.kind(), namespace, name));
+        let workload = || self.workload_at(&Key::namespaced(Kind::Workload, namespace, name));
+        job.or_else(|| workload().map(|(uid, _)| uid))
+    }
+
+    pub(super) fn remember_names(&mut self, uid: Uid, workload: &Workload) {
+        let (kind, namespace, job) = (workload.kind(), workload.namespace(), workload.name());
+        self.names.entry(kind).or_default().entry(namespace.clone()).or_default().insert(job.clone(), uid);
+        if is_shortened(kind, job) {
+            self.shortened_names.insert((namespace.clone(), workload.object_name()), uid);
         }
     }
 
     pub(super) fn forget_names(&mut self, uid: Uid, workload: &Workload) {
-        if is_shortened(workload.name()) {
-            let name = workload_name(workload.name(), workload.submitted());
-            self.shortened_names.remove(&(workload.namespace().clone(), name));
+        if is_shortened(workload.kind(), workload.name()) {
+            self.shortened_names.remove(&(workload.namespace().clone(), workload.object_name()));
         }
+        let Some(namespaces) = self.names.get_mut(&workload.kind()) else { return };
         if let Some(names) =
-            self.names.get_mut(workload.namespace()).filter(|names| names.get(workload.name()) == Some(&uid))
+            namespaces.get_mut(workload.namespace()).filter(|names| names.get(workload.name()) == Some(&uid))
         {
             names.remove(workload.name());
             if names.is_empty() {
-                self.names.remove(workload.namespace());
+                namespaces.remove(workload.namespace());
             }
+        }
+        if namespaces.is_empty() {
+            self.names.remove(&workload.kind());
         }
     }
 }
 
 fn workload_key(w: &Workload) -> Key {
-    Key {
-        scope: None,
-        kind: Kind::Workload,
-        namespace: Some(w.namespace().clone()),
-        name: workload_name(w.name(), w.submitted()),
-    }
+    Key { scope: None, kind: Kind::Workload, namespace: Some(w.namespace().clone()), name: w.object_name() }
 }

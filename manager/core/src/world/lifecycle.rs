@@ -31,12 +31,13 @@ fn queued(workload: &Workload) -> Wall {
     workload.reactivated().map_or(queued, |reactivated| queued.max(reactivated.at))
 }
 
-fn priority_class(class: &Class) -> Arc<str> {
+/// The priority class that jobs of this class name, or empty.
+pub fn priority_class(class: &Class) -> Arc<str> {
     Arc::from(class.labels.get(PRIORITY_LABEL).map_or("", String::as_str))
 }
 
 /// The cluster queue that a workload's quota is charged to, else the one that its local queue points to.
-pub(crate) fn queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
+pub fn queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
     let charged = world.queues.charged_to(uid).cloned();
     charged.or_else(|| {
         let class = world.queues.class(world.state.workloads().get(&uid)?.class());

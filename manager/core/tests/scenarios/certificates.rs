@@ -65,7 +65,7 @@ impl Fleet {
     /// The cluster's state as it is displayed.
     fn cluster_state(&self) -> String {
         let key = Key::global(Kind::Cluster, EU);
-        let view = meridian_views::objects::render(&self.world, &key, &self.bodies, now(self.now)).unwrap();
+        let view = self.object_at(&key).unwrap();
         view["status"]["state"].as_str().unwrap().to_owned()
     }
 
@@ -102,7 +102,7 @@ fn a_replacement_disconnects_the_old_agent() {
     f.mint("second", true);
     assert_eq!(f.cluster_state(), "Connected", "the old agent serves until the new one joins");
     f.join_with("second").unwrap();
-    assert_eq!(f.cluster_state(), "Silent");
+    assert_eq!(f.cluster_state(), "Disconnected");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_revoked_agent_gets_no_renewals_and_its_gang_moves_after_the_lapse() {
     let Reply::Done(message) = f.act(Operator::Revoke(EU.into())) else { panic!("not revoked") };
     assert!(message.contains("the leases of 1 workloads there are not renewed"), "{message}");
     assert_eq!((f.check(binding), f.join_with("spare")), (Err(InvalidCertificate::Revoked), None));
-    assert_eq!(f.cluster_state(), "Silent");
+    assert_eq!(f.cluster_state(), "Disconnected");
     assert_eq!(f.audited(Action::Revoke), 1);
     // Its certificate is refused before its syncs reach the core.
     f.disconnected.push(EU.into());

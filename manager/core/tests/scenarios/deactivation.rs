@@ -3,14 +3,13 @@
 use super::*;
 use meridian_manager_core::facts::audit::Action;
 use meridian_manager_core::facts::lifecycle;
-use meridian_manager_core::facts::names::workload_name;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, WriteResult};
 use meridian_shared::protocol::StopReason;
 
 impl Fleet {
     fn workload_key(&self, uid: Uid) -> Key {
         let w = &self.world.state.workloads()[&uid];
-        Key::namespaced(Kind::Workload, w.namespace(), &workload_name(w.name(), w.submitted()))
+        Key::namespaced(Kind::Workload, w.namespace(), &w.object_name())
     }
 
     fn write_active(&mut self, uid: Uid, active: bool) -> Reply {
@@ -40,9 +39,8 @@ impl Fleet {
         }
     }
 
-    fn rendered_workload(&self, uid: Uid) -> Value {
-        meridian_views::objects::render(&self.world, &self.workload_key(uid), &self.bodies, now(self.now))
-            .expect("the workload exists")
+    pub(super) fn rendered_workload(&self, uid: Uid) -> Value {
+        self.object_at(&self.workload_key(uid)).expect("the workload exists")
     }
 
     /// A condition as `Status Reason: message`.
@@ -56,13 +54,7 @@ impl Fleet {
     }
 
     fn pending_workloads(&self) -> u64 {
-        let queue = meridian_views::objects::render(
-            &self.world,
-            &Key::global(Kind::ClusterQueue, "cq"),
-            &self.bodies,
-            now(self.now),
-        )
-        .unwrap();
+        let queue = self.object_at(&Key::global(Kind::ClusterQueue, "cq")).unwrap();
         queue["status"]["pendingWorkloads"].as_u64().unwrap()
     }
 
@@ -105,14 +97,8 @@ fn a_reactivated_workload_returns_to_its_old_queue_position() {
     assert_eq!(f.condition_of(first, "Evicted").unwrap(), "True Deactivated: The workload is deactivated");
     assert_eq!(f.condition_of(first, "QuotaReserved").unwrap(), "False Pending: The workload is deactivated");
     let name = f.world.state.workloads()[&first].name().to_string();
-    let job = meridian_views::objects::render(
-        &f.world,
-        &Key::namespaced(Kind::Job, "default", &name),
-        &f.bodies,
-        now(f.now),
-    )
-    .unwrap();
-    assert_eq!(job["status"]["meridian"]["waits"], "The workload is deactivated");
+    let job = f.object_at(&Key::namespaced(Kind::Job, "default", &name)).unwrap();
+    assert_eq!(job["status"]["meridian"]["pendingReason"], "The workload is deactivated");
     assert_eq!(f.condition_of(first, "Requeued").unwrap(), "False Deactivated: The workload is deactivated");
     assert_eq!(f.condition_of(first, "Admitted"), None, "it was never admitted");
     assert!(f.evictions().is_empty(), "a pending workload holds nothing, so it isn't evicted");

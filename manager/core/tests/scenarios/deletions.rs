@@ -10,7 +10,7 @@ impl Fleet {
             Reply::Written(_) => Ok(()),
             Reply::Rejected(why) => {
                 assert!(matches!(why[0].reason, RejectionReason::Conflict | RejectionReason::Forbidden));
-                Err(why[0].message.clone())
+                Err(meridian_views::rejections::message(&why[0], &Asker::unlimited()))
             }
             other => panic!("{other:?}"),
         }

@@ -1,7 +1,6 @@
 //! Elastic jobs: resizing while they are pending and while they run, and other changes to submitted jobs.
 
 use super::*;
-use meridian_manager_core::facts::names::workload_name;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, WriteResult};
 
 pub(super) fn elastic(name: &str, pods: u32) -> Value {
@@ -40,13 +39,7 @@ impl Fleet {
     }
 
     fn object(&self, name: &str) -> Value {
-        meridian_views::objects::render(
-            &self.world,
-            &Key::namespaced(Kind::Job, "default", name),
-            &self.bodies,
-            now(self.now),
-        )
-        .unwrap()
+        self.object_at(&Key::namespaced(Kind::Job, "default", name)).unwrap()
     }
 
     fn parallelism(&self, name: &str) -> Value {
@@ -90,9 +83,9 @@ fn a_scale_down_frees_quota_once_the_pods_have_ended() {
     assert!(f.why(gang)["summary"].as_str().unwrap().contains(": 2 pods running"), "{:#}", f.why(gang));
     let key = |uid: Uid| {
         let w = &f.world.state.workloads()[&uid];
-        Key::namespaced(Kind::Workload, w.namespace(), &workload_name(w.name(), w.submitted()))
+        Key::namespaced(Kind::Workload, w.namespace(), &w.object_name())
     };
-    let rendered = meridian_views::objects::render(&f.world, &key(gang), &f.bodies, now(f.now)).unwrap();
+    let rendered = f.object_at(&key(gang)).unwrap();
     assert_eq!(rendered["status"]["admission"]["podSetAssignments"][0]["count"], 2, "{rendered:#}");
     assert_eq!(
         (&rendered["status"]["reclaimablePods"], &rendered["spec"]["podSets"][0]["count"]),
@@ -199,7 +192,7 @@ fn user_labels_and_annotations_may_change_at_any_time() {
         assert_eq!(f.put(object.clone()).1, WriteResult::Unchanged);
         let key = Key::namespaced(Kind::Job, "default", object["metadata"]["name"].as_str().unwrap());
         let user_metadata = |f: &Fleet| {
-            let job = meridian_views::objects::render(&f.world, &key, &f.bodies, now(f.now)).unwrap();
+            let job = f.object_at(&key).unwrap();
             let metadata = &job["metadata"];
             (metadata["labels"]["app.kubernetes.io/version"].clone(), metadata["annotations"]["team"].clone())
         };

@@ -123,7 +123,7 @@ fn a_workload_of_a_cluster_declared_lost_restarts_at_once() {
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running));
     assert_ne!(f.cluster_of(uid), Some(home.to_string()));
-    assert_eq!(f.why(uid)["history"][0]["end"], "an operator declared the cluster lost");
+    assert_eq!(f.why(uid)["history"][0]["end"], "cluster lost: an operator declared it lost");
 }
 
 #[test]

@@ -17,8 +17,7 @@ impl Fleet {
 
     pub(super) fn job_status(&self, name: &str) -> Value {
         let key = Key::namespaced(Kind::Job, "default", name);
-        let object = meridian_views::objects::render(&self.world, &key, &self.bodies, now(self.now))
-            .expect("it exists");
+        let object = self.object_at(&key).expect("it exists");
         object["status"].clone()
     }
 
@@ -41,7 +40,8 @@ fn as_many_pods_start_as_there_is_quota_for() {
     assert_eq!(f.job_status("job")["meridian"]["pods"], 3);
     assert_eq!(
         f.why(uid)["summary"],
-        "running in cluster `eu`: 3 of 4 pods (partial admission) running; the only allowed cluster with room"
+        "running in cluster `eu`: 3 of 4 pods (partial admission) running; the only permitted cluster with \
+         room"
     );
     // The job is charged for three pods, so one more pod needs a quota of four.
     let next = f.submit("next", 1);

@@ -2,7 +2,6 @@
 //! runs.
 
 use super::*;
-use meridian_manager_core::facts::names::workload_name;
 
 impl Fleet {
     /// The first `pods` pods of a gang succeed, and the agent hasn't reported that yet.
@@ -30,8 +29,8 @@ impl Fleet {
 
     fn reclaimable(&self, uid: Uid) -> Value {
         let w = &self.world.state.workloads()[&uid];
-        let key = Key::namespaced(Kind::Workload, w.namespace(), &workload_name(w.name(), w.submitted()));
-        let object = meridian_views::objects::render(&self.world, &key, &self.bodies, now(self.now)).unwrap();
+        let key = Key::namespaced(Kind::Workload, w.namespace(), &w.object_name());
+        let object = self.object_at(&key).unwrap();
         object["status"]["reclaimablePods"].clone()
     }
 }
@@ -60,10 +59,7 @@ fn pod_failures_of_a_lost_attempt_still_count_in_the_next() {
     assert_eq!((counted, f.world.state.workloads()[&uid].pod_failures()), (1, 2));
     f.end(uid, EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "x".into() });
     let key = Key::namespaced(Kind::Job, "default", "job");
-    assert_eq!(
-        meridian_views::objects::render(&f.world, &key, &f.bodies, now(f.now)).unwrap()["status"]["failed"],
-        json!(2)
-    );
+    assert_eq!(f.object_at(&key).unwrap()["status"]["failed"], json!(2));
 }
 
 #[test]
@@ -129,6 +125,7 @@ fn reclaimed_pods_survive_restarts_of_manager_and_agent() {
         uid: gang,
         fence,
         nodes: vec![],
+        completed: meridian_shared::indexes::Indexes::default(),
         state: meridian_agent_core::FoundState::Live { running: true },
     };
     let (mut agent, _) = Agent::start(config, durable, vec![found], 9, now(f.now));
@@ -216,6 +213,7 @@ fn an_agent_cant_report_pods_of_other_clusters_or_too_many() {
             fence,
             pods: BTreeMap::from([("main".into(), pods), ("none".into(), 9)]),
             failures: 0,
+            completed: meridian_shared::indexes::Indexes::default(),
         }];
         f.input(Input::Sync {
             cluster: from.clone(),

@@ -100,7 +100,7 @@ fn resource_transformations_apply_to_quota() {
             .starts_with("pending: needs 10 credits; cluster queue `cq` has 5 of 25 free in flavor `any`")
     );
     let key = Key::namespaced(Kind::LocalQueue, "default", "lq");
-    let queue = meridian_views::objects::render(&f.world, &key, &f.bodies, now(f.now)).unwrap();
+    let queue = f.object_at(&key).unwrap();
     assert_eq!(queue["status"]["flavorsUsage"][0]["resources"][0], json!({"name": "credits", "total": "20"}));
     f.restart(2, RECOVERY);
     f.settle();

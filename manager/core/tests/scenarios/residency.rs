@@ -176,7 +176,7 @@ fn a_manager_outside_the_allowed_jurisdictions_refuses_the_job() {
     )]);
     let why = f.residency_refusal("personal", false).unwrap();
     assert!(why.contains("`eu-only`") && why.contains("to be stored in `US`"), "{why}");
-    assert!(f.world.uid_of("default", "personal").is_none());
+    assert!(f.world.uid_of(Kind::Job, "default", "personal").is_none());
     f.world.config.jurisdiction = Some(Jurisdiction::new("EU"));
     assert_eq!(f.residency_refusal("personal", false), None);
 }
@@ -193,7 +193,7 @@ fn a_manager_that_requires_a_policy_refuses_jobs_without_one() {
     )]);
     assert_eq!(f.residency_refusal("early", false), None);
     f.settle();
-    let uid = f.world.uid_of("default", "early").unwrap();
+    let uid = f.world.uid_of(Kind::Job, "default", "early").unwrap();
     assert!(f.cluster_of(uid).is_some_and(|cluster| cluster != "asia"));
 }
 
@@ -355,7 +355,7 @@ fn a_flag_policy_keeps_running_gangs_and_starts_no_new_ones() {
     let why = f.why(running)["summary"].as_str().unwrap().to_owned();
     assert!(
         why.contains("residency policy `flag` (version ")
-            && why.ends_with("but the policy only flags runs, so it goes on"),
+            && why.ends_with("but the policy has `onChange: Flag`, so the workload keeps running"),
         "{why}"
     );
     let verdicts = f.audit_lines(Action::Verdict);

@@ -300,7 +300,7 @@ fn the_state_of_recovery_names_what_is_held_and_until_when() {
     let backup = f.world.snapshot();
     f.settle();
     let home = f.restore_while_disconnected(early, &backup);
-    let state = |f: &Fleet| meridian_views::recovery::recovery(&f.world, now(f.now));
+    let state = |f: &Fleet| meridian_views::recovery::recovery(&f.world, now(f.now), &Asker::unlimited());
     let until = |f: &Fleet| {
         let lapses = meridian_shared::lease::ManagerLease::from_composed(Mono(f.now), TERM).deadline;
         meridian_shared::timestamp::timestamp(now(lapses.0).wall)
@@ -347,6 +347,40 @@ fn confirming_recovery_never_moves_a_workload_with_mode_wait() {
     f.settle();
     assert!(f.runs_elsewhere(uid, &home), "{:#}", f.why(uid));
     assert!(f.world.state.recovery().is_none());
+}
+
+#[test]
+fn a_cluster_that_only_member_lists_name_can_be_declared_lost() {
+    let mut f = Fleet::without_agents(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+    f.add_agent("eu", 1_000);
+    f.settle();
+    let backup = f.world.snapshot();
+    f.add_agent("us", 1_001);
+    f.advance(Millis(3_000));
+    // The journal of the backup doesn't know `us`, but the agent in `eu` was told of it.
+    let us = ClusterName::from("us");
+    f.disconnected = vec![us.clone()];
+    f.lead_from_backup(&backup);
+    f.confirm_rules();
+    f.settle();
+    assert!(!f.world.state.members().contains_key(&us) && f.world.live.awaited.contains(&us));
+    f.confirm_recovery();
+    f.settle();
+    assert!(f.world.state.recovery().is_some(), "a confirmation doesn't answer for a cluster");
+    let declare = |f: &mut Fleet, cluster: &str| {
+        let action = Operator::DeclareLost { cluster: cluster.into(), ledger: None };
+        f.input(Input::Operator { actor: Actor::user("op"), action })
+    };
+    assert!(!matches!(declare(&mut f, "asia"), Reply::Done(_)), "no member list names it");
+    assert!(f.world.state.recovery().is_some());
+    let done = declare(&mut f, "us");
+    assert!(matches!(&done, Reply::Done(text) if text.contains("doesn't know")), "{done:?}");
+    assert!(f.world.state.recovery().is_none(), "nothing else is awaited");
+    // What waited for it starts.
+    let uid = f.submit("late", 3);
+    f.settle();
+    assert_eq!(f.cluster_of(uid).as_deref(), Some("eu"));
+    assert!(!matches!(declare(&mut f, "us"), Reply::Done(_)), "it is awaited no more");
 }
 
 #[test]
@@ -404,7 +438,8 @@ fn a_confirmation_doesnt_answer_for_a_lost_store() {
     let uid = f.confirm_after_a_restart_of_the_agent(9_999);
     f.advance(Millis(3 * TERM.0));
     assert_eq!(f.cluster_of(uid), None, "what ran under the old ledger is unknown");
-    let lost = meridian_views::recovery::recovery(&f.world, now(f.now))["lostLedgers"].clone();
+    let lost =
+        meridian_views::recovery::recovery(&f.world, now(f.now), &Asker::unlimited())["lostLedgers"].clone();
     assert_eq!(lost, json!({"eu": LedgerId(1_000).to_string()}));
     let action = Operator::DeclareLost { cluster: "eu".into(), ledger: Some(LedgerId(1_000)) };
     f.input(Input::Operator { actor: Actor::user("op"), action });

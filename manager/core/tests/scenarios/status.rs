@@ -3,7 +3,6 @@
 use super::*;
 use meridian_manager_core::facts::end::{EvictionCause, PreemptionReason};
 use meridian_manager_core::facts::lifecycle::{self, LifecycleEvent};
-use meridian_manager_core::facts::names::workload_name;
 use meridian_objects::PlanObject;
 use meridian_queueing::settings::FairSharing;
 
@@ -28,8 +27,7 @@ fn class_label(class: &str) -> Value {
 
 impl Fleet {
     fn rendered(&self, key: &Key) -> Value {
-        meridian_views::objects::render(&self.world, key, &self.bodies, now(self.now))
-            .unwrap_or_else(|| panic!("there is no {key}"))
+        self.object_at(key).unwrap_or_else(|| panic!("there is no {key}"))
     }
 
     fn cluster_queue(&self, name: &str) -> Value {
@@ -38,11 +36,7 @@ impl Fleet {
 
     fn workload_object(&self, uid: Uid) -> Value {
         let workload = &self.world.state.workloads()[&uid];
-        let key = Key::namespaced(
-            Kind::Workload,
-            workload.namespace(),
-            &workload_name(workload.name(), workload.submitted()),
-        );
+        let key = Key::namespaced(Kind::Workload, workload.namespace(), &workload.object_name());
         self.rendered(&key)
     }
 
@@ -101,6 +95,7 @@ fn queue_counts_and_usage_are_the_same_after_a_restart() {
         &Key::global(Kind::ClusterQueue, "cq"),
         &f.bodies,
         now(f.now),
+        &Asker::unlimited(),
     )
     .unwrap();
     assert_eq!(again, full);

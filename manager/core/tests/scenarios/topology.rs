@@ -118,7 +118,9 @@ fn the_placement_of_pods_is_reported_recorded_and_shown() {
     let near = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
     let plain = f.submit("plain", 2);
     f.settle();
-    let workload = |f: &Fleet, uid| meridian_views::workloads::shown(&f.world, uid).unwrap().workload(None);
+    let workload = |f: &Fleet, uid| {
+        meridian_views::workloads::shown(&f.world, uid).unwrap().workload(None, &Asker::unlimited())
+    };
     let rendered = workload(&f, near);
     let topology = &rendered["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let values = json!([{"individual": {"prefix": "b0-r0-h", "roots": ["0", "1"]}}]);
@@ -263,7 +265,8 @@ fn unhealthy_nodes_of_a_gang_are_shown() {
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
     let unhealthy = |f: &Fleet| {
-        meridian_views::workloads::shown(&f.world, uid).unwrap().workload(None)["status"]["unhealthyNodes"]
+        meridian_views::workloads::shown(&f.world, uid).unwrap().workload(None, &Asker::unlimited())["status"]
+            ["unhealthyNodes"]
             .clone()
     };
     assert_eq!(unhealthy(&f), Value::Null);

@@ -110,7 +110,15 @@ fn an_end_with_proof_replaces_one_without() {
     let fence = f.world.state.workloads()[&uid].fence().unwrap();
     report(
         &mut f,
-        End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None },
+        End {
+            uid,
+            fence,
+            result: EndResult::Stopped,
+            pod_failures: 0,
+            ran: Millis(0),
+            completed: meridian_shared::indexes::Indexes::default(),
+            proof: None,
+        },
     );
     assert_eq!(f.phase(uid), Some(Phase::Pending));
     // The ledger that has the grant comes back, and proves that the job succeeded.

@@ -71,14 +71,7 @@ impl Fleet {
     }
 
     fn local_status(&self, queue: &str) -> Value {
-        meridian_views::objects::render(
-            &self.world,
-            &Key::namespaced(Kind::LocalQueue, "default", queue),
-            &self.bodies,
-            now(self.now),
-        )
-        .unwrap()["status"]
-            .clone()
+        self.object_at(&Key::namespaced(Kind::LocalQueue, "default", queue)).unwrap()["status"].clone()
     }
 }
 

@@ -116,13 +116,7 @@ fn a_quota_shortage_in_another_flavor_is_not_named() {
     assert!(summary.contains("the only cluster, `eu`, has no room") && !summary.contains("f2"), "{summary}");
     assert!(help.contains("wait until workload ") && !help.contains("no single change"), "{help}");
     // Nor in lists and conditions.
-    let rendered = meridian_views::objects::render(
-        &f.world,
-        &Key::namespaced(Kind::Job, "default", "waits"),
-        &f.bodies,
-        now(f.now),
-    )
-    .unwrap();
+    let rendered = f.object_at(&Key::namespaced(Kind::Job, "default", "waits")).unwrap();
     assert!(!rendered.to_string().contains("f2"), "{rendered:#}");
     let (blocked, clusters) = f.world.reasons(&f.world.state.workloads()[&pending]);
     assert!(blocked.is_none() && clusters.is_some_and(|by| by.len() == 1), "{blocked:?} {clusters:?}");

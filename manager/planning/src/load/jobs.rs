@@ -1,18 +1,14 @@
 //! Queues the jobs that have no workload yet.
 
-use super::catalog::true_condition;
 use super::queues::planned_objects;
 use super::{Loaded, ParkReason, shapes};
-use meridian_objects::job::POD_SET;
+use meridian_objects::JobWorkload;
+use meridian_objects::job::JobKind;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::Spec;
-use meridian_objects::{JobWorkload, Kind};
 use meridian_queueing::NewWorkload;
 use meridian_queueing::model::{Marks, NO_MOMENT, PodSet, QueueId, Shape};
 use std::sync::Arc;
-
-/// Annotation with the fewest pods that a job accepts (partial admission).
-const MIN_COUNT_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
 
 impl Loaded {
     pub(super) fn add_jobs(&mut self, objects: &[PlanObject]) {
@@ -26,13 +22,11 @@ impl Loaded {
     fn add_job(&mut self, planned: &PlannedObject, job: &JobWorkload) {
         let name = planned.object.name.as_str();
         let namespace = planned.object.namespace_or_default().unwrap_or_default();
-        let conditions = &planned.conditions;
-        let ended =
-            true_condition(conditions, "Complete").or_else(|| true_condition(conditions, "Failed")).is_some();
-        if ended
-            || self.catalog.is_owner(Kind::Job.name(), namespace, name)
+        let Some(kind) = planned.object.kind.job() else { return };
+        if kind.status_has_ended(&planned.status)
+            || self.catalog.is_owner(kind.name(), namespace, name)
             || job.queue.is_empty()
-            || job.parallelism == 0
+            || job.gang.pod_sets.iter().all(|set| set.count == 0)
         {
             return;
         }
@@ -44,10 +38,10 @@ impl Loaded {
             self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
         let shape = Shape {
             priority: *priority.as_ref().unwrap_or(&0),
-            ..self.job_shape(planned, job, namespace, queue)
+            ..self.job_shape(kind, planned, job, namespace, queue)
         };
         let access = self.namespace_access(namespace, queue);
-        let unfit = access.unfit.or_else(|| self.broken_limits(&job.template, namespace)).or(priority.err());
+        let unfit = access.unfit.or_else(|| self.job_limits_broken(job, namespace)).or(priority.err());
         let marks = unfit.map(|why| {
             Box::new(Marks {
                 wrong_namespace: access.not_selected,
@@ -72,32 +66,36 @@ impl Loaded {
 
     fn job_shape(
         &mut self,
+        kind: &JobKind,
         planned: &PlannedObject,
         job: &JobWorkload,
         namespace: &str,
         queue: QueueId,
     ) -> Shape {
-        // All pod sets of a job share one template; the namespace and the runtime class add to it.
-        let requested = self.complete_template(&job.template, namespace).requests();
-        let template = &planned.object.stored["spec"]["template"];
-        let min_count =
-            planned.object.annotations.get(MIN_COUNT_ANNOTATION).and_then(|text| text.parse().ok());
+        let written = kind.templates(&planned.object.stored);
         let mut pod_sets = Vec::with_capacity(job.gang.pod_sets.len());
-        for set in &job.gang.pod_sets {
+        for ((set, template), written) in job.gang.pod_sets.iter().zip(&job.templates).zip(written) {
+            // the namespace and the runtime class add to a template
+            let requested = self.complete_template(template, namespace).requests();
             pod_sets.push(PodSet {
                 name: Arc::from(set.name.as_str()),
                 count: set.count,
-                min_count: min_count.filter(|min| set.name == POD_SET && *min < set.count),
+                min_count: set.min_count,
                 per_pod: self.quota_requests(&requested, queue),
-                on_node: requested.clone(),
+                on_node: requested,
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),
-                preferred: shapes::preferred_terms(template),
+                preferred: shapes::preferred_terms(written),
                 topology: set.topology.clone(),
                 group: set.group.clone(),
             });
         }
         Shape { pod_sets, ..Shape::default() }
+    }
+
+    /// What the pods of a job break; `None` if they could be created.
+    fn job_limits_broken(&self, job: &JobWorkload, namespace: &str) -> Option<String> {
+        job.templates.iter().find_map(|template| self.broken_limits(template, namespace))
     }
 }

@@ -1,9 +1,9 @@
 //! Operators' actions: their bodies, their inputs and their answers.
 
+use crate::api::access::User;
 use crate::api::request::body::{self, ACTION_BYTES_MAX};
 use crate::api::response::error::Error;
 use crate::api::state::Api;
-use crate::auth::User;
 use axum::Json;
 use axum::body::Body;
 use axum::http::HeaderMap;
@@ -27,8 +27,8 @@ pub(super) async fn read_body(headers: &HeaderMap, body: Body) -> Result<Value, 
 pub(super) async fn perform(api: &Api, user: &User, action: Operator) -> Result<String, Error> {
     match api.ask(Input::Operator { actor: Actor::user(&user.name), action }).await? {
         Reply::Done(message) => Ok(message),
-        Reply::Rejected(rejections) => Err(Error::refused(&rejections)),
-        other => Err(Error::Internal(format!("an operator's action was answered with {other:?}"))),
+        Reply::Rejected(rejections) => Err(Error::refused(&rejections, &user.asker())),
+        other => Err(Error::unexpected("an operator's action", &other)),
     }
 }
 

@@ -1,30 +1,33 @@
-//! The audit log up to now, one line of JSON per entry.
+//! The audit log up to now, one line of JSON per entry, and the key of its seals.
 
-use crate::api::access::{self, Endpoint};
+use crate::api::access::{Endpoint, User};
 use crate::api::response::error::Error;
 use crate::api::state::Api;
-use crate::auth::User;
-use crate::journal::{self, AuditNumber, Reader};
-use axum::Extension;
+use crate::audit::{self, walk::Walk};
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
+use axum::{Extension, Json};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 use tokio::sync::mpsc;
 
-/// Lines per read of the journal. Reads must be short, because a reload waits for them.
-const LINES_AT_ONCE: u64 = 1_000;
 /// Chunks that wait for a slow client.
 const PIECES_WAITING: usize = 4;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AuditQuery {
+    /// First line to send; ignored with `seals`.
     #[serde(default = "first")]
     from: u64,
+    /// Whether to send segments as they are on disk, with their seals.
+    #[serde(default)]
+    seals: bool,
 }
 
 fn first() -> u64 {
@@ -36,11 +39,10 @@ pub(super) async fn audit(
     Extension(user): Extension<User>,
     query: Result<Query<AuditQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Audit)?;
+    user.check_endpoint(Endpoint::Audit, None)?;
     let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
-    let reader = api.handle.journal();
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
-    tokio::task::spawn_blocking(move || copy(&*reader, query.from.max(1), &pieces));
+    tokio::task::spawn_blocking(move || copy(&api, &query, &pieces));
     let lines = futures::stream::unfold(waiting, |mut waiting| async move {
         waiting.recv().await.map(|piece| (Ok::<_, Infallible>(piece), waiting))
     });
@@ -49,38 +51,37 @@ pub(super) async fn audit(
     Ok(response)
 }
 
-/// Copies the lines from `from` to the current end. If the log can't be read, the last line is a `Status`
-/// that says why: a stream that only broke off would look like an unreachable manager.
-fn copy(reader: &dyn Reader, from: u64, pieces: &mpsc::Sender<Bytes>) {
-    let end = match reader.audit_head() {
-        Ok(head) => head.map_or(0, |(AuditNumber(number), _)| number),
-        Err(error) => {
-            let _ = pieces.blocking_send(refusal(&error));
-            return;
-        }
+/// The public key that signs the seals of segments.
+pub(super) async fn key(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+) -> Result<Json<Value>, Error> {
+    user.check_endpoint(Endpoint::Audit, None)?;
+    Ok(Json(json!({"publicKey": api.audit.key.to_pem()})))
+}
+
+/// Copies the log up to its current end. If it can't be read, the last line is a `Status` that says why: a
+/// stream that only broke off would look like an unreachable manager.
+fn copy(api: &Api, query: &AuditQuery, pieces: &mpsc::Sender<Bytes>) {
+    let reader = api.handle.journal();
+    let walk = Walk { directory: &api.audit.directory, journal: &*reader };
+    send(walk, query, pieces);
+}
+
+fn send(walk: Walk<'_>, query: &AuditQuery, pieces: &mpsc::Sender<Bytes>) {
+    let mut pass_on = |piece: Vec<u8>| match pieces.blocking_send(Bytes::from(piece)) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
     };
-    let mut next = from;
-    while next <= end {
-        let until = next.saturating_add(LINES_AT_ONCE).min(end + 1);
-        let mut piece = Vec::new();
-        let read = reader.audit(AuditNumber(next), AuditNumber(until), &mut |_, line| {
-            piece.extend_from_slice(line);
-            piece.push(b'\n');
-            Ok(())
-        });
-        if let Err(error) = &read {
-            // the intact lines before it come first
-            piece.extend_from_slice(&refusal(error));
-        }
-        if pieces.blocking_send(Bytes::from(piece)).is_err() || read.is_err() {
-            return;
-        }
-        next = until;
+    let read = if query.seals { walk.all(&mut pass_on) } else { walk.lines(query.from, &mut pass_on) };
+    if let Err(error) = read {
+        // a client that has gone away needs no reason
+        let _ = pieces.blocking_send(refusal(&error));
     }
 }
 
 /// A line that says why the log ends here.
-fn refusal(error: &journal::Error) -> Bytes {
+fn refusal(error: &audit::Error) -> Bytes {
     let status = Error::Internal(format!("the audit log can't be read: {error}")).status();
     Bytes::from(format!("{status}\n"))
 }
@@ -88,11 +89,12 @@ fn refusal(error: &journal::Error) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::directory::AuditDirectory;
     use crate::journal::faulty::{Faults, FaultyDisk};
     use crate::journal::{Batch, Journal, RedbJournal};
     use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
     use meridian_shared::time::Wall;
-    use serde_json::Value;
+    use std::path::Path;
 
     #[test]
     fn a_damaged_line_ends_the_log_with_a_status() {
@@ -108,7 +110,9 @@ mod tests {
         found.into_iter().for_each(|at| image[at] ^= 1);
         let journal = RedbJournal::open_on(FaultyDisk::from_image(image, 1, 1, Faults::default())).unwrap();
         let (pieces, mut waiting) = mpsc::channel(PIECES_WAITING);
-        copy(&*journal.reader(), 1, &pieces);
+        let (directory, reader) = (AuditDirectory::new(Path::new("missing")), journal.reader());
+        let walk = Walk { directory: &directory, journal: &*reader };
+        send(walk, &AuditQuery { from: 1, seals: false }, &pieces);
         drop(pieces);
         let mut text = Vec::new();
         while let Some(piece) = waiting.blocking_recv() {

@@ -1,11 +1,10 @@
 //! Operators' actions on worker clusters.
 
 use super::action;
-use crate::api::access::{self, Endpoint};
+use crate::api::access::{Endpoint, User};
 use crate::api::request::body;
 use crate::api::response::error::Error;
 use crate::api::state::Api;
-use crate::auth::User;
 use crate::random;
 use crate::tls::token;
 use axum::body::Body;
@@ -44,7 +43,7 @@ pub(super) async fn join_token(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::Cluster("join-token"), Some(&name))?;
     body::must_be_json(&headers)?;
     let join: Join = body::json(&body::read(&headers, body, body::ACTION_BYTES_MAX).await?)?;
     for (what, text) in [("region", &join.region), ("jurisdiction", &join.jurisdiction)] {
@@ -109,7 +108,7 @@ pub(super) async fn cordon(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    act(state, user, name, headers, body, Operator::Cordon).await
+    act(state, user, name, headers, body, ("cordon", Operator::Cordon)).await
 }
 
 pub(super) async fn uncordon(
@@ -119,7 +118,7 @@ pub(super) async fn uncordon(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    act(state, user, name, headers, body, Operator::Uncordon).await
+    act(state, user, name, headers, body, ("uncordon", Operator::Uncordon)).await
 }
 
 pub(super) async fn admit(
@@ -129,7 +128,7 @@ pub(super) async fn admit(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    act(state, user, name, headers, body, Operator::Admit).await
+    act(state, user, name, headers, body, ("admit", Operator::Admit)).await
 }
 
 pub(super) async fn drain(
@@ -139,7 +138,7 @@ pub(super) async fn drain(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    act(state, user, name, headers, body, Operator::Drain).await
+    act(state, user, name, headers, body, ("drain", Operator::Drain)).await
 }
 
 async fn act(
@@ -148,9 +147,9 @@ async fn act(
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Body,
-    action: fn(ClusterName) -> Operator,
+    (word, action): (&'static str, fn(ClusterName) -> Operator),
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::Cluster(word), Some(&name))?;
     action::read_body(&headers, body).await?;
     action::done(action::perform(&api, &user, action(cluster(&name)?)).await?)
 }
@@ -164,7 +163,7 @@ pub(super) async fn revoke(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::Cluster("revoke"), Some(&name))?;
     let body = action::read_body(&headers, body).await?;
     if body.get("confirm").and_then(Value::as_str) != Some(&name) {
         return Err(Error::BadRequest(format!(
@@ -184,7 +183,7 @@ pub(super) async fn declare_lost(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::Cluster("declare-lost"), Some(&name))?;
     let body = action::read_body(&headers, body).await?;
     if body.get("confirm").and_then(Value::as_str) != Some(&name) {
         return Err(Error::BadRequest(format!(

@@ -1,11 +1,10 @@
 //! A job's output, through the agent of its cluster.
 
 use super::why::explain;
-use crate::api::access::{self, Endpoint};
+use crate::api::access::{ObjectAccess, OpenStream, User};
 use crate::api::logs::LogBytes;
 use crate::api::response::error::Error;
 use crate::api::state::{Api, LOGS_PER_CALLER_MAX};
-use crate::auth::User;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
@@ -17,10 +16,11 @@ use futures::StreamExt as _;
 use futures::future;
 use futures::stream;
 use meridian_shared::ids::ClusterName;
-use meridian_shared::logs::{ATTEMPT_HEADER, LogRequest};
+use meridian_shared::logs::{ATTEMPT_HEADER, ATTEMPT_NUMBER_HEADER, LogRequest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +29,40 @@ pub(super) struct LogQuery {
     follow: bool,
     pod: Option<u32>,
     tail: Option<u64>,
+    /// Number of an attempt, from 1.
+    attempt: Option<u64>,
+    /// The attempt before the newest one.
+    #[serde(default)]
+    previous: bool,
+}
+
+/// Which attempt's output to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Newest,
+    Previous,
+    Number(u64),
+}
+
+impl LogQuery {
+    fn wanted(&self) -> Result<Wanted, Error> {
+        match (self.attempt, self.previous) {
+            (None, false) => Ok(Wanted::Newest),
+            (None, true) => Ok(Wanted::Previous),
+            (Some(number), false) => Ok(Wanted::Number(number)),
+            (Some(_), true) => {
+                Err(Error::BadRequest("`attempt` and `previous` exclude each other".to_owned()))
+            }
+        }
+    }
+}
+
+/// An attempt whose output can be read.
+#[derive(Clone, Debug, PartialEq)]
+struct Attempt {
+    number: u64,
+    cluster: ClusterName,
+    request: LogRequest,
 }
 
 pub(super) async fn logs(
@@ -37,18 +71,23 @@ pub(super) async fn logs(
     Path((namespace, name)): Path<(String, String)>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Logs)?;
+    user.check(&ObjectAccess::logs(&namespace, &name).access())?;
     let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
-    let explained = explain(&api, &namespace, &name).await?;
-    let Some((cluster, request)) = newest_attempt(&explained) else {
-        let summary = text(&explained, "/summary").unwrap_or_default();
-        return Err(Error::Conflict(format!(
-            "job `{namespace}/{name}` has not run yet, so there are no logs: {summary}"
-        )));
-    };
+    let wanted = query.wanted()?;
+    let explained = explain(&api, &user, &namespace, &name).await?;
+    // the name may be that of the workload
+    let job = text(&explained, "/name").unwrap_or_default();
+    let access = ObjectAccess::logs(&namespace, job);
+    user.check(&access.access())?;
+    let attempts = attempts(&explained);
+    if attempts.is_empty() {
+        return Err(Error::Conflict(without_attempt(&explained, &namespace, &name)));
+    }
+    let Attempt { number, cluster, request } = select(attempts, wanted)
+        .map_err(|why| Error::BadRequest(format!("job `{namespace}/{name}` {why}")))?;
     let request = LogRequest { pod: query.pod, follow: query.follow, tail_lines: query.tail, ..request };
     let attempt = request.fence.map(|fence| fence.to_string());
-    let share = api.open_logs.take((user.name, cluster.clone()), 1).ok_or_else(|| {
+    let share = api.open_logs.take((user.name.clone(), cluster.clone()), 1).ok_or_else(|| {
         Error::Busy(format!(
             "you have {LOGS_PER_CALLER_MAX} open logs of cluster `{cluster}` already: close one"
         ))
@@ -56,34 +95,96 @@ pub(super) async fn logs(
     let unavailable =
         |why: String| Error::Unavailable(format!("no logs available from cluster `{cluster}`: {why}"));
     let bytes = api.logs.open(cluster.clone(), request).await.map_err(unavailable)?;
-    let mut response = Response::new(Body::from_stream(until(api.stop.clone(), bytes).inspect(move |_| {
-        // the caller's share is in use as long as the stream
-        let _ = &share;
-    })));
+    let right = lost(api.authority.open(&user, access));
+    let mut response =
+        Response::new(Body::from_stream(until(api.stop.clone(), right, bytes).inspect(move |_| {
+            // the caller's share is in use as long as the stream
+            let _ = &share;
+        })));
     if let Some(Ok(attempt)) = attempt.map(HeaderValue::try_from) {
         response.headers_mut().insert(ATTEMPT_HEADER, attempt);
     }
+    response.headers_mut().insert(ATTEMPT_NUMBER_HEADER, HeaderValue::from(number));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
 }
 
-/// The log until it ends. If the manager stops first, the stream ends with an error, so that the client
-/// knows.
-fn until(stop: CancellationToken, bytes: LogBytes) -> LogBytes {
-    let stopped = stop.clone();
-    let broken = stream::once(async move {
-        stopped.is_cancelled().then(|| Err(io::Error::other("the manager is stopping")))
-    });
-    bytes.take_until(async move { stop.cancelled().await }).chain(broken.filter_map(future::ready)).boxed()
+/// Waits until the user may no longer read the log.
+async fn lost(mut right: OpenStream) -> Error {
+    loop {
+        if let Err(error) = right.change().await {
+            return error;
+        }
+    }
 }
 
-/// The cluster of the newest attempt, and the request for its log.
-fn newest_attempt(explained: &Value) -> Option<(ClusterName, LogRequest)> {
-    let uid = text(explained, "/uid")?.parse().ok()?;
-    let attempt = explained.get("history")?.as_array()?.last()?;
-    let fence = text(attempt, "/fence")?.parse().ok();
-    let request = LogRequest { id: 0, uid, fence, pod: None, follow: false, tail_lines: None };
-    Some((ClusterName::new(text(attempt, "/cluster")?), request))
+/// The log until it ends. If the manager stops first, or the right to read the log is lost, the stream ends
+/// with an error, so that the client knows.
+fn until(
+    stop: CancellationToken,
+    lost: impl Future<Output = Error> + Send + 'static,
+    bytes: LogBytes,
+) -> LogBytes {
+    let (why, broken) = oneshot::channel();
+    let end = async move {
+        let error = tokio::select! {
+            error = lost => error.to_string(),
+            () = stop.cancelled() => "the manager is stopping".to_owned(),
+        };
+        // the receiver is in the same stream
+        drop(why.send(error));
+    };
+    let broken = stream::once(async move { broken.await.ok().map(|why| Err(io::Error::other(why))) });
+    bytes.take_until(end).chain(broken.filter_map(future::ready)).boxed()
+}
+
+/// Why a job without attempts has no output.
+fn without_attempt(explained: &Value, namespace: &str, name: &str) -> String {
+    let summary = text(explained, "/summary").unwrap_or_default();
+    let never = if text(explained, "/state") == Some("Finished") { "never ran" } else { "has not run yet" };
+    format!("job `{namespace}/{name}` {never}, so there are no logs: {summary}")
+}
+
+/// The attempts that the manager remembers, the oldest first.
+fn attempts(explained: &Value) -> Vec<Attempt> {
+    let (Some(uid), Some(history)) =
+        (text(explained, "/uid").and_then(|uid| uid.parse().ok()), explained["history"].as_array())
+    else {
+        return Vec::new();
+    };
+    let count = history.len() as u64;
+    let forgotten = explained["attempts"].as_u64().unwrap_or(count).saturating_sub(count);
+    let attempt = |(number, attempt): (u64, &Value)| {
+        let fence = text(attempt, "/fence")?.parse().ok();
+        let request = LogRequest { id: 0, uid, fence, pod: None, follow: false, tail_lines: None };
+        Some(Attempt { number, cluster: ClusterName::new(text(attempt, "/cluster")?), request })
+    };
+    (forgotten + 1..).zip(history).filter_map(attempt).collect()
+}
+
+/// One of a job's attempts; the error says which there are.
+fn select(mut attempts: Vec<Attempt>, wanted: Wanted) -> Result<Attempt, String> {
+    let (Some(first), Some(last)) = (attempts.first(), attempts.last()) else {
+        return Err("has no attempt".to_owned());
+    };
+    let (first, last) = (first.number, last.number);
+    let number = match wanted {
+        Wanted::Newest => last,
+        Wanted::Previous if last == 1 => {
+            return Err("has no previous attempt: it was started once".to_owned());
+        }
+        Wanted::Previous => last - 1,
+        Wanted::Number(number) => number,
+    };
+    attempts.retain(|attempt| attempt.number == number);
+    attempts.pop().ok_or_else(|| {
+        let known = if first == last {
+            format!("its only one is {last}")
+        } else {
+            format!("it has {first} to {last}")
+        };
+        format!("has no attempt {number}: {known}")
+    })
 }
 
 fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
@@ -100,27 +201,45 @@ mod tests {
     #[tokio::test]
     async fn a_stopping_manager_breaks_a_log_off() {
         let piece = || stream::iter([Ok(Bytes::from_static(b"a"))]);
-        let ended: Vec<_> = until(CancellationToken::new(), piece().boxed()).collect().await;
+        let never = future::pending::<Error>;
+        let ended: Vec<_> = until(CancellationToken::new(), never(), piece().boxed()).collect().await;
         assert!(matches!(ended.as_slice(), [Ok(_)]), "{ended:?}");
         let stop = CancellationToken::new();
-        let mut log = until(stop.clone(), piece().chain(stream::pending()).boxed());
+        let mut log = until(stop.clone(), never(), piece().chain(stream::pending()).boxed());
         assert!(log.next().await.unwrap().is_ok());
         stop.cancel();
         assert!(log.next().await.unwrap().is_err());
         assert!(log.next().await.is_none());
+        let revoked = future::ready(Error::Unauthorized);
+        let mut log = until(CancellationToken::new(), revoked, stream::pending().boxed());
+        assert!(log.next().await.unwrap().is_err() && log.next().await.is_none());
     }
 
     #[test]
-    fn the_newest_attempt_is_selected() {
+    fn an_attempt_is_selected_by_its_number() {
         let uid = "00000000-0000-0000-0000-00000000000a";
         let attempt = |cluster: &str, fence: &str| {
             let (over, end) = (Value::Null, Value::Null);
             json!({"cluster": cluster, "fence": fence, "granted": 1, "over": over, "end": end})
         };
-        let explained = json!({"uid": uid, "history": [attempt("eu", "1-2-3"), attempt("us", "1-2-4")]});
-        let (cluster, request) = newest_attempt(&explained).unwrap();
-        assert_eq!((cluster.as_str(), request.uid), ("us", Uid(10)));
+        let history = json!([attempt("eu", "1-2-3"), attempt("us", "1-2-4")]);
+        let explained = json!({"uid": uid, "attempts": 2, "history": history});
+        let selected = |wanted| {
+            let selected = select(attempts(&explained), wanted)?;
+            Ok::<_, String>((selected.number, selected.cluster.to_string(), selected.request))
+        };
+        let (number, cluster, request) = selected(Wanted::Newest).unwrap();
+        assert_eq!((number, cluster.as_str(), request.uid), (2, "us", Uid(10)));
         assert_eq!(request.fence, Some(Fence { epoch: 1, leadership: 2, counter: 4 }));
-        assert_eq!(newest_attempt(&json!({"uid": uid, "history": []})), None);
+        assert_eq!(selected(Wanted::Previous).unwrap().1, "eu");
+        assert_eq!(selected(Wanted::Number(1)).unwrap().1, "eu");
+        assert_eq!(selected(Wanted::Number(3)).unwrap_err(), "has no attempt 3: it has 1 to 2");
+        // Only the newest attempts are remembered.
+        let long = json!({"uid": uid, "attempts": 104, "history": history});
+        assert_eq!(select(attempts(&long), Wanted::Newest).unwrap().number, 104);
+        assert!(select(attempts(&long), Wanted::Number(1)).unwrap_err().ends_with("it has 103 to 104"));
+        let once = json!({"uid": uid, "attempts": 1, "history": [attempt("eu", "1-2-3")]});
+        assert!(select(attempts(&once), Wanted::Previous).unwrap_err().contains("no previous attempt"));
+        assert!(attempts(&json!({"uid": uid, "history": []})).is_empty());
     }
 }

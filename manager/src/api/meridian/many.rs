@@ -1,7 +1,7 @@
 //! Many objects in one transaction: `apply`, and `bulk` for many new jobs with an idempotency key.
 
 use super::idempotency::CachedResult;
-use crate::api::access::{self, Verb};
+use crate::api::access::{User, grants};
 use crate::api::request::body::{self, MANY_BYTES_MAX, OBJECT_BYTES_MAX};
 use crate::api::request::query;
 use crate::api::response::error::common_reason;
@@ -9,8 +9,6 @@ use crate::api::response::error::{Cause, Error};
 use crate::api::response::json_bytes;
 use crate::api::state::Api;
 use crate::api::verbs::naming;
-use crate::auth::User;
-use crate::job_kinds::is_job;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -29,6 +27,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Objects in one request; the core takes as many changes in one transaction.
@@ -77,7 +76,7 @@ pub(super) async fn apply(
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
     let permit = api.read_permit().await;
     let batch = parsed(bytes).await?;
-    may_write(&user, &batch)?;
+    may_write(&api, &user, &batch)?;
     let unnamed = batch.objects.iter().enumerate().filter(|(_, object)| object.name.is_empty());
     let message = "Required value: with only a `generateName` every apply would create another object; set a \
                    name, or create the object";
@@ -92,7 +91,7 @@ pub(super) async fn apply(
     let options = WriteOptions { scope, dry_run, mode: PutMode::Apply };
     let written = write(&api, &user, objects, permit, options)
         .await?
-        .map_err(|rejections| rejected(count, &rejections))?;
+        .map_err(|rejections| rejected(count, &rejections, &user))?;
     Ok(json_bytes(answer(remarks, &written)))
 }
 
@@ -123,8 +122,8 @@ pub(super) async fn bulk(
             "cluster: not supported for bulk requests; jobs are dispatched by the manager".to_owned(),
         ));
     }
-    may_write(&user, &batch)?;
-    let others = batch.objects.iter().enumerate().filter(|(_, object)| !is_job(object.kind));
+    may_write(&api, &user, &batch)?;
+    let others = batch.objects.iter().enumerate().filter(|(_, object)| !object.kind.is_job());
     let causes = others.map(|(i, object)| Cause {
         reason: "FieldValueInvalid",
         field: format!("objects[{i}].kind"),
@@ -147,7 +146,7 @@ pub(super) async fn bulk(
         }
         None => create_all(&api, &user, objects, permit, dry_run, &request).await?,
     };
-    let written = written.map_err(|rejections| rejected(count, &rejections))?;
+    let written = written.map_err(|rejections| rejected(count, &rejections, &user))?;
     let bytes = answer(remarks, &written);
     if let Some(key) = key.filter(|_| !dry_run) {
         api.idempotency.insert(&user.name, &key, &request, Bytes::from(bytes.clone()));
@@ -282,7 +281,7 @@ fn object(
     if object.kind.namespaced() && object.namespace.is_none() {
         object.set_namespace(DEFAULT_NAMESPACE);
     }
-    if !is_job(object.kind) {
+    if !object.kind.is_job() {
         last_applied::record(&mut object);
     }
     let title = object.title();
@@ -290,11 +289,20 @@ fn object(
     Ok(object)
 }
 
-fn may_write(user: &User, batch: &ParsedRequest) -> Result<(), Error> {
-    let kinds: BTreeSet<Kind> = batch.objects.iter().map(|object| object.kind).collect();
-    // applying a job creates it or leaves it as it is, so the permission to create is enough
-    let verb = |kind| if is_job(kind) { Verb::Create } else { Verb::Update };
-    kinds.into_iter().try_for_each(|kind| access::check_object(user, verb(kind), kind, batch.scope.is_some()))
+/// Fails unless the user may write every object.
+fn may_write(api: &Api, user: &User, batch: &ParsedRequest) -> Result<(), Error> {
+    for object in &batch.objects {
+        let key = Key {
+            scope: batch.scope.clone(),
+            kind: object.kind,
+            namespace: object.namespace_or_default().map(Arc::from),
+            name: Arc::from(object.name.as_str()),
+        };
+        let exists = !object.kind.is_job() && !api.handle.reads().listing_of(&key).is_empty();
+        user.check_apply(&key, exists)?;
+        grants::check_object(&api.authority, user, object)?;
+    }
+    Ok(())
 }
 
 /// Writes `objects` in one transaction. Rejections and results have the order of the request. `permit` is
@@ -338,14 +346,15 @@ async fn write(
             rejections.sort_by_key(|rejection| rejection.index);
             Ok(Err(rejections))
         }
-        other => Err(Error::Internal(format!("a write was answered with {other:?}"))),
+        other => Err(Error::unexpected("a write", &other)),
     }
 }
 
-fn rejected(objects: usize, rejections: &[Rejection]) -> Error {
+fn rejected(objects: usize, rejections: &[Rejection], user: &User) -> Error {
+    let asker = user.asker();
     let causes = rejections
         .iter()
-        .map(|rejection| Cause::of_rejection(&format!("objects[{}]", rejection.index), rejection))
+        .map(|rejection| Cause::of_rejection(&format!("objects[{}]", rejection.index), rejection, &asker))
         .collect();
     Error::Many {
         objects,

@@ -2,11 +2,10 @@
 
 use super::action;
 use super::many::one_object;
-use crate::api::access::{self, Endpoint};
+use crate::api::access::{Endpoint, User};
 use crate::api::request::body::{self, OBJECT_BYTES_MAX};
 use crate::api::response::error::Error;
 use crate::api::state::Api;
-use crate::auth::User;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -20,7 +19,7 @@ pub(super) async fn stop(
     Extension(user): Extension<User>,
     Path(run): Path<(String, String)>,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::StopOrphan, Some(&run.0))?;
     let (uid, fence) = named(&run)?;
     action::done(action::perform(&api, &user, Operator::StopOrphan { uid, fence }).await?)
 }
@@ -33,7 +32,7 @@ pub(super) async fn adopt(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::AdoptOrphan, Some(&run.0))?;
     let (uid, fence) = named(&run)?;
     body::must_be_json(&headers)?;
     let bytes = body::read(&headers, body, OBJECT_BYTES_MAX).await?;

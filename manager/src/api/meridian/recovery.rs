@@ -1,10 +1,9 @@
 //! The state of recovery, and an operator's confirmations of it and of the rules.
 
 use super::action;
-use crate::api::access::{self, Endpoint};
+use crate::api::access::{Endpoint, User};
 use crate::api::response::error::Error;
 use crate::api::state::Api;
-use crate::auth::User;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -14,12 +13,12 @@ use meridian_manager_core::facts::input::Operator;
 use serde_json::Value;
 
 pub(super) async fn get(State(api): State<Api>, Extension(user): Extension<User>) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Recovery)?;
-    current(&api).await
+    user.check_endpoint(Endpoint::Recovery, None)?;
+    current(&api, &user).await
 }
 
-async fn current(api: &Api) -> Result<Response, Error> {
-    match api.handle.recovery().await {
+async fn current(api: &Api, user: &User) -> Result<Response, Error> {
+    match api.handle.recovery(user.asker()).await {
         Value::Null => Err(Error::Unavailable(
             "the state of recovery is not known at the moment: try again in a moment".to_owned(),
         )),
@@ -33,10 +32,10 @@ pub(super) async fn confirm(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::ConfirmRecovery, None)?;
     action::read_body(&headers, body).await?;
     action::perform(&api, &user, Operator::ConfirmRecovery).await?;
-    current(&api).await
+    current(&api, &user).await
 }
 
 pub(super) async fn confirm_rules(
@@ -45,7 +44,7 @@ pub(super) async fn confirm_rules(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    access::check_endpoint(&user, Endpoint::Operate)?;
+    user.check_endpoint(Endpoint::ConfirmRules, None)?;
     action::read_body(&headers, body).await?;
     action::done(action::perform(&api, &user, Operator::ConfirmRules).await?)
 }

@@ -2,12 +2,11 @@
 
 use crate::api::response::error::Error;
 use crate::bounded_body::{self, BodyError, Rest};
-use crate::job_kinds::is_job_name;
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use bytes::Bytes;
-use meridian_objects::job::CLUSTER_LABEL;
+use meridian_objects::job::{CLUSTER_LABEL, JobKind};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use serde_json::Value;
 use std::time::Duration;
@@ -25,7 +24,8 @@ const ARRIVAL: Duration = Duration::from_secs(60);
 pub(crate) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Error> {
     if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
         return Err(Error::MediaType(format!(
-            "the body has the content encoding {encoding:?}: send it unencoded"
+            "the body has the content encoding `{}`: send it without encoding",
+            String::from_utf8_lossy(encoding.as_bytes())
         )));
     }
     // a client that asks first gets the answer before it sends
@@ -110,7 +110,7 @@ pub(crate) fn take_precondition(object: &mut Value) -> Result<Precondition, Erro
 /// Removes the label that names the cluster for which an object was read. If it names another cluster than
 /// `scope`, or if there is no scope, that cluster is returned instead. On a job the label is the user's own.
 pub(crate) fn take_cluster_label(object: &mut Value, scope: Option<&ClusterName>) -> Option<String> {
-    if object["kind"].as_str().is_some_and(is_job_name) {
+    if object["kind"].as_str().is_some_and(|kind| JobKind::by_name(kind).is_some()) {
         return None;
     }
     let labels = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut)?;

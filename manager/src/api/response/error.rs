@@ -7,9 +7,11 @@ use axum::Json;
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use meridian_manager_core::facts::outcome::{Rejection, RejectionReason};
+use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply};
 use meridian_objects::{FieldError, Kind};
 use meridian_shared::ids::RecordNumber;
+use meridian_views::asker::Asker;
+use meridian_views::rejections;
 use serde_json::{Value, json};
 
 /// Characters of a client's text that are repeated in an answer.
@@ -111,9 +113,9 @@ pub(crate) enum Error {
 pub(crate) async fn method_not_allowed(
     method: Method,
     uri: Uri,
-    allowed: &'static [&'static str],
+    allowed: impl Into<Vec<&'static str>>,
 ) -> Response {
-    let mut allowed = allowed.to_vec();
+    let mut allowed = allowed.into();
     if allowed.contains(&"GET") {
         allowed.push("HEAD");
     }
@@ -193,7 +195,7 @@ impl Cause {
     }
 
     /// The cause of a change that the core refused.
-    pub(crate) fn of_rejection(prefix: &str, rejection: &Rejection) -> Self {
+    pub(crate) fn of_rejection(prefix: &str, rejection: &Rejection, asker: &Asker) -> Self {
         let field = rejection.field.clone().unwrap_or_default();
         let dot = if prefix.is_empty() || field.is_empty() { "" } else { "." };
         let reason = match rejection.reason {
@@ -203,34 +205,47 @@ impl Cause {
             RejectionReason::Invalid => "FieldValueInvalid",
             RejectionReason::Forbidden => "FieldValueForbidden",
         };
-        Self { reason, field: format!("{prefix}{dot}{field}"), message: rejection.message.clone() }
+        Self {
+            reason,
+            field: format!("{prefix}{dot}{field}"),
+            message: rejections::message(rejection, asker),
+        }
     }
 }
 
 impl Error {
+    /// The core answered a request with a reply that doesn't belong to it.
+    pub(crate) fn unexpected(request: &str, reply: &Reply) -> Self {
+        tracing::error!(request, ?reply, "the core gave an unexpected reply");
+        Self::Internal(format!(
+            "the manager's core gave an unexpected reply to {request}: this is a bug, report it with the \
+             manager's log"
+        ))
+    }
+
     /// The error for the core's rejections of the only change of a request.
-    pub(crate) fn rejected(subject: Subject, rejections: &[Rejection]) -> Self {
-        let Some(first) = rejections.first() else {
+    pub(crate) fn rejected(subject: Subject, all: &[Rejection], asker: &Asker) -> Self {
+        let Some(first) = all.first() else {
             return Self::Internal("a change was refused without a reason".to_owned());
         };
         match first.reason {
             RejectionReason::AlreadyExists => Self::AlreadyExists(subject),
             RejectionReason::NotFound => Self::NotFound(subject),
-            RejectionReason::Conflict => Self::Conflict(first.message.clone()),
-            RejectionReason::Forbidden => Self::Refused(subject, first.message.clone()),
+            RejectionReason::Conflict => Self::Conflict(rejections::message(first, asker)),
+            RejectionReason::Forbidden => Self::Refused(subject, rejections::message(first, asker)),
             RejectionReason::Invalid => Self::Invalid(
                 subject,
-                rejections.iter().map(|rejection| Cause::of_rejection("", rejection)).collect(),
+                all.iter().map(|rejection| Cause::of_rejection("", rejection, asker)).collect(),
             ),
         }
     }
 
     /// The error for the core's rejections of a request without an object.
-    pub(crate) fn refused(rejections: &[Rejection]) -> Self {
-        let Some(first) = rejections.first() else {
+    pub(crate) fn refused(all: &[Rejection], asker: &Asker) -> Self {
+        let Some(first) = all.first() else {
             return Self::Internal("an action was refused without a reason".to_owned());
         };
-        let message = first.message.clone();
+        let message = rejections::message(first, asker);
         match first.reason {
             RejectionReason::NotFound => Self::Missing(message),
             RejectionReason::AlreadyExists | RejectionReason::Conflict => Self::Conflict(message),

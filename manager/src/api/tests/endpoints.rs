@@ -1,6 +1,9 @@
 //! Meridian's own endpoints.
 
 use super::*;
+use crate::audit::keeper::{Keeper, KeeperStep, Retention};
+use crate::audit::key::PublicKey;
+use crate::audit::proof::ChainProof;
 use meridian_manager_core::facts::audit::{Line, Verifier};
 
 const CLUSTER: &str = "/apis/meridian.dev/v1alpha1/clusters/eu";
@@ -104,6 +107,7 @@ async fn a_pending_job_has_an_explanation_and_no_logs() {
     assert!(logs.failure().0 == 409 && logs.failure().2.contains("has not run yet"), "{logs:?}");
     assert_eq!(rig.get("/meridian/v1/logs/default/absent").await.failure().0, 404);
     assert_eq!(rig.get("/meridian/v1/logs/default/train?pod=x").await.failure().0, 400);
+    assert_eq!(rig.get("/meridian/v1/logs/default/train?attempt=1&previous=true").await.failure().0, 400);
     assert!(rig.requested_logs.lock().unwrap().is_empty());
 }
 
@@ -127,4 +131,49 @@ async fn the_audit_log_verifies_from_its_beginning() {
     assert_eq!(tail["number"], lines.len());
     assert_eq!(rig.get("/meridian/v1/audit?from=100000").await.ok(), Value::Null);
     assert_eq!(rig.get("/meridian/v1/audit?from=x").await.failure().0, 400);
+}
+
+/// Rotates the log as the manager does, until nothing is due. Returns the number of segments.
+async fn rotate(rig: &Rig) -> u64 {
+    let (engine, (_, directory, key)) = (rig.engine.clone(), &rig.audit);
+    let (directory, key, runtime) = (directory.clone(), Arc::clone(key), tokio::runtime::Handle::current());
+    let keep = move || {
+        let retention = Retention { segment_bytes: 1_000, segments_max: None, bytes_max: None };
+        let mut keeper = Keeper::new(directory, key, (engine.journal(), JournalId(1)), retention).unwrap();
+        let mut cut = |cut| {
+            runtime.block_on(engine.cut_audit(cut)).unwrap();
+            Ok(())
+        };
+        while keeper.step(Wall(0), &mut cut).unwrap() != KeeperStep::Idle {}
+        engine.journal().audit_cut().unwrap().segments
+    };
+    tokio::task::spawn_blocking(keep).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_rotated_log_is_served_whole_and_with_its_seals() {
+    let rig = Rig::with_queue().await;
+    for n in 0..10 {
+        rig.apply(&[queue(&format!("q{n}"))]).await.ok();
+    }
+    let segments = rotate(&rig).await;
+    assert!(segments >= 3, "{segments}");
+    let text = |answer: Answer| answer.body.as_str().unwrap().to_owned();
+    let lines = text(rig.get("/meridian/v1/audit").await);
+    let numbers: Vec<u64> =
+        lines.lines().map(|line| serde_json::from_str::<Line>(line).unwrap().number).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    let pem = rig.get("/meridian/v1/audit/key").await.ok()["publicKey"].as_str().unwrap().to_owned();
+    let mut proof = ChainProof::new(None).trusting(vec![PublicKey::from_pem(&pem).unwrap()]);
+    text(rig.get("/meridian/v1/audit?seals=true").await)
+        .lines()
+        .for_each(|line| proof.add_line(line.as_bytes()).unwrap());
+    let proved = proof.finish().unwrap();
+    assert_eq!((proved.segments, proved.head.unwrap().lines), (segments, numbers.len() as u64));
+    // the log goes on, also without segments that someone removed
+    rig.apply(&[queue("later")]).await.ok();
+    std::fs::remove_file(&rig.audit.1.segments().unwrap()[1].path).unwrap();
+    let broken = text(rig.get("/meridian/v1/audit").await);
+    assert!(broken.lines().last().unwrap().contains("of the audit log is missing"), "{broken}");
+    assert_eq!(rig.get("/meridian/v1/audit/key").await.code, 200);
 }

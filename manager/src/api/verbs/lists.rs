@@ -5,6 +5,7 @@
 //! listing: its list breaks off. The listings of all lists together are bounded, and so is each caller's
 //! part.
 
+use super::pages::{self, PageStart};
 use crate::api::callers::{CallerShares, Share};
 use crate::api::request::accept::ResponseFormat;
 use crate::api::request::query::Options;
@@ -19,6 +20,7 @@ use crate::metrics::{ApiMetrics, Entered};
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use jiff::Timestamp;
+use meridian_views::asker::Asker;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io;
@@ -141,7 +143,9 @@ pub(super) struct List {
     /// How many more objects the page may have.
     left: usize,
     /// Names the listing in a `continue` token, if there is a next page.
-    token: Box<dyn Fn(usize) -> String + Send>,
+    id: u128,
+    /// The user that reads the list.
+    asker: Asker,
     piece_bytes: usize,
     begun: bool,
     first: bool,
@@ -161,16 +165,16 @@ enum Piece {
 }
 
 impl List {
-    /// The page from position `at`. `token` makes the `continue` token of a position.
+    /// The page that begins at `start`, as `asker` may read it.
     pub(super) fn new(
-        listing: Arc<Listing>,
+        start: PageStart,
         target: &ResourcePath,
         options: &Options,
         form: (ResponseFormat, Include),
-        at: usize,
-        token: Box<dyn Fn(usize) -> String + Send>,
         share: Share<String>,
+        asker: Asker,
     ) -> Self {
+        let PageStart { listing, at, id } = start;
         let form = match form {
             (ResponseFormat::Json, _) => ListForm::Objects,
             (ResponseFormat::Table, include) => {
@@ -184,7 +188,8 @@ impl List {
             form,
             at,
             left: options.limit.unwrap_or(usize::MAX),
-            token,
+            id,
+            asker,
             piece_bytes: 0,
             begun: false,
             first: true,
@@ -202,7 +207,7 @@ impl List {
             if bytes.len() >= self.piece_bytes {
                 return Ok(Piece::More(bytes.into()));
             }
-            let view = self.listing.view(self.at).map_err(|Gone| {
+            let view = self.listing.view(self.at, &self.asker).map_err(|Gone| {
                 Error::Expired("too many objects were deleted while the list was read".to_owned())
             })?;
             self.at += 1;
@@ -254,7 +259,7 @@ impl List {
         let mut metadata = json!({"resourceVersion": self.listing.version().to_string()});
         let remaining = self.listing.len() - self.at;
         if remaining > 0 {
-            metadata["continue"] = json!((self.token)(self.at));
+            metadata["continue"] = json!(pages::encode(self.id, self.at));
             // as in Kubernetes: how many of the others are selected isn't known
             if self.selector == Selector::default() {
                 metadata["remainingItemCount"] = json!(remaining);

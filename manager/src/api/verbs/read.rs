@@ -1,7 +1,8 @@
 //! The verbs `get` and `list`.
 
 use super::lists::List;
-use super::pages::{self, PageStart};
+use super::pages::PageStart;
+use crate::api::access::User;
 use crate::api::request::accept::ResponseFormat;
 use crate::api::request::query::{Options, VersionMatch};
 use crate::api::request::resource_path::ResourcePath;
@@ -9,7 +10,6 @@ use crate::api::response::error::Error;
 use crate::api::response::rendered::RenderedObject;
 use crate::api::response::table::{self, Include};
 use crate::api::state::Api;
-use crate::auth::User;
 use crate::engine::{Listing, Reads};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -21,6 +21,7 @@ use std::sync::Arc;
 /// One object. Fails if it doesn't exist, or if the client asks for a version that doesn't exist yet.
 pub(crate) fn get(
     api: &Api,
+    user: &User,
     target: &ResourcePath,
     name: &str,
     options: &Options,
@@ -30,7 +31,7 @@ pub(crate) fn get(
     let view = api
         .handle
         .reads()
-        .get(&target.key(name, options.scope.as_ref()))
+        .get(&target.key(name, options.scope.as_ref()), &user.asker())
         .ok_or_else(|| Error::NotFound(target.subject()))?;
     let shown = RenderedObject::new(&view, target.version);
     Ok(match form {
@@ -86,9 +87,7 @@ pub(crate) async fn list(
             (start, share)
         }
     };
-    let PageStart { listing, at, id } = start;
-    let token = Box::new(move |at| pages::encode(id, at));
-    let list = List::new(listing, target, &options, form, at, token, share);
+    let list = List::new(start, target, &options, form, share, user.asker());
     api.lists.answer(&user.name, list, &api.handle.metrics().api).await
 }
 

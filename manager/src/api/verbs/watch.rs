@@ -5,6 +5,7 @@
 //! the version before.
 
 use super::read;
+use crate::api::access::{ObjectAccess, OpenStream, User};
 use crate::api::callers::Share;
 use crate::api::request::accept::ResponseFormat;
 use crate::api::request::query::Options;
@@ -13,7 +14,6 @@ use crate::api::response::error::Error;
 use crate::api::response::rendered::RenderedObject;
 use crate::api::response::table::{self, Include};
 use crate::api::state::{Api, WATCHES_MAX};
-use crate::auth::User;
 use crate::engine::{Gone, Handle, Listing, View, Watch, WatchEvent, WatchEventType};
 use crate::metrics::Entered;
 use axum::body::{Body, Bytes};
@@ -24,6 +24,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use meridian_manager_core::facts::key::Key;
 use meridian_shared::ids::RecordNumber;
+use meridian_views::asker::Asker;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -45,6 +46,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub(crate) async fn watch(
     api: &Api,
     user: &User,
+    access: ObjectAccess,
     target: &ResourcePath,
     mut options: Options,
     form: ResponseFormat,
@@ -70,14 +72,14 @@ pub(crate) async fn watch(
         }
         Some(since) => since,
     };
-    let changes = reads.watch(since).map_err(|Gone| too_old(since))?;
+    let changes = reads.watch(since, user.asker()).map_err(|Gone| too_old(since))?;
     let share = match &listing {
         Some(listing) => Some(api.lists.admit(&user.name, listing.len())?),
         None => None,
     };
     let (listing, hidden) = match listing {
         Some(listing) if options.selector.by_labels() => {
-            let (listing, hidden) = hidden_at(listing, &options, since).await?;
+            let (listing, hidden) = hidden_at(listing, &options, since, user.asker()).await?;
             (Some(listing), hidden)
         }
         listing => (listing, BTreeSet::new()),
@@ -88,6 +90,8 @@ pub(crate) async fn watch(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let stream = Stream {
         lines: Lines { target: target.clone(), form, include },
+        right: api.authority.open(user, access),
+        asker: user.asker(),
         handle: api.handle.clone(),
         initial: initial.map(|(listing, share)| Initial { listing, at: 0, _share: share }),
         changes: Some(changes),
@@ -118,10 +122,11 @@ async fn hidden_at(
     listing: Listing,
     options: &Options,
     since: RecordNumber,
+    asker: Asker,
 ) -> Result<(Listing, BTreeSet<Key>), Error> {
     let selector = options.selector.clone();
     let selecting = tokio::task::spawn_blocking(move || {
-        let view = |at| listing.view(at).map_err(|Gone| too_old(since));
+        let view = |at| listing.view(at, &asker).map_err(|Gone| too_old(since));
         let mut hidden = BTreeSet::new();
         for at in 0..listing.len() {
             if let Some(view) = view(at)?
@@ -143,6 +148,9 @@ fn too_old(since: RecordNumber) -> Error {
 /// One open watch.
 struct Stream {
     lines: Lines,
+    right: OpenStream,
+    /// The user that reads the watch.
+    asker: Asker,
     handle: Handle,
     /// The objects with which the watch begins, until all are sent.
     initial: Option<Initial>,
@@ -180,7 +188,7 @@ impl Stream {
                 self.initial = Some(initial);
                 return self.ready.push_back(bytes.into());
             }
-            match initial.listing.view(initial.at) {
+            match initial.listing.view(initial.at, &self.asker) {
                 Ok(Some(view)) if self.options.selector.selects(&view.key, &view.value) => {
                     bytes.extend(self.lines.event("ADDED", &view, view.version));
                 }
@@ -202,6 +210,9 @@ impl Stream {
     /// The next chunk; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            if let Some(right) = self.right.change().now_or_never() {
+                self.go_on(right);
+            }
             match self.ready.pop_front() {
                 Some(bytes) if bytes.is_empty() => continue,
                 Some(bytes) => return Some(bytes),
@@ -219,6 +230,7 @@ impl Stream {
             let changes = self.changes.as_mut()?;
             tokio::select! {
                 biased;
+                right = self.right.change() => self.go_on(right),
                 change = changes.next() => {
                     self.take(Some(change));
                 }
@@ -229,6 +241,22 @@ impl Stream {
                 }
                 _ = self.ticks.tick() => self.bookmark(),
             }
+        }
+    }
+
+    /// Shows what the user may read from now on, or ends the watch.
+    fn go_on(&mut self, right: Result<User, Error>) {
+        match (right, &mut self.changes) {
+            (Ok(user), Some(changes)) => {
+                self.asker = user.asker();
+                changes.show_to(user.asker());
+            }
+            (Err(error), Some(_)) => {
+                self.ready.clear();
+                (self.initial, self.held_back, self.changes) = (None, None, None);
+                self.ready.push_back(self.lines.error(&error).into());
+            }
+            (_, None) => {}
         }
     }
 

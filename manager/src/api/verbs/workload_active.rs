@@ -2,7 +2,7 @@
 //!
 //! Everything else follows the workload's job, so a body that changes another field is refused as a whole.
 
-use super::write::{Request, merge};
+use super::write::Request;
 use crate::api::request::body;
 use crate::api::response::error::{Cause, Error};
 use crate::api::response::json_bytes;
@@ -29,7 +29,7 @@ impl Request<'_> {
     pub(super) async fn patch_workload(&self, name: &str, patch: &Value) -> Result<Response, Error> {
         let current = self.current(name)?;
         let mut value = current.clone();
-        merge(&mut value, patch);
+        json_patch::merge(&mut value, patch);
         // a patch applies to any version, unless it names one
         let versioned = patch.pointer("/metadata/resourceVersion").is_some();
         self.set_active(name, current, value, versioned).await
@@ -40,7 +40,7 @@ impl Request<'_> {
             .api
             .handle
             .reads()
-            .get(&self.key(name))
+            .get(&self.key(name), &self.user.asker())
             .ok_or_else(|| Error::NotFound(self.target.subject()))?;
         Ok(RenderedObject::new(&view, self.target.version).into_value())
     }
@@ -85,7 +85,9 @@ impl Request<'_> {
             return Err(Error::Invalid(self.target.subject(), causes));
         }
         self.change(Change::SetActive { key: self.key(name), active, version }, self.options.dry_run).await?;
-        if let Some(view) = self.api.handle.reads().get(&self.key(name)).filter(|_| !self.options.dry_run) {
+        if let Some(view) =
+            self.api.handle.reads().get(&self.key(name), &self.user.asker()).filter(|_| !self.options.dry_run)
+        {
             let bytes = serde_json::to_vec(&RenderedObject::new(&view, self.target.version))
                 .expect("objects have text keys and plain values");
             return Ok((StatusCode::OK, json_bytes(bytes)).into_response());

@@ -7,6 +7,7 @@ use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::queue::pending_reasons::PendingReason;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, RecordNumber};
+use meridian_views::asker::Asker;
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
@@ -91,9 +92,9 @@ impl Listing {
 
     /// The object at a position as it was at the listing's version; `None` beyond the end, and for a job with
     /// a damaged body. Fails if the job was deleted so long ago that its last view is kept no longer.
-    pub fn view(&self, at: usize) -> Result<Option<Arc<View>>, Gone> {
+    pub fn view(&self, at: usize, asker: &Asker) -> Result<Option<Arc<View>>, Gone> {
         let Some(ListedObject { key, entry, reasons }) = self.objects.get(at) else { return Ok(None) };
-        if let Some(view) = self.inner.view(key, entry, reasons.as_deref()) {
+        if let Some(view) = self.inner.view(key, entry, reasons.as_deref(), asker) {
             return Ok(Some(view));
         }
         let Form::Job(shown) = &entry.form else { return Ok(None) };
@@ -119,6 +120,6 @@ impl Listing {
             }
         };
         let form = Form::DeletedJob { body, shown: Arc::clone(shown) };
-        Ok(self.inner.view(key, &StoredObject { version: entry.version, form }, reasons.as_deref()))
+        Ok(self.inner.view(key, &StoredObject { version: entry.version, form }, reasons.as_deref(), asker))
     }
 }

@@ -1,11 +1,14 @@
 //! The transaction of a commit, and what is tried when the disk is full.
 
-use super::super::encoding::{CHUNK_BYTES, MetaRow, SnapshotRow, State, Table, seal, seal_record};
+use super::super::encoding::{
+    CHUNK_BYTES, MetaRow, SnapshotRow, State, Table, encode_cut, seal, seal_record,
+};
 use super::super::medium::io_error;
-use super::super::{BATCH_BYTES_MAX, Batch, Error, ReloadOutcome, Snapshot, VALUE_BYTES_MAX};
+use super::super::{AuditCut, BATCH_BYTES_MAX, Batch, Error, ReloadOutcome, Snapshot, VALUE_BYTES_MAX};
 use super::read::{catch_store_panic, into_error};
 use super::{
-    AUDIT, BODY, BODY_ASIDE, Failure, LOG, META, META_KEY, RedbJournal, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY,
+    AUDIT, AUDIT_KEY, BODY, BODY_ASIDE, Failure, LOG, META, META_KEY, RedbJournal, SNAPSHOT, SNAPSHOT_KEY,
+    STATE_KEY,
 };
 use ::redb::{TableHandle, WriteTransaction};
 use meridian_shared::ids::RecordNumber;
@@ -14,6 +17,9 @@ impl RedbJournal {
     pub(super) fn commit_batch(&mut self, batch: &Batch) -> Result<(), Error> {
         self.ready()?;
         validate(batch, self.state.truncated)?;
+        if let Some(cut) = &batch.audit_cut {
+            validate_cut(cut, &self.audit_cut, self.state.audit_next)?;
+        }
         if let Err(error) = self.check_fence(batch) {
             self.shut_until_reload();
             return Err(error);
@@ -34,12 +40,16 @@ impl RedbJournal {
         if aside && written.is_ok() {
             self.shared.bodies_are_aside();
         }
-        match written {
+        let written = match written {
             Err(Error::Full { .. }) if batch.urgent && !self.urgent_only => {
                 self.commit_with_reserve(batch, next)
             }
             written => written,
+        };
+        if let (Ok(()), Some(cut)) = (&written, batch.audit_cut) {
+            self.audit_cut = cut;
         }
+        written
     }
 
     pub(super) fn accept(&mut self) -> Result<(), Error> {
@@ -169,6 +179,17 @@ fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
     Err(Error::Invalid { why })
 }
 
+/// Checks that a cut follows the one before, and leaves the newest line in the journal.
+fn validate_cut(cut: &AuditCut, before: &AuditCut, audit_next: u64) -> Result<(), Error> {
+    let same = (cut.segments, cut.through, cut.seal) == (before.segments, before.through, before.seal);
+    let next = cut.segments == before.segments + 1 && cut.through > before.through;
+    let drops = before.first <= cut.first && cut.first.0 <= cut.through.0 + 1;
+    if (same || next) && drops && cut.through.0 + 1 < audit_next {
+        return Ok(());
+    }
+    Err(Error::Invalid { why: format!("the audit log can't be cut at `{cut:?}` after `{before:?}`") })
+}
+
 fn write_batch(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(), Failure> {
     if !batch.records.is_empty() {
         let mut log = txn.open_table(LOG)?;
@@ -183,6 +204,10 @@ fn write_batch(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(
         for (number, line) in (known.audit_next..).zip(&batch.audit) {
             audit.insert(number, seal(Table::Audit, number.into(), line).0.as_slice())?;
         }
+    }
+    if let Some(cut) = &batch.audit_cut {
+        txn.open_table(META)?.insert(AUDIT_KEY, encode_cut(cut).as_slice())?;
+        txn.open_table(AUDIT)?.retain_in(..cut.first.0, |_, _| false)?;
     }
     if !batch.bodies.is_empty() || !batch.drop_bodies.is_empty() {
         let mut bodies = txn.open_table(BODY)?;

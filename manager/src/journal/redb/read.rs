@@ -1,9 +1,9 @@
 //! Reads of committed data, and the conversion of the store's errors.
 
-use super::super::encoding::{SnapshotRow, State, Table, split_record, unseal};
+use super::super::encoding::{SnapshotRow, State, Table, decode_cut, split_record, unseal};
 use super::super::medium::{GateStatus, io_error};
-use super::super::{AuditNumber, Error, Part, Reader, Snapshot, Verified, Visit};
-use super::{AUDIT, BODY, BODY_ASIDE, Failure, LOG, META, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY};
+use super::super::{AuditCut, AuditNumber, Error, Part, Reader, Snapshot, Verified, Visit};
+use super::{AUDIT, AUDIT_KEY, BODY, BODY_ASIDE, Failure, LOG, META, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY};
 use crate::locks;
 use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableError};
 use meridian_shared::ids::{ContentHash, RecordNumber};
@@ -103,6 +103,13 @@ impl SharedStore {
         State::decode(row.value()).map_err(|what| self.damaged(what))
     }
 
+    fn cut(&self, txn: &ReadTransaction) -> Result<AuditCut, Failure> {
+        match txn.open_table(META)?.get_owned(AUDIT_KEY)? {
+            Some(row) => decode_cut(row.value()).map_err(|what| self.damaged(what)),
+            None => Ok(AuditCut::default()),
+        }
+    }
+
     /// Verifies the entries of one numbered table in `range`, in order, and passes them to `act` until it
     /// breaks.
     fn each_entry(
@@ -161,7 +168,7 @@ impl SharedStore {
         Ok(())
     }
 
-    /// Verifies the audit lines `from..until`, and that none of them is missing.
+    /// Verifies the audit lines `from..until` that aren't cut off, and that none of them is missing.
     fn each_audit_line(
         &self,
         txn: &ReadTransaction,
@@ -170,7 +177,7 @@ impl SharedStore {
         mut act: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<(), Failure> {
         let until = until.min(self.state(txn)?.audit_next);
-        let mut next = from.max(1);
+        let mut next = from.max(self.cut(txn)?.first.0);
         if next >= until {
             return Ok(());
         }
@@ -242,6 +249,10 @@ impl Reader for SharedStore {
         unseal(Table::Body, hash.0, &value)
             .map(|body| Some(body.to_vec()))
             .map_err(|what| Error::Damaged { place: self.place.clone(), what })
+    }
+
+    fn audit_cut(&self) -> Result<AuditCut, Error> {
+        self.read_transaction(|txn| self.cut(txn))
     }
 
     fn audit(

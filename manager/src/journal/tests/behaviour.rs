@@ -181,6 +181,7 @@ fn only_one_manager_opens_a_journal() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.redb");
     let missing = RedbJournal::open(&path).unwrap_err().to_string();
+    assert!(missing.contains("if this is the first start, add `--init`;"), "{missing}");
     assert!(missing.contains("`journal restore`") && missing.contains("`--init --recover`"), "{missing}");
     let journal = RedbJournal::init(&path, ID, MADE).unwrap();
     assert!(matches!(RedbJournal::init(&path, ID, MADE), Err(Error::Exists { .. })));

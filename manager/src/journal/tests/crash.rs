@@ -11,6 +11,7 @@ struct CrashCounts {
     commits: u32,
     unknown_kept: u32,
     unknown_lost: u32,
+    cuts: u64,
     failed_syncs: u32,
 }
 
@@ -37,6 +38,7 @@ impl JournalHistory {
         batch.first.0 += random.below(20) / 19 * random.below(1000);
         batch.records = (0..random.below(6)).map(|_| random.bytes(700)).collect();
         batch.audit = (0..random.below(3)).map(|_| random.bytes(90)).collect();
+        batch.audit_cut = self.expect.next_cut(random);
         batch.bodies = (0..random.below(3) / 2)
             .map(|_| (ContentHash(random.below(12).into()), random.bytes(9_000)))
             .collect();
@@ -100,6 +102,7 @@ impl JournalHistory {
         }
         self.journal = RedbJournal::open_on(self.disk.clone()).expect("every open succeeds");
         self.check_contents(unknown, counts);
+        counts.cuts = counts.cuts.max(self.expect.audit_cut.segments);
         self.epoch += 1;
     }
 
@@ -136,6 +139,7 @@ fn no_crash_loses_or_invents_a_commit() {
         counts.crashes >= 3_000 && counts.crashes_in_recovery >= 300 && counts.failed_syncs >= 200,
         "{counts:?}"
     );
+    assert!(counts.cuts >= 8, "{counts:?}");
     assert!(
         counts.unknown_kept >= 100 && counts.unknown_lost >= 300 && counts.commits >= 2_000,
         "{counts:?}"

@@ -1,8 +1,9 @@
 //! Values of single settings, from their text.
 
+use crate::audit::keeper::Retention;
 use meridian_manager_core::config::STARVATION_GUARD_DEFAULT;
-use meridian_objects::ResourceRules;
 use meridian_objects::settings::Invalid;
+use meridian_objects::{ResourceRules, quantity};
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy};
 use meridian_shared::time::Millis;
 use serde::Deserialize;
@@ -89,6 +90,30 @@ pub(super) fn parse_guard(text: Option<&str>) -> Result<Option<Millis>, Invalid>
         Some("off") => Ok(None),
         Some(text) => duration("starvation-guard", text).map(Some).map_err(|invalid| invalid.or("`off`")),
     }
+}
+
+/// Default size of a segment's lines: some hundred thousand of them.
+const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+/// Least size of a segment's lines. Smaller ones would only be many.
+const SEGMENT_BYTES_MIN: u64 = 4 << 10;
+
+/// How large segments of the audit log are, and how many are kept.
+pub(super) fn parse_retention(
+    size: Option<&str>,
+    keep_segments: Option<u64>,
+    keep_size: Option<&str>,
+) -> Result<Retention, Invalid> {
+    let bytes = |flag, text: &str| {
+        let wrong = || Invalid::new(flag, format!("`{text}` is not a size, such as `64Mi`"));
+        quantity::parse("memory", text).ok().and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(wrong)
+    };
+    let segment_bytes = size.map_or(Ok(SEGMENT_BYTES_DEFAULT), |text| bytes("audit-segment-size", text))?;
+    if segment_bytes < SEGMENT_BYTES_MIN {
+        let what = format!("`{segment_bytes}` bytes are too few; the least is `{SEGMENT_BYTES_MIN}`");
+        return Err(Invalid::new("audit-segment-size", what));
+    }
+    let bytes_max = keep_size.map(|text| bytes("audit-keep-size", text)).transpose()?;
+    Ok(Retention { segment_bytes, segments_max: keep_segments, bytes_max })
 }
 
 /// A duration with a unit. Fails if it is malformed, zero or too long.

@@ -54,6 +54,11 @@ fn invalid_settings_are_explained() {
     assert!(
         error(ManagerArgs { agent_certificate_lifetime: Some("1s".into()), ..args() }).contains("shorter")
     );
+    let small = error(ManagerArgs { audit_segment_size: Some("100".into()), ..args() });
+    assert!(small.starts_with("`--audit-segment-size`: `100` bytes are too few"), "{small}");
+    let size = error(ManagerArgs { audit_segment_size: Some("big".into()), ..args() });
+    assert!(size.contains("`big` is not a size"), "{size}");
+    assert!(error(ManagerArgs { audit_keep_segments: Some(3), ..args() }).contains("set `audit-export` too"));
     assert!(error(ManagerArgs { recover: true, ..args() }).contains("--init"));
     assert!(
         error(ManagerArgs { otlp_endpoint: Some("ftp://x".into()), ..args() })

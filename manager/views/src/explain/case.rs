@@ -167,17 +167,17 @@ fn offered_gangs(
     workload: &Workload,
     preview: Option<&(QueueState, CycleEntry)>,
 ) -> (Arc<Gang>, Option<Arc<Gang>>) {
-    let class = world.queues.class(workload.class());
+    let asked = workload.asked_gang(world.queues.class(workload.class()));
     let flavors =
         preview.map(|(copy, entry)| mirror::flavors_of(copy, &entry.assignment)).unwrap_or_default();
     let smaller =
-        class.gang.least().map(|least| gangs::with_flavor_constraints(world, &Arc::new(least), &flavors));
+        asked.least().map(|least| gangs::with_flavor_constraints(world, &Arc::new(least), &flavors));
     // If there is quota for fewer pods only, clusters get an offer for those.
     let counts = preview
         .filter(|(_, entry)| entry.assignment.mode() == Mode::Fit)
         .map(|(_, entry)| entry.assignment.counts());
-    let fewer = counts.filter(|counts| smaller.is_some() && counts.len() == class.gang.pod_sets.len());
-    let gang = fewer.map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.with_counts(&counts)));
+    let fewer = counts.filter(|counts| smaller.is_some() && counts.len() == asked.pod_sets.len());
+    let gang = fewer.map_or_else(|| asked.clone(), |counts| Arc::new(asked.with_counts(&counts)));
     (gangs::with_flavor_constraints(world, &gang, &flavors), smaller)
 }
 

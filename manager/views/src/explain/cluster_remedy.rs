@@ -1,5 +1,6 @@
 //! What would let a workload start in the cluster that is closest to starting it.
 
+use crate::asker::AskedWorld;
 use crate::explain::case::Case;
 use crate::explain::words::{self, Wording};
 use meridian_manager_core::capacity::simulated_eviction;
@@ -8,7 +9,7 @@ use meridian_manager_core::dispatch::candidates;
 use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::queue::candidate_clusters::{Candidate, CandidateClusters};
 use meridian_manager_core::state::workload::Workload;
-use meridian_manager_core::world::{World, gangs};
+use meridian_manager_core::world::gangs;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
@@ -25,7 +26,7 @@ const RUNS_MAX: usize = 256;
 const ALONE_MAX: usize = 32;
 
 /// A cordoned cluster that would have room for the workload.
-pub(crate) fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a ClusterName> {
+pub(crate) fn uncordoned<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Option<&'a ClusterName> {
     let cordoned = case.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Err(Why::Cordoned)));
     cordoned
         .map(|(cluster, _)| cluster)
@@ -33,7 +34,11 @@ pub(crate) fn uncordoned<'a>(world: &World, case: &'a Case<'_>) -> Option<&'a Cl
 }
 
 /// What a cordoned cluster would say if it weren't.
-fn judge_uncordoned(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Option<Result<(), Why>> {
+fn judge_uncordoned(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+) -> Option<Result<(), Why>> {
     let queue = &world.mirror().queue_state().queue(case.queue?).setup.name;
     let all = CandidateClusters::new(
         world.state.catalog(),
@@ -52,7 +57,11 @@ fn judge_uncordoned(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Op
 }
 
 /// Why a cordoned cluster couldn't ever run the workload, even empty and uncordoned.
-pub(crate) fn too_small_behind_cordon(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Option<Why> {
+pub(crate) fn too_small_behind_cordon(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+) -> Option<Why> {
     let why = judge_uncordoned(world, case, cluster)?.err()?;
     let too_small = match &why {
         Why::NoCapacity(
@@ -67,7 +76,12 @@ pub(crate) fn too_small_behind_cordon(world: &World, case: &Case<'_>, cluster: &
 
 /// Whether the workload would fit in the cluster of `holder` without it. False if something else than
 /// capacity is missing.
-pub(crate) fn leaves_capacity(world: &World, case: &Case<'_>, other: Uid, holder: &Workload) -> bool {
+pub(crate) fn leaves_capacity(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    other: Uid,
+    holder: &Workload,
+) -> bool {
     let Some(cluster) = holder.right().map(|(_, leg)| &leg.cluster) else { return false };
     let lacks_room = match case.verdicts.get(cluster) {
         Some(Err(Why::NoCapacity(why))) => !matches!(why, Misfit::NoDomain { fits_empty: false, .. }),
@@ -77,7 +91,12 @@ pub(crate) fn leaves_capacity(world: &World, case: &Case<'_>, other: Uid, holder
     lacks_room && fits_without(world, case, cluster, &[other])
 }
 
-pub(crate) fn fits_without(world: &World, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {
+pub(crate) fn fits_without(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+    others: &[Uid],
+) -> bool {
     let usage = case.usage_in(world, cluster);
     let fits = |gang: &Arc<Gang>| {
         simulated_eviction::would_fit_without(world, cluster, usage.clone(), case.uid, gang, others)
@@ -87,7 +106,7 @@ pub(crate) fn fits_without(world: &World, case: &Case<'_>, cluster: &ClusterName
 
 /// The smallest run of a cluster that leaves enough room when it ends, or else the fewest of the largest
 /// runs that do so together.
-pub(crate) fn sufficient_ends(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
+pub(crate) fn sufficient_ends(world: &AskedWorld<'_>, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
     case.cache
         .ends
         .borrow_mut()
@@ -96,7 +115,7 @@ pub(crate) fn sufficient_ends(world: &World, case: &Case<'_>, cluster: &ClusterN
         .clone()
 }
 
-fn find_sufficient_ends(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
+fn find_sufficient_ends(world: &AskedWorld<'_>, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
     let runs = world
         .loads()
         .get(cluster)
@@ -139,7 +158,7 @@ fn find_sufficient_ends(world: &World, case: &Case<'_>, cluster: &ClusterName) -
 
 /// The remedy for one cluster, and the workloads that have to end for it.
 pub(crate) fn remedy_at(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     cluster: &ClusterName,
     why: &Why,
@@ -151,7 +170,7 @@ pub(crate) fn remedy_at(
     }
     if let (Why::Cordoned, Some(behind)) = (why, too_small_behind_cordon(world, case, cluster)) {
         // Uncordoning alone doesn't help.
-        return (format!("{}, and uncordon the cluster", behind.remedy()), Vec::new());
+        return (format!("{}, and uncordon the cluster", behind.remedy(world.asker)), Vec::new());
     }
     let can_be_freed = match why {
         Why::NoCapacity(
@@ -162,33 +181,41 @@ pub(crate) fn remedy_at(
     };
     let ends = if can_be_freed { sufficient_ends(world, case, cluster) } else { Vec::new() };
     if !can_be_freed || (ends.is_empty() && matches!(why, Why::Capped { .. })) {
-        return (why.remedy(), Vec::new());
+        return (why.remedy(world.asker), Vec::new());
     }
-    let named: Vec<String> = ends
-        .iter()
-        .take(NAMED_MAX)
-        .filter_map(|uid| world.state.workloads().get(uid))
-        .map(|run| format!("`{}/{}`", run.namespace(), run.name()))
-        .collect();
-    let remedy = match (named.as_slice(), ends.len()) {
+    let known: Vec<&Workload> =
+        ends.iter().take(NAMED_MAX).filter_map(|uid| world.state.workloads().get(uid)).collect();
+    let remedy = match (known.as_slice(), ends.len()) {
         ([], _) => "wait until several workloads there end".to_owned(),
-        ([one], _) => format!("wait until workload {one} ends"),
-        ([first @ .., last], n) if n <= NAMED_MAX => {
-            format!("wait until workloads {} and {last} end", first.join(", "))
-        }
+        ([one], _) => format!("wait until {} ends", world.asker.workload(one)),
+        (known, n) if n <= NAMED_MAX => match world.asker.workloads(known.iter().copied()).as_slice() {
+            [first @ .., last] if !first.is_empty() => {
+                format!("wait until workloads {} and {last} end", first.join(", "))
+            }
+            all => format!("wait until {} end", all.join("")),
+        },
         (_, n) => format!("wait until the {n} largest workloads there end"),
     };
     (remedy, ends)
 }
 
 /// Remedy if no topology domain of `level` could hold the gang, even when empty.
-pub(crate) fn larger_domains_in(world: &World, cluster: &ClusterName, level: &str, gang: &Gang) -> String {
+pub(crate) fn larger_domains_in(
+    world: &AskedWorld<'_>,
+    cluster: &ClusterName,
+    level: &str,
+    gang: &Gang,
+) -> String {
     let without_topology = world.live.clusters.get(cluster).map_or(Ok(()), |live| live.capacity.fits(gang));
     words::larger_domains(level, without_topology)
 }
 
 /// The topology level on which no domain could hold all pods that must be in one, even when empty.
-pub(crate) fn level_too_small(world: &World, case: &Case<'_>, cluster: &ClusterName) -> Option<String> {
+pub(crate) fn level_too_small(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+) -> Option<String> {
     let too_small = |gang: &Gang| match topology::judge_domains(world, gang, cluster, Gone::All) {
         Err(Misfit::NoDomain { level, .. }) => Some(level),
         _ => None,

@@ -1,5 +1,6 @@
 //! Why a running elastic workload isn't scaled up yet.
 
+use crate::asker::{AskedWorld, Asker};
 use crate::explain::words::Wording;
 use crate::explain::{case, cluster_remedy};
 use meridian_manager_core::capacity::topology::{self, Gone};
@@ -15,17 +16,35 @@ use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::Mono;
 
-/// The reason and the remedy of a pending scale-up. `None` if none is requested. Given the time, it also
-/// says whether the cluster would have capacity once there is quota.
-pub(crate) fn scale_up_message(
-    world: &World,
-    uid: Uid,
-    workload: &Workload,
-    now: Option<Mono>,
-) -> Option<(String, String)> {
+/// A pending scale-up.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ScaleUp {
+    /// What is pending, and why if that is no [`Why`].
+    pending: String,
+    why: Option<Why>,
+    /// What is missing in its cluster once there is quota.
+    then: Option<Why>,
+}
+
+impl ScaleUp {
+    fn of(pending: String) -> Self {
+        Self { pending, why: None, then: None }
+    }
+
+    pub(crate) fn message(&self, asker: &Asker) -> String {
+        let Self { pending, why, then } = self;
+        let why = why.as_ref().map(|why| format!(": {}", why.message(asker))).unwrap_or_default();
+        let then = then.as_ref().map(|then| format!("; and then, in its cluster: {}", then.message(asker)));
+        format!("{pending}{why}{}", then.unwrap_or_default())
+    }
+}
+
+/// The pending scale-up of a workload. `None` if none is requested. Given the time, it also says whether the
+/// cluster would have capacity once there is quota.
+pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option<Mono>) -> Option<ScaleUp> {
     let class = world.queues.class(workload.class());
     if let Some(Growing { runs, .. }) = workload.growing() {
-        return Some((format!("scaling up to {} pods", runs.iter().sum::<u32>()), String::new()));
+        return Some(ScaleUp::of(format!("scaling up to {} pods", runs.iter().sum::<u32>())));
     }
     let requested: u32 = size::counts_of(&class.gang).iter().sum();
     let resized = workload
@@ -34,10 +53,10 @@ pub(crate) fn scale_up_message(
     let pending =
         format!("scale-up from {} to {requested} pods is pending", resized.runs.iter().sum::<u32>());
     if workload.pods_too_many(class) > 0 {
-        return Some((format!("{pending}: its surplus pods have to end first"), String::new()));
+        return Some(ScaleUp::of(format!("{pending}: its surplus pods have to end first")));
     }
     if workload.phase() != Phase::Running {
-        return Some((format!("{pending}: its current pods have to start first"), String::new()));
+        return Some(ScaleUp::of(format!("{pending}: its current pods have to start first")));
     }
     let held_back = [
         (world.state.recovery().is_some(), Why::RecoveryOpen),
@@ -46,7 +65,6 @@ pub(crate) fn scale_up_message(
     let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
     let missing_capacity =
         || scale_up::judge_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now?).err();
-    let remedy = |why: &Why| too_small_remedy(world, workload, why).unwrap_or_else(|| why.remedy());
     let reason = || {
         world
             .live
@@ -56,17 +74,31 @@ pub(crate) fn scale_up_message(
     };
     Some(match before.or_else(reason) {
         // Quota alone may not be enough.
-        Some(why @ Why::Quota(_)) => match missing_capacity() {
-            Some(then) => {
-                let message =
-                    format!("{pending}: {}; and then, in its cluster: {}", why.message(), then.message());
-                (message, format!("first: {}; then: {}", why.remedy(), remedy(&then)))
-            }
-            None => (format!("{pending}: {}", why.message()), why.remedy()),
-        },
-        Some(why) => (format!("{pending}: {}", why.message()), remedy(&why)),
-        None => (format!("{pending}: waiting for its evaluation"), String::new()),
+        Some(why @ Why::Quota(_)) => ScaleUp { pending, why: Some(why), then: missing_capacity() },
+        why @ Some(_) => ScaleUp { pending, why, then: None },
+        None => ScaleUp::of(format!("{pending}: waiting for its evaluation")),
     })
+}
+
+/// The reason and the remedy of a pending scale-up. `None` if none is requested.
+pub(crate) fn scale_up_message(
+    world: &AskedWorld<'_>,
+    uid: Uid,
+    workload: &Workload,
+    now: Mono,
+) -> Option<(String, String)> {
+    let scale_up = scale_up(world, uid, workload, Some(now))?;
+    let remedy =
+        |why: &Why| too_small_remedy(world, workload, why).unwrap_or_else(|| why.remedy(world.asker));
+    let remedy = match (&scale_up.why, &scale_up.then) {
+        (None, _) => String::new(),
+        (Some(why @ Why::Quota(_)), Some(then)) => {
+            format!("first: {}; then: {}", why.remedy(world.asker), remedy(then))
+        }
+        (Some(why @ Why::Quota(_)), None) => why.remedy(world.asker),
+        (Some(why), _) => remedy(why),
+    };
+    Some((scale_up.message(world.asker), remedy))
 }
 
 /// The reason if the whole gang, scaled up, needs more than its queue can ever use: then no other
@@ -91,7 +123,7 @@ fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why
 }
 
 /// The remedy if the scaled-up gang would not fit even into the empty cluster.
-fn too_small_remedy(world: &World, workload: &Workload, why: &Why) -> Option<String> {
+fn too_small_remedy(world: &AskedWorld<'_>, workload: &Workload, why: &Why) -> Option<String> {
     let (Why::NoCapacity(_) | Why::Refused { reason: RefuseReason::NoCapacity, .. }) = why else {
         return None;
     };
@@ -102,12 +134,12 @@ fn too_small_remedy(world: &World, workload: &Workload, why: &Why) -> Option<Str
         Err(Misfit::NoDomain { level, .. }) => {
             return Some(cluster_remedy::larger_domains_in(world, cluster, &level, &gang));
         }
-        Err(misfit) => return Some(Why::NoCapacity(misfit).remedy()),
+        Err(misfit) => return Some(Why::NoCapacity(misfit).remedy(world.asker)),
         Ok(()) => {}
     }
     match world.live.clusters.get(cluster)?.capacity.fits(&gang) {
         Err(misfit @ Misfit::NotEnoughCapacity { fits_empty: false, .. }) => {
-            Some(Why::NoCapacity(misfit).remedy())
+            Some(Why::NoCapacity(misfit).remedy(world.asker))
         }
         _ => None,
     }

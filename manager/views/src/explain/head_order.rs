@@ -1,29 +1,26 @@
 //! Which workload comes first, and by which rule.
 
+use crate::asker::AskedWorld;
 use crate::explain::case::Case;
-use meridian_manager_core::world::World;
 use meridian_queueing::cycle::Precedence;
 use meridian_queueing::explain::FirstEntry;
 use meridian_queueing::model::WorkloadId;
 use serde_json::{Value, json};
 
 /// A workload by namespace and name.
-pub(crate) fn named(world: &World, id: WorkloadId) -> String {
+pub(crate) fn named(world: &AskedWorld<'_>, id: WorkloadId) -> String {
     let workload = world.mirror().uid(id).and_then(|uid| world.state.workloads().get(&uid));
-    workload.map_or_else(
-        || "another workload".to_owned(),
-        |w| format!("workload `{}/{}`", w.namespace(), w.name()),
-    )
+    workload.map_or_else(|| "another workload".to_owned(), |workload| world.asker.workload(workload))
 }
 
 /// Whether its cluster queue orders by the usage history of local queues.
-pub(crate) fn by_usage(world: &World, id: WorkloadId) -> bool {
+pub(crate) fn by_usage(world: &AskedWorld<'_>, id: WorkloadId) -> bool {
     let queues = world.mirror().queue_state();
     queues.workload(id).is_some_and(|of| queues.orders_by_usage(of.queue))
 }
 
 /// Which workload comes first in a cluster queue that orders by usage history, if it isn't this one.
-pub(crate) fn usage_message(world: &World, case: &Case<'_>, id: WorkloadId) -> Option<String> {
+pub(crate) fn usage_message(world: &AskedWorld<'_>, case: &Case<'_>, id: WorkloadId) -> Option<String> {
     let queues = world.mirror().queue_state();
     let of = queues.workload(id).filter(|of| queues.orders_by_usage(of.queue))?;
     let first = case.front().filter(|first| *first != id)?;
@@ -32,20 +29,27 @@ pub(crate) fn usage_message(world: &World, case: &Case<'_>, id: WorkloadId) -> O
     if mine <= theirs {
         return None;
     }
+    let of_other = world.mirror().uid(first).and_then(|uid| world.state.workloads().get(&uid))?;
+    let other = world.asker.local_queue(other, of_other);
     let (local, first) = (&of.local_queue, named(world, first));
     if mine.is_infinite() {
         return Some(format!(
-            "; local queue `{local}` has weight 0, so {first} of local queue `{other}` comes first"
+            "; local queue `{local}` has weight 0, so {first} of {} comes first",
+            if other.starts_with('`') { format!("local queue {other}") } else { other }
         ));
     }
     let (mine, theirs) = amounts(mine, theirs);
     Some(format!(
-        "; local queue `{local}` has used more ({mine}) than `{other}` ({theirs}), so {first} comes first"
+        "; local queue `{local}` has used more ({mine}) than {other} ({theirs}), so {first} comes first"
     ))
 }
 
 /// Which workload of another cluster queue comes first when quota is freed, and by which rule.
-pub(crate) fn head_order_message(world: &World, id: WorkloadId, winner: &FirstEntry) -> Option<String> {
+pub(crate) fn head_order_message(
+    world: &AskedWorld<'_>,
+    id: WorkloadId,
+    winner: &FirstEntry,
+) -> Option<String> {
     let queues = world.mirror().queue_state();
     let of = queues.workload(id)?;
     let [theirs, mine] = [queues.workload(winner.workload)?.queue, of.queue]

@@ -2,6 +2,7 @@
 //!
 //! Found by the functions that decide: the queue order and the verdicts of clusters.
 
+use crate::asker::{self, AskedWorld};
 use crate::explain::case::Case;
 pub(crate) use crate::explain::case::Obstacle;
 use crate::explain::step::{self, Alongside, Steps};
@@ -9,17 +10,16 @@ use crate::explain::words::{self, Wording};
 use crate::explain::{head_order, rivals, steps};
 use meridian_manager_core::dispatch::why_not;
 use meridian_manager_core::facts::reason::Why;
-use meridian_manager_core::world::World;
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::pending::{COUNTED_MAX, HeadBlocks, count_below};
 use serde_json::{Value, json};
 
-pub(crate) fn obstacle<'a>(world: &World, case: &'a Case<'_>) -> &'a Obstacle {
+pub(crate) fn obstacle<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> &'a Obstacle {
     case.cache.obstacle.get_or_init(|| find_obstacle(world, case))
 }
 
-fn find_obstacle(world: &World, case: &Case<'_>) -> Obstacle {
+fn find_obstacle(world: &AskedWorld<'_>, case: &Case<'_>) -> Obstacle {
     if let Some((head, blocks)) = case.id.and_then(|id| world.mirror().queue_state().waits_behind(id)) {
         return Obstacle::Behind(head, blocks);
     }
@@ -42,7 +42,7 @@ fn find_obstacle(world: &World, case: &Case<'_>) -> Obstacle {
 }
 
 /// The pending reason of a queue's head; a quota shortage with today's numbers.
-fn head_reason(world: &World, head: WorkloadId) -> Option<Why> {
+fn head_reason(world: &AskedWorld<'_>, head: WorkloadId) -> Option<Why> {
     let ahead = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
     let why = world.live.pending_reasons().before(ahead.class())?;
     if !matches!(why, Why::Quota(_)) {
@@ -54,7 +54,7 @@ fn head_reason(world: &World, head: WorkloadId) -> Option<Why> {
 
 /// JSON of the position in the local queue, and in the cluster queue if other local queues have pending
 /// workloads there.
-pub(crate) fn position(world: &World, case: &Case<'_>) -> Option<Value> {
+pub(crate) fn position(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<Value> {
     let workload = case.workload;
     if !workload.waits() {
         return None;
@@ -90,7 +90,7 @@ pub(crate) fn position(world: &World, case: &Case<'_>) -> Option<Value> {
 
 /// Explains that the head of the cluster queue blocks the workload: why it blocks, why it is pending, and
 /// the remedies.
-pub(crate) fn behind(world: &World, case: &Case<'_>, head: WorkloadId, blocks: HeadBlocks) -> Steps {
+pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, blocks: HeadBlocks) -> Steps {
     let (queues, name) = (world.mirror().queue_state(), head_order::named(world, head));
     let queue =
         queues.workload(head).map(|w| queues.queue(w.queue).setup.name.to_string()).unwrap_or_default();
@@ -109,12 +109,14 @@ pub(crate) fn behind(world: &World, case: &Case<'_>, head: WorkloadId, blocks: H
     let head_workload = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid));
     let head_reason = head_reason(world, head)
         .filter(|why| !matches!(why, Why::Preempts { .. }))
-        .map(|why| format!(": {}", why.message()))
+        .map(|why| format!(": {}", why.message(world.asker)))
         .unwrap_or_default();
     let usage = case.id.and_then(|id| head_order::usage_message(world, case, id)).unwrap_or_default();
     let fits_without_head = |verdict: &Result<(), Why>| match verdict {
         Ok(()) => true,
-        Err(Why::Kept { reserved_for, .. }) => format!("workload `{reserved_for}`") == name,
+        Err(Why::Kept { reserved_for, .. }) => {
+            reserved_for.is_some() && *reserved_for == head_workload.map(asker::job_key)
+        }
         Err(_) => false,
     };
     let cluster_fits = case.verdicts.values().any(fits_without_head);

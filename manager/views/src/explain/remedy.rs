@@ -2,6 +2,7 @@
 //! counting workloads that may come first), and the workloads that have to end. The scenario tests of
 //! `why` make each suggested change and check that the workload starts.
 
+use crate::asker::AskedWorld;
 use crate::explain::case::{self, Case};
 use crate::explain::cluster_remedy;
 use crate::explain::head_order;
@@ -12,7 +13,6 @@ use meridian_manager_core::facts::reason::{NoQuota, Shortage, Why};
 use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
-use meridian_manager_core::world::World;
 use meridian_objects::quantity;
 use meridian_queueing::explain::{Limit, QuotaScope};
 use meridian_queueing::model::{Inactive, PreemptionRule, WorkloadId};
@@ -46,12 +46,12 @@ struct NotPreempted {
 }
 
 /// Obstacles and remedies for a quota shortage, and for missing capacity after that.
-pub(crate) fn quota_steps(world: &World, case: &Case<'_>, quota: &NoQuota) -> Steps {
+pub(crate) fn quota_steps(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuota) -> Steps {
     let why = Why::Quota(quota.clone());
     let queues = world.mirror().queue_state();
     let Some((id, (flavor, resource, _))) = case.id.zip(case::key_of(queues, quota)) else {
         let (reason, remedy) = uncovered_message(world, case, quota)
-            .unwrap_or_else(|| (shortage_message(world, case, quota), why.remedy()));
+            .unwrap_or_else(|| (shortage_message(world, case, quota), why.remedy(world.asker)));
         let mut steps = Steps::one(reason, remedy);
         steps.extend(capacity_steps(world, case));
         return steps;
@@ -85,7 +85,7 @@ pub(crate) fn quota_steps(world: &World, case: &Case<'_>, quota: &NoQuota) -> St
 }
 
 /// The quota shortage, with the limits that keep the queue from borrowing more.
-pub(crate) fn shortage_message(world: &World, case: &Case<'_>, quota: &NoQuota) -> String {
+pub(crate) fn shortage_message(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuota) -> String {
     let queues = world.mirror().queue_state();
     let (ever, when) = match quota {
         NoQuota::ExceedsQuota { .. } => (true, QuotaScope::Ever),
@@ -119,7 +119,7 @@ pub(crate) fn shortage_message(world: &World, case: &Case<'_>, quota: &NoQuota) 
     words::quota_message(quota, &queue_message(world, case), &format!("{borrowing}{limits}"))
 }
 
-pub(crate) fn queue_message(world: &World, case: &Case<'_>) -> String {
+pub(crate) fn queue_message(world: &AskedWorld<'_>, case: &Case<'_>) -> String {
     let queue = case.queue.map(|queue| &world.mirror().queue_state().queue(queue).setup.name);
     queue.map_or_else(|| "the queue".to_owned(), |queue| format!("cluster queue `{queue}`"))
 }
@@ -127,7 +127,7 @@ pub(crate) fn queue_message(world: &World, case: &Case<'_>) -> String {
 /// For a workload with partial admission: what its minimum pod counts need, and the changes that are
 /// enough for them.
 fn fewest_pods_message(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
@@ -173,12 +173,16 @@ fn fewest_pods_message(
 }
 
 /// The obstacle that no cluster has capacity either.
-fn capacity_steps(world: &World, case: &Case<'_>) -> Steps {
+fn capacity_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
     nearest_capacity(world, case).map(|(reason, remedy)| Steps::one(reason, remedy)).unwrap_or_default()
 }
 
 /// Names all resources that the queue doesn't cover, if there are several.
-pub(crate) fn uncovered_message(world: &World, case: &Case<'_>, quota: &NoQuota) -> Option<(String, String)> {
+pub(crate) fn uncovered_message(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    quota: &NoQuota,
+) -> Option<(String, String)> {
     let (NoQuota::NotCovered { .. }, [_, _, ..]) = (quota, case.uncovered.as_slice()) else {
         return None;
     };
@@ -190,7 +194,12 @@ pub(crate) fn uncovered_message(world: &World, case: &Case<'_>, quota: &NoQuota)
 }
 
 /// The quota that must be released, including that of rivals. Empty if no released quota would be enough.
-fn ends_message(world: &World, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
+fn ends_message(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    id: WorkloadId,
+    key: (FlavorId, ResourceId),
+) -> String {
     let queues = world.mirror().queue_state();
     let Some(queue) = queues.workload(id).map(|of| of.queue) else { return String::new() };
     if !queues.needed(id, key, |_| 0).iter().all(|(key, asks)| queues.could_ever_use(queue, *key, *asks)) {
@@ -210,7 +219,7 @@ fn ends_message(world: &World, case: &Case<'_>, id: WorkloadId, key: (FlavorId, 
 
 /// The nominal quotas that are enough even if all rivals are served first.
 fn raise_message(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
@@ -249,7 +258,7 @@ fn raise_message(
 
 /// The nominal quota that is enough if the workload comes before all rivals, and the priority for that.
 fn raise_before_others(
-    world: &World,
+    world: &AskedWorld<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
     rivals: &Rivals,
@@ -270,7 +279,7 @@ fn raise_before_others(
 
 /// The one workload that holds all the missing quota: why it isn't preempted, and which changes are enough.
 fn blocking_run(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     id: WorkloadId,
     short: &Shortage,
@@ -287,7 +296,7 @@ fn blocking_run(
     let holder = world.state.workloads().get(&other)?;
     let NotPreempted { message, yields_to_priority, yields_to } =
         not_preempted(world, case, id, other, &[(flavor, resource)])?;
-    let name = format!("workload `{}/{}`", holder.namespace(), holder.name());
+    let name = world.asker.workload(holder);
     // A rival would take the quota that it releases.
     let no_rivals = rivals.in_same_queue == 0 && rivals.in_other_queues == 0;
     let is_enough =
@@ -303,18 +312,18 @@ fn blocking_run(
     if let Some(change) = yields_to.filter(|_| no_rivals && !case.borrows) {
         alone.push(format!("{change} (enough by itself: it would preempt {name})"));
     }
-    Some(BlockingRun { message: not_preempted_message(holder, &message), alone })
+    Some(BlockingRun { message: not_preempted_message(world, holder, &message), alone })
 }
 
-fn not_preempted_message(holder: &Workload, why: &str) -> String {
-    let (namespace, name, priority) = (holder.namespace(), holder.name(), holder.priority());
-    format!("; preempting workload `{namespace}/{name}` (priority {priority}) would be enough, but {why}")
+fn not_preempted_message(world: &AskedWorld<'_>, holder: &Workload, why: &str) -> String {
+    let (name, priority) = (world.asker.workload(holder), holder.priority());
+    format!("; preempting {name} (priority {priority}) would be enough, but {why}")
 }
 
 /// Why a workload isn't preempted that holds these flavors and resources. `None` if the queues share no
 /// cohort.
 fn not_preempted(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     id: WorkloadId,
     other: Uid,
@@ -355,7 +364,9 @@ fn not_preempted(
         yields_to = alone.then(|| format!("set the stopPolicy of cluster queue `{}` to `None`", setup.name));
         format!("cluster queue `{}` is inactive: {}", setup.name, words::inactive_message(why))
     } else if !world.live.reservations().may_preempt(case.uid, other) {
-        "the 10-minute anti-thrashing rule blocks it".to_owned()
+        "for 10 minutes a preempted workload can't preempt back, and no workload is preempted more than \
+         twice by the same one"
+            .to_owned()
     } else if !case.fits_somewhere() && !cluster_remedy::leaves_capacity(world, case, other, holder) {
         yields_to =
             cluster_remedy::uncordoned(world, case).map(|cluster| format!("uncordon cluster `{cluster}`"));
@@ -367,40 +378,42 @@ fn not_preempted(
 }
 
 /// The obstacle of a workload that has quota.
-pub(crate) fn nearest_steps(world: &World, case: &Case<'_>) -> Steps {
+pub(crate) fn nearest_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
     if case.fits_somewhere() {
         return Steps::one("waiting for the next scheduling cycle".into(), String::new());
     }
-    let Some((reason, remedy)) = nearest_capacity(world, case) else { return Steps::of(&Why::NoCluster) };
+    let Some((reason, remedy)) = nearest_capacity(world, case) else {
+        return Steps::of(world.asker, &Why::NoCluster);
+    };
     Steps::one(format!("{reason}{}", blocking_run_there(world, case).unwrap_or_default()), remedy)
 }
 
 /// The one workload that is in the way in the nearest cluster, and why it isn't preempted.
-fn blocking_run_there(world: &World, case: &Case<'_>) -> Option<String> {
+fn blocking_run_there(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<String> {
     let (cluster, why) = nearest(world, case)?;
     let (_, ends) = cluster_remedy::remedy_at(world, case, cluster, why);
     let (&[other], Some(id)) = (ends.as_slice(), case.id) else { return None };
     let holder = world.state.workloads().get(&other)?;
     let keys: Vec<(FlavorId, ResourceId)> = case.usage.iter().map(|(key, _)| *key).collect();
     let NotPreempted { message, .. } = not_preempted(world, case, id, other, &keys)?;
-    Some(not_preempted_message(holder, &message))
+    Some(not_preempted_message(world, holder, &message))
 }
 
 /// Reason and remedy for the nearest cluster, if none can start the workload now.
-pub(crate) fn nearest_capacity(world: &World, case: &Case<'_>) -> Option<(String, String)> {
+pub(crate) fn nearest_capacity(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<(String, String)> {
     // A queue without its MultiKueueConfig is inactive, which is an earlier obstacle.
     let (cluster, why) = nearest(world, case)
         .filter(|(_, why)| !case.fits_somewhere() && !matches!(why, Why::NoWorkersConfig { .. }))?;
     let (remedy, gone) = cluster_remedy::remedy_at(world, case, cluster, why);
     Some((
-        words::no_cluster_message(case.verdicts.len(), cluster, why),
+        words::no_cluster_message(case.verdicts.len(), cluster, why, world.asker),
         format!("in cluster `{cluster}`: {remedy}{}", rivals::others_first(world, case, cluster, why, &gone)),
     ))
 }
 
 /// The cluster with the obstacle that is the easiest to remove: among full clusters the one where the fewest
 /// workloads have to end, then the one with room for the most pods.
-fn nearest<'a>(world: &World, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'a Why)> {
+fn nearest<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'a Why)> {
     let rank = |cluster: &ClusterName, why: &Why| match why {
         Why::NoCapacity(_) | Why::Refused { .. }
             if cluster_remedy::level_too_small(world, case, cluster).is_some() =>
@@ -438,7 +451,7 @@ fn nearest<'a>(world: &World, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'
 }
 
 /// Whether the jobs of a class point to this cluster queue.
-pub(crate) fn is_in_cluster_queue(world: &World, class: &Class, cluster_queue: &str) -> bool {
+pub(crate) fn is_in_cluster_queue(world: &AskedWorld<'_>, class: &Class, cluster_queue: &str) -> bool {
     world
         .state
         .catalog()

@@ -1,6 +1,7 @@
 //! Rivals: other pending workloads that may be served first when quota or capacity is freed, and the
 //! priority above which a workload would come before them.
 
+use crate::asker::AskedWorld;
 use crate::explain::case::{self, Case};
 use crate::explain::head_order;
 use crate::explain::step::{Alongside, Steps};
@@ -11,7 +12,7 @@ use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::facts::submission::ClassId;
 use meridian_manager_core::queue::candidate_clusters::CandidateClusters;
 use meridian_manager_core::queue::classes::QueuePosition;
-use meridian_manager_core::world::{World, gangs};
+use meridian_manager_core::world::gangs;
 use meridian_queueing::cycle::Precedence;
 use meridian_queueing::explain::{CompetingWorkloads, FirstEntry};
 use meridian_queueing::model::{QueueId, WorkloadId};
@@ -46,7 +47,7 @@ struct Class {
 
 /// Workloads that may be served first when quota of this flavor and resource is freed.
 pub(crate) fn rivals_for_quota(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
@@ -77,7 +78,10 @@ pub(crate) fn rivals_for_quota(
 
 /// The workload of another queue that is served first with quota that this one would use, or is reported
 /// to lack, and that quota. Workloads that are preempting others come first.
-fn served_first(world: &World, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), FirstEntry)> {
+fn served_first(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+) -> Option<(WorkloadId, (FlavorId, ResourceId), FirstEntry)> {
     let (queues, id) = (world.mirror().queue_state(), case.id?);
     let reported = match world.live.pending_reasons().before(case.workload.class()) {
         Some(Why::Quota(quota)) => {
@@ -92,13 +96,15 @@ fn served_first(world: &World, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId
 
 /// Whether the quota that this workload would use is reserved for a workload of another queue that is
 /// preempting others.
-pub(crate) fn is_kept_from(world: &World, case: &Case<'_>) -> bool {
+pub(crate) fn is_kept_from(world: &AskedWorld<'_>, case: &Case<'_>) -> bool {
     served_first(world, case).is_some_and(|(.., winner)| preempts(&winner))
 }
 
 /// Explains that a workload of another queue comes first in every scheduling cycle.
-pub(crate) fn overtaken_steps(world: &World, case: &Case<'_>) -> Steps {
-    let Some((id, key, winner)) = served_first(world, case) else { return Steps::of(&Why::Overtaken) };
+pub(crate) fn overtaken_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
+    let Some((id, key, winner)) = served_first(world, case) else {
+        return Steps::of(world.asker, &Why::Overtaken);
+    };
     let (first, turn) = (
         head_order::named(world, winner.workload),
         head_order::head_order_message(world, id, &winner).unwrap_or_default(),
@@ -109,7 +115,7 @@ pub(crate) fn overtaken_steps(world: &World, case: &Case<'_>) -> Steps {
         ""
     };
     let mut steps = Steps::one(
-        format!("{}{turn}", Why::Overtaken.message()),
+        format!("{}{turn}", Why::Overtaken.message(world.asker)),
         format!("wait until {first} starts, or delete it{priority}"),
     );
     let others = competing_workloads(world, case, id, key);
@@ -121,7 +127,7 @@ pub(crate) fn overtaken_steps(world: &World, case: &Case<'_>) -> Steps {
 
 /// Counts of the workloads that may be served first, computed once.
 pub(crate) fn competing_workloads(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
@@ -133,7 +139,7 @@ pub(crate) fn competing_workloads(
 /// Names the pending workloads that could take the capacity of a cluster first when the workloads of
 /// `gone` have ended there.
 pub(crate) fn others_first(
-    world: &World,
+    world: &AskedWorld<'_>,
     case: &Case<'_>,
     cluster: &ClusterName,
     why: &Why,
@@ -158,16 +164,12 @@ pub(crate) fn others_first(
         true => format!(", unless this job is submitted again with a priority above {}", first.priority()),
         false => String::new(),
     };
+    let first = world.asker.workload(first);
     match count {
         1 => {
-            format!("; workload `{}/{}` may take it first{unless}", first.namespace(), first.name())
+            format!("; {first} may take it first{unless}")
         }
-        many => format!(
-            "; workload `{}/{}` and {} more may take it first{unless}",
-            first.namespace(),
-            first.name(),
-            many - 1
-        ),
+        many => format!("; {first} and {} more may take it first{unless}", many - 1),
     }
 }
 
@@ -175,7 +177,7 @@ pub(crate) fn others_first(
 /// have both already: then something else blocks them. If the cluster `grows`, every class with quota may
 /// fit, and so may every unchecked one.
 fn could_take<'a>(
-    world: &World,
+    world: &AskedWorld<'_>,
     all: &'a [Class],
     cluster: &ClusterName,
     gone: &[Uid],
@@ -205,7 +207,7 @@ fn could_take<'a>(
 /// Possible rivals by class: in its own queue the workloads ahead of it (all, if capacity is freed
 /// `in_parts`), in other queues all. The classes to check come first, in queue order; of the others only
 /// one is needed.
-fn rivals_for_capacity(world: &World, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
+fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
     let before = if in_parts { Vec::new() } else { before_by_class(world, case) };
     let blocked = world.live.pending_reasons().all_before();
     let (mut before, mut routes, mut blocked) =
@@ -228,7 +230,7 @@ fn rivals_for_capacity(world: &World, case: &Case<'_>, in_parts: bool) -> Vec<Cl
 }
 
 /// Number of workloads ahead in the same queue, by class and sorted by it.
-fn before_by_class(world: &World, case: &Case<'_>) -> Vec<(ClassId, usize)> {
+fn before_by_class(world: &AskedWorld<'_>, case: &Case<'_>) -> Vec<(ClassId, usize)> {
     let queues = world.mirror().queue_state();
     // The tag of a shape in the queue state is its class.
     let class_of = |shape| u32::try_from(queues.shape_of(shape).tag & u64::from(u32::MAX)).map(ClassId);
@@ -245,7 +247,7 @@ fn before_by_class(world: &World, case: &Case<'_>) -> Vec<(ClassId, usize)> {
 }
 
 /// Whether policies and the queue allow a class in a cluster.
-fn may_use(world: &World, class: &Class, cluster: &ClusterName) -> bool {
+fn may_use(world: &AskedWorld<'_>, class: &Class, cluster: &ClusterName) -> bool {
     let queue = &world.mirror().queue_state().queue(class.queue).setup.name;
     let candidates = CandidateClusters::new(
         world.state.catalog(),
@@ -260,7 +262,13 @@ fn may_use(world: &World, class: &Class, cluster: &ClusterName) -> bool {
 }
 
 /// Whether the gang of a pending class would fit in a cluster without the gangs of `gone`.
-fn would_fit_there(world: &World, id: ClassId, uid: Uid, cluster: &ClusterName, gone: &[Arc<Gang>]) -> bool {
+fn would_fit_there(
+    world: &AskedWorld<'_>,
+    id: ClassId,
+    uid: Uid,
+    cluster: &ClusterName,
+    gone: &[Arc<Gang>],
+) -> bool {
     let class = world.queues.class(id);
     let reserved = reserved::reserved_capacity(world, cluster, uid).all_gangs();
     let Some(live) = world.live.clusters.get(cluster) else { return false };
@@ -275,7 +283,7 @@ fn would_fit_there(world: &World, id: ClassId, uid: Uid, cluster: &ClusterName, 
 }
 
 /// Whether a higher priority would put the workload before these rivals, whatever queues they are in.
-fn goes_by_priority(world: &World, case: &Case<'_>, others: &[&Class]) -> bool {
+fn goes_by_priority(world: &AskedWorld<'_>, case: &Case<'_>, others: &[&Class]) -> bool {
     let queues = world.mirror().queue_state();
     let in_queue =
         |class: &&Class| Some(class.queue) == case.queue && world.mirror().looks_at(class.first.uid);

@@ -1,5 +1,6 @@
 //! Obstacles in order, and the texts that are made from them.
 
+use crate::asker::Asker;
 use crate::explain::words::Wording;
 use meridian_manager_core::facts::reason::Why;
 use std::iter::Peekable;
@@ -24,8 +25,8 @@ impl Steps {
         Self { list: vec![Step { reason, remedy }], alone: Vec::new() }
     }
 
-    pub(crate) fn of(why: &Why) -> Self {
-        Self::one(why.message(), why.remedy())
+    pub(crate) fn of(asker: &Asker, why: &Why) -> Self {
+        Self::one(why.message(asker), why.remedy(asker))
     }
 
     pub(crate) fn extend(&mut self, more: Self) {

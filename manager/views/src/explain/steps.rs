@@ -3,6 +3,7 @@
 //! The first is what the scheduling cycle decided. The later ones are found on a copy of the queue state
 //! as if the first were gone, so that users don't remove one obstacle only to meet the next.
 
+use crate::asker::AskedWorld;
 use crate::explain::case::{self, Case, Obstacle};
 pub(crate) use crate::explain::step::Steps;
 use crate::explain::step::{self, Alongside};
@@ -11,7 +12,6 @@ use crate::explain::{head_order, obstacle, remedy, rivals};
 use meridian_manager_core::facts::reason::{NoQuota, NoRoute, Why};
 use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::queue::classes::QueuePosition;
-use meridian_manager_core::world::World;
 use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare::inactive;
 use meridian_queueing::model::{Clash, Inactive, QueueId};
@@ -40,7 +40,7 @@ struct Ahead {
     gangs: Vec<Arc<Gang>>,
 }
 
-pub(crate) fn steps(world: &World, case: &Case<'_>, now: Now) -> Steps {
+pub(crate) fn steps(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = gates(world, case, now);
     let all_wait = world.state.recovery().is_some() || world.state.rules_doubted().is_some();
     let (route, scope) = route_steps(world, case);
@@ -67,31 +67,34 @@ pub(crate) fn steps(world: &World, case: &Case<'_>, now: Now) -> Steps {
 }
 
 /// Obstacles that apply before any queue is considered.
-fn gates(world: &World, case: &Case<'_>, now: Now) -> Steps {
+fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = Steps::default();
     if world.live.damaged().contains(&case.uid) {
-        steps.extend(Steps::of(&Why::Damaged));
+        steps.extend(Steps::of(world.asker, &Why::Damaged));
     }
     if case.workload.inactive().is_some() {
         let (reason, remedy) = case.workload.inactivity_message();
         steps.extend(Steps::one(reason, remedy));
     }
     if world.held_back(case.workload, now.mono) || world.awaits_members_for_rules(now.mono) {
-        steps.extend(Steps::of(&Why::RecoveryOpen));
+        steps.extend(Steps::of(world.asker, &Why::RecoveryOpen));
     }
     if world.state.rules_doubted().is_some() {
-        steps.extend(Steps::of(&Why::RulesDoubted));
+        steps.extend(Steps::of(world.asker, &Why::RulesDoubted));
     }
     if let Some(until) = world.live.backoff_until().get(&case.uid).filter(|until| **until > now.mono) {
         let left: Millis = until.since(now.mono);
-        steps.extend(Steps::one(format!("{}, {left} left", Why::BackOff.message()), Why::BackOff.remedy()));
+        steps.extend(Steps::one(
+            format!("{}, {left} left", Why::BackOff.message(world.asker)),
+            Why::BackOff.remedy(world.asker),
+        ));
     }
     steps
 }
 
 /// What is stopped, missing or inactive on its queue route, and which workloads the same change would
 /// release: all of its cluster queue, or only those of its namespace or local queue.
-fn route_steps(world: &World, case: &Case<'_>) -> (Steps, Option<Scope>) {
+fn route_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> (Steps, Option<Scope>) {
     let class = world.queues.class(case.workload.class());
     let catalog = &world.state.catalog();
     let Some(local) = catalog.local_queue(&class.namespace, &class.queue) else {
@@ -101,8 +104,11 @@ fn route_steps(world: &World, case: &Case<'_>) -> (Steps, Option<Scope>) {
         });
         return (
             Steps::one(
-                why.message(),
-                format!("{}; what comes next depends on the cluster queue that it names", why.remedy()),
+                why.message(world.asker),
+                format!(
+                    "{}; what comes next depends on the cluster queue that it names",
+                    why.remedy(world.asker)
+                ),
             ),
             None,
         );
@@ -111,7 +117,10 @@ fn route_steps(world: &World, case: &Case<'_>) -> (Steps, Option<Scope>) {
     let Some(spec) = catalog.cluster_queue(name) else {
         let why = Why::Route(NoRoute::NoClusterQueue { cluster_queue: name.clone() });
         return (
-            Steps::one(why.message(), format!("{}; what comes next depends on its quota", why.remedy())),
+            Steps::one(
+                why.message(world.asker),
+                format!("{}; what comes next depends on its quota", why.remedy(world.asker)),
+            ),
             None,
         );
     };
@@ -140,7 +149,7 @@ fn route_steps(world: &World, case: &Case<'_>) -> (Steps, Option<Scope>) {
     if let Err(why @ (NoRoute::NamespaceNotSelected { .. } | NoRoute::SelectsNoNamespace { .. })) =
         catalog.selected(name, spec, &class.namespace)
     {
-        steps.extend(Steps::of(&Why::Route(why)));
+        steps.extend(Steps::of(world.asker, &Why::Route(why)));
         scope = scope.or(Some(Scope::Namespace));
     }
     let inactive = inactive_reasons(world, name, spec);
@@ -152,7 +161,7 @@ fn route_steps(world: &World, case: &Case<'_>) -> (Steps, Option<Scope>) {
 }
 
 /// All reasons for which a cluster queue is inactive, except a stop.
-fn inactive_reasons(world: &World, name: &str, spec: &ClusterQueueSpec) -> Vec<Inactive> {
+fn inactive_reasons(world: &AskedWorld<'_>, name: &str, spec: &ClusterQueueSpec) -> Vec<Inactive> {
     let mut spec = ClusterQueueSpec { stop_policy: StopPolicy::None, ..spec.clone() };
     let mut all = Vec::new();
     // Resolves each reason in a copy of the spec to find the next one.
@@ -191,21 +200,22 @@ fn inactive_reasons(world: &World, name: &str, spec: &ClusterQueueSpec) -> Vec<I
 
 /// Explains an inactive cluster queue. If its MultiKueue check names a missing config, the config is the
 /// reason.
-fn inactive_step(world: &World, queue: &str, why: Inactive) -> Steps {
+fn inactive_step(world: &AskedWorld<'_>, queue: &str, why: Inactive) -> Steps {
     let Some((check, config)) = world
         .state
         .catalog()
         .missing_config(queue)
         .filter(|(check, _)| why == Inactive::CheckInactive((*check).to_owned()))
     else {
-        return Steps::of(&Why::Inactive { queue: queue.to_owned(), why });
+        return Steps::of(world.asker, &Why::Inactive { queue: queue.to_owned(), why });
     };
     let missing = Why::NoWorkersConfig { check: check.to_owned(), config: config.to_owned() };
-    let remedy = format!("{}; what comes next depends on the clusters that it lists", missing.remedy());
-    Steps::one(format!("cluster queue `{queue}` is inactive: {}", missing.message()), remedy)
+    let remedy =
+        format!("{}; what comes next depends on the clusters that it lists", missing.remedy(world.asker));
+    Steps::one(format!("cluster queue `{queue}` is inactive: {}", missing.message(world.asker)), remedy)
 }
 
-fn inactive_reason(world: &World, spec: &ClusterQueueSpec) -> Option<Inactive> {
+fn inactive_reason(world: &AskedWorld<'_>, spec: &ClusterQueueSpec) -> Option<Inactive> {
     // Agents place pods, so topologies aren't checked here.
     inactive(
         spec,
@@ -216,11 +226,11 @@ fn inactive_reason(world: &World, spec: &ClusterQueueSpec) -> Option<Inactive> {
 }
 
 /// Obstacles of a workload with active queues.
-fn in_queue(world: &World, case: &Case<'_>) -> Steps {
+fn in_queue(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
     match obstacle::obstacle(world, case) {
         Obstacle::Before(Why::Quota(quota)) => remedy::quota_steps(world, case, quota),
         Obstacle::Before(Why::Overtaken) => rivals::overtaken_steps(world, case),
-        Obstacle::Before(why) => Steps::of(why),
+        Obstacle::Before(why) => Steps::of(world.asker, why),
         Obstacle::Behind(head, blocks) => obstacle::behind(world, case, *head, *blocks),
         Obstacle::AtClusters => remedy::nearest_steps(world, case),
     }
@@ -228,7 +238,7 @@ fn in_queue(world: &World, case: &Case<'_>) -> Steps {
 
 /// Obstacles that come after those found so far, in today's state: a head that blocks, quota, and with
 /// `capacity` the verdicts of clusters.
-pub(crate) fn afterwards(world: &World, case: &Case<'_>, capacity: bool) -> Steps {
+pub(crate) fn afterwards(world: &AskedWorld<'_>, case: &Case<'_>, capacity: bool) -> Steps {
     let mut steps = Steps::default();
     if let Some((head, queue)) =
         case.queue.filter(|_| case.id.is_none()).and_then(|queue| head_that_blocks(world, case, queue))
@@ -240,7 +250,7 @@ pub(crate) fn afterwards(world: &World, case: &Case<'_>, capacity: bool) -> Step
     }
     match &case.shortage {
         Some(Why::Quota(quota)) => steps.extend(quota_step(world, case, quota)),
-        Some(why) => steps.extend(Steps::of(why)),
+        Some(why) => steps.extend(Steps::of(world.asker, why)),
         None => {}
     }
     let nearest = if capacity { remedy::nearest_capacity(world, case) } else { None };
@@ -249,7 +259,7 @@ pub(crate) fn afterwards(world: &World, case: &Case<'_>, capacity: bool) -> Step
 }
 
 /// The pending head of a StrictFIFO queue that is ahead of the workload, and the queue's name.
-fn head_that_blocks(world: &World, case: &Case<'_>, queue: QueueId) -> Option<(String, String)> {
+fn head_that_blocks(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId) -> Option<(String, String)> {
     let queues = world.mirror().queue_state();
     let setup = &queues.queue(queue).setup;
     let head = queues
@@ -267,7 +277,12 @@ pub(crate) fn position_of(case: &Case<'_>) -> QueuePosition {
 
 /// Explains that the same change would release another workload first, which can't start and blocks a
 /// StrictFIFO queue.
-fn released_head_that_blocks(world: &World, ahead: &Ahead, queue: QueueId, now: Now) -> Option<Steps> {
+fn released_head_that_blocks(
+    world: &AskedWorld<'_>,
+    ahead: &Ahead,
+    queue: QueueId,
+    now: Now,
+) -> Option<Steps> {
     let queues = world.mirror().queue_state();
     let setup = &queues.queue(queue).setup;
     let uid = ahead
@@ -280,7 +295,7 @@ fn released_head_that_blocks(world: &World, ahead: &Ahead, queue: QueueId, now: 
     }
     let name = name_of(world, uid);
     let why = match &first.shortage {
-        Some(why) => why.message(),
+        Some(why) => why.message(world.asker),
         None => "no cluster has room for it".to_owned(),
     };
     let more = if ahead.count > 1 { step::more_before(ahead.count - 1) } else { String::new() };
@@ -291,16 +306,17 @@ fn released_head_that_blocks(world: &World, ahead: &Ahead, queue: QueueId, now: 
     Some(Steps::one(reason, format!("wait until {name} starts, or delete it{more}")))
 }
 
-fn name_of(world: &World, uid: Uid) -> String {
-    world.state.workloads().get(&uid).map_or_else(
-        || "another workload".to_owned(),
-        |w| format!("workload `{}/{}`", w.namespace(), w.name()),
-    )
+fn name_of(world: &AskedWorld<'_>, uid: Uid) -> String {
+    world
+        .state
+        .workloads()
+        .get(&uid)
+        .map_or_else(|| "another workload".to_owned(), |workload| world.asker.workload(workload))
 }
 
 /// Names the workloads that the same change would release first, unless there is enough for all of them
 /// and this one.
-fn released_rivals_message(world: &World, case: &Case<'_>, ahead: &Ahead) -> Option<String> {
+fn released_rivals_message(world: &AskedWorld<'_>, case: &Case<'_>, ahead: &Ahead) -> Option<String> {
     let (queue, first) = case.queue.zip(ahead.first)?;
     let queues = world.mirror().queue_state();
     let is_free = |key: &(FlavorId, ResourceId), amount: i64| {
@@ -325,7 +341,7 @@ fn released_rivals_message(world: &World, case: &Case<'_>, ahead: &Ahead) -> Opt
 }
 
 /// Workloads of `scope` that are ahead of this one.
-fn ahead(world: &World, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead {
+fn ahead(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead {
     let (mine, position) = (world.queues.class(case.workload.class()), position_of(case));
     let name = &world.mirror().queue_state().queue(queue).setup.name;
     let by_usage = world.mirror().queue_state().orders_by_usage(queue);
@@ -359,9 +375,9 @@ fn ahead(world: &World, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead 
 }
 
 /// The quota shortage of a workload that the scheduling cycle hasn't evaluated yet.
-fn quota_step(world: &World, case: &Case<'_>, quota: &NoQuota) -> Steps {
+fn quota_step(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuota) -> Steps {
     let why = Why::Quota(quota.clone());
-    let Some(queue) = case.queue else { return Steps::of(&why) };
+    let Some(queue) = case.queue else { return Steps::of(world.asker, &why) };
     let setup = &world.mirror().queue_state().queue(queue).setup;
     let may_preempt = matches!(quota, NoQuota::Used(_)) && setup.preemption.allows_any();
     let unless = if may_preempt { ", unless preemption frees more" } else { "" };
@@ -369,7 +385,7 @@ fn quota_step(world: &World, case: &Case<'_>, quota: &NoQuota) -> Steps {
     let shortage = words::without_preemption(quota);
     let message = || remedy::shortage_message(world, case, &shortage);
     let (reason, remedy) =
-        remedy::uncovered_message(world, case, quota).unwrap_or_else(|| (message(), why.remedy()));
+        remedy::uncovered_message(world, case, quota).unwrap_or_else(|| (message(), why.remedy(world.asker)));
     Steps::one(format!("{reason}{unless}"), remedy)
 }
 

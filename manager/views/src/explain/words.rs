@@ -1,8 +1,11 @@
 //! Messages for pending reasons, ends of attempts and stops.
 
-use meridian_manager_core::facts::end::{AttemptEnd, refusal_text};
+use crate::asker::Asker;
+use meridian_manager_core::facts::end::{AttemptEnd, EvictionCause, refusal_text};
+use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::reason::{Denied, NoQuota, NoRoute, Shortage, Why};
 use meridian_manager_core::state::legs::Leg;
+use meridian_manager_core::state::workload::{AttemptRecord, OrderedStop};
 use meridian_objects::quantity;
 use meridian_queueing::model::{Clash, Inactive};
 use meridian_shared::ids::ClusterName;
@@ -19,10 +22,11 @@ pub trait Wording {
     /// `forbidden` or `no-room`.
     fn verdict(&self) -> &'static str;
 
-    fn message(&self) -> String;
+    /// The reason, without the names of workloads that `asker` may not read.
+    fn message(&self, asker: &Asker) -> String;
 
     /// What a user or operator can do about it. Starts with a verb.
-    fn remedy(&self) -> String;
+    fn remedy(&self, asker: &Asker) -> String;
 }
 
 fn route_remedy(why: &NoRoute) -> String {
@@ -80,7 +84,7 @@ impl Wording for Why {
         }
     }
 
-    fn message(&self) -> String {
+    fn message(&self, asker: &Asker) -> String {
         match self {
             Self::Route(why) => route_message(why),
             Self::Quota(quota) => {
@@ -115,15 +119,10 @@ impl Wording for Why {
                 format!("needs {asks} {resource}, {left} of {cap} free")
             }
             Self::NoCapacity(misfit) => misfit.to_string(),
-            Self::Kept { reserved_for, starves: false } => {
-                format!(
-                    "its free capacity is reserved for workload `{reserved_for}`, which is preempting others"
-                )
-            }
-            Self::Kept { reserved_for, starves: true } => {
-                format!(
-                    "its free capacity is reserved for workload `{reserved_for}`, which has waited too long"
-                )
+            Self::Kept { reserved_for, starves } => {
+                let why = if *starves { "has waited too long" } else { "is preempting others" };
+                let owner = reservation_owner(reserved_for.as_ref(), asker);
+                format!("its free capacity is reserved for {owner}, which {why}")
             }
             Self::ReservedForStarved => {
                 "quota is reserved for a workload in its cohort that has waited too long".into()
@@ -143,7 +142,7 @@ impl Wording for Why {
         }
     }
 
-    fn remedy(&self) -> String {
+    fn remedy(&self, asker: &Asker) -> String {
         match self {
             Self::Route(why) => route_remedy(why),
             Self::Quota(quota) => quota_remedy(quota),
@@ -153,7 +152,7 @@ impl Wording for Why {
             Self::Forbidden(Denied::UnknownPlace) => {
                 "declare its region and jurisdiction in a `Cluster` object".into()
             }
-            Self::Forbidden(_) => "ask the owner of the residency policies".into(),
+            Self::Forbidden(_) => "ask the owner of the residency policies to permit this cluster".into(),
             Self::NoCluster | Self::NotConnected => "start or join its agent".into(),
             Self::NotInQueue => "add the cluster to the queue's MultiKueueConfig".into(),
             Self::NoWorkersConfig { config, .. } => format!("create MultiKueueConfig `{config}`"),
@@ -182,7 +181,8 @@ impl Wording for Why {
             ) => "wait until a workload there ends".into(),
             Self::ReservedForStarved => "wait until that workload has started and quota is free".into(),
             Self::Kept { reserved_for, .. } => {
-                format!("wait until workload `{reserved_for}` has started and capacity is free")
+                let owner = reservation_owner(reserved_for.as_ref(), asker);
+                format!("wait until {owner} has started and capacity is free")
             }
             Self::NoCapacity(Misfit::NoSuchNode { .. }) => {
                 "add nodes there that match the pods' selectors and tolerations, or change these".into()
@@ -325,9 +325,13 @@ pub(crate) fn inactive_message(why: &Inactive) -> String {
     }
 }
 
+fn reservation_owner(job: Option<&Key>, asker: &Asker) -> String {
+    job.map_or_else(|| "another workload".to_owned(), |job| asker.job(job))
+}
+
 /// Says that none of `clusters` clusters can start a workload now, and why the one can't that is closest
 /// to it.
-pub(crate) fn no_cluster_message(clusters: usize, closest: &ClusterName, why: &Why) -> String {
+pub(crate) fn no_cluster_message(clusters: usize, closest: &ClusterName, why: &Why, asker: &Asker) -> String {
     let lacks_capacity = matches!(
         why,
         Why::NoCapacity(_)
@@ -335,7 +339,7 @@ pub(crate) fn no_cluster_message(clusters: usize, closest: &ClusterName, why: &W
             | Why::Kept { .. }
             | Why::Refused { reason: RefuseReason::NoCapacity, .. }
     );
-    let why = why.message();
+    let why = why.message(asker);
     match (clusters, lacks_capacity) {
         (1, true) => format!("the only cluster, `{closest}`, has no room: {why}"),
         (1, false) => format!("the only cluster, `{closest}`, isn't available: {why}"),
@@ -362,7 +366,7 @@ pub(crate) fn end_result(result: &EndResult) -> String {
     match result {
         EndResult::Succeeded => "succeeded".into(),
         EndResult::Failed { reason, message } => format!("failed: {reason}: {message}"),
-        EndResult::Stopped => "stopped as requested".into(),
+        EndResult::Stopped => "stopped by its agent".into(),
         EndResult::LeaseLapsed => "stopped by its agent because the lease expired".into(),
         EndResult::NodeLost { message } => format!("lost: {message}"),
     }
@@ -388,12 +392,40 @@ pub(crate) fn stop_reason(reason: StopReason) -> &'static str {
     }
 }
 
-pub(crate) fn attempt_end(end: &AttemptEnd) -> String {
-    match end {
-        AttemptEnd::Reported(result) => end_result(result),
-        AttemptEnd::NoTrace => "unknown: its agent has no record of it, and nothing runs".to_owned(),
-        AttemptEnd::GrantRefused(why) => format!("the cluster refused the grant: {}", refusal_text(why)),
-        AttemptEnd::LeaseLapsed => "the lease expired".to_owned(),
-        AttemptEnd::DeclaredLost => "an operator declared the cluster lost".to_owned(),
+/// How an attempt ended, and why. `preemptor` names the workload that displaced it.
+pub(crate) fn attempt_end(attempt: &AttemptRecord, preemptor: &str) -> Option<String> {
+    Some(match (attempt.end.as_ref()?, attempt.stop.as_deref()) {
+        (AttemptEnd::Reported(EndResult::Stopped), Some(stop)) => ordered_stop(stop, preemptor),
+        (AttemptEnd::Reported(result), _) => end_result(result),
+        (AttemptEnd::NoTrace, _) => {
+            "how it ended is unknown: the agent reported that it neither runs the gang nor remembers its end"
+                .to_owned()
+        }
+        (AttemptEnd::GrantRefused(why), _) => format!("the cluster refused the grant: {}", refusal_text(why)),
+        (AttemptEnd::LeaseLapsed, _) => {
+            "cluster lost: the lease expired while the cluster was disconnected".to_owned()
+        }
+        (AttemptEnd::DeclaredLost, _) => "cluster lost: an operator declared it lost".to_owned(),
+    })
+}
+
+fn ordered_stop(stop: &OrderedStop, preemptor: &str) -> String {
+    match stop.cause {
+        None => format!("deleted by `{}`", stop.by),
+        Some(EvictionCause::Preempted) => format!("displaced by {preemptor}"),
+        Some(EvictionCause::Deactivated) => format!("stopped by `{}`", stop.by),
+        Some(EvictionCause::Drained) => "drained: an operator emptied the cluster".to_owned(),
+        Some(EvictionCause::LocalQueueStopped) => "its local queue was stopped and drained".to_owned(),
+        Some(EvictionCause::ClusterQueueStopped) => "its cluster queue was stopped and drained".to_owned(),
+        Some(EvictionCause::Residency) => stop_reason(StopReason::Residency).to_owned(),
+        Some(EvictionCause::StartTimeout) => stop_reason(StopReason::StartTimeout).to_owned(),
+        Some(EvictionCause::Superseded) => stop_reason(StopReason::Superseded).to_owned(),
+        Some(
+            EvictionCause::MaximumExecutionTimeExceeded
+            | EvictionCause::NodeFailures
+            | EvictionCause::ClusterLost
+            | EvictionCause::GrantRefused
+            | EvictionCause::StoppedByAgent,
+        ) => end_result(&EndResult::Stopped),
     }
 }

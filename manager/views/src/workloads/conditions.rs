@@ -1,6 +1,7 @@
 //! Conditions of a `Workload`. Types and reasons are Kueue's; messages too where the meaning is the same.
 
 use super::{Shown, workload_uid};
+use crate::asker::Asker;
 use crate::explain::words::{self, Wording};
 use meridian_manager_core::facts::end::{EvictionCause, Preempted, PreemptionReason};
 use meridian_manager_core::facts::reason::Why;
@@ -32,8 +33,8 @@ fn condition(kind: &str, is: bool, reason: &str, message: impl Into<String>, at:
 
 impl Shown {
     /// The conditions, in the order in which a workload goes through them.
-    pub(super) fn conditions(&self, pending_reason: Option<&PendingReason>) -> Vec<Value> {
-        let mut all = vec![self.quota_reserved(pending_reason)];
+    pub(super) fn conditions(&self, pending_reason: Option<&PendingReason>, asker: &Asker) -> Vec<Value> {
+        let mut all = vec![self.quota_reserved(pending_reason, asker)];
         all.extend(self.admitted());
         all.extend(self.pods_ready());
         if let Some(evicted) = self.workload.evicted() {
@@ -41,7 +42,7 @@ impl Shown {
         }
         if self.damaged {
             let since = self.workload.since();
-            all.push(condition("Damaged", true, "ManifestUnreadable", damaged_message(), since));
+            all.push(condition("Damaged", true, "ManifestUnreadable", damaged_message(asker), since));
         }
         if let Some(finish) = &self.workload.finished() {
             let reason = if finish.succeeded { "Succeeded" } else { "Failed" };
@@ -50,7 +51,7 @@ impl Shown {
         all
     }
 
-    fn quota_reserved(&self, pending_reason: Option<&PendingReason>) -> Value {
+    fn quota_reserved(&self, pending_reason: Option<&PendingReason>, asker: &Asker) -> Value {
         let (w, kind) = (&self.workload, "QuotaReserved");
         match (&self.charged, w.finished()) {
             (Some(queue), _) => {
@@ -62,7 +63,7 @@ impl Shown {
                 condition(kind, false, "Finished", message, finish.at)
             }
             (None, None) => {
-                let message = self.pending_message(pending_reason).unwrap_or_default();
+                let message = self.pending_message(pending_reason, asker).unwrap_or_default();
                 condition(kind, false, "Pending", message, w.since())
             }
         }
@@ -131,17 +132,17 @@ impl Shown {
     }
 
     /// Why the workload has no quota. `None` if it has.
-    pub(super) fn pending_message(&self, reason: Option<&PendingReason>) -> Option<String> {
+    pub(super) fn pending_message(&self, reason: Option<&PendingReason>, asker: &Asker) -> Option<String> {
         let w = &self.workload;
         let pending = self.charged.is_none() && w.finished().is_none();
         let (before, nearest) =
             reason.map_or((None, None), |reason| (reason.before.as_ref(), reason.nearest.as_ref()));
         pending.then(|| match (&w.inactive(), before, nearest) {
             (Some(inactive), ..) => deactivated(inactive.max_execution_time_reached).1.to_owned(),
-            _ if self.damaged => damaged_message(),
-            (None, Some(why), _) => why.message(),
+            _ if self.damaged => damaged_message(asker),
+            (None, Some(why), _) => why.message(asker),
             (None, None, Some((cluster, clusters, why))) => {
-                words::no_cluster_message(*clusters, cluster, why)
+                words::no_cluster_message(*clusters, cluster, why, asker)
             }
             (None, None, None) => {
                 format!("waiting in its queue; see `meridian why {} -n {}`", w.name(), w.namespace())
@@ -185,8 +186,8 @@ impl Shown {
     }
 }
 
-pub(super) fn damaged_message() -> String {
-    format!("{}; {}", Why::Damaged.message(), Why::Damaged.remedy())
+pub(super) fn damaged_message(asker: &Asker) -> String {
+    format!("{}; {}", Why::Damaged.message(asker), Why::Damaged.remedy(asker))
 }
 
 fn preempted_message(Preempted { by, reason }: &Preempted) -> String {

@@ -21,7 +21,7 @@ pub(super) fn pod_set(set: &PodSet) -> Value {
     }
     if !set.affinity.is_empty() {
         let requirement = |r: &Requirement| {
-            let mut value = json!({"key": r.key, "operator": format!("{:?}", r.operator)});
+            let mut value = json!({"key": r.key, "operator": r.operator});
             if !r.values.is_empty() {
                 value["values"] = json!(r.values);
             }
@@ -52,7 +52,7 @@ fn toleration(of: &Toleration) -> Value {
         value["value"] = json!(of.value);
     }
     if let Some(effect) = of.effect {
-        value["effect"] = json!(format!("{effect:?}"));
+        value["effect"] = json!(effect);
     }
     value
 }

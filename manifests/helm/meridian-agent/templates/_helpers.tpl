@@ -2,9 +2,6 @@
 {{- define "meridian-agent.check" -}}
 {{- $gates := .Values.featureGates -}}
 {{- $kubernetes := eq .Values.runner "kubernetes" -}}
-{{- if and $kubernetes (not $gates.KubernetesRunner) -}}
-{{- fail "runner: `kubernetes` isn't in any released agent yet: write `simulated` or `process`, or set featureGates.KubernetesRunner for a build that has it" -}}
-{{- end -}}
 {{- if and (not $kubernetes) (gt (int (include "meridian-agent.replicas" .)) 1) -}}
 {{- fail (printf "replicas is %s: the %s runner keeps what runs in one directory, so write 1" (include "meridian-agent.replicas" .) .Values.runner) -}}
 {{- end -}}
@@ -124,6 +121,12 @@ capabilities:
 {{- if eq .Values.runner "simulated" -}}{{- $_ := set $settings "speed" .Values.speed -}}{{- end -}}
 {{- if .Values.fleet -}}{{- $_ := set $settings "fleet" "/etc/meridian-agent/fleet.yaml" -}}{{- end -}}
 {{- with .Values.nodeReplacementWait -}}{{- $_ := set $settings "node-replacement-wait" . -}}{{- end -}}
+{{- if eq .Values.runner "kubernetes" -}}
+{{- $_ := set $settings "lease-name" .Release.Name -}}
+{{- $labels := list -}}
+{{- range $name, $value := .Values.kubernetes.nodeSelector -}}{{- $labels = append $labels (printf "%s=%s" $name $value) -}}{{- end -}}
+{{- if $labels -}}{{- $_ := set $settings "node-selector" (join "," $labels) -}}{{- end -}}
+{{- end -}}
 {{- $settings | toYaml -}}
 {{- end -}}
 

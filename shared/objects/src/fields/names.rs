@@ -28,6 +28,14 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN_CHARS && text.split('.').all(part)
 }
 
+/// Whether `text` can be a segment of a URL's path.
+pub(crate) fn is_path_segment(text: &str) -> bool {
+    !["", ".", ".."].contains(&text)
+        && text.len() <= MAX_SUBDOMAIN_CHARS
+        && !text.contains(['/', '%'])
+        && !text.contains(char::is_control)
+}
+
 fn is_qualified_part(text: &str) -> bool {
     let bytes = text.as_bytes();
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -120,6 +128,7 @@ mod tests {
                 && !is_label_value("a b")
                 && !is_label_value("eu,us")
         );
+        assert!(is_path_segment("system:a") && !is_path_segment("..") && !is_path_segment("a/b"));
         assert!(is_config_key("a_b.C") && !is_config_key("a/b") && !is_config_key("..x"));
         assert!(is_port_name("http-2") && !is_port_name("80") && !is_port_name("a--b"));
         assert!(!is_port_name("longer-than-fifteen") && !is_port_name("Http"));

@@ -1,6 +1,7 @@
 //! Fields that have no effect in the objects of one worker cluster.
 
 use super::Ignored;
+use crate::any_job;
 use crate::fields::{FieldPath, Warning};
 use crate::kind::Kind;
 use crate::object::Object;
@@ -41,14 +42,18 @@ pub fn fields_ignored_by_cluster(object: &Object) -> Vec<Warning> {
         | Kind::MultiKueueConfig
         | Kind::MultiKueueCluster
         | Kind::Workload
-        | Kind::Job
+        | any_job!()
         | Kind::PriorityClass
         | Kind::Cluster
         | Kind::ResidencyPolicy
         | Kind::DispatchPolicy
         | Kind::Topology
         | Kind::LimitRange
-        | Kind::RuntimeClass => {}
+        | Kind::RuntimeClass
+        | Kind::Role
+        | Kind::ClusterRole
+        | Kind::RoleBinding
+        | Kind::ClusterRoleBinding => {}
     }
     all.warnings
 }
@@ -67,14 +72,18 @@ pub fn applies_to_clusters(kind: Kind) -> bool {
         | Kind::MultiKueueConfig
         | Kind::MultiKueueCluster
         | Kind::Workload
-        | Kind::Job
+        | any_job!()
         | Kind::PriorityClass
         | Kind::Cluster
         | Kind::ResidencyPolicy
         | Kind::DispatchPolicy
         | Kind::Topology
         | Kind::LimitRange
-        | Kind::RuntimeClass => false,
+        | Kind::RuntimeClass
+        | Kind::Role
+        | Kind::ClusterRole
+        | Kind::RoleBinding
+        | Kind::ClusterRoleBinding => false,
     }
 }
 

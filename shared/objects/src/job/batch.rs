@@ -4,9 +4,11 @@
 //! pod template, [`super::topology`] its topology request.
 
 use super::keys::{MAX_EXEC_LABEL, MAX_RUN_ANNOTATION, MIN_PARALLELISM_ANNOTATION};
-use super::kind::{JobKind, PodSetPaths, StateRules};
+use super::kind::{JobKind, SizePaths};
 use super::metadata::{read_metadata, seconds_in};
+use super::pod_set_paths::{PodSetName, PodSetPaths};
 use super::schema::{self, JOB_SPEC};
+use super::status::{PodProgress, StateRules, StateSign};
 use super::{CompletionMode, JobWorkload, MAX_PODS, POD_SET, topology};
 use crate::fields::{FieldPath, Fields, Findings, names, scheduling};
 use crate::kind::Kind;
@@ -14,7 +16,7 @@ use crate::pod;
 use crate::units::quantity;
 use meridian_shared::gang::PodSet;
 use meridian_shared::time::Millis;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// `backoffLimit` of a Job that states none, as in Kubernetes.
@@ -30,18 +32,88 @@ const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS;
 pub(super) static JOB: JobKind = JobKind {
     kind: Kind::Job,
     pod_sets: &[PodSetPaths {
-        name: POD_SET,
+        at: "",
+        name: PodSetName::Fixed(POD_SET),
         template: "/spec/template",
-        parallelism: "/spec/parallelism",
+        counts: &["/spec/parallelism"],
         completions: Some("/spec/completions"),
     }],
+    size: Some(SizePaths {
+        parallelism: "/spec/parallelism",
+        completions: "/spec/completions",
+        indexed: ("/spec/completionMode", "Indexed"),
+    }),
     suspend: "/spec/suspend",
     managed_by: "/spec/managedBy",
     managers: &MANAGERS,
     name_chars_max: NAME_CHARS_MAX,
-    states: StateRules { succeeded: "Complete", failed: "Failed", active: "/status/active" },
+    ignored: IGNORED,
+    states: StateRules {
+        succeeded: StateSign::Condition("Complete"),
+        failed: StateSign::Condition("Failed"),
+        active: "/status/active",
+    },
     read,
+    write_progress,
 };
+
+/// Fields without effect, and what happens instead.
+const IGNORED: &[(&str, &str)] = &[
+    (
+        "spec.podFailurePolicy",
+        "every failed pod counts against `backoffLimit`, and the process runner refuses the job",
+    ),
+    ("spec.successPolicy", "the job succeeds when all completions have, and the process runner refuses it"),
+    (
+        "spec.backoffLimitPerIndex",
+        "failures are counted for the whole job, against `backoffLimit`, and the process runner refuses it",
+    ),
+    ("spec.maxFailedIndexes", "failures are counted for the whole job, against `backoffLimit`"),
+    ("spec.podReplacementPolicy", "a failed pod is replaced when it has ended"),
+    ("spec.template.spec.nodeName", "the cluster's agent chooses the nodes"),
+    ("spec.template.spec.schedulingGates", "pods start without waiting for their removal"),
+    ("spec.template.spec.securityContext", "pods run with the rights of the agent's user"),
+    ("spec.template.spec.resourceClaims", "resource claims are not counted"),
+    ("spec.template.spec.affinity.podAffinity", "pods are placed without regard to other pods"),
+    ("spec.template.spec.affinity.podAntiAffinity", "pods are placed without regard to other pods"),
+    ("spec.template.spec.topologySpreadConstraints", "pods are placed without regard to other pods"),
+    (
+        "spec.template.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
+        "preferred nodes are not preferred",
+    ),
+];
+
+fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
+    status.insert("failed".to_owned(), json!(progress.failed));
+    if let Some(started) = &progress.started {
+        status.insert("startTime".to_owned(), json!(started));
+    }
+    if progress.lost {
+        status.insert("ready".to_owned(), json!(0));
+    } else if progress.running {
+        status.insert("active".to_owned(), json!(progress.pods));
+        status.insert("ready".to_owned(), json!(progress.pods));
+    }
+    let (mut succeeded, mut indexes) = (u64::from(progress.completed.len()), progress.completed.to_string());
+    if let Some(at) = &progress.succeeded {
+        status.insert("completionTime".to_owned(), json!(at));
+        // With partial admission, fewer completions than the spec has may be enough.
+        let is_partial = progress.reduced && progress.completed.is_empty();
+        let completions = JOB.completions(manifest).and_then(Value::as_u64).filter(|_| !is_partial);
+        succeeded = completions.unwrap_or_else(|| progress.pods.into());
+        indexes = match succeeded {
+            0 | 1 => "0".to_owned(),
+            2 => "0,1".to_owned(),
+            many => format!("0-{}", many - 1),
+        };
+    }
+    if succeeded > 0 {
+        status.insert("succeeded".to_owned(), json!(succeeded));
+        if manifest.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed") {
+            status.insert("completedIndexes".to_owned(), json!(indexes));
+        }
+    }
+}
 
 fn read(
     root: &Fields<'_>,
@@ -78,14 +150,9 @@ fn read_run_time(
     job: &mut JobWorkload,
 ) {
     let findings = spec.findings();
-    let fails = [
-        seconds(spec, "activeDeadlineSeconds", 1),
-        seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings),
-    ];
-    let fails = fails.into_iter().flatten().min();
-    let deactivates = seconds_in("metadata.labels", MAX_EXEC_LABEL, labels, findings);
-    job.gang.max_run = fails.into_iter().chain(deactivates).min();
-    job.deactivates_when_up = deactivates.is_some_and(|up| fails.is_none_or(|end| up < end));
+    job.gang.active_deadline = seconds(spec, "activeDeadlineSeconds", 1);
+    job.gang.max_run = seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings);
+    job.gang.max_exec = seconds_in("metadata.labels", MAX_EXEC_LABEL, labels, findings);
 }
 
 /// Reads the pod template, its topology request, and how few of its pods the job accepts.
@@ -204,5 +271,5 @@ fn read_pod(pod: &Fields<'_>, job: &mut JobWorkload) {
         tolerations: template.tolerations.clone(),
         ..PodSet::default()
     }];
-    job.template = template;
+    job.templates = vec![template];
 }

@@ -1,49 +1,44 @@
 //! The table of job kinds: everything that Meridian must know about a kind of job, in one place.
 //!
-//! Other crates ask [`JobKind::of`] or [`Kind::job`] and never compare with one kind. A new kind of job is a
-//! new row: paths within its manifest as data, and functions where paths are not enough.
+//! Other crates ask [`Kind::job`] and never compare with one kind. A new kind of job is a new row: paths
+//! within its manifest as data, and functions where paths are not enough.
 
+use super::JobWorkload;
 use super::batch;
 use super::keys::ELASTIC_ANNOTATION;
+use super::pod_set_paths::{FoundPodSet, PodSetPaths, resolve};
+use super::status::{JobFinish, PodProgress, StateRules};
 use crate::fields::Fields;
 use crate::kind::Kind;
 use meridian_shared::protocol::Size;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
-
-use super::JobWorkload;
 
 /// Reads the content of a job: its root, its labels and its annotations.
 type Read = fn(&Fields<'_>, &BTreeMap<String, String>, &BTreeMap<String, String>) -> JobWorkload;
 
-/// Where a pod set is in the manifest of a job, as JSON pointers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PodSetPaths {
-    /// Name of the pod set in the workload.
-    pub name: &'static str,
-    pub template: &'static str,
-    /// Number of pods that run at the same time.
-    pub parallelism: &'static str,
-    /// Number of pods that must succeed, for kinds that count them.
-    pub completions: Option<&'static str>,
-}
+/// Writes what the pods of a job do into its status, in the fields of the kind. The last argument is the
+/// manifest.
+type WriteProgress = fn(&mut Map<String, Value>, &PodProgress, &Value);
 
-/// The conditions and counts by which a kind of job reports its state.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StateRules {
-    /// Condition of a job that succeeded.
-    pub(super) succeeded: &'static str,
-    /// Condition of a job that failed.
-    pub(super) failed: &'static str,
-    /// JSON pointer to the number of running pods.
-    pub(super) active: &'static str,
+/// Where the number of pods of a kind is that can be scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizePaths {
+    /// JSON pointer to the number of pods that run at the same time.
+    pub parallelism: &'static str,
+    /// JSON pointer to the number of pods that must succeed.
+    pub completions: &'static str,
+    /// JSON pointer to the field that says whether each pod has an index of its own, and how it says so.
+    pub indexed: (&'static str, &'static str),
 }
 
 /// One kind of job.
 pub struct JobKind {
     pub(super) kind: Kind,
     pub(super) pod_sets: &'static [PodSetPaths],
+    /// `None` for a kind whose jobs can't be scaled.
+    pub(super) size: Option<SizePaths>,
     /// JSON pointer to the switch that keeps the job's own controller from starting pods.
     pub(super) suspend: &'static str,
     /// JSON pointer to the name of the controller that may run the job.
@@ -51,12 +46,26 @@ pub struct JobKind {
     /// Jobs of these controllers are taken.
     pub(super) managers: &'static [&'static str],
     pub(super) name_chars_max: usize,
+    /// Fields without effect, and what happens instead.
+    pub(super) ignored: &'static [(&'static str, &'static str)],
     pub(super) states: StateRules,
     pub(super) read: Read,
+    pub(super) write_progress: WriteProgress,
 }
 
 /// The first row is assumed for a manifest that names no kind.
 static KINDS: [&JobKind; 1] = [&batch::JOB];
+
+/// The pattern of all kinds of jobs, for a `match` over [`Kind`] that names every kind.
+#[macro_export]
+macro_rules! any_job {
+    () => {
+        $crate::Kind::Job
+    };
+}
+
+/// The kind of the jobs that `meridian submit` makes.
+pub const SUBMITTED_KIND: Kind = Kind::Job;
 
 impl Kind {
     /// The row of this kind, if it is a kind of job.
@@ -71,6 +80,16 @@ impl Kind {
 }
 
 impl JobKind {
+    /// The kind that a name stands for if a request names no kind.
+    pub fn usual() -> &'static Self {
+        KINDS[0]
+    }
+
+    /// The kind of job whose objects come first in the order of [`Kind`].
+    pub fn first() -> Kind {
+        Self::all().map(Self::kind).min().unwrap_or(KINDS[0].kind)
+    }
+
     pub fn all() -> impl Iterator<Item = &'static Self> {
         KINDS.into_iter()
     }
@@ -104,9 +123,30 @@ impl JobKind {
         self.kind.api_version(self.kind.storage_version())
     }
 
-    /// In the order of the workload's pod sets.
-    pub fn pod_sets(&self) -> &'static [PodSetPaths] {
-        self.pod_sets
+    /// The pod sets of a manifest, in the order of the workload's pod sets.
+    pub fn pod_sets(&self, manifest: &Value) -> Vec<FoundPodSet> {
+        self.pod_sets.iter().flat_map(|paths| paths.find(manifest)).collect()
+    }
+
+    /// Number of pods of a manifest that run at the same time; `None` if a count isn't a number.
+    pub fn pods(&self, manifest: &Value) -> Option<u32> {
+        self.pod_sets(manifest).iter().try_fold(0_u32, |pods, set| pods.checked_add(set.count?))
+    }
+
+    /// The pod templates of a manifest, in the order of the workload's pod sets.
+    pub fn templates<'m>(&self, manifest: &'m Value) -> Vec<&'m Value> {
+        let sets = self.pod_sets(manifest);
+        sets.iter().map(|set| manifest.pointer(&set.template).unwrap_or(&Value::Null)).collect()
+    }
+
+    /// The first pod template as messages name it, such as `spec.template`.
+    pub fn template_field(&self) -> String {
+        self.pod_sets.first().map(PodSetPaths::template_field).unwrap_or_default()
+    }
+
+    /// Fields without effect, each with what happens instead.
+    pub(crate) fn ignored(&self) -> &'static [(&'static str, &'static str)] {
+        self.ignored
     }
 
     /// Longest name of such a job, in characters.
@@ -123,6 +163,11 @@ impl JobKind {
         (self.read)(root, labels, annotations)
     }
 
+    /// A manifest without content, for a job whose manifest is lost.
+    pub fn empty_manifest(&self) -> Value {
+        json!({"apiVersion": self.api_version(), "kind": self.name(), "metadata": {}, "spec": {}})
+    }
+
     /// An owner reference to the job, as its workload and its pods carry it.
     pub fn owner_reference(&self, name: &str, uid: &str) -> Value {
         json!({"apiVersion": self.api_version(), "kind": self.name(), "name": name, "uid": uid,
@@ -131,39 +176,50 @@ impl JobKind {
 
     /// Whether a manifest with these annotations may be scaled while it runs.
     pub fn is_elastic(&self, annotations: &BTreeMap<String, String>) -> bool {
-        annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true")
+        self.size.is_some() && annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true")
     }
 
     /// The number of pods of a manifest. `completions` is set where every pod is one completion, so that the
     /// two change together. `None` for unreadable numbers.
     pub fn size(&self, manifest: &Value) -> Option<Size> {
-        let paths = self.pod_sets.first()?;
+        let Some(paths) = self.size else {
+            return Some(Size { parallelism: self.pods(manifest)?, completions: None });
+        };
         let number = |pointer: &str| {
             manifest.pointer(pointer).map(|value| value.as_u64().and_then(|value| u32::try_from(value).ok()))
         };
         let parallelism = number(paths.parallelism).unwrap_or(Some(1))?;
-        let indexed = manifest.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed");
-        let completions = paths.completions.and_then(|pointer| number(pointer).flatten());
+        let indexed = manifest.pointer(paths.indexed.0).is_some_and(|mode| mode == paths.indexed.1);
+        let completions = number(paths.completions).flatten();
         Some(Size {
             parallelism,
             completions: completions.filter(|completions| indexed && *completions == parallelism),
         })
     }
 
+    /// The number of pods that must succeed, as written, for a kind that can be scaled.
+    pub fn completions<'m>(&self, manifest: &'m Value) -> Option<&'m Value> {
+        manifest.pointer(self.size?.completions)
+    }
+
     /// Writes a size into a manifest. Where the size has no completions, those of the manifest stay.
     pub fn set_size(&self, manifest: &mut Value, size: Size) {
-        let Some(paths) = self.pod_sets.first() else { return };
+        let Some(paths) = self.size else { return };
         put(manifest, paths.parallelism, size.parallelism.into());
-        if let (Some(pointer), Some(completions)) = (paths.completions, size.completions) {
-            put(manifest, pointer, completions.into());
+        if let Some(completions) = size.completions {
+            put(manifest, paths.completions, completions.into());
         }
     }
 
-    /// JSON pointers to the fields that may change while the job exists: its size and its suspend switch.
-    pub fn mutable_fields(&self) -> Vec<&'static str> {
-        let sizes =
-            self.pod_sets.iter().flat_map(|set| std::iter::once(set.parallelism).chain(set.completions));
-        sizes.chain([self.suspend]).collect()
+    /// Removes the fields that may change while the job exists: its size and its suspend switch.
+    pub fn remove_mutable_fields(&self, manifest: &mut Value) {
+        let sizes = self.size.map(|paths| [paths.parallelism, paths.completions]);
+        for pointer in sizes.into_iter().flatten().chain([self.suspend]) {
+            let Some((parent, field)) = pointer.rsplit_once('/') else { continue };
+            if let Some(parent) = manifest.pointer_mut(parent).and_then(Value::as_object_mut) {
+                parent.remove(field);
+            }
+        }
     }
 
     /// Whether the job's own controller is kept from starting pods.
@@ -191,27 +247,52 @@ impl JobKind {
     /// The manager writes the state into `status.meridian`, next to the kind's own conditions and counts. For
     /// a job of another program it follows from those.
     pub fn state<'m>(&self, job: &'m Value) -> &'m str {
-        if is_true(job, self.states.succeeded) {
+        if self.states.succeeded.is_set_in(&job["status"]) {
             return "Finished";
         }
-        if is_true(job, self.states.failed) {
+        if self.states.failed.is_set_in(&job["status"]) {
             return "Failed";
         }
         let written = job.pointer("/status/meridian/state").and_then(Value::as_str).unwrap_or_default();
         if !written.is_empty() {
             return written;
         }
-        let active = job.pointer(self.states.active).and_then(Value::as_u64);
-        if active.is_some_and(|active| active > 0) { "Running" } else { "Pending" }
+        if self.active(job) > 0 { "Running" } else { "Pending" }
     }
 
-    /// Type of the condition by which a job says that it has ended.
-    pub fn end_condition(&self, succeeded: bool) -> &'static str {
-        if succeeded { self.states.succeeded } else { self.states.failed }
+    /// Number of running pods, by the job's status.
+    pub fn active(&self, job: &Value) -> u64 {
+        let counts = resolve(job, self.states.active);
+        counts.iter().filter_map(|at| job.pointer(at)?.as_u64()).fold(0, u64::saturating_add)
+    }
+
+    pub fn has_succeeded(&self, job: &Value) -> bool {
+        self.states.succeeded.is_set_in(&job["status"])
     }
 
     pub fn has_ended(&self, job: &Value) -> bool {
-        is_true(job, self.states.succeeded) || is_true(job, self.states.failed)
+        self.status_has_ended(&job["status"])
+    }
+
+    /// Whether a job with this status has ended.
+    pub fn status_has_ended(&self, status: &Value) -> bool {
+        self.states.succeeded.is_set_in(status) || self.states.failed.is_set_in(status)
+    }
+
+    /// Reason and message of a job that failed; `None` if it didn't.
+    pub fn failure<'m>(&self, job: &'m Value) -> Option<[&'m str; 2]> {
+        self.states.failed.reason_and_message(&job["status"])
+    }
+
+    /// Writes what the job's pods do into its status.
+    pub fn write_progress(&self, status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
+        (self.write_progress)(status, progress, manifest);
+    }
+
+    /// Writes the end of a job into its status.
+    pub fn write_finish(&self, status: &mut Map<String, Value>, finish: &JobFinish<'_>) {
+        let sign = if finish.succeeded { self.states.succeeded } else { self.states.failed };
+        sign.write(status, finish);
     }
 }
 
@@ -221,15 +302,14 @@ impl fmt::Debug for JobKind {
     }
 }
 
-/// The state of a job in one word; see [`JobKind::state`]. A manifest without a kind is read as a `batch/v1`
-/// Job.
-pub fn state(job: &Value) -> &str {
-    JobKind::of_manifest(job).unwrap_or(KINDS[0]).state(job)
+/// The row of a job's kind. A manifest that names no known kind is read as a `batch/v1` Job.
+pub fn of_object(job: &Value) -> &'static JobKind {
+    JobKind::of_manifest(job).unwrap_or_else(JobKind::usual)
 }
 
-fn is_true(job: &Value, condition: &str) -> bool {
-    let mut conditions = job.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    conditions.any(|found| found["type"] == condition && found["status"] == "True")
+/// The state of a job in one word; see [`JobKind::state`].
+pub fn state(job: &Value) -> &str {
+    of_object(job).state(job)
 }
 
 /// Sets the value at a pointer of plain keys; creates the mappings on the way.
@@ -245,89 +325,4 @@ fn put(manifest: &mut Value, pointer: &str, value: Value) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn job() -> &'static JobKind {
-        Kind::Job.job().unwrap()
-    }
-
-    #[test]
-    fn kinds_are_found_by_each_name() {
-        for job in JobKind::all() {
-            assert_eq!(JobKind::of(job.kind()).unwrap().name(), job.name());
-            assert_eq!(JobKind::by_name(job.name()).unwrap().kind(), job.kind());
-            let manifest = json!({"apiVersion": job.api_version(), "kind": job.name()});
-            assert_eq!(JobKind::of_manifest(&manifest).unwrap().kind(), job.kind());
-        }
-        assert!(Kind::ClusterQueue.job().is_none() && JobKind::by_name("Deployment").is_none());
-        assert!(JobKind::of_manifest(&json!({"kind": "Job"})).is_none());
-    }
-
-    #[test]
-    fn how_a_job_ended_comes_before_where_it_is() {
-        let of = |status: Value| state(&json!({"status": status})).to_owned();
-        let ended = |kind: &str| json!([{"type": kind, "status": "True"}]);
-        assert_eq!(
-            of(json!({"conditions": ended("Complete"), "meridian": {"state": "Finished"}})),
-            "Finished"
-        );
-        assert_eq!(of(json!({"conditions": ended("Failed"), "meridian": {"state": "Finished"}})), "Failed");
-        assert_eq!(
-            of(json!({"conditions": ended("Suspended"), "meridian": {"state": "Running"}})),
-            "Running"
-        );
-        assert_eq!(
-            (of(json!({"active": 2})), of(json!({})), of(json!(null))),
-            ("Running".into(), "Pending".into(), "Pending".into())
-        );
-        let failed = json!({"status": {"conditions": ended(job().end_condition(false))}});
-        assert!(job().has_ended(&failed) && !job().has_ended(&json!({})));
-    }
-
-    #[test]
-    fn sizes_are_read_and_written() {
-        let size = |parallelism, completions| Some(Size { parallelism, completions });
-        let of = |spec: Value| job().size(&json!({"spec": spec}));
-        assert_eq!(of(json!({})), size(1, None));
-        assert_eq!(of(json!({"parallelism": 3, "completions": 3})), size(3, None));
-        assert_eq!(
-            of(json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"})),
-            size(3, Some(3))
-        );
-        assert_eq!(
-            of(json!({"parallelism": 3, "completions": 9, "completionMode": "Indexed"})),
-            size(3, None)
-        );
-        assert_eq!(of(json!({"parallelism": "3"})), None);
-        let mut manifest = json!({"spec": {"parallelism": 2, "completions": 9}});
-        job().set_size(&mut manifest, Size { parallelism: 4, completions: None });
-        assert_eq!(manifest, json!({"spec": {"parallelism": 4, "completions": 9}}));
-        job().set_size(&mut manifest, Size { parallelism: 5, completions: Some(5) });
-        assert_eq!(manifest, json!({"spec": {"parallelism": 5, "completions": 5}}));
-    }
-
-    #[test]
-    fn the_suspend_switch_is_read_and_written() {
-        let mut manifest = json!({});
-        assert!(!job().is_suspended(&manifest));
-        job().set_suspended(&mut manifest, true);
-        assert_eq!(manifest, json!({"spec": {"suspend": true}}));
-        assert!(job().is_suspended(&manifest));
-        assert_eq!(job().mutable_fields(), ["/spec/parallelism", "/spec/completions", "/spec/suspend"]);
-    }
-
-    #[test]
-    fn only_jobs_of_known_controllers_are_taken() {
-        let manifest = json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}});
-        assert!(job().manager(&manifest).is_some_and(|manager| job().takes_over_from(manager)));
-        assert!(!job().takes_over_from("example.com/mine"));
-    }
-
-    #[test]
-    fn an_annotation_makes_a_job_elastic() {
-        let annotated = |value: &str| BTreeMap::from([(ELASTIC_ANNOTATION.to_owned(), value.to_owned())]);
-        assert!(job().is_elastic(&annotated("true")));
-        assert!(!job().is_elastic(&annotated("yes")) && !job().is_elastic(&BTreeMap::new()));
-    }
-}
+mod tests;

@@ -38,7 +38,7 @@ pub(super) fn read_metadata(
     }
     for InvalidAnnotation { key, written, wanted, remedy } in Simulated::read(annotations).1 {
         let at = FieldPath::of("metadata.annotations").key(key);
-        findings.error(at, format!("`{written}` is no {wanted}"), remedy);
+        findings.error(at, format!("`{written}` is not {wanted}"), remedy);
     }
 }
 

@@ -34,7 +34,7 @@ pub struct InvalidAnnotation {
     pub key: &'static str,
     /// The value, or its beginning.
     pub written: String,
-    /// What the value should be.
+    /// What the value should be, with its article.
     pub wanted: &'static str,
     pub remedy: &'static str,
 }
@@ -54,24 +54,24 @@ impl Simulated {
 /// How a type of value is written in an annotation.
 struct Form<T> {
     parse: fn(&str) -> Option<T>,
-    /// What the value should be.
+    /// What the value should be, with its article.
     wanted: &'static str,
     remedy: &'static str,
 }
 
 const DURATION: Form<Millis> = Form {
     parse: parse_duration,
-    wanted: "length of time of at most a year",
+    wanted: "a duration of at most a year",
     remedy: "write one such as `90s` or `1h30m`",
 };
 const EXIT_CODE: Form<u8> = Form {
     parse: |text| text.parse().ok(),
-    wanted: "exit code",
+    wanted: "an exit code",
     remedy: "write a whole number from 0 to 255, in quotes",
 };
 const POD_COUNT: Form<u32> = Form {
     parse: |text| text.parse().ok(),
-    wanted: "number of pods",
+    wanted: "a number of pods",
     remedy: "write a whole number, in quotes",
 };
 

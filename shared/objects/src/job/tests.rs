@@ -100,9 +100,13 @@ fn pods_are_the_smaller_of_parallelism_and_completions() {
 }
 
 #[test]
-fn run_time_is_the_shortest_bound() {
+fn run_time_is_the_shortest_bound_and_only_the_maximum_execution_time_adds_up() {
+    let left_after = |changes: &[(&str, Value)], ran: Millis| {
+        let gang = read(with(changes)).unwrap().gang;
+        (gang.run_left(ran), gang.deactivates_when_up(ran))
+    };
     let check = |changes: &[(&str, Value)], expect: Option<Millis>| {
-        assert_eq!(read(with(changes)).unwrap().gang.max_run, expect)
+        assert_eq!(left_after(changes, Millis(0)).0, expect)
     };
     let annotated = |text: &str| ("metadata.annotations", json!({MAX_RUN_ANNOTATION: text}));
     check(&[("spec.activeDeadlineSeconds", json!(60))], Some(Millis::secs(60)));
@@ -112,6 +116,14 @@ fn run_time_is_the_shortest_bound() {
         &[annotated("600"), ("metadata.labels", json!({QUEUE_LABEL: "q", MAX_EXEC_LABEL: "30"}))],
         Some(Millis::secs(30)),
     );
+    let bounds = [
+        ("spec.activeDeadlineSeconds", json!(60)),
+        ("metadata.annotations", json!({MAX_RUN_ANNOTATION: "50"})),
+        ("metadata.labels", json!({QUEUE_LABEL: "q", MAX_EXEC_LABEL: "100"})),
+    ];
+    for (ran, left, deactivates) in [(0, 50, false), (40, 50, false), (50, 50, false), (80, 20, true)] {
+        assert_eq!(left_after(&bounds, Millis::secs(ran)), (Some(Millis::secs(left)), deactivates), "{ran}");
+    }
     check_error(
         &[annotated("10m")],
         "metadata.annotations[provreq.kueue.x-k8s.io/maxRunDurationSeconds]: `10m` is not a number of \

@@ -99,6 +99,10 @@ pub(super) fn read_metadata(kind: Kind, root: &Fields<'_>) -> Identity {
 fn check_name(kind: Kind, metadata: &Fields<'_>, identity: &Identity) {
     let (rule, most): (fn(&str) -> bool, usize) = match kind {
         Kind::Namespace | Kind::Cluster => (names::is_dns_label, names::MAX_LABEL_CHARS),
+        // as in Kubernetes: the names of its own roles have colons
+        Kind::Role | Kind::ClusterRole | Kind::RoleBinding | Kind::ClusterRoleBinding => {
+            (names::is_path_segment, names::MAX_SUBDOMAIN_CHARS)
+        }
         _ => {
             let most = kind.job().map_or(names::MAX_SUBDOMAIN_CHARS, JobKind::name_chars_max);
             (names::is_dns_subdomain, most)

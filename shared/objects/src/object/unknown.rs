@@ -1,7 +1,7 @@
 //! Kinds that Meridian doesn't take: mistakes, jobs that aren't run yet, and objects of other programs.
 
 use crate::fields::suggest;
-use crate::job::QUEUE_LABEL;
+use crate::job::{JobKind, QUEUE_LABEL};
 use crate::kind::{KUEUE_GROUP, Kind, MERIDIAN_GROUP, split_api_version};
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ impl UnknownKind {
         let near_group = suggest::nearest(group, [KUEUE_GROUP, MERIDIAN_GROUP]);
         let other = is_domain && near_group.is_none();
         match by_name {
-            Some(Kind::Job) if other => return job(api_version, kind),
+            Some(known) if known.is_job() && other => return job(api_version, kind),
             Some(known) if !(other && COMMON_NAMES.contains(&known)) => {
                 return wrong_version(known, api_version, group, version);
             }
@@ -100,11 +100,12 @@ fn unknown(api_version: &str, kind: &str) -> String {
 }
 
 fn job(api_version: &str, kind: &str) -> UnknownKind {
+    let kinds: Vec<_> = JobKind::all().map(|job| format!("`{}` {}", job.api_version(), job.name())).collect();
     let plan = if kind == "Pod" { "; `meridian plan -f FILE` reads it" } else { "" };
     refused(
         "kind",
         format!("`{kind}` of `{api_version}` is not a kind of job that Meridian runs"),
-        format!("submit it as a `batch/v1` Job{plan}"),
+        format!("submit it as a {}{plan}", kinds.join(" or ")),
     )
 }
 
@@ -182,7 +183,7 @@ mod tests {
             ("cluster.x-k8s.io/v1beta1", "Cluster"),
             ("kustomize.config.k8s.io/v1beta1", "Kustomization"),
             ("monitoring.googleapis.com/v1", "PodMonitoring"),
-            ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+            ("v1", "ServiceAccount"),
             ("v1", "ConfigMap"),
             ("v1", "Node"),
             ("v1", "Secret"),

@@ -28,7 +28,11 @@ pub(crate) fn check(spec: &Spec, findings: &Findings) {
         | Spec::DispatchPolicy(_)
         | Spec::Topology(_)
         | Spec::LimitRange(_)
-        | Spec::RuntimeClass(_) => {}
+        | Spec::RuntimeClass(_)
+        | Spec::Role(_)
+        | Spec::ClusterRole(_)
+        | Spec::RoleBinding(_)
+        | Spec::ClusterRoleBinding(_) => {}
     }
 }
 
@@ -116,8 +120,8 @@ fn check_groups(groups: &[ResourceGroup], shares: bool, findings: &Findings) {
         if count > MAX_IN_ALL_GROUPS {
             findings.error(
                 root.clone(),
-                format!("have {count} {what} together"),
-                format!("the most is {MAX_IN_ALL_GROUPS}"),
+                format!("have {count} {what} together, at most {MAX_IN_ALL_GROUPS} are permitted"),
+                "split the cluster queue, and put both into one cohort",
             );
         }
     }

@@ -18,6 +18,8 @@ const MAX_ALIASES: usize = 2_000;
 const MAX_ANCHORS: usize = 1_000;
 /// Most merge keys (`<<`) of one text.
 const MAX_MERGE_KEYS: usize = 1_000;
+/// Longest text of all values of a file, and of all its comments, in bytes.
+const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 /// Longest message of the YAML reader that is passed on, because some messages quote the text.
 const MAX_MESSAGE_CHARS: usize = 200;
 
@@ -41,6 +43,8 @@ fn options() -> Options {
             max_aliases: MAX_ALIASES,
             max_anchors: MAX_ANCHORS,
             max_merge_keys: MAX_MERGE_KEYS,
+            max_total_scalar_bytes: MAX_TEXT_BYTES,
+            max_total_comment_bytes: MAX_TEXT_BYTES,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED_EVENTS },
         duplicate_keys: DuplicateKeyPolicy::Error,
@@ -213,7 +217,11 @@ fn too_much(breach: &BudgetBreach) -> (String, &'static str) {
         BudgetBreach::MergeKeys { .. } => {
             (format!("this file has more than {MAX_MERGE_KEYS} merge keys (`<<`)"), WRITE_OUT)
         }
-        _ => ("this file is too large".to_owned(), "split the file, or write it flatter"),
+        BudgetBreach::ScalarBytes { total_scalar_bytes: bytes }
+        | BudgetBreach::CommentBytes { total_comment_bytes: bytes } => {
+            (format!("this file has {bytes} bytes of text, at most {MAX_TEXT_BYTES} are read"), SPLIT)
+        }
+        _ => ("this file uses anchors or merge keys more than the YAML reader permits".to_owned(), WRITE_OUT),
     }
 }
 

@@ -105,3 +105,38 @@ fn dispatch_policies() {
     );
     assert!(policy.applies_to(&["any"]));
 }
+
+#[test]
+fn roles_and_bindings_name_each_mistake() {
+    let object = |kind: &str, rest: serde_json::Value| {
+        let mut value = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "system:r"},
+        });
+        value.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        Object::from_value(value)
+    };
+    let fields = |kind: &str, rest: serde_json::Value| -> Vec<String> {
+        object(kind, rest).unwrap_err().iter().map(|error| error.field.to_string()).collect()
+    };
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["namespaces"]});
+    assert!(object("ClusterRole", json!({"rules": [rule]})).is_ok());
+    assert!(object("Role", json!({})).is_ok(), "a role may permit nothing");
+    assert_eq!(
+        fields("Role", json!({"rules": [{"verb": ["get"], "resources": ["jobs"]}]})),
+        ["rules[0].verbs", "rules[0].apiGroups"]
+    );
+    let path = json!({"verbs": ["get"], "nonResourceURLs": ["/metrics"]});
+    assert!(object("ClusterRole", json!({"rules": [path]})).is_ok());
+    assert_eq!(fields("Role", json!({"rules": [path]})), ["rules[0].nonResourceURLs"]);
+    assert_eq!(fields("ClusterRole", json!({"aggregationRule": {}})), ["aggregationRule"]);
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"});
+    assert!(object("RoleBinding", json!({"roleRef": role, "subjects": []})).is_ok());
+    assert_eq!(fields("ClusterRoleBinding", json!({"roleRef": role})), ["roleRef.kind"]);
+    assert_eq!(
+        fields("RoleBinding", json!({"subjects": [{"kind": "Users", "name": "a"}]})),
+        ["roleRef", "subjects[0].kind",]
+    );
+    let account = json!({"kind": "ServiceAccount", "name": "a", "namespace": "b"});
+    let (_, warnings) = object("RoleBinding", json!({"roleRef": role, "subjects": [account]})).unwrap();
+    assert!(warnings[0].to_string().contains("no service accounts"), "{warnings:?}");
+}

@@ -39,7 +39,7 @@ impl Simulation {
         self.cx.log(|| format!("machine {machine}: starts {uid} (fence {fence})"));
         self.cx.counters.one("gangs started");
         self.cx.counters.add("gangs started with a topology", u64::from(has_topology));
-        let verdict = self.invariants.check_start(uid, fence, start.placement.len());
+        let verdict = self.invariants.check_start(uid, fence, start);
         if self.machines[machine].honest {
             self.cx.judge(verdict);
             self.check_runs_once(uid);

@@ -87,6 +87,7 @@ impl Simulation {
                 fence: target.fence,
                 pods: BTreeMap::from([("main".to_owned(), u32::MAX)]),
                 failures: u32::try_from(random.below(9)).unwrap_or(9),
+                completed: meridian_shared::indexes::Indexes::default(),
             }),
             16 | 17 => repeat_report(
                 self.managers.iter().find_map(|m| m.world()),
@@ -122,8 +123,17 @@ impl Simulation {
 /// Adds events about a workload of another cluster.
 fn forge_events(choice: u64, target: Target, random: &mut Random, request: &mut SyncRequest) {
     let Target { uid, fence, offer } = target;
-    let end =
-        |result, pod_failures, ran| Event::Ended(End { uid, fence, result, pod_failures, ran, proof: None });
+    let end = |result, pod_failures, ran| {
+        Event::Ended(End {
+            uid,
+            fence,
+            result,
+            pod_failures,
+            ran,
+            completed: meridian_shared::indexes::Indexes::default(),
+            proof: None,
+        })
+    };
     match choice {
         0 => request.events.push(end(EndResult::Succeeded, u32::MAX, Millis(u64::MAX))),
         1 => request.events.push(end(EndResult::Stopped, 0, Millis(0))),

@@ -1,5 +1,6 @@
 //! An agent's two lanes to the manager: requests, answers, and missing answers.
 
+use super::situations;
 use crate::sim::context::event::SimEvent;
 use crate::sim::invariants::violation::{Verdict, violation};
 use crate::sim::world::Simulation;
@@ -31,6 +32,7 @@ impl Simulation {
         let now = self.machines[host.machine].clock.now(self.cx.now);
         let Some(agent) = &mut host.agent else { return };
         let mut request = agent.compose(now, lane);
+        situations::count_request(agent, &request, &mut self.cx.counters);
         if lane == Lane::News {
             host.link.has_news = false;
         }

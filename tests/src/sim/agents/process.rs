@@ -1,5 +1,6 @@
 //! Starts and ends of an agent's process.
 
+use super::situations;
 use crate::sim::context::event::SimEvent;
 use crate::sim::invariants::violation::violation;
 use crate::sim::scenario::Fault;
@@ -25,6 +26,7 @@ impl Simulation {
         let config = self.agent_config(a);
         self.count_restarted_timers(a);
         let Some(durable) = self.load_store(a) else { return };
+        situations::count_start(&durable, &mut self.cx.counters);
         // The runner's records may be deleted together with the store. Then it is unknown what still runs.
         let blind = durable.sessions() == 0 && self.cx.random.agents.permille(500);
         self.machines[machine].has_unknown_gangs |= blind;
@@ -95,7 +97,9 @@ impl Simulation {
     /// Ends the process; the next one starts after `pause`, if there is one.
     pub(crate) fn end_agent_for(&mut self, a: usize, pause: Option<u64>) {
         let host = &mut self.agents[a];
-        host.agent = None;
+        if let Some(agent) = host.agent.take() {
+            situations::count_end(&agent, &mut self.cx.counters);
+        }
         host.life += 1;
         host.paused_until = 0;
         let life = host.life;

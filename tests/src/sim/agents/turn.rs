@@ -1,5 +1,6 @@
 //! One turn of an agent: apply inputs, make the result durable, do the effects, then send.
 
+use super::situations;
 use crate::sim::context::event::SimEvent;
 use crate::sim::invariants::violation::violation;
 use crate::sim::machines::events::CLOCK_READ_MS;
@@ -44,6 +45,7 @@ impl Simulation {
         let Some(agent) = &mut self.agents[a].agent else { return };
         let (mut store, mut effects) = (Vec::new(), Vec::new());
         for input in inputs {
+            situations::count_input(agent, &input, &mut self.cx.counters);
             let outcome = agent.apply(now, input);
             store.extend(outcome.store);
             effects.extend(outcome.effects);

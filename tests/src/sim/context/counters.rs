@@ -72,6 +72,7 @@ impl Counters {
             Record::Orphan { fact: OrphanFact::Gone { .. }, .. } => "orphans gone",
             Record::Workload { fact: WorkloadFact::PodsReclaimed { .. }, .. } => "quota reclaimed",
             Record::Workload { fact: WorkloadFact::PodsFailed { .. }, .. } => "pod failures reported",
+            Record::Workload { fact: WorkloadFact::IndexesCompleted { .. }, .. } => "completed indexes",
             Record::Workload { fact: WorkloadFact::Deactivated { .. }, .. } => "deactivated",
             Record::Workload { fact: WorkloadFact::Activated { .. }, .. } => "reactivated",
             Record::Workload { fact: WorkloadFact::Finished { .. }, .. } => "finished",

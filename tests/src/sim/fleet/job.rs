@@ -33,6 +33,8 @@ pub(crate) struct SimulatedJob {
     /// Term of the lease.
     pub(crate) term: Millis,
     pub(crate) on_loss: OnLoss,
+    /// Longest that one attempt may run (`activeDeadlineSeconds`).
+    pub(crate) deadline: Option<Millis>,
     pub(crate) priority: i64,
     pub(crate) topology: Option<TopologyRequest>,
     /// Seconds for which its pods tolerate the maintenance taint, one entry per toleration.
@@ -48,6 +50,11 @@ impl SimulatedJob {
     /// Accelerators of the fewest pods that the job may be admitted with.
     pub(crate) fn min_gpus(&self) -> i64 {
         self.gpus_of(self.min_pods.unwrap_or(self.pods))
+    }
+
+    /// Accelerators of the smallest size that an elastic job was asked to have.
+    pub(crate) fn least_gpus(&self) -> i64 {
+        self.gpus_of(self.sizes.iter().min().copied().unwrap_or(self.pods))
     }
 
     /// Accelerators of these pods per pod set, or of all pods.
@@ -70,8 +77,19 @@ impl SimulatedJob {
         if self.sizes.is_empty() {
             (self.min_pods.unwrap_or(self.pods)..=self.pods).contains(&pods)
         } else {
-            self.sizes.contains(&pods)
+            // One that lost its place starts with at least the pods that it ran with.
+            let (least, most) = (self.sizes.iter().min(), self.sizes.iter().max());
+            least.is_some_and(|least| *least <= pods) && most.is_some_and(|most| pods <= *most)
         }
+    }
+
+    /// Whether an attempt may start with this number of pods, after this number of indexes has completed.
+    pub(crate) fn may_start_with(&self, pods: usize, completed: usize) -> bool {
+        if !self.sizes.is_empty() {
+            return completed == 0 && self.may_have(pods);
+        }
+        let left = self.pods.saturating_sub(completed).max(1);
+        (self.min_pods.unwrap_or(self.pods).min(left)..=left).contains(&pods)
     }
 
     fn gpus_of(&self, pods: usize) -> i64 {

@@ -148,6 +148,9 @@ pub(crate) fn job_manifest(job: &SimulatedJob, pods: usize) -> Value {
             },
         },
     });
+    if let Some(deadline) = job.deadline {
+        manifest["spec"]["activeDeadlineSeconds"] = json!(deadline.0 / 1_000);
+    }
     if !tolerates.is_empty() {
         manifest["spec"]["template"]["spec"]["tolerations"] = toleration_manifests(tolerates);
     }

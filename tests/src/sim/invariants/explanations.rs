@@ -59,7 +59,9 @@ pub(crate) fn explain(
     now: Now,
 ) -> Result<Explanation, crate::sim::invariants::violation::Violation> {
     let pending = world.state.workloads().get(&uid).is_some_and(|w| w.phase() == Phase::Pending);
-    let Some(explained) = meridian_views::explain::explain(world, uid, now) else {
+    let Some(explained) =
+        meridian_views::explain::explain(world, uid, now, &meridian_views::asker::Asker::unlimited())
+    else {
         return Ok(Explanation::Reason);
     };
     let missing = |what: &str| {

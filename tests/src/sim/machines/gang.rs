@@ -8,6 +8,7 @@ use crate::sim::machines::runner::AttemptKey;
 use meridian_agent::guard::lease::{Deadline, kill_margin};
 use meridian_agent_core::runtime::PodPlacement;
 use meridian_agent_core::{Found, FoundState, RunnerEvent, Start};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{EndResult, Size};
 use meridian_shared::time::{Millis, Mono, Now};
 use std::collections::BTreeSet;
@@ -41,6 +42,8 @@ pub(crate) struct Gang {
     size: usize,
     /// The job's pod of each place, by index.
     pod_indexes: Vec<usize>,
+    /// Indexes that have succeeded, in earlier attempts too.
+    completed: Indexes,
     /// Places of pods that were ended by a scale-down.
     removed: BTreeSet<usize>,
     /// From this moment on only this number of pods is kept.
@@ -54,6 +57,8 @@ pub(crate) struct Gang {
     started: Mono,
     runs_from: Mono,
     ends_at: Mono,
+    /// When its run time is over.
+    run_until: Option<Mono>,
     succeeds: bool,
     running: bool,
     stop_duration: Millis,
@@ -79,7 +84,12 @@ impl Gang {
             exit_times: job.early_exits.iter().take(early_exits).map(|after| runs_from + *after).collect(),
             exited: 0,
             size: start.placement.len(),
-            pod_indexes: (0..start.placement.len()).collect(),
+            pod_indexes: (0..u32::MAX)
+                .filter(|index| !start.completed.contains(*index))
+                .take(start.placement.len())
+                .filter_map(|index| usize::try_from(index).ok())
+                .collect(),
+            completed: start.completed.clone(),
             removed: BTreeSet::new(),
             scale_down: None,
             scale_up: None,
@@ -89,6 +99,7 @@ impl Gang {
             started: now.mono,
             runs_from,
             ends_at: runs_from + job.duration,
+            run_until: start.run_left.map(|left| now.mono + left),
             succeeds: job.succeeds,
             running: false,
             stop_duration,
@@ -263,6 +274,7 @@ impl Gang {
         }
         if self.running && self.stops_at.is_none() {
             self.exited = self.exit_times.iter().filter(|at| **at <= now.mono).count();
+            events.extend(self.newly_completed(key));
             let all_exited = self.apply_scale_down(now.mono);
             if let Some(number) = self.apply_scale_up() {
                 events.push(moved(key, number));
@@ -288,6 +300,16 @@ impl Gang {
         events
     }
 
+    /// The completed indexes, if there are more than before.
+    fn newly_completed(&mut self, (uid, fence): AttemptKey) -> Option<RunnerEvent> {
+        let before = self.completed.len();
+        for index in &self.pod_indexes[..self.exited] {
+            self.completed.insert(u32::try_from(*index).expect("few pods"));
+        }
+        let indexes = self.completed.clone();
+        (indexes.len() > before).then_some(RunnerEvent::Completed { uid, fence, indexes })
+    }
+
     /// How the gang ends now, if it does. A guard begins to stop it in time before the lapse.
     fn result_due(&mut self, now: Now, guarded: bool) -> Option<EndResult> {
         let mut result = None;
@@ -295,6 +317,10 @@ impl Gang {
             let failed =
                 || EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "pods failed".into() };
             result = Some(if self.succeeds { EndResult::Succeeded } else { failed() });
+        }
+        if self.stops_at.is_none() && self.run_until.is_some_and(|until| now.mono >= until) {
+            let (reason, message) = ("DeadlineExceeded".to_owned(), "the run time is over".to_owned());
+            result.get_or_insert(EndResult::Failed { reason, message });
         }
         if let Some(deadline) = self.deadline.filter(|_| guarded) {
             let stop_at = deadline.stop_at(now);
@@ -335,6 +361,9 @@ impl Gang {
         if let Some(at) = self.stops_at {
             next = if self.running { next.min(at).min(self.ends_at) } else { at };
         }
+        if let Some(until) = self.run_until.filter(|_| self.stops_at.is_none()) {
+            next = next.min(until);
+        }
         if let Some(deadline) = self.deadline.filter(|_| guarded) {
             let lapse = deadline.kill_at(now) + kill_margin(self.stop_budget);
             next = next.min(if self.stops_at.is_none() { deadline.stop_at(now) } else { lapse });
@@ -352,7 +381,7 @@ impl Gang {
             }
         };
         let nodes = self.placement.iter().map(|place| place.node.clone()).collect();
-        Found { uid, fence, nodes, state }
+        Found { uid, fence, nodes, completed: self.completed.clone(), state }
     }
 
     /// The guard is killed.

@@ -66,6 +66,7 @@ impl Simulation {
             .disk_may_fail(m)
             .then(|| self.managers[m].world().map(|w| Box::new(w.state.clone())))
             .flatten();
+        self.count_decided_leases(m, now.mono);
         let steps = self.select(m, now.mono);
         self.decide_all(m, now, steps);
         if self.cx.has_failed() {
@@ -78,6 +79,18 @@ impl Simulation {
         self.decide_all(m, now, answers);
         if !self.cx.has_failed() {
             self.begin_commit(m, now, before);
+        }
+    }
+
+    /// Counts turns in which only a rule keeps a lease from being called lapsed.
+    fn count_decided_leases(&mut self, m: usize, now: Mono) {
+        let Some(world) = self.managers[m].world() else { return };
+        let (live, copy) = (&world.live, world.state.recovery().is_some_and(|recovery| recovery.restored));
+        let without_claim = now >= live.claim_until;
+        if (copy || without_claim) && live.leases.values().any(|lease| lease.lease.lapsed(now)) {
+            let counters = &mut self.cx.counters;
+            counters.add("turns of a copy with a lease at its end", u64::from(copy));
+            counters.add("turns without a claim with a lease at its end", u64::from(without_claim));
         }
     }
 

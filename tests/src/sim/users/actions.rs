@@ -103,6 +103,7 @@ impl Simulation {
             },
             term: queue.term,
             on_loss: queue.on_loss,
+            deadline: random_deadline(scenario.seed, &name, startup + Millis(duration)),
             priority,
             topology: TopologyRequest::of(scenario, &name, total_gpus),
             tolerates: toleration_seconds(scenario, &name),
@@ -207,4 +208,12 @@ fn random_early_exits(seed: u64, job: &str, pods: usize, duration: u64) -> Vec<M
     };
     exits.sort_unstable();
     exits
+}
+
+/// A deadline that an attempt reaches only if it is moved again and again, and that two attempts together
+/// often reach.
+fn random_deadline(seed: u64, job: &str, needs: Millis) -> Option<Millis> {
+    let mut random = Random::new(seed, &format!("deadline {job}"));
+    let slack = random.between(5, 20);
+    random.permille(300).then(|| Millis::secs(needs.0.div_ceil(1_000) + slack))
 }

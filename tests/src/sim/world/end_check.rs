@@ -53,9 +53,14 @@ impl Simulation {
     /// Workloads that have not ended and may not stay inactive, each with its reason.
     fn unfinished(&self, world: &World) -> Vec<String> {
         let reason = |uid: &Uid| {
-            meridian_views::explain::explain(world, *uid, Now::default())
-                .map(|w| w.to_string())
-                .unwrap_or_default()
+            meridian_views::explain::explain(
+                world,
+                *uid,
+                Now::default(),
+                &meridian_views::asker::Asker::unlimited(),
+            )
+            .map(|w| w.to_string())
+            .unwrap_or_default()
         };
         let describe = |(uid, w): (&Uid, &Workload)| {
             let open = w.finished().is_none() && !self.users.activity.may_stay_inactive(world, *uid);

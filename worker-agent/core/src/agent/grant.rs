@@ -10,6 +10,7 @@ use crate::runs::{LiveRun, RunRecord, ScaleUps};
 use crate::runtime::{PodPlacement, Start};
 use crate::turn::{Effect, Outcome};
 use meridian_shared::ids::{ContentHash, Fence, Uid};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::lease::{AgentLease, TERM_MAX, stop_budget};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{End, EndResult, Event, Grant, GrantRefusal, OnLoss};
@@ -74,6 +75,7 @@ impl Agent {
             mac: grant.mac.clone(),
             stopped_by: None,
             pod_failures: grant.pod_failures,
+            completed: grant.completed.clone(),
             placed: Arc::new(placed),
             gang: open.gang,
             moves: 0,
@@ -109,6 +111,7 @@ impl Agent {
             stop_budget: stop_budget(lease.map_or(TERM_MAX, |l| l.term)),
             run_left: grant.run_left,
             pod_failures: grant.pod_failures,
+            completed: grant.completed,
         }
     }
 
@@ -121,7 +124,8 @@ impl Agent {
         if !matches!(why, GrantRefusal::StaleFence { .. } | GrantRefusal::StillRuns { .. }) {
             self.durable.raise_fence(uid, fence, &mut out.store);
         }
-        let end = End { pod_failures: grant.pod_failures, ..stopped(uid, fence) };
+        let (pod_failures, completed) = (grant.pod_failures, grant.completed.clone());
+        let end = End { pod_failures, completed, ..stopped(uid, fence) };
         self.durable.put_tombstone(Tombstone::of_refusal(end, why.clone()), &mut out.store);
         self.events.push(Event::GrantRefused { uid, fence, why });
     }
@@ -129,5 +133,6 @@ impl Agent {
 
 /// The end of an attempt that never ran here.
 pub(super) fn stopped(uid: Uid, fence: Fence) -> End {
-    End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None }
+    let (result, completed) = (EndResult::Stopped, Indexes::default());
+    End { uid, fence, result, pod_failures: 0, ran: Millis(0), completed, proof: None }
 }

@@ -8,7 +8,7 @@ use crate::turn::{Effect, Outcome};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Event, Offer, RUNS_MAX, RefuseReason, clean};
+use meridian_shared::protocol::{Event, Offer, RUNS_MAX, RefuseReason, RunnerKind, clean};
 use meridian_shared::time::Mono;
 
 impl Agent {
@@ -82,6 +82,15 @@ impl Agent {
         }
         if asked.requires_guarded && !self.config.guarded {
             let text = "the policy requires guarded gangs, and this runner only supervises".to_owned();
+            return Some((RefuseReason::Unsupported, text));
+        }
+        if let Some(needs) =
+            asked.container_needs.as_ref().filter(|_| self.config.runner == RunnerKind::Process)
+        {
+            let text = format!(
+                "this cluster runs processes, and the job uses `{needs}`: leave it out, or send the job to a \
+                 cluster that runs containers"
+            );
             return Some((RefuseReason::Unsupported, text));
         }
         None

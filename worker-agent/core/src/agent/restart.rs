@@ -91,7 +91,8 @@ impl Agent {
     }
 
     fn on_found(&mut self, found: Found, out: &mut Outcome) {
-        let Found { uid, fence, nodes, state } = found;
+        let Found { uid, fence, nodes, completed, state } = found;
+        self.note_completed(uid, fence, &completed);
         match (self.runs.attempt_mut(uid, fence), state) {
             (Some(run), FoundState::Live { running }) => {
                 run.phase = if running { Phase::Running } else { Phase::Starting };

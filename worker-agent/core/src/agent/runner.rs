@@ -7,6 +7,7 @@ use crate::runs::{LiveRun, StopCause};
 use crate::runtime::RunnerEvent;
 use crate::turn::{Effect, Outcome};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{End, EndResult, Event, Proof};
 use meridian_shared::time::Millis;
@@ -18,6 +19,7 @@ impl Agent {
             RunnerEvent::Moved { uid, fence, number } => self.on_moved(uid, fence, number, out),
             RunnerEvent::Reclaimable { uid, fence, places } => self.reclaim(uid, fence, &places, out),
             RunnerEvent::PodsFailed { uid, fence, failures } => self.note_failures(uid, fence, failures),
+            RunnerEvent::Completed { uid, fence, indexes } => self.note_completed(uid, fence, &indexes),
             RunnerEvent::Ended { uid, fence, result, pod_failures, ran } => {
                 if let Some(end) = self.strays.remove(&(uid, fence)) {
                     return self.end_stray(end);
@@ -72,6 +74,17 @@ impl Agent {
         self.usage.push(uid);
     }
 
+    /// Completed indexes are reported while the job continues, so that they stay completed after the cluster
+    /// was lost. They are not stored: the runner reports them again after a restart.
+    pub(super) fn note_completed(&mut self, uid: Uid, fence: Fence, indexes: &Indexes) {
+        let Some(run) = self.runs.attempt_mut(uid, fence) else { return };
+        let all = run.record.completed.union(indexes);
+        if all != run.record.completed {
+            run.record.completed = all;
+            self.usage.push(uid);
+        }
+    }
+
     /// Writes the tombstone of a run, frees its allocation, and reports the end.
     pub(super) fn end_run(
         &mut self,
@@ -103,6 +116,7 @@ impl Agent {
             result: result.cleaned(),
             pod_failures: pod_failures.max(record.pod_failures),
             ran,
+            completed: record.completed,
             proof: record.mac.map(|mac| Box::new(Proof { offer, attempt, term, on_loss, mac })),
         };
         if !self.config.planted.has(Bug::EndForgotten) {

@@ -41,11 +41,12 @@ impl Agent {
         }
     }
 
-    /// Reclaimable pods and pod failures of a run.
+    /// Reclaimable pods, pod failures and completed indexes of a run.
     fn usage_of(&self, uid: Uid) -> Option<PodReport> {
         let record = &self.runs.get(uid)?.record;
         let pods = self.ledger.reclaimed_pods(record.offer);
-        Some(PodReport { uid, fence: record.fence, pods, failures: record.pod_failures })
+        let (failures, completed) = (record.pod_failures, record.completed.clone());
+        Some(PodReport { uid, fence: record.fence, pods, failures, completed })
     }
 
     /// Digest of open offers and live attempts.

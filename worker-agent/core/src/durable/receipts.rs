@@ -92,4 +92,52 @@ mod tests {
         assert_eq!(receipts.newest(follows, 1).len(), 1, "the followed leadership is always included");
         assert_eq!(receipts.newest(follows, usize::MAX).len(), 48);
     }
+
+    fn receipt(epoch: u64, record: u64) -> Receipt {
+        let leadership = Leadership { epoch, id: 7 };
+        let (record, rules) = (RecordNumber(record), RecordNumber(1));
+        Receipt { journal: JournalId(1), leadership, record, rules, audit_head: None, mac: None }
+    }
+
+    fn members(name: &str) -> Vec<ClusterName> {
+        vec![name.into()]
+    }
+
+    #[test]
+    fn an_overtaken_receipt_drops_no_member() {
+        let (mut receipts, mut writes) = (Receipts::default(), Vec::new());
+        receipts.load(receipt(1, 5), members("eu"));
+        receipts.note(&receipt(1, 5), &members("same"), &mut writes);
+        receipts.note(&receipt(1, 4), &members("older"), &mut writes);
+        let kept = |receipts: &Receipts| receipts.newest(None, usize::MAX)[0].1.clone();
+        assert_eq!((kept(&receipts), writes.len()), (members("eu"), 0));
+        receipts.note(&receipt(1, 6), &members("newer"), &mut writes);
+        assert_eq!((kept(&receipts), writes.len()), (members("newer"), 1));
+    }
+
+    #[test]
+    fn the_oldest_leaderships_are_forgotten_in_the_store_too() {
+        let (mut receipts, mut writes) = (Receipts::default(), Vec::new());
+        for epoch in 1..=18 {
+            receipts.note(&receipt(epoch, 1), &members("eu"), &mut writes);
+        }
+        let kept = &receipts.by_journal()[&JournalId(1)];
+        assert_eq!(
+            kept.keys().map(|leadership| leadership.epoch).collect::<Vec<_>>(),
+            (3..=18).collect::<Vec<_>>()
+        );
+        let removed = writes.iter().filter(|op| op.value.is_none()).map(|op| op.key.clone());
+        let keys = [1, 2].map(|epoch| format!("receipts/{}/{}", JournalId(1), Leadership { epoch, id: 7 }));
+        assert_eq!(removed.collect::<Vec<_>>(), keys);
+    }
+
+    #[test]
+    fn receipts_fit_to_the_byte() {
+        let mut receipts = Receipts::default();
+        (1..=3).for_each(|epoch| receipts.note(&receipt(epoch, 1), &members("eu"), &mut Vec::new()));
+        let all = receipts.newest(None, usize::MAX);
+        let bytes: usize = all.iter().map(|entry| serde_json::to_vec(entry).unwrap().len() + 1).sum();
+        assert_eq!((all.len(), receipts.newest(None, bytes).len()), (3, 3));
+        assert_eq!(receipts.newest(None, bytes - 1).len(), 2);
+    }
 }

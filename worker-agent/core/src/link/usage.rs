@@ -1,4 +1,4 @@
-//! Reclaimable pods and pod failures of runs that the manager may not know.
+//! Reclaimable pods, pod failures and completed indexes of runs that the manager may not know.
 
 use meridian_shared::ids::Uid;
 use meridian_shared::protocol::POD_REPORTS_MAX;

@@ -69,7 +69,7 @@ fn set(count: u32, gpus: i64, topology: Option<TopologyRequest>) -> PodSet {
 }
 
 fn gang(pod_sets: Vec<PodSet>) -> Gang {
-    Gang { pod_sets, max_run: None }
+    Gang { pod_sets, ..Gang::default() }
 }
 
 /// `node=pods …` in the order of the pods.

@@ -2,6 +2,7 @@
 
 use super::PodPlacement;
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Millis, Mono};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ pub struct Start {
     pub run_left: Option<Millis>,
     /// Pods that failed in earlier attempts.
     pub pod_failures: u32,
+    /// Completion indexes that succeeded in earlier attempts: they don't run again.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub completed: Indexes,
 }
 
 impl Start {
@@ -71,7 +75,9 @@ pub enum RunnerEvent {
         /// Number of failed pods so far, over all attempts.
         failures: u32,
     },
-    /// The attempt is over, and everything of it was seen ended.
+    /// Pods have succeeded. Names all completion indexes that succeeded so far, over all attempts.
+    Completed { uid: Uid, fence: Fence, indexes: Indexes },
+    /// The attempt is over, and everything of it was seen ended. What completed in it was reported before.
     Ended {
         uid: Uid,
         fence: Fence,
@@ -90,6 +96,8 @@ pub struct Found {
     pub fence: Fence,
     /// Nodes of its pods; empty where they are unknown.
     pub nodes: Vec<String>,
+    /// Completion indexes that succeeded so far, over all attempts.
+    pub completed: Indexes,
     pub state: FoundState,
 }
 

@@ -152,6 +152,7 @@ fn a_starting_gang_moves_too() {
         start_within: Millis::mins(1),
         run_left: None,
         pod_failures: 0,
+        completed: meridian_shared::indexes::Indexes::default(),
         priority: 0,
         mac: None,
     };

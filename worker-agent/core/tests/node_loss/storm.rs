@@ -169,6 +169,7 @@ impl Storm {
             start_within: Millis::mins(1),
             run_left: None,
             pod_failures: 0,
+            completed: meridian_shared::indexes::Indexes::default(),
             priority: 0,
             mac: None,
         }))));

@@ -231,8 +231,13 @@ fn a_clock_set_back_without_an_agent_makes_no_wait_longer() {
     bench.nodes(unready(&["b0-r0-h0"]));
     let began = bench.now;
     let durable = Durable::load(bench.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
-    let found =
-        Found { uid: Uid(1), fence: fence(1), nodes: Vec::new(), state: FoundState::Live { running: true } };
+    let found = Found {
+        uid: Uid(1),
+        fence: fence(1),
+        nodes: Vec::new(),
+        completed: meridian_shared::indexes::Indexes::default(),
+        state: FoundState::Live { running: true },
+    };
     let back = 10_000;
     let now = |mono: u64| Now { mono: Mono(mono), wall: Wall(i64::try_from(mono).unwrap() - back) };
     let (mut agent, _) = Agent::start(config(bench.wait), durable, vec![found], 2, now(began + 1_000));

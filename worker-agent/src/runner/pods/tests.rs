@@ -7,7 +7,7 @@ fn job(spec: &str) -> JobSpec {
 }
 
 fn pods(spec: &str, places: usize) -> Pods {
-    Pods::new(&job(spec), places, 0, Millis(100))
+    Pods::new(&job(spec), places, 0, &Indexes::default(), Millis(100))
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn fewer_places_are_fewer_completions_only_where_the_job_says_so() {
         let spec =
             r#"{"parallelism":4,"completions":4,"template":{"spec":{"containers":[{"command":["x"]}]}}}"#;
         let text = format!(r#"{{"metadata":{{"annotations":{{{follow}}}}},"spec":{spec}}}"#);
-        let mut pods = Pods::new(&JobSpec::parse(&text).unwrap(), 2, 0, Millis(100));
+        let mut pods = Pods::new(&JobSpec::parse(&text).unwrap(), 2, 0, &Indexes::default(), Millis(100));
         let (mut running, mut ended) = (pods.due(Mono(0)), 0);
         while pods.verdict().is_none() {
             let done = running.remove(0);
@@ -82,7 +82,7 @@ fn a_pod_that_moves_is_tried_again_and_has_not_failed() {
 
 #[test]
 fn failures_of_earlier_attempts_count() {
-    let mut pods = Pods::new(&job(r#""backoffLimit":2,"#), 1, 2, Millis(1));
+    let mut pods = Pods::new(&job(r#""backoffLimit":2,"#), 1, 2, &Indexes::default(), Millis(1));
     let due = pods.due(Mono(0));
     pods.ended(due[0], 1, None, Mono(0));
     assert!(matches!(pods.verdict(), Some(EndResult::Failed { .. })));
@@ -349,4 +349,24 @@ fn a_work_queue_grows_until_something_of_it_has_succeeded() {
     assert_eq!(fixed.due(Mono(0)).len(), 1);
     fixed.scale_up(size(4, None), 4);
     assert_eq!((fixed.due(Mono(0)).len(), fixed.reclaimable()), (2, vec![3]));
+}
+
+#[test]
+fn indexes_that_succeeded_in_an_earlier_attempt_dont_run_again() {
+    let spec = r#""parallelism":3,"completions":6,"completionMode":"Indexed","#;
+    let completed = "0-1,4".parse().unwrap();
+    let mut rest = Pods::new(&job(spec), 3, 0, &completed, Millis(100));
+    let due = rest.due(Mono(0));
+    assert_eq!(due.iter().map(|this| this.index).collect::<Vec<_>>(), [2, 3, 5]);
+    for this in due {
+        assert_eq!(rest.verdict(), None);
+        rest.ended(this, 0, None, Mono(1));
+    }
+    assert_eq!(rest.verdict(), Some(&EndResult::Succeeded));
+    assert_eq!(rest.completed().to_string(), "0-5");
+    let nothing_left = Pods::new(&job(spec), 1, 0, &"0-5".parse().unwrap(), Millis(100));
+    assert_eq!(nothing_left.verdict(), Some(&EndResult::Succeeded));
+    // A larger placement than what is left starts no more pods.
+    let mut last = Pods::new(&job(spec), 3, 0, &"0-4".parse().unwrap(), Millis(100));
+    assert_eq!(last.due(Mono(0)).len(), 1);
 }

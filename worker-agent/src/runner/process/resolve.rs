@@ -7,6 +7,7 @@ use crate::guard::processes;
 use crate::guard::rundir::{GuardState, Plan, RunDir, VERSION};
 use crate::runner::{Error, RunEnd};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::Millis;
 
@@ -70,15 +71,21 @@ pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: EndResult) ->
     let known = dir.state().unwrap_or_default();
     let failures =
         known.as_ref().map(|s| s.pod_failures).or_else(|| plan.map(|p| p.start.pod_failures)).unwrap_or(0);
+    let completed = match (&known, plan) {
+        (Some(known), _) => known.completed.clone(),
+        (None, Some(plan)) => plan.start.completed.clone(),
+        (None, None) => Indexes::default(),
+    };
     let (started, ended) = (known.and_then(|s| s.started), crate::guard::clock::now().wall);
     // Its end was not seen: it ran until now at most.
     let ran = started.map_or(Millis(0), |started| ended.since(started));
-    let end = RunEnd { ran, ..RunEnd::without_pods(result, failures) };
+    let end = RunEnd { ran, completed: completed.clone(), ..RunEnd::without_pods(result, failures) };
     dir.write_state(&GuardState {
         version: VERSION,
         pod_failures: failures,
         started,
         reclaimable: Vec::new(),
+        completed,
         ended: Some(ended),
         end: Some(end.clone()),
     })?;

@@ -70,6 +70,7 @@ pub(super) struct SupervisedRun {
     running_reported: bool,
     failures_reported: u32,
     reclaimable_reported: u32,
+    completed_reported: u32,
     /// The result, if it is known better here than from the files of a dead guard.
     pub(super) known_result: Option<EndResult>,
     pub(super) resolve_at: Mono,
@@ -92,6 +93,7 @@ impl SupervisedRun {
             running_reported: false,
             failures_reported: 0,
             reclaimable_reported: 0,
+            completed_reported: 0,
             known_result: None,
             resolve_at: Mono(0),
         }
@@ -204,6 +206,10 @@ impl SupervisedRun {
             self.reclaimable_reported = status.reclaimable;
             outbox.extend(self.reclaimable(key));
         }
+        if status.completed > self.completed_reported {
+            self.completed_reported = status.completed;
+            outbox.extend(self.completed(key));
+        }
         let deadline = self.deadline.get_or_insert(Deadline::new(status.lapses, self.stop_budget, now));
         // The report may be older than a renewal that waited for this connection.
         if let Some(renewal) = self.renewal {
@@ -243,7 +249,7 @@ impl SupervisedRun {
     /// Reports the state of the run again, because its start was ordered again.
     pub(super) fn report_again(&mut self) {
         self.running_reported = false;
-        self.reclaimable_reported = 0;
+        (self.reclaimable_reported, self.completed_reported) = (0, 0);
         self.connect();
     }
 
@@ -411,6 +417,13 @@ impl SupervisedRun {
         };
         let places = state.reclaimable.iter().filter_map(place).collect();
         Some(RunnerEvent::Reclaimable { uid, fence, places })
+    }
+
+    /// The completed indexes that the guard wrote down. If the file can't be read, the next report includes
+    /// them.
+    fn completed(&self, (uid, fence): Key) -> Option<RunnerEvent> {
+        let indexes = self.dir.state().ok().flatten()?.completed;
+        Some(RunnerEvent::Completed { uid, fence, indexes })
     }
 
     /// Whether the guard should have ended the gang by now.

@@ -173,7 +173,7 @@ impl Supervisor {
                 tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
                 let result = EndResult::NodeLost { message: error.to_string() };
                 let end = RunEnd::without_pods(result, plan.start.pod_failures);
-                self.outbox.push_back(end.event(key.0, key.1));
+                self.outbox.extend(end.events(key.0, key.1));
                 return;
             }
         }
@@ -246,7 +246,7 @@ impl Supervisor {
                     self.orphans.push(guard.pid);
                 }
                 self.runs.remove(&key);
-                self.outbox.push_back(end.event(key.0, key.1));
+                self.outbox.extend(end.events(key.0, key.1));
             }
             Ok(Resolution::Guarded) => {
                 run.resolve_at = now.mono + RESOLVE_AGAIN;

@@ -42,7 +42,7 @@ impl LiveRun {
         Self {
             started: now,
             script: Script::of(job),
-            pods: Pods::new(job, start.placement.len(), start.pod_failures, retry_delay),
+            pods: Pods::new(job, start.placement.len(), start.pod_failures, &start.completed, retry_delay),
             deadline: Deadline::new(start.lapses(), start.stop_budget, now),
             run_until: limit.map(|limit| now.mono + speed.apply(limit)),
             running: BTreeMap::new(),

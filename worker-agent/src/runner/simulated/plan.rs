@@ -83,7 +83,7 @@ pub fn check(spec: &JobSpec) -> Result<(), String> {
     if let Some(InvalidAnnotation { key, written, wanted, remedy }) =
         Simulated::read(&spec.annotations).1.first()
     {
-        return Err(format!("annotation `{key}` is `{written}`, which is no {wanted}: {remedy}"));
+        return Err(format!("annotation `{key}` is `{written}`, which is not {wanted}: {remedy}"));
     }
     if spec.width() == 0 {
         return Err("the job requests no pods: set `parallelism` and `completions` to at least 1".into());

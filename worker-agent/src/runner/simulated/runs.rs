@@ -6,9 +6,8 @@
 use super::command::Command;
 use super::live::LiveRun;
 use super::plan::{self, Speed};
-use crate::runner::logs::LogText;
 use crate::runner::{JobSpec, RunEnd};
-use meridian_agent_core::runtime::{Found, FoundState, LogChunk, RunnerEvent, Start};
+use meridian_agent_core::runtime::{Found, FoundState, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::jumps::ClockJumps;
 use meridian_shared::protocol::EndResult;
@@ -141,14 +140,14 @@ impl SimulatedRuns {
 
     pub(super) fn found(&self) -> Vec<Found> {
         let found = |((uid, fence), run): (&Key, &Run)| {
-            let (nodes, state) = match run {
+            let (nodes, completed, state) = match run {
                 Run::Live(live) => {
                     let nodes = live.placement().iter().map(|place| place.node.clone()).collect();
-                    (nodes, FoundState::Live { running: true })
+                    (nodes, live.pods().completed().clone(), FoundState::Live { running: true })
                 }
-                Run::Ended { end, .. } => (Vec::new(), end.clone().found()),
+                Run::Ended { end, .. } => (Vec::new(), end.completed.clone(), end.clone().found()),
             };
-            Found { uid: *uid, fence: *fence, nodes, state }
+            Found { uid: *uid, fence: *fence, nodes, completed, state }
         };
         self.runs.iter().map(found).collect()
     }
@@ -179,21 +178,19 @@ impl SimulatedRuns {
         }
     }
 
-    /// The log of a run; `None` if the run is not known.
-    pub(super) fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Option<LogText> {
-        let description = match self.runs.get(&(uid, fence))? {
-            Run::Live(live) => live.description(self.speed),
-            Run::Ended { description, .. } => description.clone(),
-        };
-        let text = format!("simulated: no real output; {description}\n");
-        Some(LogText::new(LogChunk { pod: pod.unwrap_or(0), attempt: 0, bytes: text.into_bytes() }))
+    /// A sentence for the log of a run, and whether the run is live; `None` if the run is not known.
+    pub(super) fn describe(&self, uid: Uid, fence: Fence) -> Option<(String, bool)> {
+        Some(match self.runs.get(&(uid, fence))? {
+            Run::Live(live) => (live.description(self.speed), true),
+            Run::Ended { description, .. } => (description.clone(), false),
+        })
     }
 
     fn start(&mut self, start: Start, now: Now, events: &mut Vec<RunnerEvent>) {
         let (uid, fence) = (start.uid, start.fence);
         match self.runs.get(&(uid, fence)) {
             Some(Run::Live(_)) => return events.push(RunnerEvent::Running { uid, fence }),
-            Some(Run::Ended { end, .. }) => return events.push(end.clone().event(uid, fence)),
+            Some(Run::Ended { end, .. }) => return events.extend(end.clone().events(uid, fence)),
             None => {}
         }
         let job = JobSpec::parse(&start.spec)
@@ -218,7 +215,7 @@ impl SimulatedRuns {
 
     fn stop(&mut self, uid: Uid, fence: Fence, now: Now, events: &mut Vec<RunnerEvent>) {
         match self.runs.get(&(uid, fence)) {
-            Some(Run::Ended { end, .. }) => events.push(end.clone().event(uid, fence)),
+            Some(Run::Ended { end, .. }) => events.extend(end.clone().events(uid, fence)),
             Some(Run::Live(_)) => self.end((uid, fence), EndResult::Stopped, now.mono, events),
             // The name is occupied, so that the run can't be started afterwards.
             None => {
@@ -236,7 +233,7 @@ impl SimulatedRuns {
         why: &str,
         events: &mut Vec<RunnerEvent>,
     ) {
-        events.push(end.clone().event(uid, fence));
+        events.extend(end.clone().events(uid, fence));
         self.runs.insert((uid, fence), Run::Ended { end, description: why.to_owned() });
     }
 
@@ -263,13 +260,17 @@ impl SimulatedRuns {
             self.due.retain(|(_, k)| *k != key);
             return;
         };
-        let before = live.pods().failures();
+        let (before, completed_before) = (live.pods().failures(), live.pods().completed().len());
         if let Some(result) = live.advance(speed, now) {
             return self.end(key, result, now.mono, events);
         }
         let failures = live.pods().failures();
         if failures > before {
             events.push(RunnerEvent::PodsFailed { uid, fence, failures });
+        }
+        let completed = live.pods().completed();
+        if completed.len() > completed_before {
+            events.push(RunnerEvent::Completed { uid, fence, indexes: completed.clone() });
         }
         if let Some(places) = live.new_reclaimable() {
             events.push(RunnerEvent::Reclaimable { uid, fence, places });
@@ -286,8 +287,9 @@ impl SimulatedRuns {
             pods: live.pods().outcomes(),
             pod_failures: live.pods().failures(),
             ran: self.speed.undo(until.since(live.started().mono)),
+            completed: live.pods().completed().clone(),
         };
-        events.push(end.clone().event(key.0, key.1));
+        events.extend(end.clone().events(key.0, key.1));
         self.runs.insert(key, Run::Ended { end, description: live.description(self.speed) });
     }
 

@@ -3,7 +3,6 @@
 use super::JOB;
 use super::manager::PATIENCE;
 use crate::runner;
-use crate::runner::logs::LogText;
 use meridian_agent_core::runtime::{
     self, Answer, Enforcement, Found, LogChunk, LogSource, PodPlacement, Runner, Start,
 };
@@ -98,6 +97,20 @@ impl Runner for FakeRunner {
             return Err(runner::Error::Unknown { uid, fence }.into());
         }
         let bytes = b"one\ntwo\nthree\n".to_vec();
-        Ok(Box::new(LogText::new(LogChunk { pod: pod.unwrap_or(0), attempt: 0, bytes })))
+        Ok(Box::new(LogText(Some(LogChunk { pod: pod.unwrap_or(0), attempt: 0, bytes }))))
+    }
+}
+
+/// The whole output of a run that has ended.
+#[derive(Debug)]
+struct LogText(Option<LogChunk>);
+
+impl LogSource for LogText {
+    fn read(&mut self) -> Result<Option<LogChunk>, runtime::Error> {
+        Ok(self.0.take())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.is_none()
     }
 }

@@ -278,9 +278,10 @@ pub(super) fn offer(number: u64, uid: Uid, pods: u32) -> Command {
         uid,
         namespace: "default".into(),
         kind: "Job".into(),
-        gang: Arc::new(Gang { pod_sets: vec![set], max_run: None }),
+        gang: Arc::new(Gang { pod_sets: vec![set], ..Gang::default() }),
         hold: Millis::mins(1),
         requires_guarded: false,
+        container_needs: None,
     }))
 }
 
@@ -307,6 +308,7 @@ pub(super) fn grant(number: u64, uid: Uid) -> Command {
         start_within: Millis::mins(1),
         run_left: None,
         pod_failures: 0,
+        completed: meridian_shared::indexes::Indexes::default(),
         priority: 0,
         mac: None,
     }))

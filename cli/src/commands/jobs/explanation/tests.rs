@@ -19,7 +19,7 @@ fn a_pending_workload_shows_position_and_clusters() {
             },
             {
                 "cluster": "us", "region": null, "verdict": "waiting", "reason": "said \u{1b}[31m\"soon\"",
-                "wouldHelp": "", "estimate": 1_795_255_500_000_i64,
+                "wouldHelp": "", "estimate": 300_000,
             },
             {
                 "cluster": "asia", "region": "asia-southeast1", "verdict": "forbidden",
@@ -36,9 +36,9 @@ fn a_pending_workload_shows_position_and_clusters() {
         "eu        europe-west4      no-room     1 of 4 `nvidia.com/gpu` free",
         "                                        next: a workload there ends",
         "us        -                 waiting     said \\x1b[31m\"soon\"",
-        "                                        estimated start: in 5m",
+        "                                        estimated wait: about 5m",
         "asia      asia-southeast1   forbidden   policy `eu-only`",
-        "                                        estimated start: after 18:00",
+        "                                        estimated wait: after 18:00",
         "",
         "next: a workload in `eu` ends",
     ];

@@ -1,8 +1,9 @@
 //! The Job object that `submit` makes from its flags.
 
 use crate::args::SubmitArgs;
-use meridian_objects::Kind;
-use meridian_objects::job::{MAX_RUN_ANNOTATION, QUEUE_LABEL, REGION_KEY, SUBMISSION_ANNOTATION};
+use meridian_objects::job::{
+    MAX_RUN_ANNOTATION, QUEUE_LABEL, REGION_KEY, SUBMISSION_ANNOTATION, SUBMITTED_KIND,
+};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -21,8 +22,8 @@ const SUFFIX_CHARS: usize = 5;
 /// An indexed Job: its pods start together and are not retried.
 pub(super) fn job_object(args: &SubmitArgs, namespace: &str, queue: &str, name: &str, id: Uuid) -> Value {
     json!({
-        "apiVersion": Kind::Job.api_version(Kind::Job.storage_version()),
-        "kind": Kind::Job.name(),
+        "apiVersion": SUBMITTED_KIND.api_version(SUBMITTED_KIND.storage_version()),
+        "kind": SUBMITTED_KIND.name(),
         "metadata": {
             "name": name, "namespace": namespace, "labels": {QUEUE_LABEL: queue},
             "annotations": annotations(args, id),

@@ -1,6 +1,7 @@
 //! Changes of a job that `apply` makes in place: priority class, irrelevant labels and annotations, and the
 //! number of pods of an elastic job. The workload keeps its queue position and its quota.
 
+use super::templates;
 use crate::commands::plan::scale::scale;
 use meridian_objects::job::{CompletionMode, PRIORITY_LABEL, USUAL_PRIORITY_CLASS, affects_admission};
 use meridian_objects::plan::PlanObject;
@@ -111,8 +112,7 @@ fn is_same_except_spec(old: &Object, new: &Object) -> bool {
         let decides = |key: &str| affects_admission(key) && key != PRIORITY_LABEL;
         all.iter().filter(|(key, _)| decides(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
     };
-    let template = |object: &Object| object.stored.pointer("/spec/template").cloned();
-    template(old) == template(new)
+    templates(old) == templates(new)
         && relevant(&old.labels) == relevant(&new.labels)
         && relevant(&old.annotations) == relevant(&new.annotations)
 }

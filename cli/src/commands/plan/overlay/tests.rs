@@ -106,7 +106,7 @@ fn a_change_that_apply_refuses_is_noted() {
 
 #[test]
 fn an_ended_job_stays_as_it_is() {
-    let ended_jobs = BTreeSet::from([("ml".to_owned(), "train".to_owned())]);
+    let ended_jobs = BTreeSet::from([(Kind::Job, "ml".to_owned(), "train".to_owned())]);
     let existing = ManagerState { ended_jobs, ..Default::default() };
     let Overlaid { objects, changes, notes } = overlay(existing, vec![plan_object(&job())], 0);
     assert!(objects.is_empty() && changes[0].change == ChangeKind::Unchanged, "{changes:?}");

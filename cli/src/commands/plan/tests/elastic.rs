@@ -36,7 +36,7 @@ async fn a_scaled_elastic_job_keeps_its_quota() {
         expected(&[("ml/job-train-scale-up", json!("BlockedForGood"))]),
         "{too_large:#}"
     );
-    let why = &too_large["starved"][0]["waits"]["reasons"][0];
+    let why = &too_large["starved"][0]["waiting"]["reasons"][0];
     assert_eq!(
         (&why["reason"], &why["flavor"], &why["resource"]),
         (&json!("ExceedsMaxQuota"), &json!("f"), &json!("cpu")),
@@ -72,7 +72,7 @@ async fn a_scaled_elastic_job_keeps_its_quota() {
 async fn a_pending_scale_up_is_fetched() {
     let train = elastic("train", "lq", 6);
     let mut workload = admitted(&train, 1, 2, "cq");
-    workload["status"]["meridian"]["growthAsked"] = json!("7");
+    workload["status"]["meridian"]["scaleUpSubmitted"] = json!("7");
     let existing = [queue("cq", 4, &json!({})), local_queue("lq", "cq"), train.clone(), workload];
     let more = what_if(&existing, &[queue("cq", 8, &json!({}))]).await;
     assert_eq!(listed(&more, "moved", "/to/0/count"), [("ml/job-train".to_owned(), json!(6))], "{more:#}");
@@ -146,7 +146,7 @@ async fn a_victim_is_requeued_with_all_its_pods_and_its_old_queue_time() {
     let preempts = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     let (train, next) = (elastic("train", "lq", 6), elastic("next", "lq", 5));
     let mut workload = admitted(&train, 1, 4, "cq");
-    workload["status"]["meridian"]["growthAsked"] = json!("7");
+    workload["status"]["meridian"]["scaleUpSubmitted"] = json!("7");
     let pending_next = pending(&next, 2);
     let existing: Vec<Value> =
         vec![queue("cq", 6, &preempts), local_queue("lq", "cq"), class, train, next, workload, pending_next];
@@ -159,7 +159,7 @@ async fn a_victim_is_requeued_with_all_its_pods_and_its_old_queue_time() {
         "{stopped:#}"
     );
     assert_eq!(
-        listed(&stopped, "starved", "/waits/position"),
+        listed(&stopped, "starved", "/waiting/position"),
         [("ml/job-train".to_owned(), json!(1))],
         "it was submitted before the next job"
     );
@@ -231,7 +231,7 @@ async fn only_a_running_gang_scales_up_and_only_as_a_whole() {
         let odd = with_workload(&train, &|workload| {
             workload["spec"]["podSets"] = broken.clone();
             workload["status"]["admission"]["podSetAssignments"] = broken.clone();
-            workload["status"]["meridian"]["growthAsked"] = json!(3);
+            workload["status"]["meridian"]["scaleUpSubmitted"] = json!(3);
         });
         let report = what_if(&odd, &[elastic("train", "lq", 8)]).await;
         assert!(
@@ -275,7 +275,7 @@ async fn a_scaled_gang_keeps_its_queue_time_and_requests_only_added_pods() {
     );
     // The reclaimable pod is counted once, although another scale-up was pending.
     let [queue, local, _, mut workload] = existing;
-    workload["status"]["meridian"]["growthAsked"] = json!("9");
+    workload["status"]["meridian"]["scaleUpSubmitted"] = json!("9");
     workload["spec"]["podSets"][0]["count"] = json!(5);
     let existing = [queue, local, elastic("train", "lq", 5), workload];
     for (pods, scaled) in [(3, 1), (4, 0), (2, 0)] {

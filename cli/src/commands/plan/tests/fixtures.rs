@@ -50,7 +50,7 @@ pub(super) async fn what_if(existing: &[Value], given: &[Value]) -> Value {
 /// The workloads of a list in a comparison, each with the value at a JSON pointer.
 pub(super) fn listed(report: &Value, list: &str, pointer: &str) -> Vec<(String, Value)> {
     let name = |item: &Value| {
-        let names = ["/workload", "/waits/workload"].iter().find_map(|path| item.pointer(path)?.as_str());
+        let names = ["/workload", "/waiting/workload"].iter().find_map(|path| item.pointer(path)?.as_str());
         names.unwrap_or_default().to_owned()
     };
     let all = report[list].as_array().unwrap_or_else(|| panic!("{report:#}"));

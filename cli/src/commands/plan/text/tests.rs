@@ -134,7 +134,7 @@ fn a_comparison_lists_gains_and_losses() {
         "apiVersion": "meridian.dev/plan/v1", "kind": "WhatIf",
         "changes": [{"object": "clusterqueue/vision", "change": "Replaced"}],
         "before": summary(), "after": summary(), "admitted": [train()], "preempted": preempted(),
-        "starved": [{"loss": "BlockedForGood", "waits": waiting()}],
+        "starved": [{"loss": "BlockedForGood", "waiting": waiting()}],
         "moved": [{
             "workload": "ml/m", "fromClusterQueue": "a", "from": [], "toClusterQueue": "b",
             "to": train()["podSets"],

@@ -103,7 +103,7 @@ fn of_different_nodes_the_least_useful_is_taken_and_kept() {
     };
     let gang = |gpus: i64, zone: &str| {
         let set = PodSet { node_selector: [("zone".to_owned(), zone.to_owned())].into(), ..set(gpus) };
-        Arc::new(Gang { pod_sets: vec![set], max_run: None })
+        Arc::new(Gang { pod_sets: vec![set], ..Gang::default() })
     };
     // Both nodes are full, and it isn't known which of them is in the requested zone.
     let mut simulation = SimulatedEviction::of(

@@ -1,6 +1,7 @@
 //! Entries of workloads, as the queue state takes them.
 
 use crate::config::Config;
+use crate::facts::submission::Class;
 use crate::queue::classes::Queues;
 use crate::queue::mirror::Sizes;
 use crate::state::State;
@@ -42,7 +43,8 @@ pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<PodSetAdmission> {
 }
 
 pub(crate) fn new_workload(world: &mut World, uid: Uid, queue: QueueId) -> NewWorkload {
-    let parts = EntryParts::of(&world.state.workloads()[&uid], uid);
+    let workload = &world.state.workloads()[&uid];
+    let parts = EntryParts::of(workload, world.queues.class(workload.class()), uid);
     new_entry(world, uid, queue, parts)
 }
 
@@ -58,13 +60,9 @@ pub(crate) fn new_entry(world: &mut World, uid: Uid, queue: QueueId, parts: Entr
 
 /// The entry that a workload would have in `queue`, in a copy of the queue state.
 pub fn preview_pending(world: &World, state: &mut QueueState, uid: Uid, queue: QueueId) -> NewWorkload {
-    pending_entry(
-        (&world.state, &world.queues, &world.config),
-        state,
-        uid,
-        queue,
-        EntryParts::of(&world.state.workloads()[&uid], uid),
-    )
+    let workload = &world.state.workloads()[&uid];
+    let parts = EntryParts::of(workload, world.queues.class(workload.class()), uid);
+    pending_entry((&world.state, &world.queues, &world.config), state, uid, queue, parts)
 }
 
 fn pending_entry(
@@ -84,15 +82,17 @@ fn pending_entry(
         .cluster_queue(&name)
         .map(|spec| spec.exclude_resource_prefixes.clone())
         .unwrap_or_default();
-    let pod_sets = class
-        .gang
+    let count =
+        |at: usize, all: u32| counts.as_ref().and_then(|counts| counts.get(at)).copied().unwrap_or(all);
+    let gang = if is_scale_up { class.gang.clone() } else { workload.asked_gang(&class) };
+    let pod_sets = gang
         .pod_sets
         .iter()
         .enumerate()
         .map(|(at, set)| PodSet {
             name: Arc::from(set.name.as_str()),
-            count: counts.as_ref().and_then(|counts| counts.get(at)).copied().unwrap_or(set.count),
-            min_count: set.min_count.filter(|_| !is_scale_up),
+            count: count(at, set.count),
+            min_count: set.min_count.filter(|least| !is_scale_up && *least < count(at, set.count)),
             per_pod: queue_state
                 .requests(&without_prefixes(config.resources.counted(&set.per_pod), &excluded)),
             node_selector: set.node_selector.clone(),
@@ -128,10 +128,10 @@ pub(crate) struct EntryParts {
 
 impl EntryParts {
     /// The entry of the workload itself, rather than of its scale-up.
-    fn of(workload: &Workload, uid: Uid) -> Self {
+    fn of(workload: &Workload, class: &Class, uid: Uid) -> Self {
         // A resized workload still holds the quota of the pods that it was admitted with.
         let counts = workload.counts().cloned().filter(|_| workload.resized().is_some());
-        Self { counts, tag: tag(workload), since: since(workload), key: uid.to_string() }
+        Self { counts, tag: tag(workload, class), since: since(workload), key: uid.to_string() }
     }
 }
 
@@ -154,10 +154,16 @@ pub(crate) fn sizes(workload: &Workload) -> Option<Sizes> {
 }
 
 /// The class of a workload, with one more bit if the workload holds quota for another size than its job
-/// requests.
-pub(crate) fn tag(workload: &Workload) -> u64 {
-    let class = u64::from(workload.class().0);
-    if workload.phase().charged() && workload.resized().is_some() { class | 1 << u32::BITS } else { class }
+/// requests, and with another one if it asks for another size than its class.
+pub(crate) fn tag(workload: &Workload, class: &Class) -> u64 {
+    let id = u64::from(workload.class().0);
+    if workload.phase().charged() && workload.resized().is_some() {
+        id | 1 << u32::BITS
+    } else if workload.has_own_size(class) {
+        id | 1 << (u32::BITS + 1)
+    } else {
+        id
+    }
 }
 
 /// When a workload was submitted, as a record number. Determines its age in the queue.

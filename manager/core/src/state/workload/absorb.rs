@@ -6,8 +6,11 @@ use crate::facts::submission::Class;
 use crate::state::legs::leg::LegState;
 use crate::state::legs::{Leg, ReplacedLedger};
 use crate::state::workload::phase::{Phase, Transition};
-use crate::state::workload::{AttemptRecord, Deactivation, Finish, Reactivation, Workload, size};
+use crate::state::workload::{
+    AttemptRecord, Deactivation, Finish, OrderedStop, Reactivation, Workload, size,
+};
 use meridian_shared::ids::{Fence, OfferId, RecordNumber};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{EndResult, Run};
 use meridian_shared::time::{Millis, Wall};
 use std::sync::Arc;
@@ -48,6 +51,7 @@ impl Workload {
             | WorkloadFact::Running { .. }
             | WorkloadFact::PodsReclaimed { .. }
             | WorkloadFact::PodsFailed { .. }
+            | WorkloadFact::IndexesCompleted { .. }
             | WorkloadFact::Adopted { .. } => self.absorb_attempt_fact(fact, context),
             WorkloadFact::StopOrdered { .. }
             | WorkloadFact::Ended { .. }
@@ -69,7 +73,8 @@ impl Workload {
             WorkloadFact::QuotaReserved { flavors, at, counts } => {
                 self.flavors = flavors.clone();
                 self.counts.clone_from(counts);
-                (self.spare, self.resized) = (None, None);
+                self.spare = None;
+                self.size_admitted(class, counts.as_ref(), number);
                 self.reserved = Some(*at);
                 self.apply(Transition::Reserve);
             }
@@ -134,7 +139,12 @@ impl Workload {
     fn absorb_attempt_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
         let Context { number, class, .. } = *context;
         match fact {
-            WorkloadFact::Granted { offer, fence, at } => self.absorb_grant(*offer, *fence, *at),
+            WorkloadFact::Granted { offer, fence, at } => {
+                self.absorb_grant(*offer, *fence, *at);
+                if class.elastic {
+                    self.completed = Indexes::default();
+                }
+            }
             WorkloadFact::GrantAccepted { fence, placement } => {
                 if let Some(leg) = self.leg_of_mut(*fence) {
                     leg.accepted = true;
@@ -156,7 +166,11 @@ impl Workload {
                     leg.accepted = true;
                     leg.state = LegState::Running;
                     self.started.get_or_insert(*at);
+                    if let Some(attempt) = self.attempt_mut(*fence) {
+                        attempt.started.get_or_insert(*at);
+                    }
                     self.apply(Transition::Start);
+                    self.size_runs();
                     self.since = *at;
                 }
             }
@@ -164,6 +178,9 @@ impl Workload {
                 self.spare = Some(pods.clone());
             }
             WorkloadFact::PodsFailed { failures, .. } => self.pod_failures = self.pod_failures.max(*failures),
+            WorkloadFact::IndexesCompleted { completed, .. } => {
+                self.completed = self.completed.union(completed);
+            }
             WorkloadFact::Adopted { cluster, ledger, run, flavors, at } => {
                 self.absorb_adoption(run, class, number);
                 // Quota that is charged already stays as it is.
@@ -185,13 +202,18 @@ impl Workload {
     fn absorb_end_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
         let Context { stopped_queue, .. } = *context;
         match fact {
-            WorkloadFact::StopOrdered { reason, preempted, at, .. } => {
+            WorkloadFact::StopOrdered { fence, reason, preempted, by, at } => {
                 let cause = match (preempted, &self.inactive) {
                     (Some(_), _) => EvictionCause::Preempted,
                     (None, Some(_)) => EvictionCause::Deactivated,
                     (None, None) => stopped_queue,
                 };
-                self.absorb_stop(EvictionCause::of_stop(*reason, cause), preempted.as_ref(), *at);
+                let cause = EvictionCause::of_stop(*reason, cause);
+                self.absorb_stop(cause, preempted.as_ref(), *at);
+                let stop = OrderedStop { cause, by: by.clone(), preempted: preempted.clone() };
+                if let Some(attempt) = self.attempt_mut(*fence) {
+                    attempt.stop.get_or_insert(Box::new(stop));
+                }
                 self.stopping = Some(*reason);
             }
             WorkloadFact::Ended { fence, result, pod_failures, ran, at, unknown } => {
@@ -213,7 +235,7 @@ impl Workload {
             }
             WorkloadFact::EndLearned { fence, cluster, result, pod_failures, ran, at } => {
                 let end = Some(AttemptEnd::Reported(result.clone()));
-                match self.history.iter_mut().rev().find(|attempt| attempt.fence == *fence) {
+                match self.attempt_mut(*fence) {
                     Some(attempt) => attempt.end = end,
                     None => self.record_attempt(AttemptRecord {
                         over: Some(*at),
@@ -302,10 +324,14 @@ impl Workload {
     fn absorb_adoption(&mut self, run: &Run, class: &Class, number: RecordNumber) {
         let gang = self.adopted_gang(class, run);
         let spare = (!run.spare.is_empty()).then(|| size::reclaimable_of(&gang, &run.spare));
-        let places = size::counts_of(&gang);
+        let (places, requested) = (size::counts_of(&gang), size::counts_of(&class.gang));
         self.apply(Transition::Adopt);
         self.spare = spare;
-        self.resize_adopted(&size::counts_of(&class.gang), places, run.grown.as_deref(), number);
+        if class.elastic || self.resized.is_some() {
+            self.resize_adopted(&requested, places, run.grown.as_deref(), number);
+        } else {
+            self.counts = (places != requested).then_some(places);
+        }
         self.legs.clear();
         self.fence = self.fence.max(Some(run.fence));
         self.attempts = self.attempts.max(run.attempt);
@@ -334,11 +360,14 @@ impl Workload {
         if let Some(cause) = evicted.filter(|_| self.phase != Phase::Stopping) {
             self.evict(cause, at);
         }
+        if self.attempt_mut(fence).is_some_and(|attempt| attempt.started.is_some()) {
+            self.size_ended();
+        }
         self.legs.remove(&offer);
         self.stopping = None;
         self.apply(Transition::Free);
         self.since = at;
-        if let Some(attempt) = self.history.iter_mut().rev().find(|attempt| attempt.fence == fence) {
+        if let Some(attempt) = self.attempt_mut(fence) {
             (attempt.over, attempt.end) = (Some(at), Some(end));
         }
     }
@@ -354,6 +383,10 @@ impl Workload {
         if let Some(resized) = &mut self.resized {
             resized.growing = None;
         }
+    }
+
+    fn attempt_mut(&mut self, fence: Fence) -> Option<&mut AttemptRecord> {
+        self.history.iter_mut().rev().find(|attempt| attempt.fence == fence)
     }
 
     fn leg_of_mut(&mut self, fence: Fence) -> Option<&mut Leg> {

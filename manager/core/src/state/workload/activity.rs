@@ -40,13 +40,13 @@ impl Workload {
     }
 
     /// The phase, for display.
-    pub fn state_word(&self) -> String {
+    pub fn state_word(&self) -> &'static str {
         if self.rests_inactive() {
-            "Deactivated".to_owned()
+            "Deactivated"
         } else if self.lost_run().is_some() {
-            "ClusterLost".to_owned()
+            "ClusterLost"
         } else {
-            format!("{:?}", self.phase)
+            self.phase.name()
         }
     }
 

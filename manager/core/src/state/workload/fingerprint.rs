@@ -11,6 +11,7 @@ impl Workload {
         let Workload {
             namespace: _,
             name: _,
+            kind: _,
             class: _,
             priority: _,
             body: _,
@@ -26,12 +27,14 @@ impl Workload {
             counts,
             spare,
             resized,
+            ran_with,
             reserved: _,
             charged_to: _,
             legs,
             fence,
             attempts,
             pod_failures,
+            completed,
             ran,
             started: _,
             stopping,
@@ -47,8 +50,14 @@ impl Workload {
             refusals: _,
             history: _,
         } = self;
-        (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-        (spare, resized, inactive.is_some(), reactivated.as_ref().map(|reactivation| reactivation.attempts))
+        (submitted, phase, fence, attempts, pod_failures, completed, ran, stopping).hash(into);
+        (
+            spare,
+            resized,
+            ran_with,
+            inactive.is_some(),
+            reactivated.as_ref().map(|reactivation| reactivation.attempts),
+        )
             .hash(into);
         (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
         for (offer, leg) in legs.iter() {

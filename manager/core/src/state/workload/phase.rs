@@ -67,6 +67,19 @@ impl Phase {
         Self::Finished,
     ];
 
+    /// The phase as users see it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Reserved => "Reserved",
+            Self::Dispatching => "Dispatching",
+            Self::Granted => "Granted",
+            Self::Running => "Running",
+            Self::Stopping => "Stopping",
+            Self::Finished => "Finished",
+        }
+    }
+
     /// Whether quota is charged.
     pub const fn charged(self) -> bool {
         matches!(self, Self::Reserved | Self::Dispatching | Self::Granted | Self::Running | Self::Stopping)

@@ -2,13 +2,17 @@
 
 use crate::facts::end::{EvictionCause, Preempted};
 use crate::facts::flavors::Flavors;
+use crate::facts::names::workload_name;
 use crate::facts::submission::ClassId;
 use crate::state::legs::Legs;
 use crate::state::workload::evictions::{Evicted, Evictions};
 use crate::state::workload::phase::Phase;
 use crate::state::workload::size::Resized;
 use crate::state::workload::{AttemptRecord, Deactivation, Finish, Reactivation, Workload};
+use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, RecordNumber};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use std::collections::BTreeMap;
@@ -19,8 +23,24 @@ impl Workload {
         &self.namespace
     }
 
+    /// Name of the job.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Kind of the job.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The job's row in the table of job kinds.
+    pub fn job_kind(&self) -> &'static JobKind {
+        self.kind.job().unwrap_or_else(JobKind::usual)
+    }
+
+    /// Name of the workload's own object.
+    pub fn object_name(&self) -> Arc<str> {
+        workload_name(self.kind, &self.name, self.submitted)
     }
 
     /// Scheduling class: everything that decisions about the workload depend on, except priority and age.
@@ -125,6 +145,11 @@ impl Workload {
     /// Failed pods of the job over all attempts.
     pub fn pod_failures(&self) -> u32 {
         self.pod_failures
+    }
+
+    /// Completion indexes that succeeded, over all attempts.
+    pub fn completed(&self) -> &Indexes {
+        &self.completed
     }
 
     /// Number of resizes of the job so far; part of its Kubernetes generation.

@@ -106,7 +106,18 @@ impl Workload {
                 reported.len() == class.gang.pod_sets.len()
                     && reported.iter().all(|pods| (1..=meridian_objects::job::MAX_PODS).contains(pods))
             };
-            return reported.filter(|reported| other_manifest && is_plausible(reported)).map_or_else(
+            // The run may have begun after indexes completed that this journal doesn't know. Quota that is
+            // charged already stays as it is.
+            let is_rest = |reported: &Vec<u32>| {
+                let sets = class.gang.pod_sets.iter().zip(reported);
+                self.flavors.is_empty()
+                    && class.completions.is_some()
+                    && !class.elastic
+                    && sets.into_iter().all(|(set, pods)| *pods <= set.count)
+            };
+            let counts =
+                |reported: &Vec<u32>| is_plausible(reported) && (other_manifest || is_rest(reported));
+            return reported.filter(counts).map_or_else(
                 || self.given_gang(class),
                 |reported| Arc::new(class.gang.with_counts(&reported)),
             );
@@ -116,6 +127,86 @@ impl Workload {
                 && reported.iter().zip(most).all(|(pods, most)| (1..=*most).contains(pods))
         };
         Arc::new(class.gang.with_counts(&reported.filter(is_plausible).unwrap_or_else(|| most.clone())))
+    }
+
+    /// The gang that the job asks for, with the fewest pods that it starts with. While quota is charged, the
+    /// gang of the class.
+    pub fn asked_gang(&self, class: &Class) -> Arc<Gang> {
+        let (left, least) = (self.counts_left(class), self.least_counts(class));
+        if left.is_none() && least.is_none() {
+            return class.gang.clone();
+        }
+        let mut gang = (*class.gang).clone();
+        for (at, set) in gang.pod_sets.iter_mut().enumerate() {
+            let of = |counts: &Option<Vec<u32>>| counts.as_ref().and_then(|counts| counts.get(at)).copied();
+            set.count = of(&left).unwrap_or(set.count);
+            set.min_count = of(&least).or(set.min_count).filter(|least| *least < set.count);
+        }
+        Arc::new(gang)
+    }
+
+    /// Whether the pending workload asks for another gang than its class.
+    pub(crate) fn has_own_size(&self, class: &Class) -> bool {
+        self.counts_left(class).is_some() || self.least_counts(class).is_some()
+    }
+
+    /// Pods per pod set that a pending elastic job starts with if all that it asks for can't be had: those
+    /// that it last ran with. Once it runs, it asks for the rest. `None` if it asked for no more since.
+    fn least_counts(&self, class: &Class) -> Option<Vec<u32>> {
+        if self.phase != Phase::Pending || !class.elastic {
+            return None;
+        }
+        let resized = self.resized.as_ref().map(|resized| &resized.runs).filter(|runs| !runs.is_empty());
+        let ran_with = self.ran_with.as_ref().or(resized)?;
+        let least: Vec<u32> = class
+            .gang
+            .pod_sets
+            .iter()
+            .zip(ran_with)
+            .map(|(set, ran_with)| set.count.min(*ran_with))
+            .collect();
+        (least != counts_of(&class.gang)).then_some(least)
+    }
+
+    /// The pending job asks for another size, and last ran with `pods` per pod set.
+    pub(crate) fn remember_size(&mut self, pods: Vec<u32>) {
+        self.ran_with.get_or_insert(pods);
+    }
+
+    /// Quota is charged anew, for `admitted` pods per pod set; `None` for all of the class.
+    pub(super) fn size_admitted(&mut self, class: &Class, admitted: Option<&Vec<u32>>, number: RecordNumber) {
+        let before = self.resized.take();
+        let asked = before.and_then(|before| before.wants).map_or(number, |wants| wants.asked);
+        if let Some(admitted) = admitted.filter(|_| class.elastic) {
+            let size = Size { completions: class.completions, ..total_size(&counts_of(&class.gang)) };
+            let resized = Resized { wants: Some(Wants { size, asked }), ..Resized::of(admitted.clone()) };
+            self.resized = Some(Box::new(resized));
+        }
+    }
+
+    /// An attempt that ran is over.
+    pub(super) fn size_ended(&mut self) {
+        if let Some(resized) = self.resized.as_ref().filter(|resized| !resized.runs.is_empty()) {
+            self.ran_with = Some(resized.runs.clone());
+        }
+    }
+
+    /// The gang runs. A whole gang has nothing to fall back to.
+    pub(super) fn size_runs(&mut self) {
+        if self.resized.is_none() {
+            self.ran_with = None;
+        }
+    }
+
+    /// Pods per pod set of the next attempt, where fewer completions are left than the job has pods. `None`
+    /// unless it is pending. An elastic job runs all its indexes again, because its size tells them.
+    pub(crate) fn counts_left(&self, class: &Class) -> Option<Vec<u32>> {
+        if self.phase != Phase::Pending || class.elastic || self.completed.is_empty() {
+            return None;
+        }
+        let left = class.completions?.saturating_sub(self.completed.len()).max(1);
+        let counts: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.count.min(left)).collect();
+        (counts != counts_of(&class.gang)).then_some(counts)
     }
 
     /// Pods per pod set that the gang is to run, once a scale-up under way has succeeded.

@@ -168,9 +168,8 @@ impl World {
         self.mirror.start_over();
         let uids: Vec<Uid> = self.state.workloads().keys().copied().collect();
         for uid in uids {
-            let Some(w) = self.state.workload_mut(uid) else { continue };
-            let (namespace, name, submitted) = (w.namespace().clone(), w.name().clone(), w.submitted());
-            self.remember_names(&namespace, &name, submitted, uid);
+            let Some(w) = self.state.workloads().shared(&uid).cloned() else { continue };
+            self.remember_names(uid, &w);
             let Some(w) = self.state.workload_mut(uid) else { continue };
             let (class, position, phase, waits) =
                 (w.class(), QueuePosition::new(w.priority(), w.submitted(), uid), w.phase(), w.waits());

@@ -41,6 +41,8 @@ pub(crate) fn absorb_resized(
     let before = workload.reclassify(number, new_class, body, size_changed);
     if workload.phase().charged() && size_changed {
         workload.resize(number, size, &size::counts_of(&class.gang), given, runs);
+    } else if size_changed && workload.attempts() > 0 {
+        workload.remember_size(given);
     }
     let clusters: Vec<ClusterName> = workload.legs().values().map(|leg| leg.cluster.clone()).collect();
     for cluster in clusters {

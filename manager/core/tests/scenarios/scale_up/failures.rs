@@ -14,24 +14,25 @@ fn the_end_of_an_attempt_ends_its_scale_up() {
     f.settle();
     f.end(gang, EndResult::NodeLost { message: "gone".into() });
     f.advance(Millis::secs(4));
-    assert_eq!((f.phase(gang), f.used(), f.scale_ups()), (Some(Phase::Pending), 2, 0));
+    // The next attempt has what the gang ran with, and asks for the rest anew.
+    assert_eq!((f.phase(gang), f.used(), f.scale_ups()), (Some(Phase::Running), 4, 0));
     f.end(other, EndResult::Succeeded);
     f.advance(Millis::secs(4));
     assert_eq!(
         (f.phase(gang), f.used(), f.world.state.workloads()[&gang].attempts()),
         (Some(Phase::Running), 4, 2)
     );
-    assert_eq!(f.world.state.workloads()[&gang].resized(), None, "the attempt has the requested size");
+    assert_eq!((f.scale_ups(), f.scale_up_answers()), (1, (1, 0)));
     // The same while the command is on its way to the agent.
     f.put(elastic("gang", 2));
     f.settle();
     f.disconnected = vec!["eu".into()];
     f.put(elastic("gang", 3));
-    assert_eq!((f.used(), f.scale_ups()), (3, 1));
+    assert_eq!((f.used(), f.scale_ups()), (3, 2));
     f.end_unreported(gang, EndResult::Succeeded);
     f.disconnected.clear();
     f.settle();
-    assert_eq!((f.phase(gang), f.used(), f.scale_up_answers()), (Some(Phase::Finished), 0, (0, 0)));
+    assert_eq!((f.phase(gang), f.used(), f.scale_up_answers()), (Some(Phase::Finished), 0, (1, 0)));
     assert_eq!(f.refused(elastic("gang", 9)).reason, RejectionReason::Conflict);
     // The unfinished scale-up is no longer charged.
     let all = f.submit("all", 4);

@@ -74,7 +74,7 @@ fn a_suggested_quota_or_end_starts_the_workload() {
         let (mut f, uid) = setup.build();
         // An older pending workload would take the raised quota.
         let others_run = EARLIER_NAMES.iter().all(|name| {
-            f.world.uid_of("default", name).is_none_or(|uid| f.phase(uid) == Some(Phase::Running))
+            f.world.uid_of(Kind::Job, "default", name).is_none_or(|uid| f.phase(uid) == Some(Phase::Running))
         });
         if f.phase(uid) == Some(Phase::Running) || !others_run {
             continue;
@@ -95,7 +95,7 @@ fn a_suggested_quota_or_end_starts_the_workload() {
         if let Some((_, rest)) = help.split_once("; wait until workload `default/") {
             let (name, _) = rest.split_once("` ends (enough by itself)").unwrap();
             let (mut f, uid) = setup.build();
-            f.end(f.world.uid_of("default", name).unwrap(), EndResult::Succeeded);
+            f.end(f.world.uid_of(Kind::Job, "default", name).unwrap(), EndResult::Succeeded);
             assert_eq!(f.phase(uid), Some(Phase::Running), "seed {seed}: {help}");
             ended += 1;
         }

@@ -247,9 +247,7 @@ fn a_missing_multikueue_config_is_named_and_its_queue_is_inactive() {
         cluster_queue("cq", 4, &json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}})),
     ]);
     let active = |f: &Fleet, kind: Kind, name: &str| {
-        let object =
-            meridian_views::objects::render(&f.world, &Key::global(kind, name), &f.bodies, now(f.now))
-                .unwrap();
+        let object = f.object_at(&Key::global(kind, name)).unwrap();
         let condition = &object["status"]["conditions"][0];
         ["status", "reason"].map(|field| condition[field].as_str().unwrap().to_owned()).join(" ")
     };

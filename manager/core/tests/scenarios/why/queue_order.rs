@@ -318,8 +318,8 @@ fn a_workload_behind_a_head_doesnt_report_a_missing_cluster() {
     f.settle();
     assert_eq!(f.phase(behind), Some(Phase::Pending));
     let key = Key::namespaced(Kind::Job, "default", "small-2");
-    let rendered = meridian_views::objects::render(&f.world, &key, &f.bodies, now(f.now)).unwrap();
-    let message = rendered["status"]["meridian"]["waits"].as_str().unwrap();
+    let rendered = f.object_at(&key).unwrap();
+    let message = rendered["status"]["meridian"]["pendingReason"].as_str().unwrap();
     assert!(!message.contains("no cluster"), "{message}");
     assert!(f.why(behind)["summary"].as_str().unwrap().contains("large"), "{:#}", f.why(behind));
 }

@@ -52,7 +52,7 @@ impl Case {
     }
 
     pub(super) fn end(&mut self, name: &str) {
-        let uid = self.f.world.uid_of("default", name).unwrap();
+        let uid = self.f.world.uid_of(Kind::Job, "default", name).unwrap();
         if self.f.cluster_of(uid).is_some() {
             self.f.end(uid, EndResult::Succeeded);
         }

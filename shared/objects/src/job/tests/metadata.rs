@@ -74,7 +74,7 @@ fn unknown_keys_of_our_domains_are_refused() {
         "meridian.dev/region",
         "spec.template.metadata.annotations[meridian.dev/region]: has no effect here",
     );
-    let bad = "metadata.annotations[simulated.meridian.dev/duration]: `x` is no length of time of at most a \
+    let bad = "metadata.annotations[simulated.meridian.dev/duration]: `x` is not a duration of at most a \
         year; write one such as";
     check("metadata.annotations", "simulated.meridian.dev/duration", bad);
     let others = json!({"example.com/meridian.dev": "x", "meridian.dev.example.com/region": "x",

@@ -53,7 +53,11 @@ impl<'a> QuotaReplay<'a> {
             declared: before.declared.iter().map(|(key, o)| (key.clone(), o.stored.clone())).collect(),
             holders: BTreeMap::new(),
             jobs,
-            demand: ElasticDemand { sizes: before.sizes.clone(), running_pods: before.running_pods.clone() },
+            demand: ElasticDemand {
+                sizes: before.sizes.clone(),
+                running_pods: before.running_pods.clone(),
+                completed: before.completed.clone(),
+            },
             fair,
             forest: None,
             preemptions: Vec::new(),
@@ -199,6 +203,9 @@ impl<'a> QuotaReplay<'a> {
             Record::Workload { uid, fact: WorkloadFact::Submitted(s) } if s.class.elastic => {
                 self.demand.sizes.insert(*uid, ElasticSize { pods: pods_of(&s.class), most: None });
             }
+            Record::Workload { uid, fact: WorkloadFact::IndexesCompleted { completed, .. } } => {
+                self.demand.completed.insert(*uid, completed.len());
+            }
             Record::Workload { uid, fact: WorkloadFact::Resized { class, .. } } => {
                 self.apply_resized(*uid, class)
             }
@@ -323,12 +330,12 @@ impl<'a> QuotaReplay<'a> {
             return violation("P4", format!("{uid} is admitted, and holds quota already"));
         }
         let gpus = job.gpus_for(counts);
-        let has_size = !self.demand.sizes.contains_key(&uid) || gpus == self.demand.max_gpus(uid, job);
-        if !has_size || (job.sizes.is_empty() && (gpus < job.min_gpus() || gpus > job.total_gpus())) {
+        let sizes = self.demand.min_gpus(uid, job)..=self.demand.max_gpus(uid, job);
+        let elastic = self.demand.sizes.contains_key(&uid);
+        if (elastic || job.sizes.is_empty()) && !sizes.contains(&gpus) {
             let details = format!(
-                "{uid} is admitted with {counts:?} of {} pods, and may have no fewer than {}",
-                job.pods,
-                job.min_pods.unwrap_or(job.pods)
+                "{uid} is admitted with {counts:?} of {} pods, and may have {sizes:?} accelerators",
+                job.pods
             );
             return violation("P3", details);
         }

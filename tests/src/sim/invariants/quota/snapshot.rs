@@ -45,6 +45,8 @@ pub(crate) struct QuotaSnapshot {
     pub(super) sizes: BTreeMap<Uid, ElasticSize>,
     /// Pods that attempts run with, where that isn't what they were admitted with.
     pub(super) running_pods: BTreeMap<Uid, u32>,
+    /// Number of completion indexes that have succeeded, where there are some.
+    pub(super) completed: BTreeMap<Uid, u32>,
 }
 
 impl QuotaSnapshot {
@@ -81,7 +83,9 @@ impl QuotaSnapshot {
                 (uid, runs.iter().sum())
             })
             .collect();
-        Self { declared, charged, sizes, running_pods }
+        let completed = workloads.iter().map(|(uid, w)| (*uid, w.completed().len()));
+        let completed = completed.filter(|(_, indexes)| *indexes > 0).collect();
+        Self { declared, charged, sizes, running_pods, completed }
     }
 }
 

@@ -56,17 +56,28 @@ pub(super) struct ElasticDemand {
     pub(super) sizes: BTreeMap<Uid, ElasticSize>,
     /// Pods that attempts run with, where that isn't what they were admitted with.
     pub(super) running_pods: BTreeMap<Uid, u32>,
+    /// Number of completion indexes that have succeeded and don't run again.
+    pub(super) completed: BTreeMap<Uid, u32>,
 }
 
 impl ElasticDemand {
-    /// Accelerators of the fewest pods that a job can be admitted with.
+    /// Accelerators of the fewest pods that a job can be admitted with. An elastic one that ran before may
+    /// start with any size that it was asked to have.
     pub(super) fn min_gpus(&self, uid: Uid, job: &SimulatedJob) -> i64 {
-        self.requested_gpus(uid, job).unwrap_or_else(|| job.min_gpus())
+        let left = self.left_gpus(uid, job);
+        self.requested_gpus(uid, job)
+            .map_or_else(|| job.min_gpus().min(left), |asked| asked.min(job.least_gpus()))
     }
 
     /// Accelerators of all pods of a job.
     pub(super) fn max_gpus(&self, uid: Uid, job: &SimulatedJob) -> i64 {
-        self.requested_gpus(uid, job).unwrap_or_else(|| job.total_gpus())
+        self.requested_gpus(uid, job).unwrap_or_else(|| self.left_gpus(uid, job))
+    }
+
+    /// Accelerators of the pods that haven't completed, at least those of one pod.
+    fn left_gpus(&self, uid: Uid, job: &SimulatedJob) -> i64 {
+        let completed = self.completed.get(&uid).copied().unwrap_or(0);
+        job.total_gpus().saturating_sub(i64::from(completed).saturating_mul(job.gpus)).max(job.gpus)
     }
 
     /// The fewest accelerators that a preemptor needs: those of a scale-up if it holds quota already.
@@ -75,6 +86,8 @@ impl ElasticDemand {
             (true, Some(size), Some(running)) => {
                 i64::from(size.pods.saturating_sub(*running)).saturating_mul(job.gpus)
             }
+            // Its quota is charged, so that only capacity of a cluster is missing.
+            (true, None, _) | (true, Some(_), None) => 0,
             _ => self.min_gpus(uid, job),
         }
     }

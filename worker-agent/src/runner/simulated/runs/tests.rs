@@ -1,5 +1,5 @@
 use super::*;
-use meridian_agent_core::runtime::{LogSource as _, PodPlacement};
+use meridian_agent_core::runtime::PodPlacement;
 use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Wall};
 
@@ -32,6 +32,7 @@ fn start(annotations: &str, spec: &str, pods: u32) -> Command {
         stop_budget: Millis(2_000),
         run_left: None,
         pod_failures: 0,
+        completed: meridian_shared::indexes::Indexes::default(),
     }))
 }
 
@@ -43,21 +44,25 @@ fn end(runs: &SimulatedRuns) -> &RunEnd {
     }
 }
 
+/// The events by name, without the reports of completed indexes.
 fn results(events: &[RunnerEvent]) -> Vec<String> {
-    let name = |event: &RunnerEvent| match event {
-        RunnerEvent::Running { .. } => "running".to_owned(),
-        RunnerEvent::Moved { number, .. } => format!("moved {number}"),
-        RunnerEvent::PodsFailed { failures, .. } => format!("failed {failures}"),
-        RunnerEvent::Reclaimable { places, .. } => format!(
-            "reclaimable {}",
-            places.iter().map(|(_, index)| index.to_string()).collect::<Vec<_>>().join(" ")
-        ),
-        RunnerEvent::Ended { result, .. } => {
-            let debug = format!("{result:?}");
-            debug.split_once(' ').map_or_else(|| debug.clone(), |(word, _)| word.to_owned())
-        }
+    let name = |event: &RunnerEvent| {
+        Some(match event {
+            RunnerEvent::Running { .. } => "running".to_owned(),
+            RunnerEvent::Moved { number, .. } => format!("moved {number}"),
+            RunnerEvent::PodsFailed { failures, .. } => format!("failed {failures}"),
+            RunnerEvent::Reclaimable { places, .. } => format!(
+                "reclaimable {}",
+                places.iter().map(|(_, index)| index.to_string()).collect::<Vec<_>>().join(" ")
+            ),
+            RunnerEvent::Completed { .. } => return None,
+            RunnerEvent::Ended { result, .. } => {
+                let debug = format!("{result:?}");
+                debug.split_once(' ').map_or_else(|| debug.clone(), |(word, _)| word.to_owned())
+            }
+        })
     };
-    events.iter().map(name).collect()
+    events.iter().filter_map(name).collect()
 }
 
 #[test]
@@ -189,7 +194,10 @@ fn surplus_pods_end_at_once_and_the_others_continue() {
     assert_eq!(results(&again.reclaimable()), ["reclaimable 2 3"]);
     for runs in [&mut runs, &mut again] {
         let events = runs.advance(at(10_000));
-        assert!(matches!(events.as_slice(), [RunnerEvent::Ended { .. }]), "{events:?}");
+        assert!(
+            matches!(events.as_slice(), [RunnerEvent::Completed { .. }, RunnerEvent::Ended { .. }]),
+            "{events:?}"
+        );
         let end = end(runs);
         assert_eq!((&end.result, end.pods.len(), end.pod_failures), (&EndResult::Succeeded, 2, 0));
     }
@@ -239,11 +247,6 @@ fn its_commands_make_the_same_runs_again() {
     assert_eq!((again.next_due(), again.commands()), (runs.next_due(), runs.commands()));
     again.lose_all();
     assert!(matches!(&again.found()[0].state, FoundState::Ended { result: EndResult::NodeLost { .. }, .. }));
-    let mut logs = again.logs(UID, FENCE, None).unwrap();
-    assert!(
-        String::from_utf8(logs.read().unwrap().unwrap().bytes)
-            .unwrap()
-            .starts_with("simulated: no real output")
-    );
-    assert!(logs.has_ended());
+    let (description, is_live) = again.describe(UID, FENCE).unwrap();
+    assert!(description.contains("was to take") && !is_live, "{description}");
 }

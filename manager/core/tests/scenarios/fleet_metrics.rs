@@ -1,0 +1,56 @@
+//! Metrics of clusters, waits and limits, from the state of a fleet.
+
+use super::*;
+use meridian_views::fleet;
+
+/// Total, free, held and granted GPUs of a cluster.
+fn gpus(f: &Fleet, cluster: &str) -> [i64; 4] {
+    let rows = fleet::capacity_rows(&f.world);
+    let row = rows.iter().find(|row| row.cluster.as_str() == cluster && &*row.resource == GPU).unwrap();
+    assert_eq!(&*row.flavor, "any");
+    [row.total, row.free, row.held, row.granted]
+}
+
+#[test]
+fn capacity_is_what_agents_report_and_what_workloads_hold() {
+    let mut f = Fleet::new(EU);
+    assert_eq!(gpus(&f, "eu"), [4, 4, 0, 0]);
+    let uid = f.submit("gang", 3);
+    f.settle();
+    assert_eq!(gpus(&f, "eu"), [4, 1, 0, 3]);
+    f.end(uid, EndResult::Succeeded);
+    f.settle();
+    assert_eq!(gpus(&f, "eu"), [4, 4, 0, 0]);
+}
+
+#[test]
+fn the_oldest_pending_workload_counts_by_queue_and_class() {
+    let mut f = Fleet::new(EU);
+    priority_classes(&mut f, 100);
+    f.submit("runs", 4);
+    f.settle();
+    let old = |f: &Fleet| fleet::oldest_pending(&f.world, now(f.now).wall);
+    assert!(old(&f).is_empty());
+    f.submit_to("lq", "first", 4, Some("low"));
+    f.advance(Millis::secs(20));
+    f.submit_to("lq", "second", 4, Some("low"));
+    f.submit_to("lq", "urgent", 4, Some("high"));
+    f.advance(Millis::secs(5));
+    let ages: Vec<(String, u64)> =
+        old(&f).iter().map(|((queue, class), age)| (format!("{queue} {class}"), age.0 / 1_000)).collect();
+    assert_eq!(ages, [("cq high".to_owned(), 5), ("cq low".to_owned(), 25)]);
+}
+
+#[test]
+fn a_run_that_a_later_policy_only_flags_is_a_violation() {
+    let mut f = Fleet::new(EU);
+    f.submit("gang", 2);
+    f.settle();
+    let violations = |f: &Fleet| fleet::running_rows(&f.world, now(f.now).wall).violations[&"eu".into()];
+    assert_eq!(violations(&f), 0);
+    let spec = json!({
+        "applies": {"namespaces": ["default"]}, "deny": {"clusters": ["eu"]}, "onChange": "Flag",
+    });
+    f.apply(vec![meridian_object("ResidencyPolicy", "later", spec)]);
+    assert_eq!(violations(&f), 1);
+}

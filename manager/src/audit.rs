@@ -1,0 +1,49 @@
+//! The audit log outside the journal: segments of old lines, their signatures, their export, and the proof
+//! that a log is intact.
+//!
+//! ```text
+//!  journal (newest lines) ──Keeper──▶ segment file ──Exporter──▶ hook ──Keeper──▶ removed
+//! ```
+//!
+//! A line is written into the journal, in the transaction of what it explains. The [`keeper::Keeper`] copies
+//! old lines into a segment, and drops them from the journal once the segment is durable. This module must
+//! not know the engine or HTTP.
+//!
+//! Invariants:
+//! - A line is in the journal or in a durable segment, at every moment and after every crash.
+//! - A segment that wasn't exported is never removed.
+//! - Segments that contradict the journal (it was restored) are set aside, never changed or removed.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `document` | the JSON documents of a log: lines, and what encloses a segment |
+//! | `key` | the key that signs seals |
+//! | `directory` | the files of segments |
+//! | `keeper` | when lines become a segment, and which segments are kept |
+//! | `export` | the hook that gets finished segments |
+//! | `walk` | the whole log in order, from segments and journal |
+//! | `proof` | the proof that a log is intact |
+
+pub mod directory;
+pub mod document;
+mod error;
+pub mod export;
+pub mod keeper;
+pub mod key;
+pub mod proof;
+#[cfg(test)]
+mod tests;
+pub mod walk;
+
+pub use self::error::Error;
+
+use self::directory::AuditDirectory;
+use self::key::PublicKey;
+
+/// A manager's audit log outside its journal, for readers.
+#[derive(Clone, Debug)]
+pub struct AuditFiles {
+    pub directory: AuditDirectory,
+    /// The key that signs its seals.
+    pub key: PublicKey,
+}

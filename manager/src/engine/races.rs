@@ -1,0 +1,162 @@
+//! Metrics of races: a workload is offered to several clusters, one wins, and the others held in vain.
+
+use crate::metrics::fleet::FleetMetrics;
+use meridian_manager_core::World;
+use meridian_manager_core::facts::record::WorkloadFact;
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, OfferId, Uid};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Most workloads with open offers that are followed. Offers of further ones aren't counted.
+const RACES_MAX: usize = 65_536;
+
+/// Open offers of all workloads, as committed.
+#[derive(Debug)]
+pub(super) struct Races {
+    metrics: FleetMetrics,
+    open: BTreeMap<Uid, Race>,
+}
+
+#[derive(Debug)]
+struct Race {
+    /// `None` if the race began before this process followed it.
+    began: Option<Instant>,
+    offers: BTreeMap<OfferId, OpenOffer>,
+}
+
+#[derive(Debug)]
+struct OpenOffer {
+    cluster: ClusterName,
+    accelerators: f64,
+    /// Since when the cluster holds capacity.
+    held: Option<Instant>,
+}
+
+/// Number of accelerators that a gang requests: devices have a resource name with a domain.
+pub(super) fn accelerators(gang: &Gang) -> f64 {
+    let amounts = gang.total().into_iter().filter(|(resource, _)| resource.contains('/'));
+    amounts.map(|(_, amount)| u32::try_from(amount).map_or(0.0, f64::from)).sum()
+}
+
+impl Races {
+    pub(super) fn new(metrics: FleetMetrics) -> Self {
+        Self { metrics, open: BTreeMap::new() }
+    }
+
+    /// Takes the open offers from the world, after it was read again. Their times aren't known.
+    pub(super) fn reset(&mut self, world: &World) {
+        self.open.clear();
+        for (uid, workload) in world.state.workloads().iter() {
+            for (offer, leg) in workload.legs().iter().filter(|(_, leg)| leg.state.open()) {
+                let offer_of = OpenOffer { cluster: leg.cluster.clone(), accelerators: 0.0, held: None };
+                self.add(*uid, *offer, offer_of, None);
+            }
+        }
+    }
+
+    fn add(&mut self, uid: Uid, offer: OfferId, open: OpenOffer, now: Option<Instant>) {
+        if self.open.len() < RACES_MAX || self.open.contains_key(&uid) {
+            let race = self.open.entry(uid).or_insert(Race { began: now, offers: BTreeMap::new() });
+            race.offers.insert(offer, open);
+        }
+    }
+
+    pub(super) fn offered(
+        &mut self,
+        (uid, offer): (Uid, OfferId),
+        cluster: &ClusterName,
+        accelerators: f64,
+        now: Instant,
+    ) {
+        let open = OpenOffer { cluster: cluster.clone(), accelerators, held: None };
+        self.add(uid, offer, open, Some(now));
+    }
+
+    /// Follows an offer after its begin.
+    pub(super) fn observe(&mut self, uid: Uid, fact: &WorkloadFact, now: Instant) {
+        match fact {
+            WorkloadFact::Held { offer } => {
+                if let Some(open) = self.open.get_mut(&uid).and_then(|race| race.offers.get_mut(offer)) {
+                    open.held = Some(now);
+                }
+            }
+            WorkloadFact::Granted { offer, .. } => self.won(uid, *offer, now),
+            WorkloadFact::Refused { offer, .. } => self.lost(uid, *offer, "refused", now),
+            WorkloadFact::HoldExpired { offer } => self.lost(uid, *offer, "expired", now),
+            WorkloadFact::Withdrawn { offer } => self.lost(uid, *offer, "withdrawn", now),
+            WorkloadFact::Forgotten => drop(self.open.remove(&uid)),
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, uid: Uid, offer: OfferId) -> Option<(OpenOffer, Option<Instant>)> {
+        let race = self.open.get_mut(&uid)?;
+        let (open, began) = (race.offers.remove(&offer)?, race.began);
+        if race.offers.is_empty() {
+            self.open.remove(&uid);
+        }
+        Some((open, began))
+    }
+
+    fn won(&mut self, uid: Uid, offer: OfferId, now: Instant) {
+        let Some((open, began)) = self.take(uid, offer) else { return };
+        let cluster = open.cluster.as_str();
+        self.metrics.offers.inc([cluster, "won"]);
+        if let Some(began) = began {
+            self.metrics.race_seconds.observe_duration([cluster], now.duration_since(began));
+        }
+    }
+
+    fn lost(&mut self, uid: Uid, offer: OfferId, outcome: &str, now: Instant) {
+        let Some((open, _)) = self.take(uid, offer) else { return };
+        let cluster = open.cluster.as_str();
+        self.metrics.offers.inc([cluster, outcome]);
+        if let Some(held) = open.held {
+            let seconds = now.duration_since(held).as_secs_f64();
+            self.metrics.held_twice.add([cluster], open.accelerators * seconds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Metrics, Named as _};
+    use meridian_shared::ids::Fence;
+    use meridian_shared::time::Wall;
+    use std::time::Duration;
+
+    #[test]
+    fn a_race_counts_its_winner_its_wait_and_what_was_held_in_vain() {
+        let metrics = Metrics::new("1");
+        let mut races = Races::new(metrics.fleet.clone());
+        let (begin, uid) = (Instant::now(), Uid(1));
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let clusters = ["eu", "us", "asia"].map(ClusterName::new);
+        let offers = [1, 2, 3].map(|counter| OfferId { epoch: 1, leadership: 1, counter });
+        for (cluster, offer) in clusters.iter().zip(offers) {
+            races.offered((uid, offer), cluster, 4.0, at(0));
+        }
+        races.observe(uid, &WorkloadFact::Held { offer: offers[1] }, at(1));
+        races.observe(uid, &WorkloadFact::Held { offer: offers[0] }, at(2));
+        let text = "busy".to_owned();
+        let reason = meridian_shared::protocol::RefuseReason::NoCapacity;
+        races.observe(uid, &WorkloadFact::Refused { offer: offers[2], reason, text }, at(2));
+        let fence = Fence { epoch: 1, leadership: 1, counter: 1 };
+        races.observe(uid, &WorkloadFact::Granted { offer: offers[0], fence, at: Wall(0) }, at(3));
+        races.observe(uid, &WorkloadFact::Withdrawn { offer: offers[1] }, at(4));
+        let text = metrics.render(&[]);
+        let fleet = &metrics.fleet;
+        for (name, labels) in [
+            (fleet.offers.name(), r#"{cluster="eu",outcome="won"} 1"#),
+            (fleet.offers.name(), r#"{cluster="us",outcome="withdrawn"} 1"#),
+            (fleet.offers.name(), r#"{cluster="asia",outcome="refused"} 1"#),
+            (fleet.held_twice.name(), r#"{cluster="us"} 12"#),
+        ] {
+            let line = format!("{name}{labels}");
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(races.open.is_empty());
+    }
+}

@@ -1,0 +1,104 @@
+//! Where the pod sets of a job are in its manifest, as data.
+//!
+//! A path is a JSON pointer in which `*` stands for every entry of a list, so that one row describes one pod
+//! set or a list of them.
+
+use crate::fields::FieldPath;
+use serde_json::Value;
+
+/// Most pods of a pod set that a product of counts may give; more is an unreadable count.
+const PODS_MAX: u64 = u32::MAX as u64;
+
+/// The name of a pod set in the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodSetName {
+    Fixed(&'static str),
+    /// A pointer to the name, below the pod set.
+    At(&'static str),
+}
+
+/// Where pod sets are. All paths but the first are below `at`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodSetPaths {
+    /// The pod set, or with `*` the list of pod sets. Where a manifest lacks it, it has no such pod set.
+    pub at: &'static str,
+    pub name: PodSetName,
+    pub template: &'static str,
+    /// Numbers whose product is the number of pods; one that is missing counts as 1.
+    pub counts: &'static [&'static str],
+    /// Number of pods that must succeed; bounds the last of `counts`.
+    pub completions: Option<&'static str>,
+}
+
+/// A pod set of one manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundPodSet {
+    /// Empty if the manifest lacks the name.
+    pub name: String,
+    /// JSON pointer to the pod template.
+    pub template: String,
+    /// Pods that run at the same time; `None` if a count isn't a number.
+    pub count: Option<u32>,
+}
+
+impl PodSetPaths {
+    /// The pod sets of a manifest that this row describes, in the order of the manifest.
+    pub(super) fn find(&self, manifest: &Value) -> Vec<FoundPodSet> {
+        let found = |at: String| {
+            let set = manifest.pointer(&at)?;
+            let name = match self.name {
+                PodSetName::Fixed(name) => name.to_owned(),
+                PodSetName::At(pointer) => text(set, pointer).to_owned(),
+            };
+            Some(FoundPodSet { name, template: format!("{at}{}", self.template), count: self.count(set) })
+        };
+        resolve(manifest, self.at).into_iter().filter_map(found).collect()
+    }
+
+    fn count(&self, set: &Value) -> Option<u32> {
+        let number = |pointer: &str| set.pointer(pointer).map_or(Some(1), Value::as_u64);
+        let most = match self.completions.and_then(|pointer| set.pointer(pointer)) {
+            Some(completions) => completions.as_u64()?,
+            None => PODS_MAX,
+        };
+        let mut pods: u64 = 1;
+        for (place, pointer) in self.counts.iter().enumerate() {
+            let count = number(pointer)?;
+            let count = if place + 1 == self.counts.len() { count.min(most) } else { count };
+            pods = pods.checked_mul(count).filter(|pods| *pods <= PODS_MAX)?;
+        }
+        u32::try_from(pods).ok()
+    }
+
+    /// The template as messages name it, such as `spec.template`.
+    pub(super) fn template_field(&self) -> String {
+        field_path(&format!("{}{}", self.at, self.template))
+    }
+}
+
+impl FoundPodSet {
+    /// The pod template as problems name it.
+    pub(crate) fn template_path(&self) -> FieldPath {
+        let segments = self.template.split('/').skip(1);
+        segments.fold(FieldPath::of(""), |path, segment| match segment.parse() {
+            Ok(index) => path.index(index),
+            Err(_) => path.key(segment),
+        })
+    }
+}
+
+/// A path as messages name it: `/spec/jobs/*/template` is `spec.jobs[*].template`.
+fn field_path(path: &str) -> String {
+    path.trim_start_matches('/').replace("/*", "[*]").replace('/', ".")
+}
+
+/// The pointers that a path stands for in a manifest, in the order of the manifest.
+pub(super) fn resolve(manifest: &Value, path: &str) -> Vec<String> {
+    let Some((list, rest)) = path.split_once("/*") else { return vec![path.to_owned()] };
+    let entries = manifest.pointer(list).and_then(Value::as_array).map_or(0, Vec::len);
+    (0..entries).flat_map(|entry| resolve(manifest, &format!("{list}/{entry}{rest}"))).collect()
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,37 @@
+//! Whether one rule permits one request.
+
+use super::Access;
+use crate::spec::PolicyRule;
+
+pub(super) const ALL: &str = "*";
+
+pub(super) fn allows(rule: &PolicyRule, access: &Access<'_>) -> bool {
+    contains(&rule.verbs, access.verb)
+        && contains(&rule.api_groups, access.group)
+        && rule.resources.iter().any(|resource| matches(resource, access.resource, access.subresource))
+        && (rule.resource_names.is_empty()
+            || access.name.is_some_and(|name| rule.resource_names.iter().any(|other| other == name)))
+}
+
+pub(super) fn allows_path(rule: &PolicyRule, verb: &str, path: &str) -> bool {
+    contains(&rule.verbs, verb) && rule.non_resource_urls.iter().any(|pattern| path_matches(pattern, path))
+}
+
+/// Whether a list of a rule has `item` or `*`.
+pub(super) fn contains(list: &[String], item: &str) -> bool {
+    list.iter().any(|other| other == item || other == ALL)
+}
+
+/// Whether `pattern` stands for a resource, or for a subresource of it.
+fn matches(pattern: &str, resource: &str, subresource: &str) -> bool {
+    match pattern.split_once('/') {
+        _ if pattern == ALL => true,
+        None => subresource.is_empty() && pattern == resource,
+        Some((of, sub)) => !subresource.is_empty() && sub == subresource && (of == ALL || of == resource),
+    }
+}
+
+/// Whether `pattern` stands for a path. A `*` at its end stands for any rest.
+pub(super) fn path_matches(pattern: &str, path: &str) -> bool {
+    pattern == path || pattern.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix))
+}

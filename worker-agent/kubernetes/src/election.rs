@@ -1,0 +1,199 @@
+//! The Lease by which one of several replicas of an agent acts, and the others wait.
+//!
+//! A Lease by itself does not keep a paused holder from acting late. So the runner reads it again between
+//! the creation of a suspended job and its start ([`Leader::still_leads`]), and the server refuses the start
+//! if the job was changed or deleted in between.
+
+use crate::connection::{Connection, within};
+use crate::error::{Error, Failure, classify};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Api;
+use kube::api::PostParams;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long a Lease counts after its last renewal.
+const DURATION: Duration = Duration::from_secs(15);
+/// Pause between renewals, and between looks at another holder's Lease.
+const RENEW_EVERY: Duration = Duration::from_secs(3);
+/// A holder that could not renew for this long gives up, before another one may follow.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+
+/// What identifies this replica and its Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionSettings {
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Identifies the store of this replica. Only one process at a time uses a store, so its next life takes
+    /// over the Lease of the last one without waiting.
+    pub replica: String,
+    /// Unique per life of a replica.
+    pub life: String,
+}
+
+impl ElectionSettings {
+    fn holder(&self) -> String {
+        format!("{}_{}", self.replica, self.life)
+    }
+
+    fn is_own(&self, holder: &str) -> bool {
+        holder.strip_prefix(&self.replica).is_some_and(|rest| rest.starts_with('_'))
+    }
+}
+
+/// The replica that holds the Lease.
+#[derive(Clone)]
+pub struct Leader {
+    leases: Api<Lease>,
+    settings: Arc<ElectionSettings>,
+}
+
+impl std::fmt::Debug for Leader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leader").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// Waits for the Lease, or returns `None` when `stop` is cancelled first. Fails if the server refuses Leases
+/// to this account.
+pub async fn acquire(
+    connection: &Connection,
+    settings: ElectionSettings,
+    stop: &CancellationToken,
+) -> Result<Option<Leader>, Error> {
+    let leases = Api::namespaced(connection.client.clone(), &settings.namespace);
+    let leader = Leader { leases, settings: Arc::new(settings) };
+    // The other holder's Lease as last seen, and since when it has looked like that on this machine's clock:
+    // clocks of two machines are never compared.
+    let mut seen: Option<(String, Instant)> = None;
+    let mut logged = false;
+    loop {
+        match leader.try_acquire(&mut seen).await {
+            Ok(true) => return Ok(Some(leader)),
+            Ok(false) if !logged => {
+                logged = true;
+                let (name, holder) = (&leader.settings.name, leader.holder().await.unwrap_or_default());
+                tracing::info!(name, holder, "another replica holds the Lease: waiting for it");
+            }
+            Ok(false) => {}
+            Err(Error::Request { doing, source }) if classify(&source) == Failure::Refused => {
+                return Err(Error::Request { doing, source });
+            }
+            Err(error) => tracing::warn!(%error, "cannot ask for the Lease: trying again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            () = tokio::time::sleep(RENEW_EVERY) => {}
+        }
+    }
+}
+
+impl Leader {
+    /// Renews the Lease until it is lost, and then returns why.
+    pub async fn keep(&self) -> String {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            match self.renew().await {
+                Ok(true) => renewed = Instant::now(),
+                Ok(false) => {
+                    return format!("another replica took the Lease `{}`", self.settings.name);
+                }
+                Err(error) if renewed.elapsed() >= GIVE_UP_AFTER => {
+                    let seconds = renewed.elapsed().as_secs();
+                    return format!(
+                        "the Lease `{}` was not renewed for {seconds} s: {error}",
+                        self.settings.name
+                    );
+                }
+                Err(error) => tracing::warn!(%error, "cannot renew the Lease: trying again"),
+            }
+        }
+    }
+
+    /// Whether the server still names this replica as the holder. Fails if it can't be asked.
+    pub async fn still_leads(&self) -> Result<bool, Error> {
+        Ok(self.holder().await? == self.settings.holder())
+    }
+
+    async fn holder(&self) -> Result<String, Error> {
+        let lease = within("read the Lease".to_owned(), self.leases.get(&self.settings.name)).await?;
+        Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
+    }
+
+    /// Takes a Lease that is free, or that its holder has not renewed for its duration.
+    async fn try_acquire(&self, seen: &mut Option<(String, Instant)>) -> Result<bool, Error> {
+        let name = &self.settings.name;
+        let Some(lease) = within("read the Lease".to_owned(), self.leases.get_opt(name)).await? else {
+            let lease = Lease {
+                metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+                spec: Some(self.spec(None)),
+            };
+            let params = PostParams::default();
+            return taken(within("create the Lease".to_owned(), self.leases.create(&params, &lease)).await);
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.clone().unwrap_or_default();
+        let is_free = holder.is_empty() || self.settings.is_own(&holder);
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        let since = match seen {
+            Some((known, since)) if *known == version => *since,
+            _ => seen.insert((version, Instant::now())).1,
+        };
+        if !is_free && since.elapsed() < DURATION {
+            return Ok(false);
+        }
+        self.replace(Lease { spec: Some(self.spec(Some(&spec))), ..lease }).await
+    }
+
+    async fn renew(&self) -> Result<bool, Error> {
+        let lease = within("read the Lease".to_owned(), self.leases.get(&self.settings.name)).await?;
+        let spec = lease.spec.clone().unwrap_or_default();
+        if spec.holder_identity != Some(self.settings.holder()) {
+            return Ok(false);
+        }
+        self.replace(Lease { spec: Some(self.spec(Some(&spec))), ..lease }).await
+    }
+
+    /// Writes the Lease if nobody else did since it was read.
+    async fn replace(&self, lease: Lease) -> Result<bool, Error> {
+        let (name, params) = (&self.settings.name, PostParams::default());
+        taken(within("write the Lease".to_owned(), self.leases.replace(name, &params, &lease)).await)
+    }
+
+    fn spec(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = Some(MicroTime(Timestamp::now()));
+        let is_ours = before.is_some_and(|spec| spec.holder_identity == Some(self.settings.holder()));
+        let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        LeaseSpec {
+            holder_identity: Some(self.settings.holder()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: if is_ours {
+                before.and_then(|spec| spec.acquire_time.clone())
+            } else {
+                now.clone()
+            },
+            renew_time: now,
+            lease_transitions: Some(if is_ours { transitions } else { transitions.saturating_add(1) }),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+/// Whether a write was carried out; false if somebody else wrote first.
+fn taken(written: Result<Lease, Error>) -> Result<bool, Error> {
+    match written {
+        Ok(_) => Ok(true),
+        Err(Error::Request { source, .. })
+            if matches!(classify(&source), Failure::Conflict | Failure::Exists) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,300 @@
+//! The few fields of nodes, pods and jobs that matter here, read from what the API server sends.
+
+use crate::labels::{self, NOTES, POSITION, RunKey, STOPPED};
+use jiff::Timestamp;
+use kube::api::DynamicObject;
+use meridian_agent_core::runtime::NodeSpec;
+use meridian_objects::plan::PlanObject;
+use meridian_objects::spec::{NodeObject, PodPhase};
+use meridian_shared::gang::{Amounts, Taint, TaintEffect};
+use meridian_shared::indexes::Indexes;
+use meridian_shared::time::Wall;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The label of a pod with its completion index.
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// The reason of a pod's disruption when its node didn't answer: Kubernetes then writes the pod off, which
+/// says nothing about its processes.
+const WRITTEN_OFF: &str = "DeletionByPodGC";
+/// The taint by which an operator says that a machine is really off.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// The taints by which Kubernetes says what the Ready condition says already.
+const READINESS_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// A node, as the agent's core sees it, and how alive it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeFacts {
+    /// Without foreign use, and never unready: that depends on the time.
+    pub(crate) spec: NodeSpec,
+    /// Since when the node has not been ready; `None` for a ready one.
+    pub(crate) unready_since: Option<Wall>,
+    /// Whether an operator said that the machine is off.
+    pub(crate) out_of_service: bool,
+}
+
+impl NodeFacts {
+    /// Reads a node. Fails with what can't be read.
+    pub(crate) fn read(node: &DynamicObject, seen: Wall) -> Result<Self, String> {
+        let value = typed(node, "Node");
+        let PlanObject::Node(read) = PlanObject::lenient(&value)? else {
+            return Err("it is not a node".to_owned());
+        };
+        let status = node.data.pointer("/status/conditions").and_then(Value::as_array);
+        let ready = status.into_iter().flatten().find(|c| c.get("type").is_some_and(|t| t == "Ready"));
+        let is_ready = ready.and_then(|c| c.get("status")).is_some_and(|s| s == "True");
+        let since = ready.and_then(|c| moment(c.get("lastTransitionTime")?)).unwrap_or(seen);
+        Ok(Self {
+            out_of_service: read.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
+            unready_since: (!is_ready).then_some(since),
+            spec: spec(*read, added(&node.data)),
+        })
+    }
+}
+
+fn spec(node: NodeObject, added: Vec<(Taint, Wall)>) -> NodeSpec {
+    let ours = |taint: &Taint| taint.key != labels::OWNED && !READINESS_TAINTS.contains(&taint.key.as_str());
+    NodeSpec {
+        name: node.meta.name,
+        labels: node.meta.labels,
+        taints: node.taints.into_iter().filter(ours).collect(),
+        added: added.into_iter().filter(|(taint, _)| ours(taint)).collect(),
+        capacity: node.allocatable.into_iter().filter(|(_, amount)| *amount > 0).collect(),
+        foreign_use: Amounts::new(),
+        unready: false,
+        unschedulable: node.unschedulable,
+    }
+}
+
+/// When the evicting taints appeared.
+fn added(node: &Value) -> Vec<(Taint, Wall)> {
+    let text = |taint: &Value, name: &str| taint.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
+    let evicting = taints.into_iter().flatten().filter(|taint| text(taint, "effect") == "NoExecute");
+    evicting
+        .filter_map(|taint| {
+            let at = moment(taint.get("timeAdded")?)?;
+            let (key, value) = (text(taint, "key"), text(taint, "value"));
+            Some((Taint { key, value, effect: TaintEffect::NoExecute }, at))
+        })
+        .collect()
+}
+
+/// What a container's end said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    pub(crate) container: String,
+    pub(crate) code: i64,
+    pub(crate) reason: String,
+}
+
+/// What matters of one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodFacts {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// The attempt that it belongs to; `None` for a pod of others.
+    pub(crate) run: Option<RunKey>,
+    /// The node that it is bound to.
+    pub(crate) node: Option<String>,
+    pub(crate) requests: Amounts,
+    pub(crate) phase: PodPhase,
+    /// All of its scheduling gates.
+    pub(crate) gates: Vec<String>,
+    pub(crate) deleting: bool,
+    /// Kubernetes gave the pod up because its node didn't answer.
+    pub(crate) written_off: bool,
+    /// Completion index, for pods of indexed jobs.
+    pub(crate) index: Option<u32>,
+    /// Position in the gang, once it has one.
+    pub(crate) position: Option<usize>,
+    /// The first container that failed.
+    pub(crate) failed_container: Option<Exit>,
+    /// Why a container can't start, such as `ImagePullBackOff: …`.
+    pub(crate) held_up: Option<String>,
+    pub(crate) created: Option<Wall>,
+}
+
+impl PodFacts {
+    /// Reads a pod. Fails with what can't be read.
+    pub(crate) fn read(pod: &DynamicObject) -> Result<Self, String> {
+        let value = typed(pod, "Pod");
+        let PlanObject::Pod(read) = PlanObject::lenient(&value)? else {
+            return Err("it is not a pod".to_owned());
+        };
+        let meta = &pod.metadata;
+        let map = |map: &Option<BTreeMap<String, String>>| map.clone().unwrap_or_default();
+        let (labels, annotations) = (map(&meta.labels), map(&meta.annotations));
+        let disrupted = |kind: &str, reason: &str| kind == "DisruptionTarget" && reason == WRITTEN_OFF;
+        Ok(Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            run: labels::run_of(&labels),
+            node: read.template.node_name.clone().filter(|name| !name.is_empty()),
+            requests: read.template.requests(),
+            phase: read.phase,
+            gates: read.template.scheduling_gates.clone(),
+            deleting: meta.deletion_timestamp.is_some(),
+            written_off: read.conditions.iter().any(|c| disrupted(&c.kind, &c.reason)),
+            index: labels
+                .get(COMPLETION_INDEX)
+                .or_else(|| annotations.get(COMPLETION_INDEX))
+                .and_then(|text| text.parse().ok()),
+            position: annotations.get(POSITION).and_then(|text| text.parse().ok()),
+            failed_container: failed_container(&pod.data),
+            held_up: held_up(&pod.data),
+            created: meta.creation_timestamp.as_ref().map(|time| wall(time.0)),
+        })
+    }
+
+    /// Whether no process of it runs, as far as its node said so itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_terminal() && !self.written_off
+    }
+
+    pub(crate) fn is_terminal(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Whether its containers run, or did.
+    pub(crate) fn has_started(&self) -> bool {
+        !matches!(self.phase, PodPhase::Pending | PodPhase::Unknown)
+    }
+}
+
+fn failed_container(pod: &Value) -> Option<Exit> {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array)?;
+    statuses.iter().find_map(|status| {
+        let ended = status.pointer("/state/terminated")?;
+        let code = ended.get("exitCode").and_then(Value::as_i64).filter(|code| *code != 0)?;
+        let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
+        Some(Exit { container: text(status, "name"), code, reason: text(ended, "reason") })
+    })
+}
+
+fn held_up(pod: &Value) -> Option<String> {
+    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let statuses = lists.iter().filter_map(|at| pod.pointer(at).and_then(Value::as_array)).flatten();
+    let waiting = statuses.filter_map(|status| status.pointer("/state/waiting")).find_map(|waiting| {
+        let reason = waiting.get("reason")?.as_str()?;
+        let message = waiting.get("message").and_then(Value::as_str).unwrap_or("");
+        let ordinary = matches!(reason, "ContainerCreating" | "PodInitializing");
+        (!ordinary).then(|| format!("{reason}: {message}").trim_end_matches([':', ' ']).to_owned())
+    });
+    waiting.or_else(|| {
+        let conditions = pod.pointer("/status/conditions").and_then(Value::as_array)?;
+        let unscheduled = conditions.iter().find(|c| {
+            c.get("type").is_some_and(|t| t == "PodScheduled")
+                && c.get("reason").is_some_and(|r| r == "Unschedulable")
+        })?;
+        Some(format!("Unschedulable: {}", unscheduled.get("message")?.as_str()?))
+    })
+}
+
+/// How a job ended, in the words of its own controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobEnd {
+    pub(crate) succeeded: bool,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) at: Option<Wall>,
+}
+
+/// What matters of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobFacts {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    /// The attempt that it belongs to; `None` for a job of others.
+    pub(crate) run: Option<RunKey>,
+    pub(crate) suspended: bool,
+    /// Why the agent told it to stop, if it did.
+    pub(crate) stopped: Option<String>,
+    pub(crate) deleting: bool,
+    pub(crate) failed: u32,
+    pub(crate) succeeded: u32,
+    /// Completion indexes that succeeded, of an indexed job.
+    pub(crate) completed: Indexes,
+    pub(crate) parallelism: u32,
+    pub(crate) completions: Option<u32>,
+    pub(crate) started: Option<Wall>,
+    pub(crate) end: Option<JobEnd>,
+    /// The runner's notes, unread.
+    pub(crate) notes: Option<String>,
+}
+
+impl JobFacts {
+    pub(crate) fn read(job: &DynamicObject) -> Self {
+        let meta = &job.metadata;
+        let count = |at: &str| {
+            job.data.pointer(at).and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok())
+        };
+        let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            run: meta.labels.as_ref().and_then(labels::run_of),
+            suspended: job.data.pointer("/spec/suspend") == Some(&Value::Bool(true)),
+            stopped: annotation(STOPPED),
+            deleting: meta.deletion_timestamp.is_some(),
+            failed: count("/status/failed").unwrap_or(0),
+            succeeded: count("/status/succeeded").unwrap_or(0),
+            completed: job
+                .data
+                .pointer("/status/completedIndexes")
+                .and_then(Value::as_str)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
+            parallelism: count("/spec/parallelism").unwrap_or(1),
+            completions: count("/spec/completions"),
+            started: job.data.pointer("/status/startTime").and_then(moment),
+            end: job_end(&job.data),
+            notes: annotation(NOTES),
+        }
+    }
+
+    /// Whether this was read from a later version of the object than `other`.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        let number = |facts: &Self| facts.resource_version.parse::<u64>().unwrap_or(0);
+        self.uid != other.uid || number(self) > number(other)
+    }
+}
+
+fn job_end(job: &Value) -> Option<JobEnd> {
+    let conditions = job.pointer("/status/conditions").and_then(Value::as_array)?;
+    conditions.iter().filter(|c| c.get("status").is_some_and(|s| s == "True")).find_map(|c| {
+        let succeeded = match c.get("type").and_then(Value::as_str)? {
+            "Complete" => true,
+            "Failed" => false,
+            _ => return None,
+        };
+        let text = |name: &str| c.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
+        let at = c.get("lastTransitionTime").and_then(moment);
+        Some(JobEnd { succeeded, reason: text("reason"), message: text("message"), at })
+    })
+}
+
+/// An object as its manifest, with the type that lists leave out.
+fn typed(object: &DynamicObject, kind: &str) -> Value {
+    let mut value = object.data.clone();
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".to_owned(), json!("v1"));
+        map.insert("kind".to_owned(), json!(kind));
+        map.insert("metadata".to_owned(), serde_json::to_value(&object.metadata).unwrap_or_default());
+    }
+    value
+}
+
+fn moment(value: &Value) -> Option<Wall> {
+    value.as_str()?.parse().ok().map(wall)
+}
+
+fn wall(at: Timestamp) -> Wall {
+    Wall(at.as_millisecond())
+}

@@ -1,0 +1,203 @@
+//! The watches of one cluster, and the tasks that wait for their news.
+
+use crate::connection::Connection;
+use crate::error;
+use crate::facts::{JobFacts, NodeFacts, PodFacts};
+use crate::labels::{self, RunKey};
+use crate::view::{Change, Touched, View};
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch_objects};
+use kube::{Api, Client};
+use meridian_shared::time::Wall;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+pub use crate::view::NodeSettings;
+
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+/// A watch that fails again is logged this often.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
+
+/// The state of the cluster as its watches show it, shared by the inventory and the runner.
+#[derive(Debug)]
+pub struct Hub {
+    view: Mutex<View>,
+    inventory_changed: Notify,
+    /// A list was completed.
+    listed: Notify,
+    touched: mpsc::UnboundedSender<RunKey>,
+}
+
+/// The attempts whose objects changed, for the runner.
+pub type TouchedRuns = mpsc::UnboundedReceiver<RunKey>;
+
+/// The resource `name` of the core group or of `group`, as the client needs it.
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// The resource `batch/v1` Job.
+pub(crate) fn jobs() -> ApiResource {
+    resource("batch", "v1", "Job", "jobs")
+}
+
+/// The resource Pod of the core group.
+pub(crate) fn pods() -> ApiResource {
+    resource("", "v1", "Pod", "pods")
+}
+
+impl Hub {
+    /// Starts the watches as tasks of `tasks`, and returns without waiting for their first lists.
+    pub fn start(
+        connection: &Connection,
+        settings: NodeSettings,
+        tasks: &mut JoinSet<()>,
+    ) -> (Arc<Self>, TouchedRuns) {
+        let (touched, runs) = mpsc::unbounded_channel();
+        let hub = Arc::new(Self {
+            view: Mutex::new(View::new(settings)),
+            inventory_changed: Notify::new(),
+            listed: Notify::new(),
+            touched,
+        });
+        let ours = watcher::Config::default().labels(&labels::all());
+        let client = || connection.client.clone();
+        tasks.spawn(Arc::clone(&hub).follow(client(), jobs(), ours, |hub, change| {
+            hub.view().apply_job(mapped(change, |job| Some(JobFacts::read(job))))
+        }));
+        let all = watcher::Config::default();
+        tasks.spawn(Arc::clone(&hub).follow(client(), pods(), all.clone(), |hub, change| {
+            hub.view().apply_pod(mapped(change, |pod| readable(pod, PodFacts::read(pod))))
+        }));
+        tasks.spawn(Arc::clone(&hub).follow(
+            client(),
+            resource("", "v1", "Node", "nodes"),
+            all,
+            |hub, change| {
+                hub.view().apply_node(mapped(change, |node| readable(node, NodeFacts::read(node, now()))))
+            },
+        ));
+        (hub, runs)
+    }
+
+    pub(crate) fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything was listed once.
+    pub(crate) async fn complete(&self) {
+        loop {
+            let listed = self.listed.notified();
+            if self.view().is_complete() {
+                return;
+            }
+            listed.await;
+        }
+    }
+
+    /// Waits for a change of the inventory.
+    pub(crate) async fn inventory_changed(&self) {
+        self.inventory_changed.notified().await;
+    }
+
+    /// Follows one kind of objects for ever. A watch that breaks begins anew with a complete list.
+    async fn follow(
+        self: Arc<Self>,
+        client: Client,
+        resource: ApiResource,
+        config: watcher::Config,
+        apply: fn(&Self, Change<&DynamicObject>) -> BTreeSet<Touched>,
+    ) {
+        let api: Api<DynamicObject> = Api::all_with(client, &resource);
+        let mut events = watch_objects(api, config.page_size(PAGE)).default_backoff().boxed();
+        let mut logged: Option<Instant> = None;
+        loop {
+            match events.try_next().await {
+                Ok(Some(event)) => {
+                    if logged.take().is_some() {
+                        tracing::info!(resource = resource.plural, "the API server answers again");
+                    }
+                    let is_listed = matches!(event, Event::InitDone);
+                    self.notify(apply(&self, change(&event)));
+                    if is_listed {
+                        self.listed.notify_waiters();
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    if logged.is_none_or(|at| at.elapsed() >= LOG_AGAIN) {
+                        logged = Some(Instant::now());
+                        let error = watch_words(&error);
+                        tracing::warn!(
+                            resource = resource.plural,
+                            error,
+                            "the API server can't be watched: what it showed last stays in use"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn notify(&self, touched: BTreeSet<Touched>) {
+        for touched in touched {
+            match touched {
+                Touched::Inventory => self.inventory_changed.notify_one(),
+                // Fails only when the runner was closed.
+                Touched::Run(key) => drop(self.touched.send(key)),
+            }
+        }
+    }
+}
+
+fn watch_words(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(e)
+        | watcher::Error::WatchStartFailed(e)
+        | watcher::Error::WatchFailed(e) => error::words(e),
+        other => other.to_string(),
+    }
+}
+
+fn change(event: &Event<DynamicObject>) -> Change<&DynamicObject> {
+    match event {
+        Event::Init => Change::ListBegins,
+        Event::InitApply(object) => Change::Listed(object),
+        Event::InitDone => Change::ListEnds,
+        Event::Apply(object) => Change::Applied(object),
+        Event::Delete(object) => Change::Deleted(object),
+    }
+}
+
+/// An event with its object read. An object that can't be read is left out, which was logged.
+fn mapped<T>(change: Change<&DynamicObject>, read: impl Fn(&DynamicObject) -> Option<T>) -> Change<T> {
+    let or_nothing = |read: Option<T>, make: fn(T) -> Change<T>| read.map(make);
+    match change {
+        Change::ListBegins => Some(Change::ListBegins),
+        Change::ListEnds => Some(Change::ListEnds),
+        Change::Nothing => None,
+        Change::Listed(object) => or_nothing(read(object), Change::Listed),
+        Change::Applied(object) => or_nothing(read(object), Change::Applied),
+        Change::Deleted(object) => or_nothing(read(object), Change::Deleted),
+    }
+    .unwrap_or(Change::Nothing)
+}
+
+fn readable<T>(object: &DynamicObject, read: Result<T, String>) -> Option<T> {
+    read.map_err(|why| {
+        let name = object.metadata.name.as_deref().unwrap_or("");
+        tracing::warn!(name, why, "an object of the cluster can't be read, and is left out");
+    })
+    .ok()
+}
+
+pub(crate) fn now() -> Wall {
+    Wall(Timestamp::now().as_millisecond())
+}

@@ -1,0 +1,74 @@
+//! The labels and annotations by which this agent knows its own objects.
+
+use meridian_shared::ids::{Fence, Uid};
+use std::collections::BTreeMap;
+
+/// Name and value of the label that everything made by an agent has; the watches select by it.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "meridian");
+/// The workload's uid at the manager.
+pub const UID: &str = "meridian.dev/uid";
+/// The fence of the grant, which names the attempt.
+pub const FENCE: &str = "meridian.dev/fence";
+/// The number of the attempt, from 1, for people.
+pub const ATTEMPT: &str = "meridian.dev/attempt";
+/// The cluster's name at the manager, for people.
+pub const ORIGIN: &str = "meridian.dev/cluster";
+/// Annotation of a job: the runner's notes, as JSON.
+pub const NOTES: &str = "meridian.dev/run";
+/// Annotation of a job that was told to stop; its value says why.
+pub const STOPPED: &str = "meridian.dev/stopped";
+/// Annotation of a pod: its position in the gang, from 0.
+pub const POSITION: &str = "meridian.dev/position";
+/// The gate that keeps a pod from being scheduled until its node is written into it.
+pub const GATE: &str = "meridian.dev/placement";
+/// The taint of nodes that are reserved for gangs; every gang tolerates it.
+pub const OWNED: &str = "meridian.dev/owned";
+
+/// One attempt of one workload.
+pub type RunKey = (Uid, Fence);
+
+/// The attempt that an object belongs to, or `None` for an object of somebody else.
+pub fn run_of(labels: &BTreeMap<String, String>) -> Option<RunKey> {
+    let (name, value) = MANAGED_BY;
+    if labels.get(name).is_none_or(|is| is != value) {
+        return None;
+    }
+    Some((labels.get(UID)?.parse().ok()?, labels.get(FENCE)?.parse().ok()?))
+}
+
+/// The selector of everything that belongs to an attempt.
+pub fn selector(key: RunKey) -> String {
+    let (uid, fence) = key;
+    format!("{}={},{UID}={uid},{FENCE}={fence}", MANAGED_BY.0, MANAGED_BY.1)
+}
+
+/// The selector of everything that agents made.
+pub fn all() -> String {
+    format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_labels_of_a_run_are_legal_and_read_back() {
+        let key: RunKey = (
+            Uid(0x0190_0000_0000_7000_8000_0000_0000_0001),
+            Fence { epoch: 3, leadership: u64::MAX, counter: 12 },
+        );
+        let mut labels = BTreeMap::from([
+            (MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned()),
+            (UID.to_owned(), key.0.to_string()),
+            (FENCE.to_owned(), key.1.to_string()),
+        ]);
+        assert_eq!(run_of(&labels), Some(key));
+        for value in labels.values() {
+            assert!(
+                value.len() <= 63 && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+            );
+        }
+        labels.insert(MANAGED_BY.0.to_owned(), "Helm".to_owned());
+        assert_eq!(run_of(&labels), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! A Kubernetes cluster as an agent's worker: its nodes and pods as the inventory, its jobs as runs.
+//!
+//! The crate fills the doors of `meridian_agent_core::runtime` with an API server behind them. The agent's
+//! core decides everything; this crate reads, writes, and reports what was seen.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`connection`] | the client, from a kubeconfig or the pod's service account; its permissions |
+//! | `error` | errors of the API server, in words and by what follows from them |
+//! | [`labels`] | the labels and annotations that mark what this agent made |
+//! | `facts` | the few fields of nodes, pods and jobs that matter. Pure |
+//! | `view` | what the watches have shown: one copy of the cluster's state. Pure |
+//! | [`hub`] | the watches themselves, and who wakes up when something changed |
+//! | [`inventory`] | the door to what the cluster has |
+//! | [`election`] | the Lease that lets one of several replicas act |
+//! | [`runner`] | the door to what runs gangs; `runner::run` decides for one run and is pure |
+//!
+//! Invariants:
+//! - A job is created suspended, and started by a second write, after the agent has read its own Lease again.
+//!   A paused replica therefore starts nothing.
+//! - A read that failed means *unknown*, never *gone*.
+//! - Pods are deleted with their grace period, never by force, and a run has ended only when its pods were
+//!   seen ended.
+//! - Objects that this agent didn't make are never changed.
+
+pub mod connection;
+pub mod election;
+mod error;
+mod facts;
+pub mod hub;
+pub mod inventory;
+pub mod labels;
+pub mod runner;
+mod view;
+
+pub use connection::{Connection, ConnectionSettings};
+pub use error::Error;
+pub use hub::{Hub, NodeSettings};
+pub use inventory::ClusterInventory;
+pub use runner::JobRunner;

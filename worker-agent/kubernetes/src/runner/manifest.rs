@@ -1,0 +1,134 @@
+//! The job that is created in the cluster: the user's manifest, without what belongs to the manager's API,
+//! suspended, marked, and sized as granted.
+
+use super::notes::Notes;
+use crate::labels::{self, ATTEMPT, FENCE, GATE, MANAGED_BY, NOTES, ORIGIN, OWNED, RunKey, UID};
+use meridian_agent_core::runtime::Start;
+use meridian_shared::time::Millis;
+use serde_json::{Map, Value, json};
+
+/// Kubernetes' default for `backoffLimit`.
+const BACKOFF_LIMIT_DEFAULT: u64 = 6;
+/// Labels and annotations with this prefix are for a Kueue at the manager's side.
+const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
+/// Kueue's annotation that keeps completions equal to parallelism.
+const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
+/// Labels that the job controller writes, and refuses from others.
+const CONTROLLER_LABELS: [&str; 4] =
+    ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
+
+/// Builds the job for a start. Fails if the manifest is not that of a job.
+pub(super) fn build(start: &Start, cluster: &str) -> Result<Value, String> {
+    let job: Value = serde_json::from_str(&start.spec).map_err(|error| format!("it is not JSON: {error}"))?;
+    let mut spec = job.get("spec").and_then(Value::as_object).cloned().ok_or("it has no spec")?;
+    let follows = job
+        .pointer("/metadata/annotations")
+        .and_then(|all| all.get(COMPLETIONS_FOLLOW))
+        .is_some_and(|value| value == "true");
+    for field in ["managedBy", "ttlSecondsAfterFinished"] {
+        spec.remove(field);
+    }
+    if spec.remove("manualSelector") != Some(Value::Bool(true)) {
+        spec.remove("selector");
+    }
+    let pods = start.placement.len() as u64;
+    let parallelism = spec.get("parallelism").and_then(Value::as_u64).unwrap_or(1);
+    let left = spec.get("completions").and_then(Value::as_u64).unwrap_or(parallelism);
+    let left = left.saturating_sub(u64::from(start.completed.len()));
+    if pods < parallelism.min(left) {
+        spec.insert("parallelism".to_owned(), json!(pods));
+        if follows && start.completed.is_empty() {
+            spec.insert("completions".to_owned(), json!(pods));
+        }
+    }
+    let limit = spec.get("backoffLimit").and_then(Value::as_u64).unwrap_or(BACKOFF_LIMIT_DEFAULT);
+    spec.insert("backoffLimit".to_owned(), json!(limit.saturating_sub(u64::from(start.pod_failures))));
+    if let Some(left) = start.run_left {
+        let written = spec.get("activeDeadlineSeconds").and_then(Value::as_u64).unwrap_or(u64::MAX);
+        spec.insert("activeDeadlineSeconds".to_owned(), json!(written.min(seconds(left))));
+    }
+    spec.insert("suspend".to_owned(), Value::Bool(true));
+    let key = (start.uid, start.fence);
+    let template = spec.get_mut("template").and_then(Value::as_object_mut).ok_or("it has no pod template")?;
+    mark_template(template, key);
+    let mut labels = kept(job.pointer("/metadata/labels"));
+    mark(&mut labels, key);
+    labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));
+    let mut annotations = kept(job.pointer("/metadata/annotations"));
+    annotations.insert(ORIGIN.to_owned(), json!(cluster));
+    annotations.insert(NOTES.to_owned(), json!(Notes::of(start).to_text()));
+    Ok(json!({
+        "apiVersion": job.get("apiVersion").cloned().unwrap_or(json!("batch/v1")),
+        "kind": job.get("kind").cloned().unwrap_or(json!("Job")),
+        "metadata": {
+            "name": &*start.name,
+            "namespace": &*start.namespace,
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": spec,
+    }))
+}
+
+/// At least a second, since the API refuses a deadline of zero.
+fn seconds(left: Millis) -> u64 {
+    left.0.div_ceil(1_000).max(1)
+}
+
+/// A map of labels or annotations without those that mean something only at the manager.
+fn kept(map: Option<&Value>) -> Map<String, Value> {
+    let mut map = map.and_then(Value::as_object).cloned().unwrap_or_default();
+    map.retain(|name, _| {
+        !name.starts_with(KUEUE_PREFIX) && name != "kubectl.kubernetes.io/last-applied-configuration"
+    });
+    map
+}
+
+fn mark(labels: &mut Map<String, Value>, (uid, fence): RunKey) {
+    labels.insert(MANAGED_BY.0.to_owned(), json!(MANAGED_BY.1));
+    labels.insert(UID.to_owned(), json!(uid.to_string()));
+    labels.insert(FENCE.to_owned(), json!(fence.to_string()));
+}
+
+/// Marks the pods, holds them back until their node is known, and lets them onto reserved nodes.
+fn mark_template(template: &mut Map<String, Value>, key: RunKey) {
+    let labels = object(template, "metadata");
+    let labels = object(labels, "labels");
+    for name in CONTROLLER_LABELS {
+        labels.remove(name);
+    }
+    labels.retain(|name, _| !name.starts_with(KUEUE_PREFIX));
+    mark(labels, key);
+    let pod = object(template, "spec");
+    list(pod, "schedulingGates").push(json!({"name": GATE}));
+    list(pod, "tolerations").push(json!({"key": OWNED, "operator": "Exists"}));
+}
+
+fn object<'m>(map: &'m mut Map<String, Value>, name: &str) -> &'m mut Map<String, Value> {
+    let value = map.entry(name).or_insert_with(|| json!({}));
+    if !value.is_object() {
+        *value = json!({});
+    }
+    value.as_object_mut().expect("it was made an object above")
+}
+
+fn list<'m>(map: &'m mut Map<String, Value>, name: &str) -> &'m mut Vec<Value> {
+    let value = map.entry(name).or_insert_with(|| json!([]));
+    if !value.is_array() {
+        *value = json!([]);
+    }
+    value.as_array_mut().expect("it was made a list above")
+}
+
+/// The patch of a pod that lets it go to its node.
+pub(super) fn place(node: &str, position: usize, gates: &[String]) -> Value {
+    let others: Vec<Value> =
+        gates.iter().filter(|gate| *gate != GATE).map(|gate| json!({"name": gate})).collect();
+    json!({
+        "metadata": {"annotations": {labels::POSITION: position.to_string()}},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "schedulingGates": if others.is_empty() { Value::Null } else { Value::Array(others) },
+        },
+    })
+}

@@ -1,0 +1,245 @@
+//! Carries out the requests of runs at the API server.
+
+use super::request::{Answer, Placing, Request};
+use crate::connection::ANSWER_WITHIN;
+use crate::election::Leader;
+use crate::error::{Failure, classify, words};
+use crate::facts::{JobFacts, PodFacts};
+use crate::hub;
+use crate::labels::{self, NOTES, RunKey, STOPPED};
+use futures::StreamExt as _;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// Requests for single pods that one run has open at the same time.
+const PODS_AT_ONCE: usize = 16;
+/// Names the agent as the writer of fields.
+const MANAGER: &str = "meridian-agent";
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
+/// What a request is about.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) key: RunKey,
+    pub(super) namespace: String,
+    /// Name of the job; empty while only the attempt is known.
+    pub(super) name: String,
+}
+
+/// Performs requests at one API server.
+#[derive(Clone)]
+pub(super) struct Performer {
+    client: Client,
+    leader: Option<Leader>,
+}
+
+impl Performer {
+    pub(super) fn new(client: Client, leader: Option<Leader>) -> Self {
+        Self { client, leader }
+    }
+
+    /// Performs one request. Never waits for ever: an answer that doesn't come in time is unknown.
+    pub(super) async fn perform(&self, target: &Target, request: &Request) -> Answer {
+        let (seconds, answer) = (ANSWER_WITHIN, self.answer(target, request));
+        match tokio::time::timeout(seconds, answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                Answer::Unknown(format!("the API server gave no answer within {} s", seconds.as_secs()))
+            }
+        }
+    }
+
+    async fn answer(&self, target: &Target, request: &Request) -> Answer {
+        let jobs = self.jobs(target);
+        let patch = async |patch: Value| job(jobs.patch(&target.name, &params(), &Patch::Merge(patch)).await);
+        match request {
+            Request::Create(manifest) => self.create(&jobs, manifest).await,
+            Request::Read if target.name.is_empty() => self.find(target.key).await,
+            Request::Read => job(jobs.get(&target.name).await),
+            Request::Seed { completed } => {
+                let status = json!({"completedIndexes": completed.to_string(), "succeeded": completed.len()});
+                let patch = Patch::Merge(json!({"status": status}));
+                job(jobs.patch_status(&target.name, &params(), &patch).await)
+            }
+            Request::Start { resource_version } => match self.still_leads().await {
+                Ok(true) => {
+                    let version = json!({"resourceVersion": resource_version});
+                    patch(json!({"metadata": version, "spec": {"suspend": false}})).await
+                }
+                Ok(false) => Answer::NotLeading,
+                Err(why) => Answer::Unknown(why),
+            },
+            Request::Note { notes } => patch(json!({"metadata": {"annotations": {NOTES: notes}}})).await,
+            Request::Resize { parallelism, completions, notes } => {
+                let mut spec = json!({"parallelism": parallelism});
+                if let Some(completions) = completions {
+                    spec["completions"] = json!(completions);
+                }
+                patch(json!({"metadata": {"annotations": {NOTES: notes}}, "spec": spec})).await
+            }
+            Request::Suspend { why } => {
+                patch(json!({"metadata": {"annotations": {STOPPED: why}}, "spec": {"suspend": true}})).await
+            }
+            Request::Place(placings) => self.place(&target.namespace, placings).await,
+            Request::EndPods(pods) => self.end_pods(&target.namespace, pods).await,
+            Request::EndAllPods => self.end_all_pods(target).await,
+            Request::ListPods => self.list_pods(target).await,
+            Request::Delete { uid } => {
+                let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
+                let params = DeleteParams { preconditions, ..DeleteParams::background() };
+                match jobs.delete(&target.name, &params).await {
+                    Ok(_) => Answer::Done,
+                    // An object of another uid is not ours.
+                    Err(error) if classify(&error) == Failure::Conflict => Answer::Absent,
+                    Err(error) => failed(&error),
+                }
+            }
+        }
+    }
+
+    fn jobs(&self, target: &Target) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &target.namespace, &hub::jobs())
+    }
+
+    fn pods(&self, namespace: &str) -> Api<DynamicObject> {
+        if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &hub::pods())
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &hub::pods())
+        }
+    }
+
+    async fn create(&self, jobs: &Api<DynamicObject>, manifest: &Value) -> Answer {
+        let object: DynamicObject = match serde_json::from_value(manifest.clone()) {
+            Ok(object) => object,
+            Err(error) => return Answer::Refused(error.to_string()),
+        };
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        job(jobs.create(&params, &object).await)
+    }
+
+    /// Looks for the job of an attempt in all namespaces.
+    async fn find(&self, key: RunKey) -> Answer {
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &hub::jobs());
+        match all.list(&ListParams::default().labels(&labels::selector(key))).await {
+            Ok(list) => match list.items.first() {
+                Some(found) => Answer::Job(Box::new(JobFacts::read(found))),
+                None => Answer::Absent,
+            },
+            Err(error) => failed(&error),
+        }
+    }
+
+    async fn still_leads(&self) -> Result<bool, String> {
+        match &self.leader {
+            Some(leader) => leader.still_leads().await.map_err(|error| error.to_string()),
+            None => Ok(true),
+        }
+    }
+
+    async fn place(&self, namespace: &str, placings: &[Placing]) -> Answer {
+        let pods = self.pods(namespace);
+        let one = async |placing: &Placing| {
+            let mut patch = placing.patch.clone();
+            // A pod of another uid has the name by now.
+            patch["metadata"]["uid"] = json!(placing.uid);
+            match pods.patch(&placing.pod, &params(), &Patch::Merge(patch)).await {
+                Ok(_) => Ok(Some(placing.uid.clone())),
+                Err(error) => match classify(&error) {
+                    Failure::Absent | Failure::Conflict => Ok(None),
+                    _ => Err(words(&error)),
+                },
+            }
+        };
+        let results: Vec<Result<Option<String>, String>> =
+            futures::stream::iter(placings).map(one).buffer_unordered(PODS_AT_ONCE).collect().await;
+        let (mut placed, mut why) = (Vec::new(), None);
+        for result in results {
+            match result {
+                Ok(uid) => placed.extend(uid),
+                Err(error) => why = Some(error),
+            }
+        }
+        match why {
+            Some(why) if placed.is_empty() => Answer::Unknown(why),
+            _ => Answer::Placed(placed),
+        }
+    }
+
+    async fn end_pods(&self, namespace: &str, ended: &[(String, String)]) -> Answer {
+        let pods = self.pods(namespace);
+        for (name, uid) in ended {
+            let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            match pods.delete(name, &params).await {
+                Ok(_) => {}
+                Err(error) if matches!(classify(&error), Failure::Absent | Failure::Conflict) => {}
+                Err(error) => return failed(&error),
+            }
+        }
+        Answer::Done
+    }
+
+    async fn end_all_pods(&self, target: &Target) -> Answer {
+        match self.list_pods(target).await {
+            Answer::Pods(pods) => {
+                let alive = pods.iter().filter(|pod| !pod.is_terminal() && !pod.deleting);
+                for pod in alive {
+                    let one = [(pod.name.clone(), pod.uid.clone())];
+                    match self.end_pods(&pod.namespace, &one).await {
+                        Answer::Done => {}
+                        other => return other,
+                    }
+                }
+                Answer::Done
+            }
+            other => other,
+        }
+    }
+
+    /// The pods of the attempt, from the server's current state and not from its cache.
+    async fn list_pods(&self, target: &Target) -> Answer {
+        let api = self.pods(&target.namespace);
+        let mut params = ListParams::default().labels(&labels::selector(target.key)).limit(PAGE);
+        let mut pods = Vec::new();
+        loop {
+            let page = match api.list(&params).await {
+                Ok(page) => page,
+                Err(error) => return failed(&error),
+            };
+            for pod in &page.items {
+                match PodFacts::read(pod) {
+                    Ok(pod) => pods.push(pod),
+                    Err(why) => return Answer::Unknown(format!("a pod can't be read: {why}")),
+                }
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Answer::Pods(pods),
+            }
+        }
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+fn job(answer: kube::Result<DynamicObject>) -> Answer {
+    match answer {
+        Ok(object) => Answer::Job(Box::new(JobFacts::read(&object))),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &kube::Error) -> Answer {
+    match classify(error) {
+        Failure::Unknown => Answer::Unknown(words(error)),
+        Failure::Absent => Answer::Absent,
+        Failure::Exists => Answer::Exists,
+        Failure::Conflict => Answer::Conflict,
+        Failure::Refused => Answer::Refused(words(error)),
+    }
+}

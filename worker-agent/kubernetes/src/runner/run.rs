@@ -1,0 +1,422 @@
+//! One run: from its grant to the end of its last pod. Decides what is asked of the API server next, and what
+//! is reported.
+//!
+//! ```text
+//! create suspended ──▶ read the Lease, start ──▶ place pods ──▶ … ──▶ list pods ──▶ ended ──▶ delete
+//!        │                      │                    │                    ▲
+//!        └────── stop ──────────┴──── suspend ───────┴────────────────────┘
+//! ```
+//!
+//! The run has at most one request under way. What is known of its objects is what the watches and the last
+//! answers showed; an answer that got lost is replaced by a read.
+
+use super::notes::Notes;
+use super::positions::Positions;
+use super::request::Request;
+use crate::facts::{JobFacts, PodFacts};
+use crate::labels::RunKey;
+use meridian_agent_core::runtime::{Found, FoundState, PodPlacement, RunnerEvent, Start};
+use meridian_shared::indexes::Indexes;
+use meridian_shared::protocol::Size;
+use meridian_shared::time::{Millis, Mono};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How long the job controller may take to end the pods of a suspended job before the runner does it.
+const CONTROLLER_PATIENCE: Millis = Millis::secs(5);
+/// Pause between two lists of pods that are to end.
+const LIST_AGAIN: Millis = Millis::secs(2);
+
+mod answers;
+mod ending;
+
+/// What is known of the job.
+#[derive(Clone, Debug, PartialEq)]
+enum Job {
+    Unknown,
+    /// An object of that name exists, and was not read yet.
+    Exists,
+    Absent,
+    Ours(Box<JobFacts>),
+    /// The job of an earlier attempt, which has ended; with its uid.
+    Earlier(String),
+    /// An object that this run didn't make.
+    Foreign,
+}
+
+/// Why a run stops before its job has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    Ordered,
+    Lapsed,
+    /// It can't run here, or doesn't any more; with a message for users.
+    Lost(String),
+}
+
+impl Cause {
+    fn text(&self) -> String {
+        match self {
+            Self::Ordered => "stopped as ordered".to_owned(),
+            Self::Lapsed => "the lease ended".to_owned(),
+            Self::Lost(why) => why.clone(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    key: RunKey,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    manifest: Option<Arc<Value>>,
+    /// Completion indexes of earlier attempts that are still to be written into the job's status.
+    seed: Indexes,
+    notes: Notes,
+    notes_dirty: bool,
+    job: Job,
+    /// The watches have shown the job.
+    shown: bool,
+    /// The start was asked for and not refused.
+    started: bool,
+    positions: Positions,
+    size: Option<Size>,
+    stop: Option<Cause>,
+    lapses: Option<Mono>,
+    /// Since when the job is seen suspended or gone while it stops.
+    closing_since: Option<Mono>,
+    list_due: Mono,
+    ended_pods_at: Mono,
+    end: Option<RunnerEvent>,
+    forgotten: bool,
+    in_flight: bool,
+    retry_at: Mono,
+    failed_requests: u32,
+    /// The last trouble, for logs.
+    pub(super) trouble: Option<String>,
+    reports: Reports,
+}
+
+/// What was reported already.
+#[derive(Debug, Default)]
+struct Reports {
+    running: bool,
+    moved: u32,
+    failures: u32,
+    completed: Indexes,
+    reclaimable: usize,
+}
+
+impl Run {
+    /// A run that is to start. The manifest is the job to create.
+    pub(super) fn granted(start: &Start, manifest: Value) -> Self {
+        let mut run = Self::blank((start.uid, start.fence), &start.namespace, &start.name);
+        if manifest.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed") {
+            run.seed = start.completed.clone();
+        }
+        run.reports.completed = start.completed.clone();
+        run.manifest = Some(Arc::new(manifest));
+        run.notes = Notes::of(start);
+        run.lapses = start.deadline;
+        run.reports.failures = start.pod_failures;
+        run.positions = Positions::new(&run.notes.placement);
+        run
+    }
+
+    /// A run whose job an earlier agent made. A job that never started, or that was told to stop, is stopped.
+    pub(super) fn adopted(key: RunKey, job: JobFacts) -> Self {
+        let mut run = Self::blank(key, &job.namespace, &job.name);
+        run.notes = job.notes.as_deref().and_then(Notes::from_text).unwrap_or_default();
+        run.reports.moved = run.notes.moves.saturating_sub(1);
+        run.reports.failures = run.notes.failures_before;
+        run.positions = Positions::adopted(&run.notes.placement);
+        run.started = !job.suspended || job.stopped.is_some();
+        if job.suspended && job.end.is_none() {
+            run.stop = Some(Cause::Ordered);
+        }
+        run.job = Job::Ours(Box::new(job));
+        run
+    }
+
+    /// A run of which only the name is known, to be stopped.
+    pub(super) fn unknown(key: RunKey) -> Self {
+        Self { stop: Some(Cause::Ordered), ..Self::blank(key, "", "") }
+    }
+
+    fn blank(key: RunKey, namespace: &str, name: &str) -> Self {
+        Self {
+            key,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            manifest: None,
+            seed: Indexes::default(),
+            notes: Notes::default(),
+            notes_dirty: false,
+            job: Job::Unknown,
+            shown: false,
+            started: false,
+            positions: Positions::default(),
+            size: None,
+            stop: None,
+            lapses: None,
+            closing_since: None,
+            list_due: Mono(0),
+            ended_pods_at: Mono(0),
+            end: None,
+            forgotten: false,
+            in_flight: false,
+            retry_at: Mono(0),
+            failed_requests: 0,
+            trouble: None,
+            reports: Reports::default(),
+        }
+    }
+
+    pub(super) fn key(&self) -> RunKey {
+        self.key
+    }
+
+    /// The run as found by a new agent.
+    pub(super) fn found(&self) -> Found {
+        let (uid, fence) = self.key;
+        let nodes = self.notes.touched.iter().cloned().collect();
+        let completed = match &self.job {
+            Job::Ours(job) => job.completed.clone(),
+            _ => Indexes::default(),
+        };
+        Found {
+            uid,
+            fence,
+            nodes,
+            completed,
+            state: FoundState::Live { running: self.started && self.stop.is_none() },
+        }
+    }
+
+    /// Whether nothing is left of it, here and in the cluster.
+    pub(super) fn is_over(&self) -> bool {
+        self.forgotten && self.end.is_some() && !matches!(self.job, Job::Ours(_)) && !self.in_flight
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// The final report, once there is one. Reports may repeat.
+    pub(super) fn end(&self) -> Option<&RunnerEvent> {
+        self.end.as_ref()
+    }
+
+    pub(super) fn stop(&mut self, cause: Cause) {
+        if self.end.is_none() && self.stop.is_none() {
+            self.stop = Some(cause);
+            self.retry_at = Mono(0);
+        }
+    }
+
+    pub(super) fn renew(&mut self, lapses: Mono) {
+        if self.stop.is_none() {
+            self.lapses = Some(self.lapses.map_or(lapses, |known| known.max(lapses)));
+        }
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.forgotten = true;
+    }
+
+    /// Begins a move or a scale-up. Returns the report if it is done already.
+    pub(super) fn place_anew(&mut self, number: u32, placement: Vec<PodPlacement>, size: Option<Size>) {
+        if number <= self.notes.moves {
+            self.reports.moved = self.reports.moved.min(number.saturating_sub(1));
+            return;
+        }
+        self.notes.moves = number;
+        self.notes.touched.extend(placement.iter().map(|pod| pod.node.clone()));
+        self.notes.ended_by_moves += self.positions.place(&placement);
+        self.notes.placement = placement;
+        self.notes_dirty = true;
+        self.size = size.or(self.size);
+    }
+
+    pub(super) fn scale_down(&mut self, size: Size) {
+        let Job::Ours(job) = &self.job else { return };
+        if size.parallelism < job.parallelism || size.completions < job.completions {
+            self.size = Some(size);
+        }
+    }
+
+    /// The next moment at which the passage of time alone matters.
+    pub(super) fn observe_time(&mut self, now: Mono) {
+        if self.lapses.is_some_and(|at| now >= at - self.notes.stop_budget) && self.started_or_waits() {
+            self.stop(Cause::Lapsed);
+        }
+    }
+
+    fn started_or_waits(&self) -> bool {
+        self.end.is_none() && self.stop.is_none()
+    }
+
+    /// Takes in what the watches show. `answers` says whether a node speaks for its pods.
+    pub(super) fn observe(
+        &mut self,
+        job: Option<&JobFacts>,
+        pods: &[PodFacts],
+        answers: &dyn Fn(&str) -> bool,
+    ) -> Vec<RunnerEvent> {
+        if let Job::Ours(known) = &self.job {
+            match job.filter(|seen| seen.run == Some(self.key)) {
+                Some(seen) => {
+                    self.shown = true;
+                    if seen.is_newer_than(known) {
+                        self.job = Job::Ours(Box::new(seen.clone()));
+                    }
+                }
+                // A watch may lag, so only a read says that the job is gone.
+                None if self.shown && self.end.is_none() && !self.in_flight => self.job = Job::Exists,
+                None => {}
+            }
+        }
+        self.positions.observe(pods, answers);
+        self.react()
+    }
+
+    /// What follows from the job's state, and what is to be reported.
+    fn react(&mut self) -> Vec<RunnerEvent> {
+        if self.end.is_some() {
+            return Vec::new();
+        }
+        if let Job::Ours(job) = &self.job
+            && self.stop.is_none()
+            && self.started
+            && job.end.is_none()
+        {
+            if job.suspended {
+                self.stop = Some(Cause::Lost("its Job was suspended in the cluster by somebody else".into()));
+            } else if job.deleting {
+                self.stop = Some(Cause::Lost("its Job was deleted in the cluster by somebody else".into()));
+            }
+        }
+        self.report()
+    }
+
+    fn report(&mut self) -> Vec<RunnerEvent> {
+        let Job::Ours(job) = &self.job else { return Vec::new() };
+        let (uid, fence) = self.key;
+        let mut events = Vec::new();
+        let failures = self.notes.failures_before + job.failed.saturating_sub(self.notes.ended_by_moves);
+        if failures > self.reports.failures {
+            self.reports.failures = failures;
+            events.push(RunnerEvent::PodsFailed { uid, fence, failures });
+        }
+        let completed = self.reports.completed.union(&job.completed);
+        if completed != self.reports.completed {
+            self.reports.completed.clone_from(&completed);
+            events.push(RunnerEvent::Completed { uid, fence, indexes: completed });
+        }
+        if self.stop.is_some() {
+            return events;
+        }
+        if !self.reports.running && self.started && self.positions.all_started() {
+            self.reports.running = true;
+            events.push(RunnerEvent::Running { uid, fence });
+        }
+        if self.reports.moved < self.notes.moves
+            && !self.notes_dirty
+            && self.size.is_none()
+            && self.positions.is_settled()
+        {
+            self.reports.moved = self.notes.moves;
+            self.notes.touched = self.positions.nodes();
+            events.push(RunnerEvent::Moved { uid, fence, number: self.notes.moves });
+        }
+        self.positions.reclaim(needed(job));
+        let reclaimable = self.positions.reclaimable();
+        if reclaimable.len() > self.reports.reclaimable && self.reports.running {
+            self.reports.reclaimable = reclaimable.len();
+            events.push(RunnerEvent::Reclaimable { uid, fence, places: reclaimable });
+        }
+        events
+    }
+
+    /// The next request, if one is due.
+    pub(super) fn next(&mut self, now: Mono) -> Option<Request> {
+        if self.in_flight || now < self.retry_at {
+            return None;
+        }
+        let request = self.wanted(now)?;
+        self.in_flight = true;
+        Some(request)
+    }
+
+    fn wanted(&mut self, now: Mono) -> Option<Request> {
+        if self.end.is_some() {
+            let Job::Ours(job) = &self.job else { return None };
+            return self.forgotten.then(|| Request::Delete { uid: job.uid.clone() });
+        }
+        match &self.job {
+            Job::Exists => Some(Request::Read),
+            Job::Unknown if self.stop.is_some() || self.started => Some(Request::Read),
+            Job::Unknown => self.manifest.clone().map(Request::Create),
+            Job::Earlier(uid) if self.stop.is_none() => Some(Request::Delete { uid: uid.clone() }),
+            Job::Ours(job) if self.stop.is_none() && job.end.is_none() => {
+                if job.suspended && job.completed.union(&self.seed) != job.completed {
+                    return Some(Request::Seed { completed: self.seed.clone() });
+                }
+                if job.suspended {
+                    return Some(Request::Start { resource_version: job.resource_version.clone() });
+                }
+                self.keep_running()
+            }
+            Job::Ours(job) if job.end.is_none() && !job.suspended && !job.deleting => {
+                let why = self.stop.as_ref().map(Cause::text).unwrap_or_default();
+                Some(Request::Suspend { why })
+            }
+            Job::Ours(_) | Job::Absent | Job::Earlier(_) | Job::Foreign => self.close(now),
+        }
+    }
+
+    fn keep_running(&mut self) -> Option<Request> {
+        if let Some(Size { parallelism, completions }) = self.size {
+            return Some(Request::Resize { parallelism, completions, notes: self.notes.to_text() });
+        }
+        if self.notes_dirty {
+            return Some(Request::Note { notes: self.notes.to_text() });
+        }
+        let misplaced = self.positions.misplaced();
+        if !misplaced.is_empty() {
+            return Some(Request::EndPods(misplaced));
+        }
+        let placings = self.positions.placings();
+        (!placings.is_empty()).then_some(Request::Place(placings))
+    }
+
+    /// Nothing new starts: waits for the pods' ends, and confirms them.
+    fn close(&mut self, now: Mono) -> Option<Request> {
+        let since = *self.closing_since.get_or_insert(now);
+        let job_is_over = matches!(&self.job, Job::Ours(job) if job.end.is_some());
+        if self.positions.some_unended() && !job_is_over {
+            let patience_ends = (since + CONTROLLER_PATIENCE).max(self.ended_pods_at + CONTROLLER_PATIENCE);
+            if now >= patience_ends && self.positions.some_undeleted() {
+                self.ended_pods_at = now;
+                return Some(Request::EndAllPods);
+            }
+        }
+        let quiet = !self.positions.some_unended();
+        (quiet && now >= self.list_due || now >= self.list_due + LIST_AGAIN).then_some(Request::ListPods)
+    }
+
+    /// Pods of the run and their indexes, for logs.
+    pub(super) fn pods(&self) -> Vec<(String, u32)> {
+        self.positions.pods()
+    }
+}
+
+/// Pods that the job still needs at once.
+fn needed(job: &JobFacts) -> usize {
+    let at_once = match job.completions {
+        Some(completions) => job.parallelism.min(completions.saturating_sub(job.succeeded)),
+        // A work queue starts no more pods after the first success.
+        None if job.succeeded > 0 => 0,
+        None => job.parallelism,
+    };
+    at_once as usize
+}

@@ -1,0 +1,117 @@
+//! What the API server's answers change.
+
+use super::{Cause, Job, Run};
+use crate::facts::JobFacts;
+use crate::runner::request::{Answer, Request};
+use meridian_agent_core::runtime::RunnerEvent;
+use meridian_shared::indexes::Indexes;
+use meridian_shared::protocol::Size;
+use meridian_shared::time::{Millis, Mono, Wall};
+
+/// Pause after a first failed request; doubles up to [`RETRY_MAX`].
+const RETRY_MIN: Millis = Millis(250);
+const RETRY_MAX: Millis = Millis::secs(15);
+
+impl Run {
+    /// Takes in the answer to `request`, and returns what is to be reported.
+    pub(in crate::runner) fn answered(
+        &mut self,
+        now: Mono,
+        wall: Wall,
+        request: &Request,
+        answer: Answer,
+        answers: &dyn Fn(&str) -> bool,
+    ) -> Vec<RunnerEvent> {
+        self.in_flight = false;
+        let failed = matches!(answer, Answer::Unknown(_) | Answer::Conflict);
+        self.failed_requests = if failed { self.failed_requests.saturating_add(1) } else { 0 };
+        self.retry_at = if failed { now + pause(self.failed_requests) } else { Mono(0) };
+        self.trouble = match &answer {
+            Answer::Unknown(why) | Answer::Refused(why) => Some(why.clone()),
+            _ => None,
+        };
+        match (request, answer) {
+            (Request::Create(_), Answer::Exists | Answer::Unknown(_)) => self.job = Job::Exists,
+            (Request::Create(_), Answer::Absent) => {
+                self.job = Job::Absent;
+                let why = format!("the cluster has no namespace `{}`: create it there", self.namespace);
+                self.stop(Cause::Lost(why));
+            }
+            (Request::Create(_), Answer::Refused(why)) => {
+                self.job = Job::Absent;
+                self.stop(Cause::Lost(format!("the cluster's API server refused the job: {why}")));
+            }
+            (Request::Read, Answer::Absent) => self.read_absent(),
+            (Request::Delete { .. }, Answer::Absent | Answer::Done) => {
+                // The job of an earlier attempt makes room for that of this one.
+                let is_ours = matches!(self.job, Job::Ours(_));
+                self.job = if is_ours { Job::Absent } else { Job::Unknown };
+                self.retry_at = now + RETRY_MIN;
+            }
+            (_, Answer::Job(job)) => self.take(request, *job),
+            (_, Answer::Absent | Answer::Conflict) => self.job = Job::Exists,
+            // Everything runs again then, which is slower and not wrong.
+            (Request::Seed { .. }, Answer::Refused(_)) => self.seed = Indexes::default(),
+            (Request::Start { .. }, Answer::NotLeading) => {
+                self.stop(Cause::Lost("another replica of the agent leads, so nothing was started".into()));
+            }
+            (Request::Start { .. } | Request::Resize { .. } | Request::Note { .. }, Answer::Refused(why)) => {
+                self.stop(Cause::Lost(format!(
+                    "the cluster's API server refused a change of the job: {why}"
+                )));
+            }
+            (Request::Start { .. }, Answer::Unknown(_)) => self.job = Job::Exists,
+            (Request::Place(_), Answer::Placed(uids)) => self.positions.placed(&uids),
+            (Request::ListPods, Answer::Pods(pods)) => return self.confirm(now, wall, &pods, answers),
+            _ => {}
+        }
+        self.react()
+    }
+
+    fn read_absent(&mut self) {
+        self.job = if self.manifest.is_some() && !self.started && self.stop.is_none() {
+            Job::Unknown
+        } else {
+            Job::Absent
+        };
+        if self.started {
+            self.stop(Cause::Lost("its Job was deleted in the cluster by somebody else".into()));
+        }
+    }
+
+    fn take(&mut self, request: &Request, job: JobFacts) {
+        match (request, &job.run) {
+            (Request::Start { .. }, _) => self.started = true,
+            (Request::Resize { parallelism, completions, .. }, _) => {
+                let done = Size { parallelism: *parallelism, completions: *completions };
+                self.size = self.size.filter(|size| *size != done);
+                self.notes_dirty = false;
+            }
+            (Request::Note { notes }, _) => self.notes_dirty = *notes != self.notes.to_text(),
+            _ => {}
+        }
+        if job.run == Some(self.key) {
+            // A lost answer to a start shows as a job that runs.
+            self.started |= !job.suspended;
+            (self.namespace, self.name) = (job.namespace.clone(), job.name.clone());
+            self.job = Job::Ours(Box::new(job));
+            return;
+        }
+        // The core grants again only after it saw the end of the earlier attempt.
+        if job.run.is_some_and(|(uid, fence)| uid == self.key.0 && fence < self.key.1) {
+            self.job = Job::Earlier(job.uid);
+            return;
+        }
+        self.job = Job::Foreign;
+        self.stop(Cause::Lost(format!(
+            "the cluster has a Job `{}/{}` that Meridian didn't make for this workload, and it is left \
+             alone: delete or rename one of the two",
+            self.namespace, self.name
+        )));
+    }
+}
+
+fn pause(failed: u32) -> Millis {
+    let doubled = RETRY_MIN.0.saturating_mul(1 << failed.saturating_sub(1).min(10));
+    Millis(doubled.min(RETRY_MAX.0))
+}

@@ -1,0 +1,81 @@
+//! The end of a run: when it is certain, and what it says.
+
+use super::{Cause, Job, LIST_AGAIN, Run};
+use crate::facts::PodFacts;
+use meridian_agent_core::runtime::RunnerEvent;
+use meridian_shared::protocol::EndResult;
+use meridian_shared::time::{Millis, Mono, Wall};
+
+impl Run {
+    /// The pods were listed: ends the run if all were seen ended.
+    pub(super) fn confirm(
+        &mut self,
+        now: Mono,
+        wall: Wall,
+        pods: &[PodFacts],
+        answers: &dyn Fn(&str) -> bool,
+    ) -> Vec<RunnerEvent> {
+        self.list_due = now + LIST_AGAIN;
+        self.positions.observe(pods, answers);
+        if pods.iter().any(|pod| !(pod.has_ended() || pod.node.is_none() && pod.is_terminal())) {
+            return self.report();
+        }
+        if self.started
+            && let Some(node) = self.positions.unconfirmed(&self.notes.touched, answers)
+        {
+            self.trouble = Some(format!(
+                "node `{node}` doesn't answer, so its pods may still run: this attempt ends when the node is \
+                 ready again, is deleted from the cluster, or has the taint \
+                 `node.kubernetes.io/out-of-service`"
+            ));
+            return self.report();
+        }
+        let mut events = self.report();
+        let (uid, fence) = self.key;
+        let result = self.result(pods);
+        let end = RunnerEvent::Ended {
+            uid,
+            fence,
+            result,
+            pod_failures: self.reports.failures,
+            ran: self.ran(wall),
+        };
+        self.end = Some(end.clone());
+        events.push(end);
+        events
+    }
+
+    fn result(&self, pods: &[PodFacts]) -> EndResult {
+        if let Job::Ours(job) = &self.job
+            && let Some(end) = &job.end
+        {
+            if end.succeeded {
+                return EndResult::Succeeded;
+            }
+            let failed = pods.iter().find_map(|pod| Some((pod, pod.failed_container.as_ref()?)));
+            let detail = failed.map_or_else(String::new, |(pod, exit)| {
+                let reason =
+                    if exit.reason.is_empty() { String::new() } else { format!(", {}", exit.reason) };
+                format!(
+                    "; container `{}` of pod `{}` ended with exit code {}{reason}",
+                    exit.container, pod.name, exit.code
+                )
+            });
+            return EndResult::Failed {
+                reason: end.reason.clone(),
+                message: format!("{}{detail}", end.message),
+            };
+        }
+        match &self.stop {
+            Some(Cause::Lapsed) => EndResult::LeaseLapsed,
+            Some(Cause::Lost(message)) => EndResult::NodeLost { message: message.clone() },
+            Some(Cause::Ordered) | None => EndResult::Stopped,
+        }
+    }
+
+    fn ran(&self, wall: Wall) -> Millis {
+        let Job::Ours(job) = &self.job else { return Millis(0) };
+        let Some(started) = job.started else { return Millis(0) };
+        job.end.as_ref().and_then(|end| end.at).unwrap_or(wall).since(started)
+    }
+}

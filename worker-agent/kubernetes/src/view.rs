@@ -1,0 +1,364 @@
+//! What the watches have shown so far: one copy of the cluster's nodes, pods and jobs.
+
+use crate::facts::{JobFacts, NodeFacts, PodFacts};
+use crate::labels::RunKey;
+use meridian_agent_core::runtime::{Inventory, NodeSpec};
+use meridian_shared::gang::{Amounts, add_scaled};
+use meridian_shared::ids::Region;
+use meridian_shared::time::{Millis, Wall};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The label of a node's region.
+const REGION_LABEL: &str = "topology.kubernetes.io/region";
+/// The resource of which every pod takes one.
+const PODS: &str = "pods";
+
+/// One event of a watch, without the object's unused fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change<T> {
+    /// A complete list begins.
+    ListBegins,
+    Listed(T),
+    /// The list is complete: what it lacks is gone.
+    ListEnds,
+    Applied(T),
+    Deleted(T),
+    /// About an object that can't be read.
+    Nothing,
+}
+
+/// All objects of one kind, as a watch shows them.
+#[derive(Debug)]
+pub(crate) struct Listing<T> {
+    items: BTreeMap<String, T>,
+    /// A list that is being read.
+    relist: Option<BTreeMap<String, T>>,
+    complete: bool,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self { items: BTreeMap::new(), relist: None, complete: false }
+    }
+}
+
+impl<T: Clone + PartialEq> Listing<T> {
+    /// Takes in an event, and returns what changed: the old and the new state of each object.
+    fn apply(&mut self, change: Change<T>, key: impl Fn(&T) -> String) -> Vec<(Option<T>, Option<T>)> {
+        match change {
+            Change::Nothing => Vec::new(),
+            Change::ListBegins => {
+                self.relist = Some(BTreeMap::new());
+                Vec::new()
+            }
+            Change::Listed(item) => {
+                self.relist.get_or_insert_default().insert(key(&item), item);
+                Vec::new()
+            }
+            Change::ListEnds => {
+                self.complete = true;
+                let new = self.relist.take().unwrap_or_default();
+                let mut old = std::mem::replace(&mut self.items, new);
+                let mut changed = Vec::new();
+                for (key, item) in &self.items {
+                    let before = old.remove(key);
+                    if before.as_ref() != Some(item) {
+                        changed.push((before, Some(item.clone())));
+                    }
+                }
+                changed.extend(old.into_values().map(|gone| (Some(gone), None)));
+                changed
+            }
+            Change::Applied(item) => {
+                let before = self.items.insert(key(&item), item.clone());
+                if before.as_ref() == Some(&item) { Vec::new() } else { vec![(before, Some(item))] }
+            }
+            Change::Deleted(item) => vec![(self.items.remove(&key(&item)), None)],
+        }
+    }
+}
+
+/// Which nodes are this agent's, and when one counts as lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// Labels that a node must have; without any, all nodes count.
+    pub selector: BTreeMap<String, String>,
+    /// How long a node may be not ready before its pods need another one. Kubernetes' own default is five
+    /// minutes.
+    pub unready_after: Millis,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self { selector: BTreeMap::new(), unready_after: Millis::mins(5) }
+    }
+}
+
+/// Something that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Touched {
+    /// Nodes, or what pods of others use.
+    Inventory,
+    Run(RunKey),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    settings: NodeSettings,
+    nodes: Listing<NodeFacts>,
+    pods: Listing<PodFacts>,
+    jobs: Listing<JobFacts>,
+    /// Names of the pods of each attempt.
+    pods_of: BTreeMap<RunKey, BTreeSet<String>>,
+}
+
+impl View {
+    pub(crate) fn new(settings: NodeSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Whether nodes, pods and jobs were all listed once.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.nodes.complete && self.pods.complete && self.jobs.complete
+    }
+
+    pub(crate) fn apply_node(&mut self, change: Change<NodeFacts>) -> BTreeSet<Touched> {
+        let changed = self.nodes.apply(change, |node| node.spec.name.clone());
+        changed.iter().map(|_| Touched::Inventory).collect()
+    }
+
+    pub(crate) fn apply_pod(&mut self, change: Change<PodFacts>) -> BTreeSet<Touched> {
+        let mut touched = BTreeSet::new();
+        for (before, after) in self.pods.apply(change, pod_key) {
+            let foreign_use = |pod: &Option<PodFacts>| {
+                pod.as_ref().filter(|pod| is_foreign(pod)).map(|pod| (pod.node.clone(), pod.requests.clone()))
+            };
+            if foreign_use(&before) != foreign_use(&after) {
+                touched.insert(Touched::Inventory);
+            }
+            for (pod, is_there) in [(&before, false), (&after, true)] {
+                let Some((pod, key)) = pod.as_ref().and_then(|pod| Some((pod, pod.run?))) else { continue };
+                let names = self.pods_of.entry(key).or_default();
+                if is_there {
+                    names.insert(pod_key(pod))
+                } else {
+                    names.remove(&pod_key(pod))
+                };
+                if names.is_empty() {
+                    self.pods_of.remove(&key);
+                }
+                touched.insert(Touched::Run(key));
+            }
+        }
+        touched
+    }
+
+    pub(crate) fn apply_job(&mut self, change: Change<JobFacts>) -> BTreeSet<Touched> {
+        let changed = self.jobs.apply(change, |job| format!("{}/{}", job.namespace, job.name));
+        changed
+            .iter()
+            .flat_map(|(a, b)| [a, b])
+            .flatten()
+            .filter_map(|job| job.run.map(Touched::Run))
+            .collect()
+    }
+
+    /// The pods of an attempt.
+    pub(crate) fn pods_of(&self, key: RunKey) -> Vec<PodFacts> {
+        let names = self.pods_of.get(&key).into_iter().flatten();
+        names.filter_map(|name| self.pods.items.get(name)).cloned().collect()
+    }
+
+    /// The job of a name, if it was seen.
+    pub(crate) fn job(&self, namespace: &str, name: &str) -> Option<&JobFacts> {
+        self.jobs.items.get(&format!("{namespace}/{name}"))
+    }
+
+    /// Jobs that agents made.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = &JobFacts> {
+        self.jobs.items.values()
+    }
+
+    /// Whether the node answers, so that a pod that it doesn't report doesn't run. True as well for a machine
+    /// that an operator declared off, and for a node whose object was deleted, which declares the same.
+    pub(crate) fn answers_for_its_pods(&self, node: &str) -> bool {
+        self.nodes.items.get(node).is_none_or(|node| node.unready_since.is_none() || node.out_of_service)
+    }
+
+    /// The nodes of this agent at `now`, with what pods of others use of them.
+    pub(crate) fn inventory(&self, now: Wall) -> Inventory {
+        let mut foreign: BTreeMap<&str, Amounts> = BTreeMap::new();
+        for pod in self.pods.items.values().filter(|pod| is_foreign(pod)) {
+            let Some(node) = &pod.node else { continue };
+            let used = foreign.entry(node).or_default();
+            add_scaled(used, &pod.requests, 1);
+            *used.entry(PODS.to_owned()).or_insert(0) += 1;
+        }
+        let nodes: Vec<NodeSpec> = self
+            .own_nodes()
+            .map(|node| {
+                let lost = |since: Wall| now.since(since) >= self.settings.unready_after;
+                NodeSpec {
+                    foreign_use: foreign.remove(node.spec.name.as_str()).unwrap_or_default(),
+                    unready: node.out_of_service || node.unready_since.is_some_and(lost),
+                    unschedulable: node.spec.unschedulable || node.unready_since.is_some(),
+                    ..node.spec.clone()
+                }
+            })
+            .collect();
+        let regions: BTreeSet<&String> =
+            nodes.iter().filter_map(|node| node.labels.get(REGION_LABEL)).collect();
+        let region = match (regions.first(), regions.len()) {
+            (Some(region), 1) => Some(Region::new((*region).clone())),
+            _ => None,
+        };
+        Inventory { nodes, pools: Vec::new(), region }
+    }
+
+    /// When the passage of time alone changes the inventory next.
+    pub(crate) fn next_loss(&self, now: Wall) -> Option<Millis> {
+        let unready = self.own_nodes().filter_map(|node| node.unready_since);
+        unready
+            .map(|since| self.settings.unready_after.saturating_sub(now.since(since)))
+            .filter(|left| left.0 > 0)
+            .min()
+    }
+
+    fn own_nodes(&self) -> impl Iterator<Item = &NodeFacts> {
+        let is_own = |node: &&NodeFacts| {
+            self.settings.selector.iter().all(|(name, value)| node.spec.labels.get(name) == Some(value))
+        };
+        self.nodes.items.values().filter(is_own)
+    }
+}
+
+fn pod_key(pod: &PodFacts) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}
+
+/// Whether the pod takes room of a node without being part of a gang of this agent.
+fn is_foreign(pod: &PodFacts) -> bool {
+    pod.run.is_none() && pod.node.is_some() && !pod.is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::api::DynamicObject;
+    use serde_json::{Value, json};
+
+    fn object(value: Value) -> DynamicObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn node(name: &str, ready: &str) -> NodeFacts {
+        let node = json!({
+            "metadata": {"name": name, "labels": {REGION_LABEL: "europe-west4", "pool": "training"}},
+            "spec": {"taints": [
+                {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+                {"key": "meridian.dev/owned", "effect": "NoSchedule"},
+                {
+                    "key": "node.kubernetes.io/not-ready", "effect": "NoExecute",
+                    "timeAdded": "2026-01-01T00:00:00Z",
+                },
+            ]},
+            "status": {
+                "allocatable": {
+                    "cpu": "7910m", "memory": "29Gi", "nvidia.com/gpu": "4", "pods": "110",
+                    "hugepages-1Gi": "0",
+                },
+                "conditions": [
+                    {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                ],
+            },
+        });
+        NodeFacts::read(&object(node), Wall(0)).unwrap()
+    }
+
+    fn pod(name: &str, labels: Value, phase: &str) -> PodFacts {
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "ml", "uid": format!("uid-of-{name}"), "labels": labels},
+            "spec": {"nodeName": "n1", "containers": [
+                {
+                    "name": "c", "image": "i",
+                    "resources": {"requests": {"cpu": "500m", "nvidia.com/gpu": "1"}},
+                },
+                {"name": "d", "image": "i", "resources": {"requests": {"cpu": "1"}}},
+            ]},
+            "status": {"phase": phase},
+        });
+        PodFacts::read(&object(pod)).unwrap()
+    }
+
+    fn moment(text: &str) -> Wall {
+        Wall(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    }
+
+    #[test]
+    fn the_inventory_is_what_nodes_offer_and_what_pods_of_others_take() {
+        let mut view = View::new(NodeSettings::default());
+        view.apply_node(Change::Applied(node("n1", "True")));
+        assert!(
+            view.apply_pod(Change::Applied(pod("others", json!({}), "Running")))
+                .contains(&Touched::Inventory)
+        );
+        view.apply_pod(Change::Applied(pod("done", json!({}), "Succeeded")));
+        let ours = json!({
+            "app.kubernetes.io/managed-by": "meridian",
+            "meridian.dev/uid": meridian_shared::ids::Uid(7).to_string(),
+            "meridian.dev/fence": "1-2-3",
+        });
+        view.apply_pod(Change::Applied(pod("ours", ours, "Running")));
+        let inventory = view.inventory(moment("2026-01-01T00:01:00Z"));
+        let [node] = &inventory.nodes[..] else { panic!("{inventory:?}") };
+        assert_eq!(node.capacity.get("cpu"), Some(&7_910));
+        assert_eq!(node.capacity.get("memory"), Some(&(29 << 30)));
+        assert_eq!(node.capacity.get("hugepages-1Gi"), None);
+        assert_eq!(
+            node.foreign_use,
+            Amounts::from([("cpu".into(), 1_500), ("nvidia.com/gpu".into(), 1), ("pods".into(), 1)])
+        );
+        assert_eq!(
+            node.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(),
+            ["nvidia.com/gpu"]
+        );
+        assert_eq!(inventory.region, Some(Region::new("europe-west4")));
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_takes_nothing_new_and_is_lost_after_a_while() {
+        let mut view = View::new(NodeSettings::default());
+        view.apply_node(Change::Applied(node("n1", "Unknown")));
+        let at = |text| view.inventory(moment(text)).nodes[0].clone();
+        let soon = at("2026-01-01T00:04:59Z");
+        assert!(soon.unschedulable && !soon.unready);
+        assert_eq!(view.next_loss(moment("2026-01-01T00:04:59Z")), Some(Millis::secs(1)));
+        assert!(at("2026-01-01T00:05:00Z").unready);
+        assert!(!view.answers_for_its_pods("n1") && view.answers_for_its_pods("deleted"));
+    }
+
+    #[test]
+    fn a_new_list_replaces_everything_at_its_end_and_not_before() {
+        let mut view = View::new(NodeSettings::default());
+        for name in ["n1", "n2"] {
+            view.apply_node(Change::Applied(node(name, "True")));
+        }
+        view.apply_node(Change::ListBegins);
+        view.apply_node(Change::Listed(node("n2", "True")));
+        assert_eq!(
+            view.inventory(Wall(0)).nodes.len(),
+            2,
+            "a list that is not complete says nothing is gone"
+        );
+        assert!(view.apply_node(Change::ListEnds).contains(&Touched::Inventory));
+        assert_eq!(view.inventory(Wall(0)).nodes.len(), 1);
+    }
+
+    #[test]
+    fn only_nodes_with_the_labels_count() {
+        let selector = BTreeMap::from([("pool".to_owned(), "serving".to_owned())]);
+        let mut view = View::new(NodeSettings { selector, ..NodeSettings::default() });
+        view.apply_node(Change::Applied(node("n1", "True")));
+        assert!(view.inventory(Wall(0)).nodes.is_empty());
+    }
+}
