@@ -65,7 +65,7 @@ const MINIMA: &[(&str, u64)] = &[
     // A grant that crosses the end of its hold.
     ("grants refused", 10),
     ("ends learned", 30),
-    ("runs to the end", 1_000),
+    ("runs to the end", 800),
     ("takeovers", 100),
     ("recoveries", 500),
     ("short cuts", 100),
@@ -142,7 +142,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("grants ahead of their turn", 1),
     ("leaderships that ended waiting commands", 1),
     ("sessions that ended waiting commands", 1),
-    ("grants repeated", 1),
+    ("grants repeated", 3),
     ("holds expired at their agent", 1),
     ("restarts with acknowledged tombstones", 1),
     ("acknowledged ends reported again", 1),

@@ -10,6 +10,7 @@ mod many;
 mod orphan;
 mod recovery;
 mod tokens;
+mod ttl;
 mod why;
 
 use super::access::{self, User};

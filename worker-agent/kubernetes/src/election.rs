@@ -185,7 +185,7 @@ impl Leader {
     }
 }
 
-/// Whether a write was carried out; false if somebody else wrote first.
+/// Whether a write was carried out; false if another writer came first.
 fn taken(written: Result<Lease, Error>) -> Result<bool, Error> {
     match written {
         Ok(_) => Ok(true),

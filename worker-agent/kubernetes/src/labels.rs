@@ -27,7 +27,7 @@ pub const OWNED: &str = "meridian.dev/owned";
 /// One attempt of one workload.
 pub type RunKey = (Uid, Fence);
 
-/// The attempt that an object belongs to, or `None` for an object of somebody else.
+/// The attempt that an object belongs to, or `None` for an object that no agent made.
 pub fn run_of(labels: &BTreeMap<String, String>) -> Option<RunKey> {
     let (name, value) = MANAGED_BY;
     if labels.get(name).is_none_or(|is| is != value) {

@@ -10,7 +10,7 @@
 //! | [`labels`] | the labels and annotations that mark what this agent made |
 //! | `facts` | the few fields of nodes, pods and jobs that matter. Pure |
 //! | `view` | what the watches have shown: one copy of the cluster's state. Pure |
-//! | [`hub`] | the watches themselves, and who wakes up when something changed |
+//! | [`hub`] | the watches themselves, and the tasks that they wake |
 //! | [`inventory`] | the door to what the cluster has |
 //! | [`election`] | the Lease that lets one of several replicas act |
 //! | [`runner`] | the door to what runs gangs; `runner::run` decides for one run and is pure |

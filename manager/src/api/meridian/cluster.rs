@@ -1,6 +1,7 @@
 //! Operators' actions on worker clusters.
 
 use super::action;
+use super::ttl::TtlRange;
 use crate::api::access::{Endpoint, User};
 use crate::api::request::body;
 use crate::api::response::error::Error;
@@ -20,10 +21,12 @@ use meridian_shared::time::Millis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Validity of a join token without `ttl`: long enough to log in to the other cluster.
-const TTL_DEFAULT: SignedDuration = SignedDuration::from_hours(1);
-/// Longest validity of a join token, which is a secret in a shell's history.
-const TTL_MAX: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// Validity of a join token: long enough to log in to the other cluster, short for a secret in a shell.
+const TTL: TtlRange = TtlRange {
+    usual: SignedDuration::from_hours(1),
+    most: SignedDuration::from_hours(7 * 24),
+    example: "1h",
+};
 /// Longest region or jurisdiction, in characters.
 const PLACE_CHARS_MAX: usize = 63;
 
@@ -55,7 +58,7 @@ pub(super) async fn join_token(
             )));
         }
     }
-    let ttl = ttl(join.ttl.as_deref())?;
+    let ttl = TTL.read(join.ttl.as_deref())?;
     let random = random::bytes().map_err(|error| Error::Internal(error.to_string()))?;
     let (token, hash) = token::mint(random);
     let action = Operator::MintToken {
@@ -75,22 +78,6 @@ pub(super) async fn join_token(
         front.url, front.ca_pin
     );
     Ok(Json(json!({"command": command, "token": secret, "expires": expires})).into_response())
-}
-
-fn ttl(text: Option<&str>) -> Result<SignedDuration, Error> {
-    let Some(text) = text else { return Ok(TTL_DEFAULT) };
-    let ttl: SignedDuration = text.parse().map_err(|_| {
-        Error::BadRequest(format!(
-            "ttl: Invalid value: \"{text}\": must be a number with a unit, such as `1h`"
-        ))
-    })?;
-    if ttl <= SignedDuration::ZERO || ttl > TTL_MAX {
-        return Err(Error::BadRequest(format!(
-            "ttl: Invalid value: \"{text}\": must be between 0 and {} h",
-            TTL_MAX.as_hours()
-        )));
-    }
-    Ok(ttl)
 }
 
 fn cluster(name: &str) -> Result<ClusterName, Error> {

@@ -1,6 +1,7 @@
 //! Users' tokens: created, listed and revoked.
 
 use super::action;
+use super::ttl::TtlRange;
 use crate::api::access::{Endpoint, User, grants};
 use crate::api::request::body;
 use crate::api::response::error::Error;
@@ -22,10 +23,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Validity of a token without `ttl`.
-const TTL_DEFAULT: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Longest validity of a token.
-const TTL_MAX: SignedDuration = SignedDuration::from_hours(366 * 24);
+/// Validity of a token of a user.
+const TTL: TtlRange = TtlRange {
+    usual: SignedDuration::from_hours(30 * 24),
+    most: SignedDuration::from_hours(366 * 24),
+    example: "720h",
+};
 /// Longest name of a token, a user or a group, in characters.
 const NAME_CHARS_MAX: usize = 253;
 /// Most groups of one token.
@@ -61,7 +64,7 @@ pub(super) async fn create(
     if wanted.groups.len() > GROUPS_MAX {
         return Err(Error::BadRequest(format!("groups: at most {GROUPS_MAX} are allowed")));
     }
-    let ttl = ttl(wanted.ttl.as_deref())?;
+    let ttl = TTL.read(wanted.ttl.as_deref())?;
     grants::check_token(&user, &of_user, &wanted.groups)?;
     let store = api.authority.tokens().clone();
     if store.has(&wanted.name) {
@@ -157,20 +160,4 @@ fn check_name(field: &str, text: &str) -> Result<(), Error> {
     let rule =
         format!("must be 1 to {NAME_CHARS_MAX} letters, digits and signs such as `-`, `.`, `:` or `@`");
     Err(Error::BadRequest(format!("{field}: Invalid value: {text:?}: {rule}")))
-}
-
-fn ttl(text: Option<&str>) -> Result<SignedDuration, Error> {
-    let Some(text) = text else { return Ok(TTL_DEFAULT) };
-    let ttl: SignedDuration = text.parse().map_err(|_| {
-        Error::BadRequest(format!(
-            "ttl: Invalid value: \"{text}\": must be a number with a unit, such as `720h`"
-        ))
-    })?;
-    if ttl <= SignedDuration::ZERO || ttl > TTL_MAX {
-        return Err(Error::BadRequest(format!(
-            "ttl: Invalid value: \"{text}\": must be between 0 and {} h",
-            TTL_MAX.as_hours()
-        )));
-    }
-    Ok(ttl)
 }

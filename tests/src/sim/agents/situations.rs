@@ -13,10 +13,10 @@ pub(super) fn count_input(agent: &Agent, input: &Input, counters: &mut Counters)
     if response.session != agent.session() {
         return;
     }
-    let (done, waits) = agent.commands_done();
+    let (mut done, waits) = agent.commands_done();
     if agent.durable().follows() != Some(response.leadership) {
         counters.add("leaderships that ended waiting commands", u64::from(waits));
-        return;
+        done = 0;
     }
     for (number, command) in (response.commands_from..).zip(&response.commands) {
         let Command::Grant(grant) = command else { continue };
