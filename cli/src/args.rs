@@ -10,6 +10,8 @@ mod local;
 mod manifests;
 mod plan;
 mod records;
+#[cfg(test)]
+mod reference;
 pub(crate) mod targets;
 mod values;
 

@@ -1,4 +1,4 @@
-//! What each command does. This file starts the runtime and dispatches; every command has a file of its own.
+//! The commands. This file starts the runtime and dispatches; every command has a file of its own.
 
 mod agent;
 mod bench;

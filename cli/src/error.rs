@@ -60,7 +60,7 @@ impl Error {
         }
     }
 
-    /// Whether nothing remains to be printed about it.
+    /// Whether the error needs no further message.
     pub(crate) fn is_silent(&self) -> bool {
         match self {
             Self::Reported => true,

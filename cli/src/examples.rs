@@ -4,7 +4,7 @@
 #[derive(Debug)]
 pub(crate) struct Example {
     pub(crate) name: &'static str,
-    /// What it shows.
+    /// Subject that the example demonstrates.
     pub(crate) about: &'static str,
     /// How it is used after `meridian example NAME > FILE`.
     pub(crate) usage: &'static str,
@@ -12,6 +12,8 @@ pub(crate) struct Example {
 }
 
 pub(crate) const FLEET: &str = include_str!("../../manifests/examples/fleet.yaml");
+
+pub(crate) const FLEX_START_FLEET: &str = include_str!("../../manifests/examples/flex-start/fleet.yaml");
 
 /// The tutorial's queues.
 pub(crate) const TUTORIAL: Example = Example {
@@ -45,8 +47,16 @@ pub(crate) const RESIDENCY: Example = Example {
     text: include_str!("../../manifests/examples/residency-eu.yaml"),
 };
 
+/// Queues whose jobs race in all regions.
+pub(crate) const FLEX_START: Example = Example {
+    name: "flex-start",
+    about: "jobs ask for nodes in all regions at once; a queue with T4, A100 and H100 GPUs",
+    usage: "apply -f FILE",
+    text: include_str!("../../manifests/examples/flex-start/queues.yaml"),
+};
+
 /// All of them, in the order of their list.
-pub(crate) const EXAMPLES: [Example; 10] = [
+pub(crate) const EXAMPLES: [Example; 12] = [
     TUTORIAL,
     TUTORIAL_WORKER,
     TUTORIAL_JOB,
@@ -68,6 +78,13 @@ pub(crate) const EXAMPLES: [Example; 10] = [
         about: "three clusters with simulated T4 GPUs",
         usage: "up --fleet FILE",
         text: FLEET,
+    },
+    FLEX_START,
+    Example {
+        name: "flex-start-fleet",
+        about: "three clusters whose GPU nodes must be asked for, from a simulated Flex Start",
+        usage: "up --fleet FILE",
+        text: FLEX_START_FLEET,
     },
     Example {
         name: "plan-queues",

@@ -6,6 +6,7 @@
 
 pub(crate) mod interrupts;
 mod leftover;
+pub(crate) mod observe;
 mod process;
 mod restarts;
 pub(crate) mod setup;
@@ -112,9 +113,11 @@ impl Fleet {
 
     /// Starts the agent of a cluster. Fails if its process can't be started.
     pub(crate) fn start_agent(&mut self, cluster: &str) -> Result<(), Error> {
+        let metrics = self.setup.metrics.get(cluster).map(|address| ["--metrics-listen", address]);
         let child = Command::new(&self.program)
             .args(["agent", "run", "--runner", self.setup.runner, "--cluster", cluster])
             .args(["--speed", &self.setup.speed.to_string()])
+            .args(metrics.into_iter().flatten())
             .arg("--fleet")
             .arg(self.setup.fleet_file())
             .arg("--data-dir")
@@ -161,6 +164,10 @@ impl Fleet {
     /// The administrator's client.
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    pub(crate) fn setup(&self) -> &FleetSetup {
+        &self.setup
     }
 
     /// The manager's URL.
@@ -318,7 +325,7 @@ impl Fleet {
     /// Ends every process and removes all their files.
     pub(crate) async fn discard(&mut self) {
         self.stop().await;
-        // What can't be removed only takes space.
+        // A failed removal only leaves files behind.
         if let Ok(journal) = RedbJournal::open(&self.setup.journal()) {
             let _ = mark::remove(Path::new(mark::SHARED_MEMORY), journal.meta().journal);
         }

@@ -71,7 +71,7 @@ use verbs::{read, watch, write};
 /// Smaller answers are not compressed, as in Kubernetes.
 const COMPRESSED_FROM_BYTES: u64 = 128 * 1024;
 
-/// What the API needs from the rest of the manager.
+/// Parts of the manager that the API uses.
 pub struct ApiParts {
     pub engine: Handle,
     pub users: TokenStore,

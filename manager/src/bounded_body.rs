@@ -13,13 +13,13 @@ const DISCARD_MAX: Duration = Duration::from_secs(10);
 /// Why a body can't be used.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// It has more bytes than permitted.
+    /// The body has more bytes than permitted.
     TooLarge,
-    /// It ended early.
+    /// The body ended early.
     Broken(axum::Error),
 }
 
-/// What happens to the rest of an oversized body.
+/// Treatment of the rest of an oversized body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// The rest is read and dropped, because many clients don't look at the answer before they have sent

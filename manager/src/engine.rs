@@ -126,7 +126,7 @@ pub enum Error {
 /// The caller that waits for a reply.
 type Caller = oneshot::Sender<Result<Reply, Unavailable>>;
 
-/// What is sent to the engine's thread.
+/// A message to the engine's thread.
 #[derive(Debug)]
 enum Message {
     Ask {
@@ -248,17 +248,17 @@ impl Handle {
         *self.shared.leading.borrow()
     }
 
-    /// What is wrong although this manager leads: a full disk, damage. One line each.
+    /// Problems of a manager that leads: a full disk, damage. One line each.
     pub fn problems(&self) -> Vec<String> {
         self.shared.health.problems()
     }
 
-    /// Why this manager doesn't lead, and what goes on meanwhile.
+    /// Why this manager doesn't lead, and what continues without a leader.
     pub fn pause(&self) -> String {
         self.shared.health.pause()
     }
 
-    /// What a healthy leader keeps back, and what it waits for. One line each.
+    /// Work that a healthy leader holds back, and what it waits for. One line each.
     pub fn holds(&self) -> Vec<String> {
         self.shared.health.holds()
     }
@@ -333,7 +333,7 @@ pub fn start(mut journal: Box<dyn Journal>, options: Options) -> Result<(Handle,
     });
     let ended = CancellationToken::new();
     let mut engine = turns::Engine::new(journal, world, inbox, Arc::clone(&shared), options, vouched)?;
-    // committed state can be read from the first moment on
+    // readers get committed state from the start
     engine.publish_all();
     let on_end = ended.clone();
     let run = move || {

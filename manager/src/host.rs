@@ -58,7 +58,7 @@ pub struct Step<C> {
     pub recipient: Recipient<C>,
 }
 
-/// Where a reply goes.
+/// The destination of a reply.
 #[derive(Debug)]
 pub enum Recipient<C> {
     Nobody,

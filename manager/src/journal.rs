@@ -148,7 +148,7 @@ impl Batch {
     }
 }
 
-/// What [`Journal::reload`] found, compared with the commits that this object made.
+/// Result of [`Journal::reload`], compared with the commits that this object made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadOutcome {
     /// Exactly the acknowledged commits. The failed commit left nothing.
@@ -159,7 +159,7 @@ pub enum ReloadOutcome {
     ForeignWriter,
 }
 
-/// Space that a journal takes and has left.
+/// Space that a journal uses, and its free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub bytes: u64,

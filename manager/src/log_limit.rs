@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Time between two lines about one subject.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Remembered subjects. Beyond it all are forgotten, so that each may cause a line again.
+/// Limit of remembered subjects. Beyond it, all are forgotten, so that each may cause a line again.
 const SUBJECTS_MAX: usize = 1_024;
 
 /// When a line about each subject was printed, and how many were left out since.

@@ -47,7 +47,7 @@ metric_group! {
         );
         damaged: Gauges<1> = gauges(
             "meridian_journal_damaged",
-            "what can't be read: the number of jobs with such a manifest, else 1 for a part of the journal",
+            "unreadable data: the number of jobs with such a manifest, else 1 for a part of the journal",
             &["part"],
         );
         scrubbed_bytes: Counters<0> = counters(
@@ -176,7 +176,7 @@ metric_group! {
     pub struct EngineMetrics {
         recoveries: Counters<0> = counters("meridian_recoveries_total", "recoveries opened", &[]);
         recovery_open: Gauge = gauge(
-            "meridian_recovery_open", "1 while it isn't known yet what runs, so some workloads are held back",
+            "meridian_recovery_open", "1 while recovery is open, so some workloads are held back",
         );
         invariant_violations: Counters<0> = counters(
             "meridian_invariant_violations_total", "broken invariants found by the periodic check", &[],

@@ -1,6 +1,6 @@
 //! Bounded sets of members that have proved nothing about themselves yet. A newcomer is always let in: when
-//! the set is full, its oldest member is cut. Honest members leave within moments, so those that stay are the
-//! ones to cut.
+//! the set is full, its oldest member is cut. Honest members leave within moments, so the remaining ones are
+//! the ones to cut.
 
 use crate::locks;
 use std::cmp::Reverse;

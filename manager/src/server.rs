@@ -146,7 +146,7 @@ impl Paths {
     }
 }
 
-/// What clients are told about this manager.
+/// Data about this manager for clients.
 fn front(authorities: &Authorities, url: &str) -> api::Front {
     api::Front {
         url: url.to_owned(),

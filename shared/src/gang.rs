@@ -175,7 +175,7 @@ pub struct PodSet {
     /// Unique within the gang.
     pub name: String,
     pub count: u32,
-    /// Fewest pods that the job accepts (partial admission); `None` where it needs all of them. An offer has
+    /// Fewest pods that the job accepts (partial admission); `None` if it needs all of them. An offer has
     /// none: it asks for exactly `count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_count: Option<u32>,
@@ -195,7 +195,7 @@ pub struct PodSet {
     /// Two pod sets of one group are placed together: the smaller one is the leader, the other the workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The topology of the flavor's nodes, added when the flavor is chosen. `None` where the flavor has none,
+    /// The topology of the flavor's nodes, added when the flavor is chosen. `None` if the flavor has none,
     /// or the pod set has no topology request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<FlavorTopology>,
@@ -255,7 +255,7 @@ impl Gang {
         self.attempt_limit().into_iter().chain(self.exec_left(ran)).min()
     }
 
-    /// What earlier attempts leave of the maximum execution time.
+    /// Part of the maximum execution time that earlier attempts left.
     pub fn exec_left(&self, ran: Millis) -> Option<Millis> {
         self.max_exec.map(|most| most.saturating_sub(ran))
     }
@@ -274,7 +274,7 @@ impl Gang {
         self.pod_sets.iter().any(|set| set.min_count.is_some())
     }
 
-    /// The smallest gang that the job accepts, where that is smaller than the whole.
+    /// The smallest gang that the job accepts, if that is smaller than the whole.
     pub fn least(&self) -> Option<Self> {
         let least: Vec<u32> = self.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
         self.accepts_fewer_pods().then(|| self.with_counts(&least))

@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 /// Where an agent sends its [`JoinRequest`]; no client certificate is asked for.
 pub const JOIN_PATH: &str = "/agent/v1/join";
-/// Where an agent sends its [`RenewRequest`]; an expired certificate is good for this path only.
+/// Where an agent sends its [`RenewRequest`]; an expired certificate is accepted on this path only.
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
 /// Longest cluster name in bytes: a DNS subdomain (RFC 1123), as Kubernetes has it for object names.
@@ -24,8 +24,8 @@ const TOKEN_PREFIX: &str = "mj_";
 /// 256 bits in unpadded base64url.
 const TOKEN_CHARS: usize = 43;
 
-/// What a certificate is bound to, besides the name of its cluster. The manager's journal knows the only
-/// binding that is valid for each cluster.
+/// Binding of a certificate, besides the name of its cluster. The manager's journal knows the only binding
+/// that is valid for each cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateBinding {
@@ -40,7 +40,7 @@ pub fn agent_uri(cluster: &ClusterName, binding: CertificateBinding) -> String {
     format!("{AGENT_URI_PREFIX}{cluster}/{}/{}", binding.cluster_uid, binding.generation)
 }
 
-/// What [`agent_uri`] was made from; `None` for any other text.
+/// Parts of a text that [`agent_uri`] made; `None` for any other text.
 pub fn parse_agent_uri(uri: &str) -> Option<(ClusterName, CertificateBinding)> {
     let mut parts = uri.strip_prefix(AGENT_URI_PREFIX)?.split('/');
     let cluster = parts.next().filter(|name| is_cluster_name(name)).map(ClusterName::new)?;
@@ -132,8 +132,8 @@ digest! {
     KeyHash, ""
 }
 digest! {
-    /// What the manager stores of a token. A token has 256 random bits, so a plain hash can't be reversed by
-    /// guessing.
+    /// Hash of a token, as the manager stores it. A token has 256 random bits, so a plain hash can't be
+    /// reversed by guessing.
     TokenHash, ""
 }
 
@@ -215,7 +215,7 @@ pub struct JoinResponse {
     pub cluster: ClusterName,
     pub region: Region,
     pub jurisdiction: Jurisdiction,
-    /// From then on the certificate is good for renewal only.
+    /// End of validity. From then on the certificate is accepted for renewal only.
     pub not_after: Wall,
 }
 

@@ -60,7 +60,7 @@ impl Indexes {
         }
     }
 
-    /// Both sets together, with at most [`RANGES_MAX`] ranges.
+    /// Union of both sets, with at most [`RANGES_MAX`] ranges.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut all: Vec<(u32, u32)> = self.0.iter().chain(&other.0).copied().collect();

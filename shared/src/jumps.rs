@@ -13,7 +13,7 @@ use crate::time::{Millis, Now};
 /// up.
 pub const SLEW_MAX: Millis = Millis(20);
 
-/// What one observer knows of its two clocks.
+/// State of one observer's two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClockJumps {
     lead: i64,
@@ -25,12 +25,12 @@ impl ClockJumps {
         Self { lead: lead(now) }
     }
 
-    /// How far wall time is ahead of boot time, as far as it was counted.
+    /// How far wall time is ahead of boot time, as counted so far.
     pub const fn lead(&self) -> i64 {
         self.lead
     }
 
-    /// What an observation would count now.
+    /// Jump that an observation would count now.
     pub fn ahead(&self, now: Now) -> Millis {
         let ahead = Millis(u64::try_from(lead(now).saturating_sub(self.lead)).unwrap_or(0));
         if ahead > SLEW_MAX { ahead } else { Millis(0) }

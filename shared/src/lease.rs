@@ -20,7 +20,7 @@ pub const TERM_DEFAULT: Millis = Millis::mins(15);
 /// Shortest term that a manager accepts, unless it is started with another bound.
 pub const TERM_MIN_DEFAULT: Millis = Millis::mins(1);
 
-/// Longest term that a policy may set: recovery waits for it where nothing is known.
+/// Longest term that a policy may set: recovery waits for it if nothing is known.
 pub const TERM_MAX: Millis = Millis::mins(24 * 60);
 
 /// Fixed part of the drift bound; covers scheduling and the reading of clocks.

@@ -104,7 +104,7 @@ fn take_one_node(blocks: &mut Vec<Block>, at: usize, set: &PodSet) {
     }
 }
 
-/// Releases one pod of `set` from the fullest node that could hold it. Does nothing where none could.
+/// Releases one pod of `set` from the fullest node that could hold it. Does nothing if none could.
 pub fn release(blocks: &mut Vec<Block>, set: &PodSet) {
     release_where(blocks, set, |_| true);
 }
@@ -132,7 +132,7 @@ pub fn release_where(blocks: &mut Vec<Block>, set: &PodSet, may_be: impl Fn(&Blo
 }
 
 /// Releases one pod of `set` from a node of exactly this block (`leaves`), or places one there, and returns
-/// the changed node. `None`, with nothing changed, where there is no such node or the pod can't be there.
+/// the changed node. `None`, with nothing changed, if there is no such node or the pod can't be there.
 pub fn change(blocks: &mut Vec<Block>, of: &Block, set: &PodSet, leaves: bool) -> Option<Block> {
     let has = |amounts: &Amounts, r: &str| amounts.get(r).copied().unwrap_or(0);
     let able = |(r, asks): (&String, &i64)| match leaves {

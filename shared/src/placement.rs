@@ -40,14 +40,14 @@ pub struct Placement {
 pub struct PlacedPodSet {
     pub name: String,
     /// Node labels of the topology levels that the values below belong to, from the widest to the narrowest;
-    /// only the hostname where that is the narrowest level. Empty where the pods weren't placed by a
+    /// only the hostname if that is the narrowest level. Empty if the pods weren't placed by a
     /// topology: each value is then a node name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<String>,
     /// Domains with at least one of the pods, in topology order.
     pub domains: Vec<PlacedDomain>,
     /// Kinds of the named nodes ([`crate::packing::node_kind`]). With the amounts in use, a kind identifies
-    /// the node among those that capacity reports only count. Empty where domains aren't nodes.
+    /// the node among those that capacity reports only count. Empty if domains aren't nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<u64>,
     /// Domains that aren't named.
@@ -63,7 +63,7 @@ pub struct PlacedDomain {
     /// One value per level.
     pub values: Vec<String>,
     pub pods: u32,
-    /// Index into `kinds`, where the domain is a node.
+    /// Index into `kinds`, if the domain is a node.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kind: u32,
 }
@@ -154,7 +154,7 @@ impl PlacedPodSet {
         self.domains.iter().map(|domain| u64::from(domain.pods)).sum::<u64>() + u64::from(self.more_pods)
     }
 
-    /// The kind of the node that a domain is, where it was reported.
+    /// The kind of the node that a domain is, if it was reported.
     pub fn kind(&self, domain: &PlacedDomain) -> Option<u64> {
         self.kinds.get(usize::try_from(domain.kind).ok()?).copied()
     }

@@ -50,7 +50,7 @@ bugs! {
     NoDriftBound,
     /// The manager's deadline follows the last answer even when that moves it back.
     DeadlineMovesBack,
-    /// After a restart the manager counts leases from what it remembers, not in full.
+    /// After a restart the manager counts leases from the times that it remembers, not in full.
     RestartForgetsLeases,
     /// A leader answers syncs after its claim expired.
     AnswersWithoutClaim,
@@ -74,7 +74,7 @@ bugs! {
     VictimQuotaGivenAway,
     /// Quota beyond the lending limit is lent (P4).
     LendingLimitIgnored,
-    /// Reported capacity is believed beyond the declared limits (P4).
+    /// Reported capacity counts even beyond the declared limits (P4).
     CapsIgnored,
     /// One of several victims isn't stopped (P7).
     VictimSpared,
@@ -82,7 +82,7 @@ bugs! {
     ResidencyJudgedOnce,
     /// Missing quota isn't stored as the reason of a pending workload (P6).
     ReasonForgotten,
-    /// No offers are made while one cluster owes an answer (P8).
+    /// No offers are made while one cluster hasn't answered (P8).
     SlowClusterAwaited,
 }
 

@@ -1,4 +1,4 @@
-//! What travels in a sync between agent and manager. Data only; each side's rules are in its core.
+//! Messages of a sync between agent and manager. Data only; each side's rules are in its core.
 //!
 //! ```text
 //! agent                                             manager
@@ -33,7 +33,7 @@ use std::ops::RangeInclusive;
 
 /// The version that this agent speaks.
 pub const VERSION: u32 = 1;
-/// The versions that this manager speaks: the current one and, where there is one, the one before. Managers
+/// The versions that this manager speaks: the current one and, if there is one, the one before. Managers
 /// are upgraded first and answer each agent in the agent's version.
 pub const VERSIONS: RangeInclusive<u32> = 1..=VERSION;
 /// Most events in one request; a backlog is sent in parts.

@@ -24,7 +24,7 @@ pub enum Constraint {
 pub struct SliceLayer {
     /// Node label of the level.
     pub level: String,
-    /// Pods of a slice; 0 where none was given, which is refused.
+    /// Pods of a slice; 0 if none was given, which is refused.
     pub size: u32,
 }
 

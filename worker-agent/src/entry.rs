@@ -129,7 +129,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs `life` until it ends for another reason than a full disk. Each life begins with what is durable, as a
+/// Runs `life` until it ends for a reason other than a full disk. Each life begins with what is durable, as a
 /// new process would. In between nothing is done or sent, and gangs run on under their guards.
 async fn retry_while_full(
     stop: &CancellationToken,

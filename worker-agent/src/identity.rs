@@ -35,7 +35,7 @@ const FILE: &str = "identity.json";
 /// Version of the file.
 const FILE_VERSION: u32 = 1;
 
-/// What can go wrong with the identity.
+/// Errors of the agent's identity.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]

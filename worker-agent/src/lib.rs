@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Decisions about gangs, holds and leases belong to `meridian-agent-core`. Runners, providers and inventory
-//! sources implement the doors of `meridian_agent_core::runtime`.
+//! sources implement the interfaces of `meridian_agent_core::runtime`.
 
 mod entry;
 pub mod guard;

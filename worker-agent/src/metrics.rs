@@ -19,6 +19,7 @@ use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
 };
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -57,38 +58,50 @@ fn register<C: Collector + Clone + 'static>(registry: &Registry, made: prometheu
     collector
 }
 
-fn counter(registry: &Registry, of: &Definition) -> IntCounter {
-    register(registry, IntCounter::new(of.name, of.help))
+/// The definitions as options of the client library, with the labels that all metrics have.
+struct Options {
+    labels: HashMap<String, String>,
 }
 
-fn gauge(registry: &Registry, of: &Definition) -> IntGauge {
-    register(registry, IntGauge::new(of.name, of.help))
+impl Options {
+    fn of(&self, definition: &Definition) -> Opts {
+        Opts::new(definition.name, definition.help).const_labels(self.labels.clone())
+    }
+
+    fn with_buckets(&self, definition: &Definition, buckets: &[f64]) -> HistogramOpts {
+        HistogramOpts::from(self.of(definition)).buckets(buckets.to_vec())
+    }
 }
 
 impl Metrics {
     /// Registers every name. `runner` becomes a label, so that the metrics of a simulated cluster say so.
     pub fn new(runner: &str, cluster: &str) -> Arc<Self> {
-        let labels =
-            names::CONSTANT_LABELS.map(str::to_owned).into_iter().zip([cluster, runner].map(str::to_owned));
-        let registry = Registry::new_custom(None, Some(labels.collect())).expect(OURS);
+        let labels = names::CONSTANT_LABELS.map(str::to_owned).into_iter();
+        let options = Options { labels: labels.zip([cluster, runner].map(str::to_owned)).collect() };
+        let registry = Registry::new();
         let r = &registry;
-        let opts = |of: &Definition| Opts::new(of.name, of.help);
-        let buckets =
-            |of: &Definition, buckets: &[f64]| HistogramOpts::from(opts(of)).buckets(buckets.to_vec());
+        let counter = |of: &Definition| register(r, IntCounter::with_opts(options.of(of)));
+        let gauge = |of: &Definition| register(r, IntGauge::with_opts(options.of(of)));
         let this = Self {
-            runs: register(r, IntGaugeVec::new(opts(&names::RUNS), names::RUNS.labels)),
-            holds: gauge(r, &names::HOLDS),
-            refused: register(r, IntCounterVec::new(opts(&names::REFUSED), names::REFUSED.labels)),
-            syncs: register(r, HistogramVec::new(buckets(&names::SYNCS, &SYNC_BUCKETS), names::SYNCS.labels)),
-            commits: register(r, Histogram::with_opts(buckets(&names::COMMITS, &COMMIT_BUCKETS))),
-            renewals: counter(r, &names::RENEWALS),
-            lapses: counter(r, &names::LAPSES),
-            gangs_moved: counter(r, &names::GANGS_MOVED),
-            pods_moved: counter(r, &names::PODS_MOVED),
-            stranded: counter(r, &names::STRANDED),
-            violations: counter(r, &names::VIOLATIONS),
-            unreported_nodes: gauge(r, &names::UNREPORTED_NODES),
-            certificate_expiry: gauge(r, &names::CERTIFICATE_EXPIRY),
+            runs: register(r, IntGaugeVec::new(options.of(&names::RUNS), names::RUNS.labels)),
+            holds: gauge(&names::HOLDS),
+            refused: register(r, IntCounterVec::new(options.of(&names::REFUSED), names::REFUSED.labels)),
+            syncs: register(
+                r,
+                HistogramVec::new(options.with_buckets(&names::SYNCS, &SYNC_BUCKETS), names::SYNCS.labels),
+            ),
+            commits: register(
+                r,
+                Histogram::with_opts(options.with_buckets(&names::COMMITS, &COMMIT_BUCKETS)),
+            ),
+            renewals: counter(&names::RENEWALS),
+            lapses: counter(&names::LAPSES),
+            gangs_moved: counter(&names::GANGS_MOVED),
+            pods_moved: counter(&names::PODS_MOVED),
+            stranded: counter(&names::STRANDED),
+            violations: counter(&names::VIOLATIONS),
+            unreported_nodes: gauge(&names::UNREPORTED_NODES),
+            certificate_expiry: gauge(&names::CERTIFICATE_EXPIRY),
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             registry,

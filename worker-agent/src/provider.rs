@@ -2,11 +2,9 @@
 //!
 //! The trait and its rules are `meridian_agent_core::runtime::Provider`.
 
-use meridian_agent_core::runtime::{Provider, ProviderEvent};
-use meridian_shared::gang::Gang;
+use meridian_agent_core::runtime::{NodeRequest, Provider, ProviderEvent};
 use meridian_shared::ids::OfferId;
 use meridian_shared::packing::Block;
-use std::sync::Arc;
 use tokio::sync::mpsc;
 
 pub mod simulated;
@@ -34,8 +32,8 @@ impl Provider for StaticProvider {
         Vec::new()
     }
 
-    fn request(&mut self, offer: OfferId, _gang: Arc<Gang>) {
-        let reason = "this cluster has fixed nodes, and nothing makes more".to_owned();
+    fn request(&mut self, NodeRequest { offer, .. }: NodeRequest) {
+        let reason = "this cluster has fixed nodes, and no provider adds nodes".to_owned();
         // A send fails only when the agent ends; its successor requests anew. A request has at most two
         // events, and the core keeps at most `OFFERS_MAX` requests open, so the channel is bounded.
         let _ = self.events.send(ProviderEvent::Failed { offer, reason });

@@ -19,12 +19,12 @@ pub mod simulated;
 
 pub use job::JobSpec;
 
-/// What can go wrong in a runner, apart from a gang's own failure.
+/// Errors of a runner, apart from a gang's own failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {doing} `{path}`: {source}")]
     File {
-        /// What failed, as a verb.
+        /// The failed operation, as a verb.
         doing: &'static str,
         path: PathBuf,
         #[source]
@@ -69,7 +69,7 @@ pub struct PodOutcome {
     pub attempt: u32,
     /// 128 plus the signal's number if a signal ended the pod.
     pub exit_code: i32,
-    /// What the exit code does not say.
+    /// Details that the exit code does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -97,7 +97,7 @@ impl RunEnd {
         Self { result, pods: Vec::new(), pod_failures, ran: Millis(0), completed }
     }
 
-    /// What completed, and then the end.
+    /// Events for the completed indexes, then the event for the end.
     pub(crate) fn events(self, uid: Uid, fence: Fence) -> impl Iterator<Item = RunnerEvent> {
         let Self { result, pods: _, pod_failures, ran, completed: indexes } = self;
         let completed = (!indexes.is_empty()).then_some(RunnerEvent::Completed { uid, fence, indexes });

@@ -71,7 +71,7 @@ pub enum Exit {
     Superseded,
 }
 
-/// What the loop works with.
+/// Parts that the loop works with.
 pub struct Parts {
     pub config: Config,
     pub store: Store,
@@ -85,7 +85,7 @@ pub struct Parts {
     pub log_queries: mpsc::Receiver<Query>,
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
-    /// Random for every start; tells copies of one store apart.
+    /// Random for every start; distinguishes copies of one store.
     pub random: u64,
     /// Ends the loop.
     pub stop: CancellationToken,
@@ -114,7 +114,7 @@ pub struct Server {
     unreported: u32,
 }
 
-/// What the loop does next.
+/// Next action of the loop.
 enum Action {
     Apply(Input),
     Landed(Landed),
@@ -124,7 +124,7 @@ enum Action {
     Stop,
 }
 
-/// What one turn stores and then does. Each effect has what the clocks read when it was decided: its deadline
+/// Writes of one turn, and then its effects. Each effect has the clock readings of its decision: its deadline
 /// is counted from there, and the commit in between may take longer than a pause of the machine.
 #[derive(Debug, Default)]
 struct Decisions {
@@ -230,7 +230,7 @@ impl Server {
         }
     }
 
-    /// Takes in a finished request and returns its answer, if there is one.
+    /// Applies a finished request and returns its answer, if there is one.
     fn land(&mut self, landed: Landed) -> Option<SyncAnswer> {
         self.parts.metrics.observe_landed(&landed);
         let lease_left = self.agent.lease_left((self.parts.clock)());
@@ -296,7 +296,7 @@ impl Server {
     fn perform(&mut self, decided: Now, effect: Effect) -> Option<Exit> {
         let Parts { runner, provider, uplink, metrics, .. } = &mut self.parts;
         match effect {
-            Effect::Provision { offer, gang } => provider.request(offer, gang),
+            Effect::Provision(request) => provider.request(request),
             Effect::Deprovision { offer } => provider.cancel(offer),
             Effect::SendNews => uplink.want_news(),
             Effect::Superseded => return Some(Exit::Superseded),
@@ -345,7 +345,7 @@ impl Server {
         if unreported > 0 && self.unreported == 0 {
             tracing::warn!(
                 nodes = unreported,
-                "the capacity report leaves out nodes, because too many different ones don't fit it: remove \
+                "the capacity report leaves out nodes, because too many nodes differ: remove \
                  labels that are different on every node, or declare some of the nodes as another cluster"
             );
         }

@@ -2,6 +2,10 @@
 //!
 //! Arguments are destructured field by field, so that a new flag can't be ignored.
 
+mod kubernetes;
+
+pub(crate) use kubernetes::KubernetesSettings;
+
 use clap::{Args, ValueEnum};
 use meridian_objects::settings::{self, Invalid, Origins, SettingsError};
 use meridian_shared::identity::CaPin;
@@ -9,7 +13,6 @@ use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
 use meridian_telemetry::Format;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -40,7 +43,7 @@ pub(crate) enum Error {
     )]
     Missing {
         flag: &'static str,
-        /// What the flag is for.
+        /// Purpose of the flag.
         why: &'static str,
     },
     #[error(transparent)]
@@ -65,11 +68,11 @@ fn variable(flag: &str) -> String {
     format!("MERIDIAN_AGENT_{}", flag.to_uppercase().replace('-', "_"))
 }
 
-/// What runs gangs.
+/// Kinds of runners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunnerChoice {
-    /// Nothing really runs: jobs only take time.
+    /// Jobs are simulated: they take time, and no process starts.
     Simulated,
     /// Jobs run as processes of this machine, with the rights of the agent's user.
     Process,
@@ -95,6 +98,8 @@ pub(crate) enum ProviderChoice {
     Static,
     /// Makes nodes that don't exist, for the simulated runner.
     Simulated,
+    /// Asks the autoscaler of the Kubernetes cluster.
+    ProvisioningRequest,
 }
 
 impl FromStr for ProviderChoice {
@@ -104,12 +109,10 @@ impl FromStr for ProviderChoice {
         match text {
             "static" => Ok(Self::Static),
             "simulated" => Ok(Self::Simulated),
-            "provisioning-request" => Err(
-                "`provisioning-request` needs a Kubernetes cluster, and this agent runs none: use `static`, \
-                 or `simulated` with the simulated runner"
-                    .to_owned(),
-            ),
-            other => Err(format!("`{other}` is not a provider: use `static` or `simulated`")),
+            "provisioning-request" => Ok(Self::ProvisioningRequest),
+            other => Err(format!(
+                "`{other}` is not a provider: use `static`, `simulated` or `provisioning-request`"
+            )),
         }
     }
 }
@@ -139,8 +142,8 @@ pub struct AgentArgs {
     /// What runs gangs.
     #[arg(long, value_enum, env = "MERIDIAN_AGENT_RUNNER")]
     pub runner: Option<RunnerChoice>,
-    /// What makes nodes: `static` or `simulated`. [default: `simulated` if the fleet file has pools, else
-    /// `static`]
+    /// What makes nodes: `static`, `simulated`, or `provisioning-request` with the `kubernetes` runner.
+    /// [default: `simulated` if the fleet file has pools, else `static`]
     #[arg(long, value_name = "PROVIDER", env = "MERIDIAN_AGENT_PROVIDER")]
     pub provider: Option<String>,
     /// Speed of simulated jobs and nodes compared with real time; leases always run in real time. [default:
@@ -170,6 +173,14 @@ pub struct AgentArgs {
     /// meridian-agent]
     #[arg(long, value_name = "NAME", env = "MERIDIAN_AGENT_LEASE_NAME")]
     pub lease_name: Option<String>,
+    /// Kueue's ProvisioningRequestConfig, for `--provider provisioning-request`. The pools that can grow are
+    /// in the fleet file.
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_PROVISIONING_CONFIG")]
+    pub provisioning_config: Option<PathBuf>,
+    /// Most provisioning requests that are open at the same time; GKE allows 100 in a project and region.
+    /// [default: 100]
+    #[arg(long, value_name = "N", env = "MERIDIAN_AGENT_PROVISIONING_REQUESTS_MAX")]
+    pub provisioning_requests_max: Option<usize>,
 }
 
 /// Arguments of `agent join`.
@@ -209,6 +220,8 @@ struct FileSettings {
     context: Option<String>,
     node_selector: Option<String>,
     lease_name: Option<String>,
+    provisioning_config: Option<PathBuf>,
+    provisioning_requests_max: Option<usize>,
 }
 
 /// The settings in effect.
@@ -227,17 +240,6 @@ pub(crate) struct Settings {
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) replacement_wait: Millis,
     pub(crate) kubernetes: KubernetesSettings,
-}
-
-/// The settings of the Kubernetes runner.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KubernetesSettings {
-    /// `None`: the cluster that this process is a pod of.
-    pub(crate) kubeconfig: Option<PathBuf>,
-    pub(crate) context: Option<String>,
-    pub(crate) node_selector: BTreeMap<String, String>,
-    /// Name of the Lease; `None` for the usual one.
-    pub(crate) lease_name: Option<String>,
 }
 
 impl AgentArgs {
@@ -276,6 +278,8 @@ impl AgentArgs {
             context,
             node_selector,
             lease_name,
+            provisioning_config,
+            provisioning_requests_max,
         } = self;
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
@@ -309,8 +313,12 @@ impl AgentArgs {
             kubernetes: KubernetesSettings {
                 kubeconfig: kubeconfig.or(file.kubeconfig),
                 context: context.or(file.context),
-                node_selector: node_selector_labels(node_selector.or(file.node_selector).as_deref())?,
+                node_selector: kubernetes::node_selector_labels(
+                    node_selector.or(file.node_selector).as_deref(),
+                )?,
                 lease_name: lease_name.or(file.lease_name),
+                provisioning_config: provisioning_config.or(file.provisioning_config),
+                provisioning_requests_max: provisioning_requests_max.or(file.provisioning_requests_max),
             },
         };
         settings.check()
@@ -321,7 +329,7 @@ impl Settings {
     fn check(self) -> Result<Self, Error> {
         let invalid = |flag, what: String| Err(Error::invalid(flag, what));
         if !(self.speed > 0.0 && self.speed <= SPEED_MAX) {
-            return invalid("speed", format!("`{}` is not above 0 and at most {SPEED_MAX}", self.speed));
+            return invalid("speed", format!("`{}` must be above 0 and at most {SPEED_MAX}", self.speed));
         }
         if self.runner == RunnerChoice::Simulated && self.fleet.is_none() {
             return Err(Error::Missing {
@@ -334,6 +342,7 @@ impl Settings {
                 "`simulated` makes nodes that don't exist, so it needs the simulated runner: use `static`";
             return invalid("provider", what.to_owned());
         }
+        self.check_provisioning()?;
         if let Some(flag) = self.flag_of_another_runner() {
             let only =
                 if flag == "fleet" { "the cluster's own nodes count" } else { "only that runner uses it" };
@@ -352,40 +361,6 @@ impl Settings {
             _ => Ok(self),
         }
     }
-}
-
-impl Settings {
-    /// A setting that the chosen runner would ignore.
-    fn flag_of_another_runner(&self) -> Option<&'static str> {
-        let KubernetesSettings { kubeconfig, context, node_selector, lease_name } = &self.kubernetes;
-        if self.runner == RunnerChoice::Kubernetes {
-            return self.fleet.is_some().then_some("fleet");
-        }
-        let given = [
-            ("kubeconfig", kubeconfig.is_some()),
-            ("context", context.is_some()),
-            ("node-selector", !node_selector.is_empty()),
-            ("lease-name", lease_name.is_some()),
-        ];
-        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
-    }
-}
-
-/// Labels that a node must have: `name=value`, separated by commas.
-fn node_selector_labels(text: Option<&str>) -> Result<BTreeMap<String, String>, Error> {
-    let parts =
-        text.into_iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
-    parts
-        .map(|part| match part.split_once('=') {
-            Some((name, value)) if !name.is_empty() && !name.ends_with('!') && !value.starts_with('=') => {
-                Ok((name.to_owned(), value.to_owned()))
-            }
-            _ => Err(Error::invalid(
-                "node-selector",
-                format!("`{part}` is not a label: write `name=value`, and commas between several"),
-            )),
-        })
-        .collect()
 }
 
 fn replacement_wait(text: Option<&str>) -> Result<Millis, Error> {
@@ -461,9 +436,9 @@ mod tests {
             (AgentArgs { fleet: None, ..whole.clone() }, "`--fleet` is missing"),
             (
                 AgentArgs { provider: Some("provisioning-request".into()), ..whole.clone() },
-                "`--provider`: `provisioning-request` needs a Kubernetes cluster",
+                "`provisioning-request` asks the autoscaler of a Kubernetes cluster, so it needs",
             ),
-            (AgentArgs { provider: Some("aws".into()), ..whole.clone() }, "use `static` or `simulated`"),
+            (AgentArgs { provider: Some("aws".into()), ..whole.clone() }, "use `static`, `simulated` or"),
             (
                 AgentArgs {
                     provider: Some("simulated".into()),
@@ -495,6 +470,6 @@ mod tests {
         );
         let (_dir, args) = file("data-dir: /data\nfleet: f\nrunner: simulated\nspeed: 0\n");
         let error = args.resolve().unwrap_err().to_string();
-        assert!(error.contains("agent.yaml:4:8: speed: `0` is not above 0"), "{error}");
+        assert!(error.contains("agent.yaml:4:8: speed: `0` must be above 0"), "{error}");
     }
 }

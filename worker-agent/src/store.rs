@@ -35,7 +35,7 @@ const RUNNER_KEY: &str = "runner";
 /// Identity of the machine, if the file exists.
 const MACHINE_ID: &str = "/etc/machine-id";
 
-/// What can go wrong with the store.
+/// Errors of the agent's store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot make the directory `{}`", dir.display())]
@@ -54,7 +54,7 @@ pub enum Error {
         path.display()
     )]
     Format { path: PathBuf, found: u32 },
-    /// It was made in another file, or on another machine.
+    /// The store was made in another file, or on another machine.
     #[error(
         "`{}` is a copy, or was moved here from another machine, so the runs of its original are not here. \
          Only one of them may speak for the cluster: continue with the original, or move this one away and \
@@ -76,10 +76,10 @@ pub enum Error {
         /// The runner of the settings.
         asked: String,
     },
-    /// It can't be opened or read.
+    /// The store can't be opened or read.
     #[error("cannot {doing} `{}`{}", path.display(), remedy(source))]
     Unusable {
-        /// What failed, as a verb.
+        /// The failed operation, as a verb.
         doing: &'static str,
         path: PathBuf,
         #[source]
@@ -121,7 +121,7 @@ pub fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// What the operator can do.
+/// Remedy for the operator.
 fn remedy(error: &redb::Error) -> &'static str {
     match error {
         redb::Error::Io(e) if is_full(e) => ": the disk is full; free some space on it",

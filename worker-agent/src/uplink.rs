@@ -46,7 +46,7 @@ const MARGIN_MOST: Millis = Millis::secs(10);
 /// no busy loop.
 const EMPTY_POLL_LEAST: Duration = Duration::from_millis(20);
 
-/// What can go wrong with one request.
+/// Errors of one request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No connection, or it broke.

@@ -11,7 +11,7 @@ use meridian_agent::runner::{JobSpec, RunEnd};
 use meridian_agent_core::runtime::{
     Enforcement, Found, FoundState, PodPlacement, Runner, RunnerEvent, Start,
 };
-use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::protocol::{EndResult, Size};
 use meridian_shared::time::{Millis, Now, Wall};
 use serde_json::{Value, json};
@@ -187,6 +187,7 @@ fn start(spec: &str, pods: u32, term: Millis) -> Start {
     Start {
         uid: Uid(u128::from(std::process::id()) << 64 | u128::from(number)),
         fence: Fence { epoch: 1, leadership: u64::MAX, counter: number },
+        offer: OfferId { epoch: 1, leadership: 1, counter: number },
         attempt: 1,
         namespace: "research".into(),
         name: "train".into(),

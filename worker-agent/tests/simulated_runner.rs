@@ -4,7 +4,7 @@ use futures::FutureExt as _;
 use meridian_agent::guard::clock;
 use meridian_agent::runner::simulated::{Settings, SimulatedRunner};
 use meridian_agent_core::runtime::{Found, FoundState, PodPlacement, Runner, RunnerEvent, Start};
-use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
@@ -43,6 +43,7 @@ fn start(number: u64, seconds: u32) -> Start {
     Start {
         uid: Uid(number.into()),
         fence: Fence { epoch: 1, leadership: 2, counter: number },
+        offer: OfferId { epoch: 1, leadership: 1, counter: number },
         attempt: 1,
         namespace: "ns".into(),
         name: "job".into(),

@@ -17,10 +17,10 @@ use std::time::Duration;
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Variable by which a shell asks for candidates.
 pub(crate) const COMPLETE_VARIABLE: &str = "MERIDIAN_COMPLETE";
-/// Variable in which some shells tell the place of the word to complete.
+/// Environment variable in which some shells pass the position of the word to complete.
 const INDEX_VARIABLE: &str = "_CLAP_COMPLETE_INDEX";
 
-/// What is known from the words in front of the one to complete.
+/// Context from the words before the one to complete.
 #[derive(Debug, Default)]
 struct Line {
     kubeconfig: Option<PathBuf>,

@@ -8,12 +8,15 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Run simulated jobs N times faster, from 10 to 200; leases keep real time
+    /// Run simulated jobs and nodes N times faster, from 10 to 30; leases keep real time
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = demo_speed)]
     pub(crate) speed: f64,
     /// Keep the fleet running at the end, and keep its files
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Also write timeline, races, reasons and promises as a web page of its own
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -36,6 +39,9 @@ pub(crate) struct UpArgs {
     /// Address that the manager listens on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
+    /// Also start a local Prometheus with Meridian's alert rules, if `prometheus` is installed
+    #[arg(long)]
+    pub(crate) observe: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

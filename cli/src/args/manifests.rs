@@ -26,7 +26,7 @@ pub(crate) struct ApplyArgs {
 
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct DryRunArgs {
-    /// Change nothing: the manager judges the request (server), or only the files are read (client)
+    /// Change nothing: the manager validates the request (server), or only the files are read (client)
     #[arg(
         long = "dry-run",
         value_name = "WHERE",
@@ -46,7 +46,7 @@ pub(crate) enum DryRun {
     None,
     /// Read the files, and send nothing.
     Client,
-    /// Let the manager judge the request, and store nothing.
+    /// Let the manager validate the request, and store nothing.
     Server,
 }
 
@@ -93,7 +93,7 @@ impl StrictnessArgs {
         Strictness { validation, refuse_foreign: self.strict }
     }
 
-    /// The manager's `fieldValidation`, where it is not the usual one.
+    /// The manager's `fieldValidation`, if it is not the usual one.
     pub(crate) fn of_manager(self) -> Option<&'static str> {
         match self.of_files().validation {
             FieldValidation::Strict => Some("Strict"),

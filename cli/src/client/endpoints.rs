@@ -44,7 +44,7 @@ impl FromIterator<Value> for Bulk {
     }
 }
 
-/// What a joining cluster declares.
+/// Declaration of a joining cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct JoinRequest {
     pub(crate) region: String,

@@ -33,7 +33,7 @@ pub(crate) enum FakeAnswer {
     /// A stream that stays open after these chunks.
     OpenStream(Vec<String>),
     Log {
-        /// Its number, a blank and its fence.
+        /// The attempt number, a space and the fence.
         attempt: &'static str,
         chunks: Vec<&'static str>,
         /// Whether the connection breaks after the chunks.

@@ -62,7 +62,7 @@ impl Client {
         Ok(Self { http: builder.build().map_err(setup)?, base, cluster: None })
     }
 
-    /// The same client for the objects applied for one worker cluster (`--cluster`), if one is named.
+    /// Returns this client for the objects applied for one worker cluster (`--cluster`), if one is named.
     pub(crate) fn of_cluster(self, cluster: Option<String>) -> Self {
         Self { cluster, ..self }
     }

@@ -75,7 +75,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a client needs to talk to a manager.
+/// Address and credentials with which a client reaches a manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     /// Base URL without a slash at its end.

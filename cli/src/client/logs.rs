@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Longest unfinished line that is kept back; agents cut lines far below.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Answers in a row that the cluster has no log, after which a followed log counts as lost. The caller knows
-/// whether the job went on elsewhere.
+/// whether the job continued elsewhere.
 const REFUSALS_MAX: u32 = 2;
 
 /// Which part of a job's output to read.

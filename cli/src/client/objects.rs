@@ -50,7 +50,7 @@ pub(crate) struct List {
 pub(crate) struct CreateOptions<'o> {
     /// The manager's `fieldValidation`.
     pub(crate) validation: Option<&'o str>,
-    /// Whether the manager only judges the request.
+    /// Whether the manager only validates the request and stores nothing.
     pub(crate) dry_run: bool,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct CreateOptions<'o> {
 pub(crate) struct DeleteOptions {
     /// Whether to delete it even if others refer to it.
     pub(crate) force: bool,
-    /// Whether the manager only judges the request.
+    /// Whether the manager only validates the request and stores nothing.
     pub(crate) dry_run: bool,
 }
 

@@ -49,7 +49,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What can't be removed only takes space.
+        // A failed removal only leaves files behind.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -7,7 +7,7 @@ use crate::session::Session;
 use meridian_objects::{Kind, Located, Object};
 use serde_json::{Value, json};
 
-/// What was done to the objects of one command, in their order.
+/// Outcomes for the objects of one command, in the objects' order.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     documents: Vec<Value>,
@@ -29,7 +29,7 @@ impl Results {
         results
     }
 
-    /// What would be done to the objects of files, as far as it is known without the manager.
+    /// Expected outcomes for objects in files, as far as they can be determined without the manager.
     pub(super) fn of_files(objects: &[Located<Object>], done: &str) -> Self {
         let mut results = Self::default();
         for Located { value: object, .. } in objects {

@@ -73,7 +73,8 @@ struct LoadReader {
 }
 
 impl LoadReader {
-    /// Fails if the manager does. What the user may not list is left out, unless it was named.
+    /// Fails if a request to the manager does. Objects that the user may not list are left out, unless the
+    /// user named their kind.
     async fn read(&self) -> Result<Load, Error> {
         let jobs = Selection { namespace: self.namespace.clone(), ..Selection::all(SUBMITTED_KIND) };
         let (clusters, queues, jobs) = tokio::join!(

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::examples::{TUTORIAL, TUTORIAL_WORKER};
 use crate::fleet::Fleet;
 use crate::fleet::interrupts::Interrupts;
+use crate::fleet::observe::{self, Observer};
 use crate::fleet::setup::{DEFAULT_FLEET, FleetSetup, RUNNER_FILE, parse_fleet};
 use crate::objects::fields::name_of;
 use crate::objects::job;
@@ -26,7 +27,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error> {
-    let UpArgs { fleet, data_dir, runner, speed, examples, listen } = args;
+    let UpArgs { fleet, data_dir, runner, speed, examples, listen, observe } = args;
     let (name, fleet_text) = match &fleet {
         Some(path) => {
             let text = std::fs::read_to_string(path)
@@ -39,8 +40,10 @@ pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     let mut interrupts = Interrupts::listen()?;
     // Another runner than before could neither see nor end the running gangs.
     let runner = runner.or_else(|| previous_runner(&data_dir)).unwrap_or(LocalRunner::Simulated).name();
-    let setup =
-        FleetSetup { root: data_dir.clone(), clusters, fleet_text, runner, speed, term: None, listen };
+    let names = clusters.iter().map(|cluster| cluster.cluster.as_str()).filter(|_| observe);
+    let metrics = observe::agent_addresses(names)?;
+    let root = data_dir.clone();
+    let setup = FleetSetup { root, clusters, fleet_text, runner, speed, term: None, listen, metrics };
     session.out.note("starting a manager and its agents");
     let mut running = Fleet::start(setup).await?;
     let ready = tokio::select! {
@@ -55,12 +58,23 @@ pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
         running.stop().await;
         return Err(error);
     }
-    let result = announce(session, &running, &data_dir, examples);
+    let (mut observer, mut result) = (None, Ok(()));
+    if observe {
+        match Observer::start(running.setup(), running.server()) {
+            Ok(Some(started)) => observer = Some(started),
+            Ok(None) => session.out.note(observe::NOT_INSTALLED),
+            Err(error) => result = Err(error),
+        }
+    }
+    let result = result.and_then(|()| announce(session, &running, observer.as_ref(), &data_dir, examples));
     if result.is_ok() {
         watch_over(session, &mut running, &mut interrupts).await?;
     }
     session.out.note("stopping the agents and the manager");
     let left = what_goes_on(running.client(), session.now()).await;
+    if let Some(observer) = &mut observer {
+        observer.stop().await;
+    }
     running.stop().await;
     if let Some(left) = left {
         session.out.note(left);
@@ -106,6 +120,7 @@ async fn what_goes_on(client: &Client, now: Timestamp) -> Option<String> {
 fn announce(
     session: &mut Session,
     running: &Fleet,
+    observer: Option<&Observer>,
     data_dir: &Path,
     has_examples: bool,
 ) -> Result<(), Error> {
@@ -118,7 +133,7 @@ fn announce(
     let document = || {
         json!({
             "server": running.server(), "adminKubeconfig": admin, "submitterKubeconfig": submitter,
-            "kubeconfig": default,
+            "kubeconfig": default, "prometheus": observer.map(Observer::url),
         })
     };
     match session.format() {
@@ -128,6 +143,9 @@ fn announce(
             session.out.line(format!("manager                {}", running.server()))?;
             session.out.line(format!("admin kubeconfig       {}", admin.display()))?;
             session.out.line(format!("submitter kubeconfig   {}", submitter.display()))?;
+            if let Some(observer) = observer {
+                session.out.line(format!("prometheus             {} (alerts: /alerts)", observer.url()))?;
+            }
             session.out.line("")?;
             session.out.line("Try in another terminal, in this directory:")?;
             if default != Path::new(kubeconfig::DEFAULT_PATH) {

@@ -30,7 +30,7 @@ pub(crate) enum Error {
         problems: String,
         /// `1 problem` or `7 problems`.
         count: String,
-        /// What didn't happen: `applied` or `decided`.
+        /// The action that failed, as a participle: `applied` or `decided`.
         undone: &'static str,
     },
     #[error("there is no object in the given files")]

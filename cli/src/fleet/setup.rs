@@ -1,9 +1,10 @@
-//! What a fleet is made of, and where its files are.
+//! Contents of a fleet, and the places of its files.
 
 use super::process;
 use crate::error::Error;
 use crate::examples;
 use meridian_agent::inventory::fleet::{self, FleetCluster};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -45,6 +46,8 @@ pub(crate) struct FleetSetup {
     /// Address of the manager. Port 0 chooses a free port once and keeps it: agents return to where they
     /// joined.
     pub(crate) listen: String,
+    /// Address of each agent's metrics, by cluster. Agents without one serve none.
+    pub(crate) metrics: BTreeMap<String, String>,
 }
 
 impl FleetSetup {
@@ -64,6 +67,7 @@ impl FleetSetup {
             speed: 1.0,
             term: None,
             listen: "127.0.0.1:0".into(),
+            metrics: BTreeMap::new(),
         }
     }
 

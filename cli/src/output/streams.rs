@@ -144,7 +144,7 @@ pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Error> {
     Ok(text)
 }
 
-/// What a test's command wrote to one stream.
+/// Text that a test's command wrote to one stream.
 #[cfg(test)]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Captured(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);

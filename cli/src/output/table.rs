@@ -12,7 +12,7 @@ use std::fmt::Write;
 const GAP: usize = 3;
 /// A last column narrower than this is put below the others instead of wrapped.
 const WRAPPED_COLUMNS_MIN: usize = 30;
-/// Indent of a last column that stands below the others.
+/// Indent of a last column that is printed below the others.
 const INDENT: usize = 2;
 
 /// How the state in a cell is to be taken; shown as a colour.

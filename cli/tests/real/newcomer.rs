@@ -9,22 +9,28 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Child;
 
-/// The demo promises a minute; a slow machine gets 30 seconds more.
-const DEMO_WITHIN: Duration = Duration::from_secs(90);
+/// The demo promises 75 seconds; a slow machine gets 45 seconds more.
+const DEMO_WITHIN: Duration = Duration::from_secs(120);
 const UP_WITHIN: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "starts real processes for minutes: cargo test -p meridian --test real -- --ignored"]
 async fn the_demo_keeps_every_promise() {
     let sandbox = Sandbox::create("none").await;
-    let output = sandbox.meridian_within(&["demo", "--speed", "20", "-o", "json"], DEMO_WITHIN).await;
+    let report = sandbox.path("report.html");
+    let words = ["demo", "--speed", "20", "-o", "json", "--report", report.to_str().unwrap()];
+    let output = sandbox.meridian_within(&words, DEMO_WITHIN).await;
     let events: Vec<Value> = output.out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let verdict = events.last().unwrap_or_else(|| panic!("it output nothing: {}", output.err));
     assert_eq!(verdict["event"], "verdict", "{verdict}\n{}", output.err);
     assert!(
-        verdict["verdicts"].as_array().is_some_and(|v| v.len() >= 6 && v.iter().all(|v| v["kept"] == true)),
+        verdict["verdicts"].as_array().is_some_and(|v| v.len() >= 12 && v.iter().all(|v| v["kept"] == true)),
         "{verdict:#}"
     );
+    let count = |event: &str| events.iter().filter(|one| one["event"] == event).count();
+    assert!(count("race") >= 9 && count("shrunk") >= 3 && count("timeline") == 1, "{events:#?}");
+    let page = std::fs::read_to_string(report).unwrap();
+    assert!(page.contains("Every promise was kept") && page.contains("ResourcePoolExhausted"), "{page}");
     assert_eq!(verdict["kept"], true);
     assert_eq!(output.code, Some(0), "{}", output.err);
     sandbox.assert_nothing_left().await;

@@ -1,4 +1,4 @@
-//! What goes into the core and what comes out of it: inputs, records, reasons, audit lines and replies.
+//! Types of the core's inputs and outputs: inputs, records, reasons, audit lines and replies.
 
 pub mod actor;
 pub mod audit;

@@ -1,5 +1,4 @@
-//! What the current leadership knows of connected agents. Not durable: a new leadership learns it from the
-//! agents.
+//! Volatile state per connected agent. A new leadership learns it from the agents.
 
 pub mod budget;
 pub mod failed_starts;
@@ -53,7 +52,7 @@ pub struct LiveCluster {
     pub failed_last: Option<Uid>,
     /// End of the backoff after failed starts. Until then the cluster gets no offers.
     pub backed_off: Mono,
-    /// The region in which the agent is by its own finding, if it can tell.
+    /// The region that the agent detected, if it can detect one.
     pub located: Option<Arc<str>>,
     /// Whether the agent can scale down a running gang.
     pub shrinks: bool,

@@ -140,7 +140,8 @@ impl State {
         self.rules_doubted
     }
 
-    /// Whether the inventories of all members end the doubt in the rules: no agent has shown newer ones.
+    /// Whether the doubt about rules ends once all members have reported, because no agent has shown newer
+    /// rules.
     pub fn rules_doubted_until_heard(&self) -> bool {
         self.rules_doubted_until_heard
     }

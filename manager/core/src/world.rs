@@ -37,7 +37,7 @@ pub(crate) type UidsByName = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Uid>>;
 /// Orphans of replaced ledgers, with the longest lease that each may hold.
 pub(crate) type LapsingOrphans = BTreeMap<(Uid, Fence), ManagerLease>;
 
-/// Everything that one manager knows.
+/// All state of one manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     /// Durable: rebuilt from the journal.
@@ -86,11 +86,11 @@ pub struct Live {
     /// Clusters that refused a workload, with the time until which it isn't offered to them again.
     pub(crate) refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
     pub(crate) failed_starts: FailedStarts,
-    /// Residency verdicts that are in the audit log, with the version of the rules that they were judged by.
+    /// Residency verdicts that are in the audit log, with the version of the rules that they follow.
     pub(crate) audited: BTreeMap<ClassId, BTreeMap<ClusterName, RecordNumber>>,
     /// Workloads that back off, with the time until which they aren't considered.
     pub(crate) backoff_until: BTreeMap<Uid, Mono>,
-    /// Workloads whose stored manifest can't be read, as far as that is known.
+    /// Workloads whose stored manifest is known to be unreadable.
     pub(crate) damaged: BTreeSet<Uid>,
     /// Why running gangs that are to be scaled up aren't yet.
     pub(crate) scale_up_reasons: BTreeMap<Uid, Why>,

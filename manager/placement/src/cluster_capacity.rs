@@ -46,8 +46,8 @@ pub struct ClusterCapacity {
     since_checkpoint: usize,
     /// The estimate is older than the newest report.
     stale: bool,
-    /// The estimate includes this offer, which is over, and perhaps later ones that are. All before it are
-    /// right.
+    /// The estimate includes this offer, which is over, and perhaps later ones that are. Earlier offers in
+    /// the estimate are correct.
     stale_from: Option<OfferId>,
     /// `unreserved` must be recomputed.
     unreserved_stale: bool,
@@ -286,6 +286,11 @@ impl ClusterCapacity {
     /// Whether the gang would fit on nodes that pools can still provide.
     pub fn could_grow(&self, gang: &Gang) -> bool {
         !self.provisionable.is_empty() && packing::fits(&self.provisionable, gang).is_ok()
+    }
+
+    /// Nodes that pools can still provide.
+    pub fn provisionable(&self) -> &[Block] {
+        &self.provisionable
     }
 
     /// Whether the agent has reported its capacity.

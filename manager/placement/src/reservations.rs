@@ -65,7 +65,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// Protections by the durable history; each has as much time left as its preemption still counts. No
+    /// Protections from the durable history. Each lasts as long as its preemption still counts. No
     /// reservations.
     pub fn remembered(history: &PreemptionHistory, now: Now) -> Self {
         let mut this = Self::default();
@@ -100,7 +100,8 @@ impl Reservations {
         }
     }
 
-    /// Records that a victim is in backoff, so that it doesn't take again what it gave up for its preemptor.
+    /// Records that a victim is in backoff, so that it doesn't regain the capacity that it released for its
+    /// preemptor.
     pub fn rests(&mut self, uid: Uid, by: Uid) {
         self.rests.insert(uid, by);
     }

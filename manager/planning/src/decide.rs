@@ -2,7 +2,7 @@
 //!
 //! All workloads that were evicted in a cycle have stopped before the next one: they release their quota and
 //! are requeued with their old queue time. So the first cycle is what a manager would decide now, and the
-//! last one shows where the queues settle if no job ends and no job is submitted.
+//! last one shows the final state if no job ends and no job is submitted.
 
 mod between_cycles;
 mod preemption_guard;
@@ -179,7 +179,8 @@ fn continues_scan(earlier: &Evaluation, cycle: u32) -> bool {
         && earlier.entry.assignment.scan.pending()
 }
 
-/// What a plan knows of workloads in addition to the queue state. Entries are consumed as cycles use them.
+/// Facts about workloads that a plan needs in addition to the queue state. Entries are consumed as cycles use
+/// them.
 struct PlanExtras<'l> {
     parked: &'l BTreeMap<WorkloadId, ParkReason>,
     requeue_targets: &'l mut BTreeMap<WorkloadId, RequeueTarget>,

@@ -39,7 +39,7 @@ pub struct WhatIf {
     pub notes: Vec<String>,
 }
 
-/// What a given object does to the existing one.
+/// Effect of a given object on the existing one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectChange {
@@ -235,7 +235,7 @@ fn notes(before: &PlanReport, after: &PlanReport) -> Vec<String> {
     notes
 }
 
-/// Holders that keep their quota. A slice of an elastic workload goes by the name of the first slice that it
+/// Holders that keep their quota. A slice of an elastic workload has the name of the first slice that it
 /// replaces.
 fn holders(report: &PlanReport) -> BTreeMap<&str, &Holder> {
     let replaced: BTreeMap<&str, &str> =

@@ -42,8 +42,9 @@ use std::sync::Arc;
 
 pub use lifecycle::NewWorkload;
 pub use local_usage::{LocalQueueUsage, NANOS_PER_UNIT, NanoUsage, alpha, decayed, to_nanos};
+pub(crate) use topologies::PlacedPods;
 
-/// Everything that decisions are made from.
+/// All state that decisions depend on.
 #[derive(Clone, Debug, Default)]
 pub struct QueueState {
     settings: Settings,

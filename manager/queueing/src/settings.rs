@@ -13,7 +13,7 @@ type Switch = fn(&mut Gates) -> &mut bool;
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "they are switches")]
 pub struct Gates {
-    /// Order the entries of a cycle by priority.
+    /// Whether a cycle orders its entries by priority.
     pub priority_sorting_within_cohort: bool,
     /// Use `flavorFungibility`; otherwise take the first flavor that fits.
     pub flavor_fungibility: bool,
@@ -35,7 +35,7 @@ pub struct Gates {
     pub concurrent_admission: bool,
     /// A workload may replace an older slice of itself.
     pub elastic_slices: bool,
-    /// The same with topologies.
+    /// A workload with a topology may replace an older slice, too.
     pub elastic_slices_with_topology: bool,
     pub topology: bool,
     /// Search a topology assignment again if another entry took its capacity.
@@ -223,7 +223,7 @@ impl FromStr for AdmissionFairSharing {
                     let known = ["half-life", "sampling", "weight.RESOURCE"];
                     return Err(match suggest::nearest(key, known) {
                         Some(near) => format!("`{key}` is not a key; did you mean `{near}`?"),
-                        None => format!("`{key}` is not a key; the known ones are {}", known.join(", ")),
+                        None => format!("`{key}` is not a key; known keys: {}", known.join(", ")),
                     });
                 }
             }

@@ -54,7 +54,7 @@ impl CommittedCluster {
     }
 }
 
-/// Whether certificates with this binding are valid for this cluster, as far as is committed.
+/// Whether certificates with this binding are valid for this cluster, by committed state.
 pub(super) fn is_valid(engine: &Handle, cluster: &ClusterName, binding: CertificateBinding) -> bool {
     CommittedCluster::read(engine, cluster).is_some_and(|found| found.certificates.valid == Some(binding))
 }

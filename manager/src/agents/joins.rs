@@ -44,7 +44,7 @@ struct UsedToken {
 #[derive(Clone, Debug)]
 pub(super) struct Joined {
     pub(super) place: ClusterPlace,
-    /// What the agent's certificate is bound to.
+    /// Binding of the agent's certificate.
     pub(super) binding: CertificateBinding,
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// What the endpoints need from the rest of the manager.
+/// Parts of the manager that the endpoints use.
 #[derive(Clone, Debug)]
 pub struct Parts {
     pub engine: Handle,
@@ -54,7 +54,7 @@ impl Agents {
     pub(super) fn enter(&self, cluster: &ClusterName) -> Result<OwnedSemaphorePermit, Failure> {
         let entered = self.budgets.enter(cluster);
         if entered.is_err() {
-            // a safe label: the name comes from a certificate that this manager issued
+            // The label is safe, because the name comes from a certificate that this manager issued
             self.parts.engine.metrics().agents.requests_refused.inc([cluster.as_str()]);
         }
         entered

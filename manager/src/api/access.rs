@@ -149,7 +149,7 @@ impl User {
     }
 }
 
-/// What a request asks for, with its own copies of the names.
+/// Access that a request asks for, with its own copies of the names.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectAccess {
     verb: Verb,

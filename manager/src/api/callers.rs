@@ -43,7 +43,7 @@ impl<K: Clone + Eq + Hash> CallerShares<K> {
     }
 }
 
-/// What one request uses, given back on drop.
+/// Share of one request, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Share<K: Clone + Eq + Hash> {
     of: CallerShares<K>,

@@ -9,6 +9,6 @@ pub struct Front {
     pub url: String,
     /// The certificate authority that agents pin.
     pub ca_pin: CaPin,
-    /// Its certificate, PEM, for kubeconfigs.
+    /// PEM certificate of that authority, for kubeconfigs.
     pub ca_pem: String,
 }

@@ -1,4 +1,4 @@
-//! What a request says: its path, query, accepted media types and body, each parsed once into types.
+//! Parts of a request: its path, query, accepted media types and body, each parsed once into types.
 
 pub(crate) mod accept;
 pub(crate) mod body;

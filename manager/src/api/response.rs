@@ -1,4 +1,4 @@
-//! What an answer looks like: objects in the requested version, tables, warnings and errors.
+//! Forms of an answer: objects in the requested version, tables, warnings and errors.
 
 pub(crate) mod error;
 pub(crate) mod rendered;

@@ -1,4 +1,4 @@
-//! What the asker may do: the `SelfSubjectAccessReview` and `SelfSubjectRulesReview` of Kubernetes, for
+//! Permissions of the asker: the `SelfSubjectAccessReview` and `SelfSubjectRulesReview` of Kubernetes, for
 //! `kubectl auth can-i`.
 
 use super::access::User;

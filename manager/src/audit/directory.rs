@@ -38,12 +38,12 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Its size in bytes.
+    /// Size of the segment file in bytes.
     pub(super) fn bytes(&self) -> Result<u64, Error> {
         Ok(fs::metadata(&self.path).map_err(Error::io("look at", &self.path))?.len())
     }
 
-    /// The seal at its end. Fails if there is none: the file was truncated.
+    /// The seal at the end of the segment. Fails if the seal is missing, because the file was truncated.
     pub(super) fn seal(&self) -> Result<SealLine, Error> {
         let failed = || Error::io("read", &self.path);
         let mut file = File::open(&self.path).map_err(failed())?;

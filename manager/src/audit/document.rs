@@ -49,7 +49,7 @@ pub struct Removed {
     pub journal: JournalId,
     /// The last segment that was removed.
     pub through: u64,
-    /// Its last line, with the hash.
+    /// Number of that segment's last line; `head` is the line's hash.
     pub last: u64,
     pub head: String,
     /// Hash of its seal.
@@ -60,7 +60,7 @@ pub struct Removed {
 
 /// A statement that can be signed.
 pub trait Statement: Serialize {
-    /// What the signature is for, so that it counts for nothing else.
+    /// Purpose of the signature, so that it can't be used for another kind of statement.
     const PURPOSE: &'static str;
 
     fn key(&self) -> &PublicKey;
@@ -137,7 +137,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// The document in a line of text. Fails if it is none of them.
+    /// Parses a document from a line of text. Fails if the text is no known kind of document.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         let value: Value = serde_json::from_slice(text)?;
         if value.get("segment").is_some() {

@@ -1,4 +1,4 @@
-//! What can go wrong with the audit log's files.
+//! Errors of the audit log's files.
 
 use crate::journal;
 use std::io;

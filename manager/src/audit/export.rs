@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How long the program may take for one segment.
+/// Time limit of the program for one segment.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(10 * 60);
-/// How often a running program is looked at.
+/// Interval at which a running program is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The pause after the first failure; doubled after each one.
 const RETRY_MIN: Duration = Duration::from_secs(1);

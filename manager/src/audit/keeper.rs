@@ -68,7 +68,7 @@ pub struct Keeper {
 /// Lines after the newest segment that were counted, so that each is read once while it waits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
-    /// The line before the first one counted.
+    /// Number of the line before the first counted one.
     after: u64,
     through: u64,
     bytes: u64,

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The private key, in the manager's directory `identity`.
 pub const KEY_FILE: &str = "audit-key.pem";
-/// What precedes the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
+/// Bytes before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// A public key, written as base64 in documents and as PEM in files.

@@ -77,7 +77,7 @@ impl FromStr for ExpectedHead {
     }
 }
 
-/// What was proved.
+/// Result of a proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proved {
     /// The head of the whole log; `None` if the log is empty.
@@ -299,7 +299,7 @@ impl ChainProof {
         if is_last && self.segments.open.is_none() { Ok(()) } else { Err(Error::Unsealed(number)) }
     }
 
-    /// What was proved. Fails if the expected head wasn't met, or the last segment is truncated.
+    /// Result of the proof. Fails if the expected head wasn't met, or the last segment is truncated.
     pub fn finish(self) -> Result<Proved, Error> {
         if let Some((open, _)) = &self.segments.open {
             return Err(Error::Unsealed(open.number));

@@ -77,7 +77,7 @@ impl std::fmt::Debug for UserToken {
     }
 }
 
-/// What is known of a token, without the token itself.
+/// Public data of a token, without the token itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenInfo {
     /// By which it is listed and revoked.

@@ -57,12 +57,12 @@ impl Cache {
     }
 }
 
-/// What reading a stored body found.
+/// Result of reading a stored body.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     Intact(Arc<str>),
     Missing,
-    /// It fails its check, or isn't the content that its hash names.
+    /// The body fails its check, or isn't the content that its hash names.
     Damaged,
     /// The disk fails now, or the journal is being read again or closed.
     Unavailable,

@@ -28,7 +28,7 @@ impl Clock for BootClock {
     }
 }
 
-/// The id of this boot, as the kernel names it. Fails if the kernel doesn't tell it.
+/// The id of this boot, as the kernel reports it. Fails if the kernel reports none.
 pub fn boot_id() -> io::Result<crate::journal::mark::BootId> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let parsed = uuid::Uuid::parse_str(text.trim()).map_err(io::Error::other)?;

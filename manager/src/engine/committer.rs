@@ -1,5 +1,5 @@
-//! What follows a decision, on a second thread: the commit, then the views of readers, replies to callers,
-//! and counts.
+//! Work after a decision, on a second thread: the commit, then the views of readers, replies to callers, and
+//! counts.
 //!
 //! While one batch is written, the engine decides the next. The committer moves to its thread with a batch
 //! and comes back with the result. So the journal is always owned by one thread, and a batch is never handed
@@ -62,7 +62,7 @@ pub(super) struct DecidedBatch {
     /// State of queues and agents, if a refresh was due.
     pub(super) gauges: Option<Box<GaugeValues>>,
     pub(super) answers: Vec<QueryAnswer>,
-    /// What is logged once the batch is committed.
+    /// Log lines to write once the batch is committed.
     pub(super) log: BatchLog,
 }
 

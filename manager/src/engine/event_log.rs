@@ -20,7 +20,7 @@ const LINES_MAX: usize = 20;
 /// Time in which [`LINES_MAX`] counts.
 const WINDOW: Millis = Millis::secs(1);
 
-/// How much a line matters.
+/// Severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Info,
@@ -31,13 +31,13 @@ enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     level: Level,
-    /// The same for all lines of its kind, so that they can be counted and found.
+    /// Fixed text for all lines of one kind, so that they can be counted and found.
     message: &'static str,
     uid: Option<Uid>,
     /// `namespace/name` of the workload's job.
     job: Option<String>,
     cluster: Option<ClusterName>,
-    /// What the message leaves open, such as the reason.
+    /// Details that the message omits, such as the reason.
     why: Option<String>,
 }
 
@@ -70,13 +70,13 @@ impl Line {
     }
 }
 
-/// What a batch adds to the log, as of its end.
+/// Log lines of a batch, as of its end.
 #[derive(Debug, Default)]
 pub(super) struct BatchLog {
     lines: Vec<Line>,
     /// Lines beyond the budget of a batch, by message.
     more: BTreeMap<&'static str, u64>,
-    /// The contact with each agent, if it was looked at.
+    /// The contact with each agent; `None` if it wasn't checked.
     pub(super) contacts: Option<Contacts>,
 }
 

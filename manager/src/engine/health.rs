@@ -1,4 +1,4 @@
-//! What is wrong although this manager leads: for probes, metrics and the log.
+//! Problems of a manager that leads: for probes, metrics and the log.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ pub(super) struct Health {
     metrics: Metrics,
 }
 
-/// What keeps workloads from being offered, other than their reasons.
+/// Reasons why workloads aren't offered, besides their pending reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holds {
     /// Number of clusters whose inventory an open recovery waits for.
@@ -59,7 +59,7 @@ impl Health {
         self.change(|state| (state.full, state.damaged_jobs) = (full, damaged_jobs));
     }
 
-    /// What is kept back at the moment.
+    /// Stores the current holds.
     pub(super) fn observe_holds(&self, holds: Holds) {
         self.change(|state| state.holds = holds);
     }
@@ -69,19 +69,19 @@ impl Health {
         self.change(|state| state.pause = why);
     }
 
-    /// Why the manager doesn't lead, and what goes on meanwhile.
+    /// Why this manager doesn't lead, and what continues without a leader.
     pub(super) fn pause(&self) -> String {
         let why = match locks::lock(&self.state).pause.as_str() {
             "" => "this manager is starting, or stopping".to_owned(),
             why => why.to_owned(),
         };
         format!(
-            "{why}; until it leads, nothing is stored, started or renewed, and what runs goes on until its \
-             lease ends"
+            "{why}; until it leads, nothing is stored, started or renewed, and running gangs continue until \
+             their leases end"
         )
     }
 
-    /// One line for each thing that is kept back although nothing is wrong.
+    /// One line for each kind of work that is held back although nothing is wrong.
     pub(super) fn holds(&self) -> Vec<String> {
         let holds = locks::lock(&self.state).holds;
         let recovery = holds.recovery.map(|clusters| {
@@ -114,7 +114,7 @@ impl Health {
         });
     }
 
-    /// One line for each thing that is wrong. It names no job: probes have no user.
+    /// One line for each problem. It names no job, because probes have no user.
     pub(super) fn problems(&self) -> Vec<String> {
         locks::lock(&self.state).problems()
     }
@@ -149,9 +149,9 @@ impl State {
         if self.full {
             problems.push(
                 "the disk of the manager's journal is full: until space is freed, only ends and deletions \
-                 are taken, new jobs and changes are refused, and pending jobs are kept back; what runs goes \
-                 on"
-                .to_owned(),
+                 are taken, new jobs and changes are refused, and pending jobs are kept back; running \
+                 gangs continue"
+                    .to_owned(),
             );
         }
         match self.damaged_jobs {
@@ -164,7 +164,7 @@ impl State {
         }
         problems.extend(self.damaged_parts.iter().map(|part| {
             format!(
-                "the journal's {} can't be read: this manager goes on with what it has in memory, but can't \
+                "the journal's {} can't be read: this manager continues from its memory, but can't \
                  start again; restore the journal from a backup",
                 match part {
                     Part::Records => "records",

@@ -41,7 +41,7 @@ impl Publisher {
         Self { stale: BTreeSet::new(), moved: BTreeMap::new(), all_stale: false }
     }
 
-    /// What one batch changes for readers once it is committed.
+    /// Changes of one batch for readers, once it is committed.
     pub(super) fn changes(
         &mut self,
         reads: &Reads,

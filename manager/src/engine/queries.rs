@@ -1,5 +1,5 @@
-//! Questions that change nothing: why a job is where it is, and what recovery waits for. They are answered
-//! after the commit of the batch in which they arrived.
+//! Read-only questions: why a job is pending or runs where it does, and what recovery waits for. They are
+//! answered after the commit of the batch in which they arrived.
 
 use super::turns::Engine;
 use meridian_views::asker::Asker;

@@ -336,7 +336,7 @@ impl Reads {
         keys.take_while(|key| key.scope.is_none()).find(|key| key.kind.is_job()).cloned()
     }
 
-    /// The manifest of a job, and whether the core takes it for intact.
+    /// The manifest of a job, and whether the core considers it intact.
     pub(super) fn manifest(&self, key: &Key) -> Option<ManifestRead> {
         let stored = self.stored(key)?;
         let Form::Job(shown) = &stored.form else { return None };

@@ -26,14 +26,16 @@ const READ_BYTES: u64 = 4 << 10;
 const STEP_BYTES: usize = 256 << 10;
 /// Time from the start of one pass to the start of the next.
 const PASS_EVERY: Duration = Duration::from_secs(60 * 60);
-/// The same while jobs are taken for damaged, in case the disk failed only for a moment. Doubled each time.
+/// Time between passes while some jobs count as damaged, in case the disk failed only briefly. Doubled each
+/// time.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
-/// How often findings that the core doesn't know are repeated, and the end of the engine is looked for.
+/// How often findings that the core doesn't know are reported again. The same timer notices the end of the
+/// engine.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Jobs that wait to be checked because a reader couldn't read their manifest. The next pass finds more.
 pub(super) const SUSPECTS_MAX: usize = 1_024;
 
-/// What the scrub's thread is asked for.
+/// A request to the scrub's thread.
 #[derive(Debug)]
 pub(super) enum ScrubRequest {
     /// A reader couldn't read the manifest of this job.
@@ -128,7 +130,7 @@ struct Scrub {
     rechecks: u32,
     /// When findings were last repeated.
     reported: Option<Instant>,
-    /// Jobs with a damaged manifest, and jobs with an intact one that the core takes for damaged.
+    /// Jobs with a damaged manifest, and jobs with an intact one that the core considers damaged.
     found: BTreeMap<Key, Finding>,
 }
 

@@ -11,7 +11,7 @@ const RECORDS: u64 = 50_000;
 /// Bytes of records after which a snapshot is due.
 const BYTES: usize = 32 << 20;
 
-/// How much the journal has grown, and the snapshot in progress.
+/// Growth of the journal, and the snapshot in progress.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     records: u64,

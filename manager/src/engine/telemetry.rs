@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most legs that wait for their spans. Beyond it the oldest are left out of their traces.
+/// Limit of legs that wait for their spans. Beyond it, the oldest are left out of their traces.
 const LEGS_MAX: usize = 65_536;
 
 /// Counters of requests, and the values of the core's counters as of the last report.

@@ -68,7 +68,7 @@ pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) start: StartMode,
-    /// Whether the mark proved this journal to be the one that was left.
+    /// Whether the mark proved that this journal is the one that the last leader left.
     pub(super) vouched: bool,
     pub(super) publisher: Publisher,
     pub(super) counters: RequestCounters,
@@ -481,7 +481,7 @@ impl Engine {
                 }
                 let _ = reply.send(Err(why));
             }
-            // their callers take a dropped channel for "unavailable"
+            // dropping the reply channel tells these callers "unavailable"
             Message::Explain { .. }
             | Message::Recovery { .. }
             | Message::CutAudit(_)

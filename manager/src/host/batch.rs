@@ -1,4 +1,4 @@
-//! What one batch will write, and the replies that wait for it.
+//! Writes of one batch, and the replies that wait for it.
 
 use crate::host::replies::Unavailable;
 use crate::journal::{self, Batch};
@@ -92,7 +92,7 @@ impl<C> PendingBatch<C> {
         self.records.is_empty()
     }
 
-    /// What the callers of a batch learn when it isn't durable.
+    /// Answer to the callers of a batch that isn't durable.
     pub fn failure(cause: &journal::Error) -> Unavailable {
         match cause {
             journal::Error::Full { .. } => Unavailable::Full,

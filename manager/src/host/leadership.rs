@@ -21,11 +21,12 @@ use meridian_shared::time::{Millis, Now};
 /// How the journal was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartMode {
-    /// It existed before this start.
+    /// The journal existed before this start.
     Open,
-    /// It was created just now, and the operator asserts that nothing ran before.
+    /// The journal was created just now, and the operator asserts that nothing ran before.
     Init,
-    /// It was created just now in place of a lost one. What runs, and where, is unknown.
+    /// The journal was created just now in place of a lost one. Running workloads and their clusters are
+    /// unknown.
     InitRecover,
 }
 
@@ -56,7 +57,7 @@ impl LeadershipPlan {
     }
 }
 
-/// What a failed commit led to.
+/// Consequence of a failed commit.
 #[derive(Debug)]
 pub enum Reloaded {
     /// This process can lead again by this plan. `completed` if the failed commit turned out to be durable.

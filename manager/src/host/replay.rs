@@ -10,7 +10,7 @@ use meridian_shared::ids::RecordNumber;
 pub enum ReplayError {
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// Its records or its snapshot can't be decoded.
+    /// The journal's records or its snapshot can't be decoded.
     #[error(
         "the journal can't be replayed: {0}; use the version that wrote it, or restore a copy with \
          `journal restore`"

@@ -6,7 +6,7 @@ use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
 /// Why there is no reply. HTTP answers it with 503 and `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    #[error("the manager doesn't lead yet, or not at the moment: try again in a few seconds")]
+    #[error("the manager isn't the leader now: try again in a few seconds")]
     NotLeading,
     #[error("the manager is shutting down: try again in a moment")]
     Stopping,
@@ -16,7 +16,7 @@ pub enum Unavailable {
     /// The engine's queue is full.
     #[error("the manager has too many requests: try again in a moment")]
     Busy,
-    #[error("the change could not be made durable: it is most likely not made; try again in a moment")]
+    #[error("the change could not be made durable: it was most likely not made; try again in a moment")]
     NotCommitted,
     /// The disk is full.
     #[error(

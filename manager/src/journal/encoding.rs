@@ -276,7 +276,7 @@ pub(super) fn decode_cut(value: &[u8]) -> Result<AuditCut, String> {
     fields.end().map(|()| cut)
 }
 
-/// What the chunks of the snapshot must add up to.
+/// Expected totals of the snapshot's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SnapshotRow {
     pub(super) through: RecordNumber,

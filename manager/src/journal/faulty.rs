@@ -54,7 +54,7 @@ enum Change {
 #[derive(Debug)]
 struct Disk {
     platter: Vec<u8>,
-    /// What readers see: the platter plus all pending changes.
+    /// Content that readers see: the platter plus all pending changes.
     seen: Vec<u8>,
     pending: Vec<Change>,
     blocks: BTreeSet<u64>,
@@ -128,7 +128,7 @@ impl Disk {
 }
 
 /// Applies those sectors of `change` that `kept` accepts. Data beyond the end is dropped: the change of
-/// length that should have come before it was lost.
+/// length that should have preceded it was lost.
 fn apply(bytes: &mut Vec<u8>, change: &Change, kept: impl Fn(usize) -> bool) {
     match change {
         Change::SetLen(len) => bytes.resize(*len, 0),

@@ -37,7 +37,7 @@ const SWEEP_MAX: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootId(pub u128);
 
-/// What the journal was after its leader's last commit.
+/// State of the journal after its leader's last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub journal: JournalId,

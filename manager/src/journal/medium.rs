@@ -188,7 +188,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What the gate noticed; shared between the store, which owns the gate, and the journal.
+/// Failures that the gate noticed; shared between the store, which owns the gate, and the journal.
 #[derive(Debug, Default)]
 pub(super) struct GateStatus {
     shut: AtomicBool,
@@ -197,7 +197,7 @@ pub(super) struct GateStatus {
 }
 
 impl GateStatus {
-    /// From here on nothing is written.
+    /// Afterwards nothing is written.
     pub(super) fn shut(&self) {
         self.shut.store(true, Ordering::Release);
     }

@@ -85,7 +85,7 @@ pub struct RedbJournal {
     meta: MetaRow,
     /// The file that is open, which differs from the one in `meta` if that file was copied.
     identity: FileIdentity,
-    /// It was proved to be an older copy in the same file.
+    /// Whether the journal was proved to be an older copy in the same file.
     distrusted: bool,
     /// As of the last acknowledged commit.
     state: State,
@@ -178,7 +178,7 @@ impl RedbJournal {
         if self.needs_reload { Err(Error::ReloadRequired { place: self.place() }) } else { Ok(()) }
     }
 
-    /// From here on nothing is written, not even by a store that is closing.
+    /// Afterwards nothing is written, not even by a store that is closing.
     fn shut_until_reload(&mut self) {
         self.status.shut();
         self.needs_reload = true;

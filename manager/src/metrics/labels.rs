@@ -1,10 +1,10 @@
-//! What bounds the number of series: each label has as many values as this list says.
+//! Limits on the number of series: each label has as many values as this list says.
 
 /// The values of one label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     pub name: &'static str,
-    /// What the values are.
+    /// Description of the values.
     pub values: &'static str,
     /// How many there are.
     pub bound: &'static str,
@@ -39,7 +39,7 @@ pub const LABELS: &[Label] = &[
     label("region", "region of the cluster", "1 for each cluster"),
     label("replica_role", "`leader`", "1"),
     label("resource", "resources with quota, or kinds of the API", "one per resource or kind"),
-    label("result", "results of the metric's help", "at most 4"),
+    label("result", "results that the metric's help lists", "at most 4"),
     label("root_cohort", "root of the cohort tree, or empty", "1 for each queue or cohort"),
     label("state", "states of workloads, legs or capacity", "at most 9"),
     label("status", "Kueue's statuses of queues or workloads", "at most 3"),

@@ -1,4 +1,4 @@
-//! The socket of the one port, and why there is none.
+//! The socket of the one port, and the reasons why it can't be opened.
 
 use anyhow::Context as _;
 use std::io;

@@ -78,13 +78,13 @@ fn variable(flag: &str) -> String {
     format!("MERIDIAN_MANAGER_{}", flag.to_uppercase().replace('-', "_"))
 }
 
-/// What happens to a workload that no residency policy matches.
+/// Default for workloads that no residency policy matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Residency {
-    /// It is refused.
+    /// The workload is refused.
     Required,
-    /// It may run in any cluster.
+    /// The workload may run in any cluster.
     Optional,
 }
 

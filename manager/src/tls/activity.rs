@@ -1,4 +1,4 @@
-//! What a connection does: requests in progress, and silence. Decides when a connection is closed for doing
+//! Activity of a connection: requests in progress, and silence. Decides when a connection is closed for doing
 //! nothing, or for lasting too long without credentials.
 
 use super::limits::Deadlines;

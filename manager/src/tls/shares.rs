@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 /// Addresses of agents that are remembered.
 const AGENT_ADDRESSES_MAX: usize = 4_096;
 
-/// Where a peer is, as far as shares are concerned: one IPv4 address or one IPv6 network of 64 bits, because
-/// a host has all addresses of such a network.
+/// Origin of a peer, by which connections are shared out: one IPv4 address or one IPv6 network of 64 bits,
+/// because a host has all addresses of such a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address(IpAddr);
 

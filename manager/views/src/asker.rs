@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Stands for a workload that the asker may not read.
 pub const OTHER_TENANT: &str = "a workload of another tenant";
 
-/// What names a subresource for the objects of one worker cluster.
+/// Subresource name for the objects of one worker cluster.
 pub const OF_CLUSTER: &str = "cluster";
 
 /// A user that reads.

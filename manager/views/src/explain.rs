@@ -4,8 +4,10 @@
 //! decided. Everything else is computed on request, by the functions that decide: the queue order, the
 //! verdict of each cluster, and the changes that would start the workload.
 
+pub mod blocking_run;
 pub mod case;
 pub mod cluster_remedy;
+pub mod flavor_labels;
 pub mod growth;
 pub mod head_order;
 pub mod obstacle;
@@ -14,12 +16,13 @@ pub mod rivals;
 mod run_time;
 pub mod step;
 pub mod steps;
+pub mod trial;
 pub mod words;
 
 use crate::asker::{AskedWorld, Asker};
 use crate::explain::words::Wording;
 use crate::pod_placement;
-use case::Case;
+use case::{Case, Verdicts};
 use meridian_manager_core::capacity::reserved;
 use meridian_manager_core::dispatch::residency;
 use meridian_manager_core::facts::reason::Why;
@@ -49,10 +52,15 @@ pub fn explain(world: &World, uid: Uid, now: Now, asker: &Asker) -> Option<Value
         steps.list.iter().map(|step| json!({"reason": step.reason, "wouldHelp": step.remedy})).collect();
     let alone = steps.alone.clone();
     let (summary, remedy) = summary(world, uid, workload, steps, now);
+    let verdicts = if workload.phase() == Phase::Dispatching {
+        case::case(world, uid, workload, now.mono).verdicts
+    } else {
+        Verdicts::new()
+    };
     let clusters = world.state.catalog().promised_clusters();
     let clusters: Vec<Value> = clusters
         .iter()
-        .map(|cluster| explain_cluster(world, workload, cluster, case.as_ref(), now))
+        .map(|cluster| explain_cluster(world, workload, cluster, (case.as_ref(), &verdicts), now))
         .collect();
     Some(json!({
         "namespace": workload.namespace(),
@@ -82,7 +90,7 @@ fn explain_cluster(
     world: &AskedWorld<'_>,
     workload: &Workload,
     cluster: &ClusterName,
-    case: Option<&Case<'_>>,
+    (case, verdicts): (Option<&Case<'_>>, &Verdicts),
     now: Now,
 ) -> Value {
     let region = world.state.catalog().cluster(cluster).map(|c| c.region.to_string());
@@ -103,10 +111,11 @@ fn explain_cluster(
         None if workload.rests_inactive() => {
             ("waiting", "the workload is deactivated".to_owned(), String::new())
         }
+        None if workload.phase() == Phase::Dispatching => not_offered_message(world, verdicts.get(cluster)),
         None => match case.and_then(|case| Some((case, case.verdicts.get(cluster)?))) {
             Some((case, Err(why))) => (
                 why.verdict(),
-                why.message(world.asker),
+                cluster_remedy::message_at(world, case, cluster, why),
                 cluster_remedy::remedy_at(world, case, cluster, why).0,
             ),
             Some((case, Ok(()))) => able_message(world, case, now),
@@ -122,6 +131,19 @@ fn explain_cluster(
         "wouldHelp": remedy,
         "estimate": leg.filter(|leg| leg.state == LegState::Waiting).and_then(|l| l.estimate).map(|e| e.0),
     })
+}
+
+/// Verdict and reason of a cluster for a workload that is offered to others.
+fn not_offered_message(
+    world: &AskedWorld<'_>,
+    verdict: Option<&Result<(), Why>>,
+) -> (&'static str, String, String) {
+    match verdict {
+        Some(Err(why)) => (why.verdict(), why.message(world.asker), String::new()),
+        Some(Ok(())) | None => {
+            ("not-chosen", "the workload is offered to other clusters".to_owned(), String::new())
+        }
+    }
 }
 
 /// Verdict, reason and remedy for a cluster that could start a pending workload now.
@@ -223,7 +245,7 @@ fn leg_message(
     }
 }
 
-/// What ends a run that nobody reports any more.
+/// Event that ends a run which no agent reports any more.
 fn lost_remedy(leg: &meridian_manager_core::state::legs::Leg, expires: Option<Millis>) -> String {
     let (cluster, ledger) = (&leg.cluster, leg.ledger);
     match expires {

@@ -1,5 +1,5 @@
-//! Metrics of clusters and of what waits or runs there. The cost grows with clusters, classes and running
-//! workloads, never with pending workloads.
+//! Metrics of clusters and of the workloads that wait or run there. The cost grows with clusters, classes and
+//! running workloads, never with pending workloads.
 
 use meridian_manager_core::dispatch::residency;
 use meridian_manager_core::state::legs::leg::LegState;
@@ -34,7 +34,7 @@ pub struct CapacityRow {
     pub granted: i64,
 }
 
-/// What runs, by cluster and by cluster queue.
+/// Running workloads, by cluster and by cluster queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningRows {
     /// Workloads in clusters that a residency policy forbids now. Every cluster has a number.

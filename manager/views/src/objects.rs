@@ -8,7 +8,9 @@ use meridian_manager_core::facts::outcome::Bodies;
 use meridian_manager_core::state::catalog::Stored;
 use meridian_manager_core::world::World;
 use meridian_objects::{Kind, Spec, any_job};
+use meridian_placement::cluster_capacity::ClusterCapacity;
 use meridian_shared::ids::ClusterName;
+use meridian_shared::packing::Block;
 use meridian_shared::protocol::RunnerKind;
 use meridian_shared::time::Now;
 use meridian_shared::timestamp::timestamp;
@@ -84,6 +86,14 @@ fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
     value
 }
 
+/// What the pools of a cluster can still make, one entry per kind of node.
+fn provisionable(capacity: &ClusterCapacity) -> Vec<Value> {
+    let (_, blocks) = capacity.machines();
+    let entry =
+        |block: &Block| json!({"nodes": block.nodes, "resources": block.capacity, "labels": block.labels});
+    blocks.iter().map(entry).collect()
+}
+
 fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
     let live = world.live.clusters.get(name);
     let member = world.state.members().get(name);
@@ -116,6 +126,7 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
         },
         "workloads": world.loads().get(name).map_or(0, |l| l.len()),
         "resources": resources,
+        "provisionable": live.map(|l| provisionable(&l.capacity)),
         "runner": live.map(|l| match l.capacity.runner() {
             RunnerKind::Simulated => "simulated",
             RunnerKind::Process => "process",

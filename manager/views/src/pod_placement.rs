@@ -16,7 +16,7 @@ pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str, count: u32) 
         .iter()
         .find(|set| set.name == pod_set)
         .filter(|set| set.is_whole() && !set.levels.is_empty())?;
-    // After some pods were given up, it isn't known which domains they left.
+    // After some pods were given up, their former domains are unknown.
     if set.domains.iter().map(|domain| domain.pods).fold(0, u32::saturating_add) != count {
         return None;
     }
@@ -26,7 +26,7 @@ pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str, count: u32) 
     serde_json::to_value(Compressed::from(&assignment)).ok()
 }
 
-/// The domains of each pod set, as far as they are known.
+/// The known domains of each pod set.
 pub(crate) fn placement_status(leg: Option<&Leg>) -> Option<Value> {
     let domain = |domain: &PlacedDomain| json!({"values": domain.values, "pods": domain.pods});
     let status = |set: &PlacedPodSet| {

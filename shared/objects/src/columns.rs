@@ -20,7 +20,7 @@ pub struct Column {
     pub content: Content,
 }
 
-/// What the cells of a column contain, and how they are read from an object.
+/// Content of a column's cells, and how it is read from an object.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     Text(for<'o> fn(&'o Value) -> Cow<'o, str>),
@@ -35,7 +35,7 @@ pub enum Content {
 /// The content of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellContent<'o> {
-    /// Empty if the object says nothing.
+    /// An empty cell if the object has no value.
     Text(Cow<'o, str>),
     State(&'o str),
     Number(Option<i64>),
@@ -200,7 +200,7 @@ fn cluster_columns() -> Vec<Column> {
     ]
 }
 
-/// `2/3`: running pods of the gang, or succeeded ones once none runs.
+/// Pods as `2/3`: running pods of the gang, or succeeded pods if none runs.
 fn pods(job: &Value) -> String {
     let kind = of_object(job);
     let (gang, active) = (u64::from(kind.pods(job).unwrap_or(1)), kind.active(job));
@@ -277,7 +277,7 @@ fn accelerators(object: &Value, field: &str) -> String {
     amounts.fold(0_i64, i64::saturating_add).to_string()
 }
 
-/// What a residency policy allows: a missing list allows everything, an empty one nothing.
+/// Locations that a residency policy allows: a missing list allows everything, an empty one nothing.
 fn allowed(object: &Value) -> String {
     let named = places(object, "/spec/allow");
     let has_lists = ["jurisdictions", "regions", "clusters"]

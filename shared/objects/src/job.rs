@@ -44,7 +44,7 @@ pub enum CompletionMode {
     Indexed,
 }
 
-/// What Meridian needs to know about a job.
+/// Facts about a job that Meridian uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobWorkload {
     /// The pods that must start together.

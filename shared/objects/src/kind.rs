@@ -40,7 +40,7 @@ pub enum Kind {
     Namespace,
     /// A pod priority by name.
     PriorityClass,
-    /// A worker cluster: its location and the most that it is believed to have.
+    /// A worker cluster: its location and the upper limit of its capacity.
     Cluster,
     /// Where workloads may and must not go.
     ResidencyPolicy,
@@ -52,9 +52,9 @@ pub enum Kind {
     LimitRange,
     /// How pods run, and the overhead of that.
     RuntimeClass,
-    /// What may be done in its namespace.
+    /// Permissions in the role's namespace.
     Role,
-    /// What may be done in every namespace, or in those in which it is bound.
+    /// Permissions in every namespace, or in those in which the role is bound.
     ClusterRole,
     /// Users and groups that have a role in its namespace.
     RoleBinding,

@@ -30,7 +30,7 @@ pub struct Object {
     pub version: &'static str,
     /// Empty while only [`Self::generate_name`] is set.
     pub name: String,
-    /// `None` where none is written; the caller then chooses [`DEFAULT_NAMESPACE`] or its own.
+    /// `None` if none is written; the caller then chooses [`DEFAULT_NAMESPACE`] or its own.
     pub namespace: Option<String>,
     /// Prefix from which a name is to be generated.
     pub generate_name: Option<String>,
@@ -207,6 +207,13 @@ fn identify(written: &Value) -> Result<(Kind, &'static str), FieldError> {
             FieldPath::default(),
             message,
             "write `apiVersion`, `kind`, `metadata` and the rest",
+        ));
+    }
+    if written.get("apiVersion").is_none() && written.get("kind").is_none() {
+        return Err(FieldError::new(
+            FieldPath::default(),
+            "this document has neither `apiVersion` nor `kind`, so it is not an object",
+            "add both, or leave the document out",
         ));
     }
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);

@@ -46,7 +46,7 @@ pub struct Container {
     pub sidecar: bool,
 }
 
-/// What scheduling needs to know about the pods of one template.
+/// Facts about the pods of one template that scheduling uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTemplate {
     pub labels: BTreeMap<String, String>,
@@ -57,7 +57,7 @@ pub struct PodTemplate {
     pub init_containers: Vec<Container>,
     /// Requests and limits of the pod as a whole, where written.
     pub whole_pod: Option<Resources>,
-    /// What the pod takes in addition to its containers.
+    /// Resources that a pod uses in addition to its containers.
     pub overhead: Amounts,
     pub runtime_class: Option<String>,
     pub priority_class: Option<String>,
@@ -76,7 +76,7 @@ impl PodTemplate {
     pub fn requests(&self) -> Amounts {
         let mut total = self.container_requests();
         for (resource, amount) in self.whole_pod_requests(&total) {
-            // Never below the sum: the containers would take what no quota was charged for.
+            // Never below the sum: the containers would use more than the charged quota.
             let most = total.entry(resource).or_insert(0);
             *most = (*most).max(amount);
         }
@@ -84,8 +84,8 @@ impl PodTemplate {
         total
     }
 
-    /// What the pod as a whole requests. As in Kubernetes, its limit is its request only for a resource that
-    /// no container requests.
+    /// Requests of the pod as a whole. As in Kubernetes, its limit is its request only for a resource that no
+    /// container requests.
     pub(crate) fn whole_pod_requests(&self, containers: &Amounts) -> Amounts {
         let Some(whole_pod) = &self.whole_pod else { return Amounts::new() };
         let mut all = whole_pod.requests.clone();

@@ -1,4 +1,4 @@
-//! What roles and bindings permit, decided as Kubernetes' RBAC authorizer does.
+//! Permissions from roles and bindings, decided as Kubernetes' RBAC authorizer does.
 //!
 //! A [`Policy`] has all roles and bindings; [`Policy::permissions`] are those of one caller, and answer each
 //! request: everything is forbidden unless a rule permits it. Rules only add. Members of [`MASTERS`] may do
@@ -102,7 +102,7 @@ impl Policy {
         }
     }
 
-    /// What `caller` may do.
+    /// Permissions of `caller`.
     pub fn permissions(&self, caller: Caller) -> Permissions {
         let bound = |namespace: Option<&str>, bindings: &[RoleBindingSpec]| -> Vec<Rules> {
             let mine = bindings.iter().filter(|binding| binding.subjects.iter().any(|of| caller.is(of)));
@@ -121,7 +121,7 @@ impl Policy {
     }
 }
 
-/// What one caller may do.
+/// Permissions of one caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     caller: Caller,

@@ -20,10 +20,10 @@ pub struct SettingsError {
     pub line: u32,
     /// From 1, in characters.
     pub column: u32,
-    /// Empty where no field is known.
+    /// Empty if no field is known.
     pub field: FieldPath,
     pub message: String,
-    /// What to write; empty when the message is enough.
+    /// Remedy; empty if the message is enough.
     pub remedy: String,
 }
 
@@ -85,7 +85,7 @@ fn type_message(error: &Error) -> Option<(String, String)> {
     {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
-            "the known ones are {}",
+            "known keys: {}",
             expected.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         ),
     };
@@ -108,10 +108,9 @@ fn type_message(error: &Error) -> Option<(String, String)> {
         Error::NullIntoString { .. } => {
             ("there is no value".to_owned(), "write one, or leave the field out".to_owned())
         }
-        Error::Eof { .. } => (
-            "there is nothing in it".to_owned(),
-            "write what it should say, or leave the file out".to_owned(),
-        ),
+        Error::Eof { .. } => {
+            ("the file is empty".to_owned(), "write what it should say, or leave the file out".to_owned())
+        }
         Error::MultipleDocuments { .. } => {
             ("there is more than one document in it".to_owned(), "keep one".to_owned())
         }
@@ -120,7 +119,7 @@ fn type_message(error: &Error) -> Option<(String, String)> {
     })
 }
 
-/// What the YAML reader's word for a type means to users.
+/// Plain words for a type that the YAML reader names.
 fn type_words(expected: &str) -> String {
     let has = |part: &str| expected.contains(part);
     let words = match expected {

@@ -17,7 +17,7 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 pub enum Error {
     #[error("cannot {verb} `{}`", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         verb: &'static str,
         path: PathBuf,
         #[source]
@@ -34,7 +34,7 @@ pub fn make_dir(dir: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("create directory", dir))
 }
 
-/// The text of `path`, or `None` where there is no such file. Fails for a file that can't be read or is too
+/// The text of `path`, or `None` if there is no such file. Fails for a file that can't be read or is too
 /// large.
 pub fn read(path: &Path) -> Result<Option<String>, Error> {
     let file = match File::open(path) {

@@ -43,7 +43,7 @@ pub struct Claim {
 #[must_use = "a write that nobody renews by doesn't count"]
 pub struct ClaimWrite {
     begun: Mono,
-    /// What [`Claim`] had counted as paused by then.
+    /// Pause that [`Claim`] had counted by then.
     paused: Millis,
 }
 
@@ -69,13 +69,13 @@ impl Claim {
         self.validity
     }
 
-    /// The first moment at which the claim is not valid, as far as is known.
+    /// First moment at which the claim is no longer valid, by the clock readings so far.
     pub const fn valid_until(&self) -> Mono {
         self.valid_until
     }
 
-    /// Takes both clocks into account and returns by how much wall time ran ahead of boot time since the last
-    /// call: the claim has ended earlier by as much. Call it with every reading of the clocks.
+    /// Reads both clocks, and returns by how much wall time ran ahead of boot time since the last call: the
+    /// claim ends earlier by that amount. Call it with every reading of the clocks.
     pub fn observe(&mut self, now: Now) -> Millis {
         let ahead = self.jumps.observe(now);
         self.valid_until = self.valid_until - ahead;

@@ -26,7 +26,7 @@ pub enum Misfit {
         fit: u32,
         /// Pods of the set.
         count: u32,
-        /// Whether the whole gang would fit if nothing else ran here.
+        /// Whether the whole gang would fit if the nodes were empty.
         fits_empty: bool,
     },
     /// The pod set must be in one topology domain, and no domain has the capacity.
@@ -42,7 +42,7 @@ pub enum Misfit {
         fit: u32,
         /// Pods of the set.
         count: u32,
-        /// Whether it would fit if nothing else ran here.
+        /// Whether it would fit if the nodes were empty.
         #[serde(default)]
         fits_empty: bool,
     },

@@ -1,4 +1,4 @@
-//! What a cluster has: nodes, pools that can grow, and its runner.
+//! Capacity of a cluster: nodes, pools that can grow, and its runner.
 
 use crate::packing::Block;
 use serde::{Deserialize, Serialize};
@@ -20,14 +20,14 @@ pub struct Capacity {
     pub runner: RunnerKind,
     /// Whether a gang ends by itself when its lease lapses.
     pub guarded: bool,
-    /// The agent's own idea of its location; one that disagrees with the `Cluster` object quarantines the
-    /// agent.
+    /// The location that the agent detected; a location that differs from the `Cluster` object's quarantines
+    /// the agent.
     pub located: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RunnerKind {
-    /// Virtual pods; nothing really runs.
+    /// Virtual pods: no process starts.
     #[default]
     Simulated,
     /// Real processes on one machine.

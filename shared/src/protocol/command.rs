@@ -1,4 +1,4 @@
-//! What the manager commands: offers, grants, stops, and changes of size or priority.
+//! Commands of the manager: offers, grants, stops, and changes of size or priority.
 
 use super::{ScaleUp, Size};
 use crate::gang::Gang;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// A command to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Command {
-    /// Asks whether the gang fits, and to hold its capacity. Shape only: nothing else of the spec.
+    /// Asks whether the gang fits, and to hold capacity for it. Contains the gang's shape and nothing else of
+    /// the spec.
     Offer(Box<Offer>),
     /// The offer is over: release its capacity.
     Withdraw {
@@ -42,7 +43,7 @@ pub enum Command {
         fence: Fence,
         growth: Box<ScaleUp>,
     },
-    /// This attempt has another priority. Only for agents that declare
+    /// Change the priority of this attempt. Only for agents that declare
     /// [`SyncRequest::ranks`](super::SyncRequest).
     SetPriority {
         uid: Uid,
@@ -83,7 +84,7 @@ pub struct Offer {
     pub hold: Millis,
     /// Whether the runner must end the gang by itself when its lease lapses.
     pub requires_guarded: bool,
-    /// What its pods ask for that only a container runtime has, by field name.
+    /// Features that the job's pods need and only a container runtime offers, by field name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_needs: Option<Arc<str>>,
 }
@@ -107,7 +108,7 @@ pub struct Grant {
     pub on_loss: OnLoss,
     /// The gang must run this long after the grant. Only the manager keeps that deadline.
     pub start_within: Millis,
-    /// Remaining run time, where the job limits it.
+    /// Remaining run time, if the job limits it.
     pub run_left: Option<Millis>,
     /// Pods of this job that failed in earlier attempts: they count against its `backoffLimit`.
     pub pod_failures: u32,
@@ -126,7 +127,7 @@ const fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// The bytes that a grant's code covers: what a later leadership must believe to adopt the run.
+/// The bytes that a grant's code covers: the facts that a later leadership needs to adopt the run.
 #[expect(
     clippy::too_many_arguments,
     reason = "each part identifies the grant, and each is a type of its own"
@@ -145,7 +146,7 @@ pub fn grant_message(
         .into_bytes()
 }
 
-/// What the loss of a cluster means for a gang there; fixed at submission for the uid's life.
+/// What happens to a gang if its cluster is lost. Fixed at submission for the life of the uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 pub enum OnLoss {
     /// After the lapse the manager may grant elsewhere.
@@ -161,7 +162,7 @@ pub enum StopReason {
     Residency,
     Drained,
     Evicted,
-    /// Another attempt counts, or the manager does not know this one.
+    /// Another attempt is valid, or the manager doesn't know this one.
     Superseded,
     /// The gang did not run in time.
     StartTimeout,

@@ -1,4 +1,4 @@
-//! What an agent reports: progress of offers and attempts, and how attempts end.
+//! Reports of an agent: progress of offers and attempts, and how attempts end.
 
 use super::{OnLoss, clean};
 use crate::ids::{Fence, OfferId, RecordNumber, Uid};
@@ -106,7 +106,7 @@ impl Event {
     }
 }
 
-/// Why an offer is refused: a closed list, so that the manager knows what reopens it.
+/// Why an offer is refused: a closed list, so that the manager knows which changes make another offer useful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RefuseReason {
     /// Not enough is free together now; reopens when capacity changes.

@@ -1,4 +1,4 @@
-//! Everything that an agent has: the answer to recovery's question.
+//! Complete state of an agent, which recovery asks for.
 
 use super::{End, OnLoss, Receipt, ScaleUp};
 use crate::ids::{ClusterName, ContentHash, Fence, Leadership, OfferId, Uid};

@@ -5,7 +5,7 @@ use crate::indexes::Indexes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Pods of a running gang that need nothing any more, and pods that failed.
+/// Pods of a running gang that use no resources any more, and pods that failed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodReport {
     pub uid: Uid,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Size {
     /// Most pods that run at the same time.
     pub parallelism: u32,
-    /// Pods that must succeed, where that changes with the number of pods.
+    /// Pods that must succeed, if that changes with the number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completions: Option<u32>,
 }

@@ -15,13 +15,13 @@ pub enum Lane {
     News,
 }
 
-/// What an agent asks and reports in one transmission.
+/// Requests and reports of an agent in one transmission.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SyncRequest {
     pub version: u32,
     /// The agent's durable store.
     pub ledger: LedgerId,
-    /// This life of the agent process.
+    /// Session of the agent, new with every start of its process.
     pub session: Session,
     /// Number of this HTTP request; never used twice within a session.
     pub transmission: u64,
@@ -97,7 +97,8 @@ pub enum SyncRefusal {
         /// The leadership that the agent follows.
         follows: Leadership,
     },
-    /// This ledger was replaced or declared lost: stop everything that it runs, then make a new one or exit.
+    /// The agent's ledger was replaced or declared lost: the agent must stop everything that it runs, then
+    /// make a new ledger or exit.
     LedgerLost,
     /// There is no cluster of this name, or its certificate was revoked.
     UnknownCluster,
@@ -128,7 +129,7 @@ pub struct SyncResponse {
     pub commands: Vec<Command>,
     /// Number of the first of `commands`.
     pub commands_from: u64,
-    /// Leases that this answer renews. Omission means nothing.
+    /// Leases that this answer renews. An omitted lease isn't ended.
     pub renewals: Vec<(Uid, Fence)>,
     /// Send the complete inventory next.
     pub want_inventory: bool,
@@ -141,7 +142,7 @@ pub struct SyncResponse {
     pub poll: Millis,
 }
 
-/// What a manager says about itself. Agents keep the newest and report it in every inventory.
+/// Statement of a manager about itself. Agents keep the newest and report it in every inventory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Receipt {
     pub journal: JournalId,

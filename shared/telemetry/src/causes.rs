@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// The message of an error followed by those of its causes. A cause that a message already contains is not
+/// The message of an error followed by those of its causes. A cause that a message already contains isn't
 /// repeated.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

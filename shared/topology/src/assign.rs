@@ -18,8 +18,8 @@ impl Topology {
         self.assign_with_assumed(requests, options, &mut Assumed::default())
     }
 
-    /// The same in addition to `assumed`: what earlier calls for other flavors of the same workload took. The
-    /// new assignments are added to it.
+    /// Assigns in addition to `assumed`: the capacity that earlier calls for other flavors of the same
+    /// workload took. The new assignments are added to it.
     pub fn assign_with_assumed(
         &self,
         requests: &[PodSetRequest],

@@ -132,7 +132,7 @@ impl Topology {
         left
     }
 
-    /// The same, into a reused buffer.
+    /// Writes the free amounts into a reused buffer.
     pub(crate) fn left_into(&self, leaf: DomainId, simulate_empty: bool, left: &mut Vec<i64>) {
         let row = self.row(leaf);
         left.clear();

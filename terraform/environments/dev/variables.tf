@@ -73,7 +73,7 @@ variable "charts_path" {
 }
 
 variable "image_repository" {
-  description = "Repository of the images, which nodes must be able to read. Null: the one that is made in the project."
+  description = "Repository of the images, which nodes must be able to read. Null: the repository that the project creates."
   type        = string
   default     = null
 }

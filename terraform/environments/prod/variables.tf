@@ -73,7 +73,7 @@ variable "charts_path" {
 }
 
 variable "image_repository" {
-  description = "Repository of the images, which nodes must be able to read. Null: the one that is made in the project."
+  description = "Repository of the images, which nodes must be able to read. Null: the repository that the project creates."
   type        = string
   default     = null
 }
@@ -194,7 +194,7 @@ variable "viewers" {
 }
 
 variable "alert_rule_files" {
-  description = "Files with Prometheus alert rules. Null: the rules of module `observability`."
+  description = "Files with Prometheus alert rules. Null: those of manifests/observability."
   type        = list(string)
   default     = null
 }
@@ -202,7 +202,7 @@ variable "alert_rule_files" {
 variable "dashboards_path" {
   description = "Folder with dashboards, of Grafana or of Cloud Monitoring. Null: none."
   type        = string
-  default     = "../../../manifests/observability/dashboards"
+  default     = "../../../manifests/observability/managed/dashboards"
 }
 
 variable "labels" {

@@ -104,7 +104,7 @@ variable "regions" {
 }
 
 variable "image_repository" {
-  description = "Repository of the images, which nodes must be able to read. Null: the one that is made in the project."
+  description = "Repository of the images, which nodes must be able to read. Null: the repository that the project creates."
   type        = string
   default     = null
 }
@@ -224,7 +224,7 @@ variable "viewers" {
 }
 
 variable "alert_rule_files" {
-  description = "Files with Prometheus alert rules. Null: the rules of module `observability`."
+  description = "Files with Prometheus alert rules. Null: those of manifests/observability."
   type        = list(string)
   default     = null
 }

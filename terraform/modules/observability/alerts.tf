@@ -2,7 +2,8 @@
 # which rules inside one cluster don't.
 
 locals {
-  rule_files = var.alert_rule_files == null ? ["${path.module}/alerts.yaml"] : var.alert_rule_files
+  own_rules  = "${path.module}/../../../manifests/observability/managed/meridian.rules.yaml"
+  rule_files = var.alert_rule_files == null ? [local.own_rules] : var.alert_rule_files
 
   # Both a plain rule file and the objects PrometheusRule and Rules, which have the groups under `spec`.
   groups = flatten([

@@ -4,7 +4,7 @@ variable "project_id" {
 }
 
 variable "alert_rule_files" {
-  description = "Files with Prometheus alert rules; every rule becomes an alert policy. Null: the rules of this module."
+  description = "Files with Prometheus alert rules; each becomes an alert policy. Null: manifests/observability."
   type        = list(string)
   default     = null
 }

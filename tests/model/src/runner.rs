@@ -70,7 +70,7 @@ impl Runner {
             Effect::Move { .. }
             | Effect::ScaleUp { .. }
             | Effect::ScaleDown { .. }
-            | Effect::Provision { .. }
+            | Effect::Provision(_)
             | Effect::Deprovision { .. }
             | Effect::SendNews
             | Effect::Superseded => None,

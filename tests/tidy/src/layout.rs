@@ -14,7 +14,10 @@ const RUST_LINES_MAX: usize = 500;
 /// Most lines of any other counted file.
 const LINES_MAX: usize = 800;
 /// Files that may be longer, each with the reason.
-const LONGER: &[(&str, &str)] = &[];
+const LONGER: &[(&str, &str)] = &[(
+    "docs/guide/operator.md",
+    "every task stands with its commands and their real output, which a test runs",
+)];
 /// Most columns of a line of Rust, comments and strings included. rustfmt wraps neither.
 const RUST_COLUMNS_MAX: usize = 110;
 /// Most columns of a line of Markdown outside of tables, which can't be wrapped.

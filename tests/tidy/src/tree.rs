@@ -104,7 +104,7 @@ impl Tree {
     }
 }
 
-/// What git tracks or would offer to track; `None` where there is no git repository.
+/// What git tracks or would offer to track; `None` if there is no git repository.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .arg("-C")

@@ -1,4 +1,4 @@
-//! The agent: its state, and the door through which everything reaches it.
+//! The agent: its state, and its only entry point.
 //!
 //! Each part of the state has its own module with its operations. The handlers below this module change
 //! several parts in one turn; a handler's name says which input it serves.
@@ -59,7 +59,7 @@ pub struct Agent {
     /// The record numbers that each leadership wrote, as the manager reports them.
     ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
     poll: Millis,
-    /// This ledger was declared lost: exit when everything was stopped.
+    /// The manager declared this ledger lost: exit after everything has stopped.
     lost: bool,
     /// No hold and no lease is due before this moment.
     due: Mono,
@@ -167,7 +167,7 @@ impl Agent {
         self.offers.iter().filter(|(_, open)| !open.is_held()).map(|(id, _)| id)
     }
 
-    /// Nodes that the newest capacity report leaves out, because too many different ones don't fit it.
+    /// Nodes that the newest capacity report leaves out, because too many nodes differ.
     pub fn unreported_nodes(&self) -> u32 {
         self.capacity.unreported()
     }
@@ -180,7 +180,7 @@ impl Agent {
         self.session
     }
 
-    /// The durable state, as the core believes it to be.
+    /// The durable state, as the core expects it on disk.
     pub fn durable(&self) -> &Durable {
         &self.durable
     }

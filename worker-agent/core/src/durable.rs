@@ -1,4 +1,4 @@
-//! What an agent must not forget: leadership, largest fences, live grants, tombstones, receipts.
+//! Durable state of an agent: leadership, largest fences, live grants, tombstones, receipts.
 //!
 //! Kept as keyed values, so that the shell needs one table and knows nothing of their meaning. Holds and
 //! offers are not stored: they end with the session, and a grant that names one is refused afterwards.
@@ -95,8 +95,7 @@ impl Durable {
         &self.tombstones
     }
 
-    /// What managers reported of their journals, and the members that they named: the newest of each
-    /// leadership.
+    /// Journals and members as managers reported them: the newest report of each leadership.
     pub fn receipts(&self) -> &BTreeMap<JournalId, BTreeMap<Leadership, (Receipt, Vec<ClusterName>)>> {
         self.receipts.by_journal()
     }

@@ -10,7 +10,7 @@ use meridian_shared::jumps::{ClockJumps, SLEW_MAX};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde::{Deserialize, Serialize};
 
-/// The clocks at the moment at which something was stored.
+/// The clocks when something was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     /// How far wall time was ahead of boot time, in milliseconds.
@@ -86,8 +86,8 @@ impl Elapsed {
         is_set_back(self.jumps.lead(), stamp.lead)
     }
 
-    /// The pauses since an earlier session wrote `stamp`: so much more of its leases is gone than boot time
-    /// says.
+    /// The pauses since an earlier session wrote `stamp`: its leases are shorter by that time than boot time
+    /// shows.
     pub(crate) fn missed_since(&self, stamp: Stamp) -> Millis {
         Millis(u64::try_from(self.jumps.lead().saturating_sub(stamp.lead)).unwrap_or(0))
     }

@@ -25,7 +25,7 @@ pub enum Phase {
     Running,
     /// The runner was asked to stop it; it keeps its allocation until everything of it was seen ended.
     Stopping,
-    /// Over; a tombstone remembers it.
+    /// The leg is over, and a tombstone exists.
     Ended,
 }
 
@@ -58,7 +58,7 @@ pub enum Step {
     End,
     /// Report its state again.
     Repeat,
-    /// Late, and therefore normal: do nothing.
+    /// A late message, which is normal: do nothing.
     Ignore,
 }
 

@@ -1,4 +1,4 @@
-//! The agent's end of the sync: what was sent, what was answered, and what is still to be said.
+//! The agent's side of the sync: sent, acknowledged and pending messages.
 //!
 //! Each part owns its numbers: [`Transmissions`] count leases' start moments, [`EventQueue`] the
 //! unacknowledged events, [`CommandQueue`] the order of the manager's commands, [`CapacityReports`] the

@@ -43,7 +43,7 @@ pub struct NodeView<'a> {
 }
 
 impl NodeView<'_> {
-    /// The node with nothing on it.
+    /// The node without any usage.
     fn emptied(self) -> Self {
         Self {
             free: self.capacity,
@@ -91,11 +91,11 @@ pub struct NodePods {
 pub struct Misfit {
     /// The first obstacle.
     pub obstacle: Obstacle,
-    /// Whether the whole gang would fit if nothing else ran here.
+    /// Whether the whole gang would fit if the nodes were empty.
     pub fits_empty: bool,
 }
 
-/// What keeps a gang from being placed.
+/// Obstacle to placing a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The nodes have too little capacity, whatever the topology.
@@ -217,7 +217,7 @@ struct GangPlacer<'a> {
     gang: &'a Gang,
     /// Use single hosts as the narrowest level, whatever the topology's levels are.
     by_host: bool,
-    /// What is left of each node, with the number of further pods as a resource.
+    /// Free amounts of each node, with the number of further pods as a resource.
     left: Vec<Amounts>,
     pods_by_node: Vec<NodePods>,
 }

@@ -23,7 +23,7 @@ pub(crate) enum StopCause {
     Stranded,
 }
 
-/// What is known of one attempt and stored as it is.
+/// Facts about one attempt, in their stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct RunRecord {
     pub(crate) fence: Fence,
@@ -45,10 +45,10 @@ pub(crate) struct RunRecord {
     pub(crate) gang: Arc<Gang>,
     /// Number of moves and scale-ups so far.
     pub(crate) moves: u32,
-    /// Why the attempt ends, where a node was lost and the pods fit nowhere else.
+    /// Why the attempt ends, if a node was lost and the pods fit nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stranded: Option<Arc<str>>,
-    /// The size, where it differs from the granted one.
+    /// The size, if it differs from the granted one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<Size>,
     /// Since when pods of a lost node wait for a new node.

@@ -1,4 +1,5 @@
-//! The doors to runners, providers and inventory sources, and the vocabulary that the core shares with them.
+//! The interfaces to runners, providers and inventory sources, and the vocabulary that the core shares with
+//! them.
 //!
 //! Each type is defined here once; the shells pass these values on and translate nothing. The traits do no
 //! I/O, so that an implementation in any crate can depend on this one alone.
@@ -15,11 +16,13 @@ mod node;
 mod provider;
 mod runner;
 mod runner_door;
+mod simulated_pool;
 
 pub use error::{Answer, Error};
 pub use inventory::{Inventory, InventorySource};
 pub use logs::{CHUNK_BYTES_MAX, LogChunk, LogSource};
 pub use node::{NodePool, NodeSpec, PodPlacement, placement_summary};
-pub use provider::{Provider, ProviderEvent};
+pub use provider::{NodeRequest, Provider, ProviderEvent};
 pub use runner::{Found, FoundState, NEVER, RunnerEvent, Start};
 pub use runner_door::{Enforcement, Runner};
+pub use simulated_pool::{SimulatedPool, StockOut};

@@ -1,15 +1,13 @@
 //! One turn of the agent: an input in, writes and effects out.
 
 use crate::durable::StoreOp;
-use crate::runtime::{NodeSpec, PodPlacement, ProviderEvent, RunnerEvent, Start};
-use meridian_shared::gang::Gang;
+use crate::runtime::{NodeRequest, NodeSpec, PodPlacement, ProviderEvent, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::protocol::{Size, SyncAnswer};
 use meridian_shared::time::Mono;
-use std::sync::Arc;
 
-/// Everything that can happen to an agent.
+/// Inputs of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// An answer to one of the agent's transmissions.
@@ -19,14 +17,14 @@ pub enum Input {
     /// The complete inventory.
     Nodes {
         nodes: Vec<NodeSpec>,
-        /// What the provider can still make: `nodes` is the number of further nodes of each shape.
+        /// Nodes that the provider can still make: `nodes` is the number of further nodes of each shape.
         pools: Vec<Block>,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What one input leads to.
+/// Results of one input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outcome {
     /// To be made durable first, in one transaction.
@@ -78,7 +76,7 @@ pub enum Effect {
     /// Removes what is left of a run after its tombstone was dropped.
     Forget { uid: Uid, fence: Fence },
     /// Requests nodes from the provider.
-    Provision { offer: OfferId, gang: Arc<Gang> },
+    Provision(NodeRequest),
     /// Gives back what was requested or provided for an offer.
     Deprovision { offer: OfferId },
     /// There is news for the manager: send it without waiting for the poll.

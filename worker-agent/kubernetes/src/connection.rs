@@ -58,7 +58,7 @@ impl Connection {
             return Err(Error::TooOld { found: info.git_version, needs: MINOR_MIN_TEXT, what });
         }
         let this = Self { client, server, version: info.git_version, namespace };
-        this.check_permissions().await?;
+        this.check_permissions(&PERMISSIONS).await?;
         Ok(this)
     }
 
@@ -77,10 +77,14 @@ impl Connection {
         &self.namespace
     }
 
-    async fn check_permissions(&self) -> Result<(), Error> {
+    /// Fails with all rights that are missing.
+    pub(crate) async fn check_permissions(&self, needed: &[Permission]) -> Result<(), Error> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let mut missing = Vec::new();
-        for (verb, group, resource) in permissions() {
+        let all = needed
+            .iter()
+            .flat_map(|(group, resource, verbs)| verbs.iter().map(move |verb| (*verb, *group, *resource)));
+        for (verb, group, resource) in all {
             let (plain, subresource) = match resource.split_once('/') {
                 Some((plain, sub)) => (plain, Some(sub.to_owned())),
                 None => (resource, None),
@@ -111,19 +115,17 @@ impl Connection {
     }
 }
 
-/// Verb, API group and resource of everything that the agent does outside of its own namespace.
-fn permissions() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let table: [(&str, &str, &[&str]); 5] = [
-        ("", "nodes", &["list", "watch"]),
-        ("", "pods", &["list", "watch", "patch", "delete"]),
-        ("", "pods/log", &["get"]),
-        ("batch", "jobs", &["get", "list", "watch", "create", "patch", "delete"]),
-        ("batch", "jobs/status", &["patch"]),
-    ];
-    table
-        .into_iter()
-        .flat_map(|(group, resource, verbs)| verbs.iter().map(move |verb| (*verb, group, resource)))
-}
+/// API group, resource and verbs, in all namespaces.
+pub(crate) type Permission = (&'static str, &'static str, &'static [&'static str]);
+
+/// Everything that the runner does outside of the agent's own namespace.
+const PERMISSIONS: [Permission; 5] = [
+    ("", "nodes", &["list", "watch"]),
+    ("", "pods", &["list", "watch", "patch", "delete"]),
+    ("", "pods/log", &["get"]),
+    ("batch", "jobs", &["get", "list", "watch", "create", "patch", "delete"]),
+    ("batch", "jobs/status", &["patch"]),
+];
 
 async fn config(settings: &ConnectionSettings) -> Result<Config, Error> {
     let Some(path) = &settings.kubeconfig else {

@@ -23,7 +23,7 @@ const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// A holder that could not renew for this long gives up, before another one may follow.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// What identifies this replica and its Lease.
+/// Identity of this replica and its Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
     pub namespace: String,

@@ -1,4 +1,4 @@
-//! What can go wrong with an API server, in words and by what follows from it.
+//! Errors of an API server, as text and by their consequence.
 
 use kube::core::Status;
 use std::path::PathBuf;
@@ -29,6 +29,11 @@ pub enum Error {
         missing.join(", nor ")
     )]
     Forbidden { missing: Vec<String> },
+    #[error(
+        "the cluster doesn't serve `{versions}` of `{api}`: install the ProvisioningRequest API and an \
+         autoscaler that follows it, or leave the provider out"
+    )]
+    NotServed { api: &'static str, versions: String },
     #[error("cannot {doing}: {}", words(source))]
     Request {
         /// A verb and its object.
@@ -54,7 +59,7 @@ impl From<Error> for meridian_agent_core::runtime::Error {
     }
 }
 
-/// What follows from a failed request.
+/// Consequence of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Nothing is known: the request may have been carried out or not.

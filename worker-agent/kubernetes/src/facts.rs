@@ -1,6 +1,6 @@
 //! The few fields of nodes, pods and jobs that matter here, read from what the API server sends.
 
-use crate::labels::{self, NOTES, POSITION, RunKey, STOPPED};
+use crate::labels::{self, CONSUMES, NOTES, POSITION, RunKey, STOPPED};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use meridian_agent_core::runtime::NodeSpec;
@@ -11,6 +11,12 @@ use meridian_shared::indexes::Indexes;
 use meridian_shared::time::Wall;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+
+mod provisioning;
+
+#[cfg(test)]
+pub(crate) use provisioning::Condition;
+pub(crate) use provisioning::RequestFacts;
 
 /// The label of a pod with its completion index.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -31,6 +37,7 @@ pub(crate) struct NodeFacts {
     pub(crate) unready_since: Option<Wall>,
     /// Whether an operator said that the machine is off.
     pub(crate) out_of_service: bool,
+    pub(crate) created: Option<Wall>,
 }
 
 impl NodeFacts {
@@ -47,6 +54,7 @@ impl NodeFacts {
         Ok(Self {
             out_of_service: read.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
             unready_since: (!is_ready).then_some(since),
+            created: node.metadata.creation_timestamp.as_ref().map(|time| wall(time.0)),
             spec: spec(*read, added(&node.data)),
         })
     }
@@ -80,7 +88,7 @@ fn added(node: &Value) -> Vec<(Taint, Wall)> {
         .collect()
 }
 
-/// What a container's end said.
+/// Report on a container's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
     pub(crate) container: String,
@@ -88,7 +96,7 @@ pub(crate) struct Exit {
     pub(crate) reason: String,
 }
 
-/// What matters of one pod.
+/// Fields of one pod that the agent uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodFacts {
     pub(crate) namespace: String,
@@ -149,7 +157,7 @@ impl PodFacts {
         })
     }
 
-    /// Whether no process of it runs, as far as its node said so itself.
+    /// Whether the pod's node has reported that no process of the pod runs.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_terminal() && !self.written_off
     }
@@ -202,7 +210,7 @@ pub(crate) struct JobEnd {
     pub(crate) at: Option<Wall>,
 }
 
-/// What matters of one job.
+/// Fields of one job that the agent uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobFacts {
     pub(crate) namespace: String,
@@ -212,7 +220,7 @@ pub(crate) struct JobFacts {
     /// The attempt that it belongs to; `None` for a job of others.
     pub(crate) run: Option<RunKey>,
     pub(crate) suspended: bool,
-    /// Why the agent told it to stop, if it did.
+    /// Why the agent ordered the job to stop, if it did.
     pub(crate) stopped: Option<String>,
     pub(crate) deleting: bool,
     pub(crate) failed: u32,
@@ -225,6 +233,8 @@ pub(crate) struct JobFacts {
     pub(crate) end: Option<JobEnd>,
     /// The runner's notes, unread.
     pub(crate) notes: Option<String>,
+    /// The provisioning request whose nodes its pods use.
+    pub(crate) consumes: Option<String>,
 }
 
 impl JobFacts {
@@ -256,6 +266,12 @@ impl JobFacts {
             started: job.data.pointer("/status/startTime").and_then(moment),
             end: job_end(&job.data),
             notes: annotation(NOTES),
+            consumes: job
+                .data
+                .pointer("/spec/template/metadata/annotations")
+                .and_then(|all| all.get(CONSUMES))
+                .and_then(Value::as_str)
+                .map(str::to_owned),
         }
     }
 
@@ -291,10 +307,10 @@ fn typed(object: &DynamicObject, kind: &str) -> Value {
     value
 }
 
-fn moment(value: &Value) -> Option<Wall> {
+pub(crate) fn moment(value: &Value) -> Option<Wall> {
     value.as_str()?.parse().ok().map(wall)
 }
 
-fn wall(at: Timestamp) -> Wall {
+pub(crate) fn wall(at: Timestamp) -> Wall {
     Wall(at.as_millisecond())
 }

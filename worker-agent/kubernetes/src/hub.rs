@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::error;
-use crate::facts::{JobFacts, NodeFacts, PodFacts};
+use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts};
 use crate::labels::{self, RunKey};
 use crate::view::{Change, Touched, View};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -11,8 +11,9 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch_objects};
 use kube::{Api, Client};
+use meridian_shared::ids::OfferId;
 use meridian_shared::time::Wall;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
@@ -30,16 +31,27 @@ const LOG_AGAIN: Duration = Duration::from_secs(60);
 pub struct Hub {
     view: Mutex<View>,
     inventory_changed: Notify,
+    /// Nodes, pods or provisioning requests changed.
+    provisioning_changed: Notify,
+    bookings: Mutex<BTreeMap<OfferId, Booking>>,
     /// A list was completed.
     listed: Notify,
     touched: mpsc::UnboundedSender<RunKey>,
+}
+
+/// The nodes that were provisioned for an offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Booking {
+    /// Name of the provisioning request.
+    pub(crate) request: String,
+    pub(crate) class: String,
 }
 
 /// The attempts whose objects changed, for the runner.
 pub type TouchedRuns = mpsc::UnboundedReceiver<RunKey>;
 
 /// The resource `name` of the core group or of `group`, as the client needs it.
-fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
@@ -64,6 +76,8 @@ impl Hub {
         let hub = Arc::new(Self {
             view: Mutex::new(View::new(settings)),
             inventory_changed: Notify::new(),
+            provisioning_changed: Notify::new(),
+            bookings: Mutex::default(),
             listed: Notify::new(),
             touched,
         });
@@ -107,6 +121,41 @@ impl Hub {
         self.inventory_changed.notified().await;
     }
 
+    /// Starts to watch the provisioning requests that agents made.
+    pub(crate) fn watch_requests(
+        self: &Arc<Self>,
+        connection: &Connection,
+        resource: ApiResource,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let ours = watcher::Config::default().labels(&labels::all());
+        let client = connection.client.clone();
+        tasks.spawn(Arc::clone(self).follow(client, resource, ours, |hub, change| {
+            hub.view().apply_request(mapped(change, |request| Some(RequestFacts::read(request))))
+        }));
+    }
+
+    /// Waits until the provisioning requests were listed once.
+    pub(crate) async fn requests_listed(&self) {
+        loop {
+            let listed = self.listed.notified();
+            if self.view().requests().is_some() {
+                return;
+            }
+            listed.await;
+        }
+    }
+
+    /// Waits for a change of nodes, pods or provisioning requests.
+    pub(crate) async fn provisioning_changed(&self) {
+        self.provisioning_changed.notified().await;
+    }
+
+    /// The nodes that were provisioned, by offer.
+    pub(crate) fn bookings(&self) -> MutexGuard<'_, BTreeMap<OfferId, Booking>> {
+        self.bookings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Follows one kind of objects for ever. A watch that breaks begins anew with a complete list.
     async fn follow(
         self: Arc<Self>,
@@ -138,7 +187,7 @@ impl Hub {
                         tracing::warn!(
                             resource = resource.plural,
                             error,
-                            "the API server can't be watched: what it showed last stays in use"
+                            "the API server can't be watched: the last known state stays in use"
                         );
                     }
                 }
@@ -149,7 +198,11 @@ impl Hub {
     fn notify(&self, touched: BTreeSet<Touched>) {
         for touched in touched {
             match touched {
-                Touched::Inventory => self.inventory_changed.notify_one(),
+                Touched::Inventory => {
+                    self.inventory_changed.notify_one();
+                    self.provisioning_changed.notify_one();
+                }
+                Touched::ProvisioningRequest => self.provisioning_changed.notify_one(),
                 // Fails only when the runner was closed.
                 Touched::Run(key) => drop(self.touched.send(key)),
             }

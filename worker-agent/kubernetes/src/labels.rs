@@ -9,13 +9,15 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "meridian"
 pub const UID: &str = "meridian.dev/uid";
 /// The fence of the grant, which names the attempt.
 pub const FENCE: &str = "meridian.dev/fence";
+/// The offer that a provisioning request was made for.
+pub const OFFER: &str = "meridian.dev/offer";
 /// The number of the attempt, from 1, for people.
 pub const ATTEMPT: &str = "meridian.dev/attempt";
 /// The cluster's name at the manager, for people.
 pub const ORIGIN: &str = "meridian.dev/cluster";
 /// Annotation of a job: the runner's notes, as JSON.
 pub const NOTES: &str = "meridian.dev/run";
-/// Annotation of a job that was told to stop; its value says why.
+/// Annotation of a job that was ordered to stop; its value says why.
 pub const STOPPED: &str = "meridian.dev/stopped";
 /// Annotation of a pod: its position in the gang, from 0.
 pub const POSITION: &str = "meridian.dev/position";
@@ -23,6 +25,11 @@ pub const POSITION: &str = "meridian.dev/position";
 pub const GATE: &str = "meridian.dev/placement";
 /// The taint of nodes that are reserved for gangs; every gang tolerates it.
 pub const OWNED: &str = "meridian.dev/owned";
+
+/// Annotation of a pod: the provisioning request whose nodes it uses.
+pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+/// Annotation of a pod: the class of that request.
+pub const CONSUMED_CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
 
 /// One attempt of one workload.
 pub type RunKey = (Uid, Fence);

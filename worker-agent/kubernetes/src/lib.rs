@@ -1,19 +1,20 @@
 //! A Kubernetes cluster as an agent's worker: its nodes and pods as the inventory, its jobs as runs.
 //!
-//! The crate fills the doors of `meridian_agent_core::runtime` with an API server behind them. The agent's
-//! core decides everything; this crate reads, writes, and reports what was seen.
+//! The crate implements the interfaces of `meridian_agent_core::runtime` with an API server. The agent's core
+//! decides everything; this crate reads, writes, and reports what was seen.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`connection`] | the client, from a kubeconfig or the pod's service account; its permissions |
-//! | `error` | errors of the API server, in words and by what follows from them |
+//! | `error` | errors of the API server, as text and by their consequence |
 //! | [`labels`] | the labels and annotations that mark what this agent made |
 //! | `facts` | the few fields of nodes, pods and jobs that matter. Pure |
 //! | `view` | what the watches have shown: one copy of the cluster's state. Pure |
 //! | [`hub`] | the watches themselves, and the tasks that they wake |
-//! | [`inventory`] | the door to what the cluster has |
+//! | [`inventory`] | the source of the cluster's nodes |
 //! | [`election`] | the Lease that lets one of several replicas act |
-//! | [`runner`] | the door to what runs gangs; `runner::run` decides for one run and is pure |
+//! | [`provisioning`] | the provider of nodes; `provisioning::order` decides for one offer and is pure |
+//! | [`runner`] | the runner of gangs as jobs; `runner::run` decides for one run and is pure |
 //!
 //! Invariants:
 //! - A job is created suspended, and started by a second write, after the agent has read its own Lease again.
@@ -30,6 +31,7 @@ mod facts;
 pub mod hub;
 pub mod inventory;
 pub mod labels;
+pub mod provisioning;
 pub mod runner;
 mod view;
 
@@ -37,4 +39,5 @@ pub use connection::{Connection, ConnectionSettings};
 pub use error::Error;
 pub use hub::{Hub, NodeSettings};
 pub use inventory::ClusterInventory;
+pub use provisioning::{ProvisioningProvider, ProvisioningSettings};
 pub use runner::JobRunner;

@@ -36,7 +36,7 @@ use supervisor::{Order, Supervisor};
 /// Reads both clocks.
 pub type NowSource = Arc<dyn Fn() -> Now + Send + Sync>;
 
-/// What a runner works with.
+/// Parts that a runner works with.
 pub struct RunnerParts {
     pub connection: Connection,
     pub hub: Arc<Hub>,
@@ -55,7 +55,7 @@ impl std::fmt::Debug for RunnerParts {
     }
 }
 
-/// The door to the jobs of one cluster.
+/// The runner interface to the jobs of one cluster.
 #[derive(Debug)]
 pub struct JobRunner {
     connection: Connection,

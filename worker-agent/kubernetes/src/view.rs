@@ -1,6 +1,6 @@
-//! What the watches have shown so far: one copy of the cluster's nodes, pods and jobs.
+//! State that the watches have shown so far: one copy of the cluster's nodes, pods and jobs.
 
-use crate::facts::{JobFacts, NodeFacts, PodFacts};
+use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts};
 use crate::labels::RunKey;
 use meridian_agent_core::runtime::{Inventory, NodeSpec};
 use meridian_shared::gang::{Amounts, add_scaled};
@@ -19,7 +19,7 @@ pub(crate) enum Change<T> {
     /// A complete list begins.
     ListBegins,
     Listed(T),
-    /// The list is complete: what it lacks is gone.
+    /// The list is complete: an object that it lacks is gone.
     ListEnds,
     Applied(T),
     Deleted(T),
@@ -43,7 +43,7 @@ impl<T> Default for Listing<T> {
 }
 
 impl<T: Clone + PartialEq> Listing<T> {
-    /// Takes in an event, and returns what changed: the old and the new state of each object.
+    /// Applies an event, and returns what changed: the old and the new state of each object.
     fn apply(&mut self, change: Change<T>, key: impl Fn(&T) -> String) -> Vec<(Option<T>, Option<T>)> {
         match change {
             Change::Nothing => Vec::new(),
@@ -86,20 +86,33 @@ pub struct NodeSettings {
     /// How long a node may be not ready before its pods need another one. Kubernetes' own default is five
     /// minutes.
     pub unready_after: Millis,
+    /// Labels of the pools that a provider grows. Their nodes belong to the request that they were made for,
+    /// and not to the inventory.
+    pub pools: Vec<BTreeMap<String, String>>,
 }
 
 impl Default for NodeSettings {
     fn default() -> Self {
-        Self { selector: BTreeMap::new(), unready_after: Millis::mins(5) }
+        Self { selector: BTreeMap::new(), unready_after: Millis::mins(5), pools: Vec::new() }
     }
 }
 
-/// Something that changed.
+/// A node of a pool that a provider grows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolNode {
+    pub(crate) spec: NodeSpec,
+    pub(crate) created: Option<Wall>,
+    /// Whether pods of a gang are on it.
+    pub(crate) occupied: bool,
+}
+
+/// A changed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Touched {
     /// Nodes, or what pods of others use.
     Inventory,
     Run(RunKey),
+    ProvisioningRequest,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +121,7 @@ pub(crate) struct View {
     nodes: Listing<NodeFacts>,
     pods: Listing<PodFacts>,
     jobs: Listing<JobFacts>,
+    requests: Listing<RequestFacts>,
     /// Names of the pods of each attempt.
     pods_of: BTreeMap<RunKey, BTreeSet<String>>,
 }
@@ -163,6 +177,17 @@ impl View {
             .collect()
     }
 
+    pub(crate) fn apply_request(&mut self, change: Change<RequestFacts>) -> BTreeSet<Touched> {
+        let changed =
+            self.requests.apply(change, |request| format!("{}/{}", request.namespace, request.name));
+        changed.iter().map(|_| Touched::ProvisioningRequest).collect()
+    }
+
+    /// Provisioning requests that agents made; `None` before they were listed.
+    pub(crate) fn requests(&self) -> Option<impl Iterator<Item = &RequestFacts>> {
+        self.requests.complete.then(|| self.requests.items.values())
+    }
+
     /// The pods of an attempt.
     pub(crate) fn pods_of(&self, key: RunKey) -> Vec<PodFacts> {
         let names = self.pods_of.get(&key).into_iter().flatten();
@@ -187,13 +212,7 @@ impl View {
 
     /// The nodes of this agent at `now`, with what pods of others use of them.
     pub(crate) fn inventory(&self, now: Wall) -> Inventory {
-        let mut foreign: BTreeMap<&str, Amounts> = BTreeMap::new();
-        for pod in self.pods.items.values().filter(|pod| is_foreign(pod)) {
-            let Some(node) = &pod.node else { continue };
-            let used = foreign.entry(node).or_default();
-            add_scaled(used, &pod.requests, 1);
-            *used.entry(PODS.to_owned()).or_insert(0) += 1;
-        }
+        let mut foreign = self.foreign_use();
         let nodes: Vec<NodeSpec> = self
             .own_nodes()
             .map(|node| {
@@ -224,12 +243,61 @@ impl View {
             .min()
     }
 
+    /// Number of nodes of each pool.
+    pub(crate) fn pool_sizes(&self) -> Vec<u32> {
+        let pools = self.settings.pools.iter();
+        let size = |pool| self.nodes.items.values().filter(|node| has_labels(node, pool)).count();
+        pools.map(|pool| u32::try_from(size(pool)).unwrap_or(u32::MAX)).collect()
+    }
+
+    /// The nodes of the pools that take new pods, each with what others use of it.
+    pub(crate) fn pool_nodes(&self) -> Vec<PoolNode> {
+        let mut foreign = self.foreign_use();
+        let occupied: BTreeSet<&String> = self
+            .pods
+            .items
+            .values()
+            .filter(|pod| pod.run.is_some() && !pod.is_terminal())
+            .filter_map(|pod| pod.node.as_ref())
+            .collect();
+        let is_in_pool = |node: &&NodeFacts| self.settings.pools.iter().any(|pool| has_labels(node, pool));
+        let nodes = self.nodes.items.values().filter(is_in_pool);
+        nodes
+            .map(|node| PoolNode {
+                spec: NodeSpec {
+                    foreign_use: foreign.remove(node.spec.name.as_str()).unwrap_or_default(),
+                    unschedulable: node.spec.unschedulable || node.unready_since.is_some(),
+                    ..node.spec.clone()
+                },
+                created: node.created,
+                occupied: occupied.contains(&node.spec.name),
+            })
+            .collect()
+    }
+
+    /// What pods of others use, by node.
+    fn foreign_use(&self) -> BTreeMap<&str, Amounts> {
+        let mut foreign: BTreeMap<&str, Amounts> = BTreeMap::new();
+        for pod in self.pods.items.values().filter(|pod| is_foreign(pod)) {
+            let Some(node) = &pod.node else { continue };
+            let used = foreign.entry(node).or_default();
+            add_scaled(used, &pod.requests, 1);
+            *used.entry(PODS.to_owned()).or_insert(0) += 1;
+        }
+        foreign
+    }
+
     fn own_nodes(&self) -> impl Iterator<Item = &NodeFacts> {
         let is_own = |node: &&NodeFacts| {
-            self.settings.selector.iter().all(|(name, value)| node.spec.labels.get(name) == Some(value))
+            has_labels(node, &self.settings.selector)
+                && !self.settings.pools.iter().any(|pool| has_labels(node, pool))
         };
         self.nodes.items.values().filter(is_own)
     }
+}
+
+fn has_labels(node: &NodeFacts, labels: &BTreeMap<String, String>) -> bool {
+    labels.iter().all(|(name, value)| node.spec.labels.get(name) == Some(value))
 }
 
 fn pod_key(pod: &PodFacts) -> String {
@@ -352,6 +420,18 @@ mod tests {
         );
         assert!(view.apply_node(Change::ListEnds).contains(&Touched::Inventory));
         assert_eq!(view.inventory(Wall(0)).nodes.len(), 1);
+    }
+
+    #[test]
+    fn nodes_of_pools_that_grow_are_no_part_of_the_inventory() {
+        let pools = vec![BTreeMap::from([("pool".to_owned(), "training".to_owned())])];
+        let mut view = View::new(NodeSettings { pools, ..NodeSettings::default() });
+        view.apply_node(Change::Applied(node("n1", "True")));
+        view.apply_pod(Change::Applied(pod("others", json!({}), "Running")));
+        assert!(view.inventory(Wall(0)).nodes.is_empty());
+        let [node] = &view.pool_nodes()[..] else { panic!("a node of the pool") };
+        assert!(!node.occupied && node.spec.foreign_use.get("cpu") == Some(&1_500), "{node:?}");
+        assert_eq!(view.pool_sizes(), [1]);
     }
 
     #[test]

@@ -53,14 +53,18 @@ pub(super) async fn serve(
     let store = Store::open(&settings.data_dir)?;
     store.set_runner(settings.runner.name())?;
     let (runner_sender, runner_events) = mpsc::channel(EVENTS_WAITING);
-    let Some((mut source, runner)) = open_cluster(settings, &identity, runner_sender, &stop, tasks).await?
-    else {
+    let (provider_sender, provider_events) = mpsc::unbounded_channel();
+    let senders = Senders { runner: runner_sender, provider: provider_sender.clone() };
+    let Some(cluster) = open_cluster(settings, &identity, senders, &stop, tasks).await? else {
         return Ok(Exit::Requested);
     };
+    let ClusterParts { mut source, runner, provider } = cluster;
     let Inventory { nodes, pools, region } = source.read().await?;
     let nodes = inventory::follow(source, nodes, tasks);
-    let (provider_sender, provider_events) = mpsc::unbounded_channel();
-    let provider = open_provider(settings, pools, provider_sender)?;
+    let provider = match provider {
+        Some(provider) => provider,
+        None => open_provider(settings, pools, provider_sender)?,
+    };
     let metrics = Metrics::new(runner.name(), identity.cluster.as_str());
     if let Some(address) = settings.metrics_listen {
         serve_metrics(address, Arc::clone(&metrics), tasks).await?;
@@ -167,21 +171,35 @@ fn inventory_source(settings: &Settings, joined_as: &ClusterName) -> Box<dyn Inv
     }
 }
 
-/// What the cluster has, and what runs gangs there. `None` if a stop was requested before this replica could
-/// act. Fails if a part can't be opened.
+/// The channels for reports of a cluster.
+struct Senders {
+    runner: mpsc::Sender<RunnerEvent>,
+    provider: mpsc::UnboundedSender<ProviderEvent>,
+}
+
+/// Inventory, runner and provider of one cluster.
+struct ClusterParts {
+    source: Box<dyn InventorySource>,
+    runner: Box<dyn Runner>,
+    /// `None`: the one that goes with the inventory's pools.
+    provider: Option<Box<dyn Provider>>,
+}
+
+/// Inventory and runner of the cluster. `None` if a stop was requested before this replica could act. Fails
+/// if a part can't be opened.
 async fn open_cluster(
     settings: &Settings,
     identity: &Identity,
-    events: mpsc::Sender<RunnerEvent>,
+    senders: Senders,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
-) -> anyhow::Result<Option<(Box<dyn InventorySource>, Box<dyn Runner>)>> {
+) -> anyhow::Result<Option<ClusterParts>> {
     if settings.runner == RunnerChoice::Kubernetes {
-        return kubernetes::open(&settings.kubernetes, &settings.data_dir, identity, events, stop, tasks)
-            .await;
+        return kubernetes::open(settings, identity, senders, stop, tasks).await;
     }
     let source = inventory_source(settings, &identity.cluster);
-    Ok(Some((source, open_runner(settings, identity, events)?)))
+    let runner = open_runner(settings, identity, senders.runner)?;
+    Ok(Some(ClusterParts { source, runner, provider: None }))
 }
 
 fn open_runner(
@@ -206,8 +224,8 @@ fn open_runner(
     })
 }
 
-/// Opens the provider of the settings. Without one, a fleet file with pools is simulated, because its pools
-/// describe nodes that nothing real makes.
+/// Opens the provider that the settings name. Without one, a fleet file with pools is simulated, because its
+/// pools describe nodes that nothing real makes.
 fn open_provider(
     settings: &Settings,
     pools: Vec<NodePool>,
@@ -220,6 +238,7 @@ fn open_provider(
             "the fleet file has `provisionable` pools, and the `static` provider makes no nodes: remove the \
              pools, or use `--provider simulated`"
         ),
+        ProviderChoice::ProvisioningRequest => anyhow::bail!("provisioning requests need a cluster"),
         ProviderChoice::Simulated if settings.runner != RunnerChoice::Simulated => anyhow::bail!(
             "the fleet file has `provisionable` pools, and nothing here can make real nodes: remove the \
              pools, or use `--runner simulated`"

@@ -176,13 +176,14 @@ mod tests {
     use super::*;
     use crate::runner::pods::RETRY_DELAY_FIRST_DEFAULT;
     use meridian_agent_core::runtime::Start;
-    use meridian_shared::ids::{Fence, Uid};
+    use meridian_shared::ids::{Fence, OfferId, Uid};
     use meridian_shared::time::{Millis, Mono, Now};
 
     fn env_of(job: &str) -> BTreeMap<String, String> {
         let start = Start {
             uid: Uid(7),
             fence: Fence { epoch: 1, leadership: 2, counter: 3 },
+            offer: OfferId { epoch: 1, leadership: 2, counter: 3 },
             attempt: 1,
             namespace: "research".into(),
             name: "train".into(),

@@ -37,7 +37,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// What the agent hands to a guard.
+/// Orders of the agent to a guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub version: u32,
@@ -78,7 +78,8 @@ pub struct Identity {
     pub version: u32,
     /// Process id as the agent sees it; also the id of its session.
     pub pid: i32,
-    /// Start time in clock ticks since boot, which tells it apart from a later process of the same id.
+    /// Start time in clock ticks since boot, which distinguishes the process from a later one with the same
+    /// id.
     pub started_ticks: u64,
     /// Whether it is init of a PID namespace, so that its death ends the gang.
     pub namespace: bool,

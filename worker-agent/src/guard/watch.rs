@@ -50,9 +50,9 @@ struct Running {
     /// When this pod exceeds its run time.
     until: Option<Mono>,
     timed_out: bool,
-    /// It ends to start again elsewhere.
+    /// The pod ends to start again elsewhere.
     moving: bool,
-    /// It ends because of a scale-down, which takes precedence over a move.
+    /// The pod ends because of a scale-down, which takes precedence over a move.
     surplus: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Watch {
     moving_out: Vec<Try>,
     /// Number of the last finished move.
     moved: u32,
-    /// Surplus tries that were collected; something of them may be left.
+    /// Surplus tries that were collected; processes of them may be left.
     surplus_out: Vec<Try>,
     listener: UnixListener,
     links: Vec<Line>,
@@ -143,7 +143,7 @@ impl Watch {
         })
     }
 
-    /// Runs until nothing is left and the end is on disk.
+    /// Runs until no process is left and the end is on disk.
     pub(super) fn run(mut self) {
         loop {
             let now = clock::now();
@@ -193,7 +193,8 @@ impl Watch {
         let Running { this, live, timed_out, moving, surplus, .. } = running;
         live.output.finish();
         if surplus {
-            // Whatever its exit code: it was signalled to end, and has neither succeeded nor failed.
+            // The exit code doesn't count: the pod was signalled to end, and has neither succeeded nor
+            // failed.
             return self.surplus_out.push(this);
         }
         if moving && self.ending.is_none() {
@@ -208,7 +209,8 @@ impl Watch {
         self.settle(this, code, message, now);
     }
 
-    /// Ends what a pod left running: its process group, and processes that left the group but have its marks.
+    /// Ends the processes that a pod left running: its process group, and processes that left the group but
+    /// have its marks.
     fn clear_up_after(&self, running: &Running) {
         processes::signal_group(running.live.pid, Signal::SIGKILL);
         if processes::proc_is_ours() {
@@ -352,7 +354,7 @@ impl Watch {
     }
 
     fn reclaimable(&self) -> Vec<u32> {
-        // Something of a moved pod may be left in a position that is reclaimable since.
+        // A process of a moved pod may be left in a position that has become reclaimable.
         let moved_out = |slot: &usize| self.moving_out.iter().any(|this| this.slot == *slot);
         self.pods
             .reclaimable()
@@ -409,7 +411,7 @@ impl Watch {
             self.running.values().filter_map(|r| r.until).min(),
         ];
         let next = moments.into_iter().flatten().min().unwrap_or(Mono(u64::MAX));
-        // The end of what a pod left behind is not reported by the kernel.
+        // The kernel doesn't report the end of processes that a pod left running.
         let is_reported = self.running.values().all(|r| r.live.ended.is_some())
             && self.surplus_out.is_empty()
             && self.moving_out.is_empty();
@@ -436,7 +438,7 @@ impl Watch {
         self.wake.clear();
     }
 
-    /// Kills what is left, waits for its end, and writes the end of the run.
+    /// Kills the remaining processes, waits for their end, and writes the end of the run.
     fn finish(mut self) {
         let mut pause = KILL_PAUSE;
         loop {
@@ -460,7 +462,7 @@ impl Watch {
         while let Err(error) = self.dir.write_state(&state) {
             super::remark(&error.to_string());
             if matches!(&error, Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound) {
-                // The run's directory was removed: nothing reads the end.
+                // The run's directory was removed, so no agent reads the end.
                 break;
             }
             std::thread::sleep(WRITE_PAUSE);

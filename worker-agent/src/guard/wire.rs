@@ -39,7 +39,7 @@ pub enum GuardPhase {
     Starting,
     /// All pods of the gang were started.
     Running,
-    /// Nothing is left, and `state.json` has the end.
+    /// No process is left, and `state.json` has the end.
     Ended,
 }
 

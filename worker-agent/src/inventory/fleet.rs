@@ -22,20 +22,33 @@
 //!   - name: t4-flex
 //!     capacityClass: flex-start
 //!     perNode: {cpu: 4, memory: 15Gi, nvidia.com/gpu: 1}
-//!     maxNodes: 4
+//!     maxNodes: 4                  # nodes that are requested or exist
+//!     simulated:                   # the simulated provider's answers; every length is divided by its speed
+//!       wait: {least: 30s, most: 3m}           # time in the queue, drawn; these are the defaults
+//!       stockOuts: [{from: 0s, for: 5m}]       # since the agent's start; without `for`, for ever
+//!       quota: 4                   # nodes of the pool that exist at once in this region; default: no limit
+//!       requestLimit: 100          # open requests in this region; more are not queued
+//!       boot: 0s                   # from the end of the wait until nodes are ready
+//!       bookingExpiry: 10m         # nodes without a grant go back
+//!       maxRun: 7d                 # then nodes are revoked
+//!       seed: 7                    # of the drawn waits; default: another one at each start
 //! ```
 //! Every error names file, line and column. A file with an error is not used at all.
 
+mod conflict;
+mod pool;
+
 use super::quantity::Quantity;
-use super::this_machine::DISK;
+use conflict::{Conflict, amounts, conflict, with_disk};
 use meridian_agent_core::runtime::{NodePool, NodeSpec};
 use meridian_objects::settings::{self, SettingsError};
 use meridian_shared::gang::{Amounts, Taint, TaintEffect};
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
 use meridian_shared::packing::HOSTNAME_LABEL;
 use meridian_shared::time::Wall;
+use pool::RawPool;
 use serde::Deserialize;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::Spanned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -43,8 +56,6 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Nodes of one cluster: more than any Kubernetes cluster has.
 const NODES_MAX: usize = 100_000;
-/// Disk of a node where the file names none, in bytes: 100 GiB, the usual boot disk of a cloud's nodes.
-const USUAL_DISK_BYTES: i64 = 100 << 30;
 /// The label of a node's region.
 const REGION_LABEL: &str = "topology.kubernetes.io/region";
 
@@ -57,7 +68,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// It is not what a fleet file looks like.
+    /// The file doesn't have the form of a fleet file.
     #[error("{file}:{slip}")]
     Shape { file: String, slip: Box<SettingsError> },
     /// A value contradicts another one, or a bound.
@@ -67,7 +78,7 @@ pub enum Error {
         line: u64,
         /// Line and column count from 1.
         column: u64,
-        /// What is wrong, and what to do.
+        /// The error and its remedy.
         what: String,
     },
 }
@@ -102,12 +113,6 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<FleetCluster>, Error> {
         let (line, column) = at.map_or((1, 1), |at| (at.line(), at.column()));
         Error::Content { file: file.to_owned(), line, column, what }
     })
-}
-
-/// A value that contradicts another one, or a bound.
-struct Conflict {
-    at: Option<Location>,
-    what: String,
 }
 
 fn checked(raw: RawFile) -> Result<Vec<FleetCluster>, Conflict> {
@@ -152,10 +157,6 @@ fn checked(raw: RawFile) -> Result<Vec<FleetCluster>, Conflict> {
         }
     }
     clusters.into_iter().map(RawCluster::check).collect()
-}
-
-fn conflict(at: Option<Location>, what: impl Into<String>) -> Conflict {
-    Conflict { at, what: what.into() }
 }
 
 #[derive(Deserialize)]
@@ -232,28 +233,8 @@ impl RawTaint {
     }
 }
 
-/// What a node has, with the usual disk where the file names none: jobs may ask for it, and every real node
-/// has one.
-fn with_disk(mut capacity: Amounts) -> Amounts {
-    capacity.entry(DISK.to_owned()).or_insert(USUAL_DISK_BYTES);
-    capacity
-}
-
 const fn yes() -> bool {
     true
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawPool {
-    name: Spanned<String>,
-    capacity_class: Option<String>,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    taints: Vec<Taint>,
-    per_node: BTreeMap<String, Quantity>,
-    max_nodes: u32,
 }
 
 impl RawCluster {
@@ -263,31 +244,12 @@ impl RawCluster {
         for group in self.nodes {
             group.expand(&self.region, &mut names, &mut nodes)?;
         }
-        let mut pools = BTreeSet::new();
-        let mut provisionable = Vec::new();
-        for pool in self.provisionable {
-            let at = pool.name.referenced;
-            if pool.name.value.is_empty() || !pools.insert(pool.name.value.clone()) {
-                return Err(conflict(
-                    Some(at),
-                    format!("pool name `{}` is empty or appears twice", pool.name.value),
-                ));
-            }
-            provisionable.push(NodePool {
-                name: pool.name.value,
-                capacity_class: pool.capacity_class,
-                labels: pool.labels,
-                taints: pool.taints,
-                per_node: with_disk(amounts(pool.per_node, at)?),
-                max_nodes: pool.max_nodes,
-            });
-        }
         Ok(FleetCluster {
             cluster: ClusterName::new(&self.cluster.value),
             region: Region::new(&self.region),
             jurisdiction: Jurisdiction::new(&self.jurisdiction),
             nodes,
-            provisionable,
+            provisionable: pool::checked(self.provisionable)?,
         })
     }
 }
@@ -356,18 +318,12 @@ impl RawNodes {
     }
 }
 
-fn amounts(raw: BTreeMap<String, Quantity>, at: Location) -> Result<Amounts, Conflict> {
-    let amount = |(name, quantity): (String, Quantity)| {
-        let base = if name == "cpu" { quantity.thousandths() } else { quantity.ones() };
-        base.map(|n| (name.clone(), n))
-            .ok_or_else(|| conflict(Some(at), format!("the amount of `{name}` is too large")))
-    };
-    raw.into_iter().map(amount).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meridian_agent_core::runtime::{SimulatedPool, StockOut};
+
+    use meridian_shared::time::Millis;
 
     const ONE: &str = "\
 cluster: eu
@@ -435,6 +391,71 @@ provisionable:
             (&vec![taint.clone()], &vec![(taint, Wall(1_780_308_000_500))])
         );
         assert_eq!((nodes[2].taints.len(), nodes[2].added.len()), (0, 0));
+    }
+
+    const SIMULATED: &str = "  simulated:
+    wait: {least: 1m, most: 2m}
+    stockOuts: [{for: 5m}, {from: 1h}]
+    quota: 4
+    requestLimit: 2
+    boot: 90s
+    bookingExpiry: 1d
+    maxRun: 2h
+    seed: 7
+";
+
+    #[test]
+    fn a_pool_says_how_it_is_simulated() {
+        let pool = |text: &str| parse("f.yaml", text).unwrap()[0].provisionable[0].simulated.clone();
+        assert_eq!(pool(ONE), SimulatedPool::default());
+        let (start, day) = (Millis(0), Millis::mins(24 * 60));
+        let stock_outs = vec![
+            StockOut { from: start, lasts: Some(Millis::mins(5)) },
+            StockOut { from: Millis::mins(60), lasts: None },
+        ];
+        assert_eq!(
+            pool(&format!("{ONE}{SIMULATED}")),
+            SimulatedPool {
+                wait_least: Millis::mins(1),
+                wait_most: Millis::mins(2),
+                stock_outs,
+                quota: Some(4),
+                request_limit: 2,
+                boot: Millis::secs(90),
+                booking_expiry: day,
+                max_run: Millis::mins(120),
+                seed: Some(7),
+            }
+        );
+    }
+
+    #[test]
+    fn errors_in_simulated_pools_name_the_line_and_a_remedy() {
+        for (from, to, line, says) in [
+            (
+                "least: 1m",
+                "least: 3m",
+                19,
+                "`wait.least` is 3m, more than `wait.most`, which is 2m: swap them",
+            ),
+            ("least: 1m, ", "", 19, "`least` is missing"),
+            ("most: 2m", "most: soon", 19, "`soon` is not a length of time: write a number with a unit"),
+            ("{for: 5m}", "{for: 5}", 20, "`5` is not a length of time"),
+            ("{for: 5m}", "{until: 5m}", 20, "`until` is not known here"),
+            ("quota: 4", "quota: -1", 21, "a whole number"),
+            ("requestLimit: 2", "requestLimit: 0", 22, "write at least 1"),
+            ("boot: 90s", "boot: 400d", 23, "at most a year"),
+            ("bookingExpiry: 1d", "bookingExpiry: 0s", 24, "`bookingExpiry` is 0"),
+            ("maxRun: 2h", "maxRun: 0m", 25, "write a longer time"),
+            ("seed: 7", "sead: 7", 26, "did you mean `seed`?"),
+        ] {
+            let text = format!("{ONE}{SIMULATED}").replacen(from, to, 1);
+            let error = parse("f.yaml", &text).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("f.yaml:{line}:")) && error.contains(says),
+                "{from:?} -> {to:?}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub fn this_node(gpus: &[String]) -> std::io::Result<NodeSpec> {
     Ok(node)
 }
 
-/// Size of the file system at `path`; `None` where it can't be read.
+/// Size of the file system at `path`; `None` if it can't be read.
 fn disk_bytes(path: &str) -> Option<i64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     i64::try_from(stat.f_blocks.checked_mul(stat.f_frsize)?).ok()

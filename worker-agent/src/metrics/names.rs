@@ -58,7 +58,7 @@ pub const VIOLATIONS: Definition = counter(
 );
 pub const UNREPORTED_NODES: Definition = gauge(
     "meridian_agent_unreported_nodes",
-    "nodes left out of the capacity report, because too many different ones do not fit it",
+    "nodes left out of the capacity report, because too many nodes differ",
 );
 pub const CERTIFICATE_EXPIRY: Definition =
     gauge("meridian_agent_certificate_expiry_timestamp_seconds", "end of the agent's certificate");

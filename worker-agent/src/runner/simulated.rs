@@ -175,7 +175,7 @@ impl Runner for SimulatedRunner {
     }
 
     fn enforcement(&self) -> Enforcement {
-        // Nothing really runs, so nothing outlives its lease.
+        // A simulated run has no process, so nothing outlives its lease.
         Enforcement::Guarded
     }
 

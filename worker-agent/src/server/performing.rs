@@ -35,7 +35,7 @@ pub(super) fn order(runner: &mut dyn Runner, decided: Now, effect: Effect) {
         }
         Effect::Forget { uid, fence } => runner.forget(uid, fence),
         Effect::Renew { uid, fence, deadline } => runner.renew(uid, fence, deadline, decided),
-        Effect::Provision { .. } | Effect::Deprovision { .. } | Effect::SendNews | Effect::Superseded => {}
+        Effect::Provision(_) | Effect::Deprovision { .. } | Effect::SendNews | Effect::Superseded => {}
     }
 }
 

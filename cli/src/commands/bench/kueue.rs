@@ -18,7 +18,8 @@ use super::figures::Figure;
 use super::measures::{Bench, Effort};
 use crate::error::Error;
 
-/// Kueue's benchmark has no nodes. Here a few large ones stand in: each cluster could hold all quota at once.
+/// Kueue's benchmark has no nodes. A few large nodes replace them here: each cluster could hold all quota at
+/// once.
 const FLEET: &str = "\
 clusters:
 - cluster: eu

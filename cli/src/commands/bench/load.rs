@@ -94,7 +94,7 @@ pub(super) async fn batches(
 #[derive(Clone, Debug)]
 pub(super) struct ScheduledJob {
     pub(super) name: String,
-    /// Its latency counts from here, not from the send.
+    /// Latency is measured from this time, not from the send, so a late send counts as latency.
     pub(super) due: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! This machine and the speed of its disk: figures mean nothing without them.
+//! This machine and the speed of its disk. Figures can be compared only together with them.
 
 use crate::error::Error;
 use serde_json::{Value, json};

@@ -1,5 +1,8 @@
-//! What the demo prints: a line per event, then a table of jobs and a table of promises; or JSON documents.
+//! What the demo prints: a line per event, then the timeline, a table of jobs and one of promises; or JSON
+//! documents.
 
+use super::report;
+use super::timeline;
 use super::tracker::JobTracker;
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
@@ -13,10 +16,10 @@ use tokio::time::Instant;
 const TIME_COLUMNS: usize = 9;
 
 /// A promise, and whether the demo saw it kept.
-struct Verdict {
-    promise: &'static str,
-    kept: bool,
-    observed: String,
+pub(super) struct Verdict {
+    pub(super) promise: &'static str,
+    pub(super) kept: bool,
+    pub(super) observed: String,
 }
 
 pub(super) struct Narrator<'s> {
@@ -29,6 +32,11 @@ pub(super) struct Narrator<'s> {
 impl<'s> Narrator<'s> {
     pub(super) fn begin(out: &'s mut Streams, format: Option<DocumentFormat>) -> Self {
         Self { out, format, began: Instant::now(), verdicts: Vec::new() }
+    }
+
+    /// The moment from which times count.
+    pub(super) fn began(&self) -> Instant {
+        self.began
     }
 
     /// Prints an event.
@@ -84,11 +92,21 @@ impl<'s> Narrator<'s> {
         self.verdicts.push(Verdict { promise, kept, observed: observed.into() });
     }
 
-    /// Prints the verdicts; returns whether every promise was kept.
+    fn is_all_kept(&self, played: bool) -> bool {
+        played && self.verdicts.iter().all(|verdict| verdict.kept)
+    }
+
+    /// The report of what was seen, as HTML.
+    pub(super) fn report(&self, tracker: &JobTracker, played: bool) -> String {
+        report::html(tracker.history(), &self.verdicts, self.is_all_kept(played))
+    }
+
+    /// Prints timeline and verdicts; returns whether every promise was kept.
     pub(super) fn conclude(&mut self, tracker: &JobTracker, played: bool) -> Result<bool, Error> {
-        let all_kept = played && self.verdicts.iter().all(|verdict| verdict.kept);
+        let all_kept = self.is_all_kept(played);
         if let Some(format) = self.format {
             let at = self.began.elapsed().as_secs_f64();
+            self.out.document(format, &json!({"at": at, "event": "timeline", "seen": tracker.history()}))?;
             let verdicts: Vec<Value> = self
                 .verdicts
                 .iter()
@@ -100,10 +118,13 @@ impl<'s> Narrator<'s> {
             self.out.document(format, &document)?;
             return Ok(all_kept);
         }
-        let mut jobs = Table::new(["JOB", "STATE", "ATTEMPTS", "RAN IN"]);
-        for (name, job, regions) in tracker.summary() {
-            let attempts = job.attempts.to_string();
-            let cells = [Cell::new(name), Cell::state(&job.state), Cell::new(&attempts)];
+        let timeline = timeline::text(tracker.history(), self.out.colour);
+        self.out.line("")?;
+        self.out.raw(timeline.as_bytes())?;
+        let mut jobs = Table::new(["JOB", "IS", "STATE", "RAN IN"]);
+        for (seen, job) in tracker.summary() {
+            let regions: Vec<&str> = seen.runs.iter().map(|run| run.region.as_str()).collect();
+            let cells = [Cell::new(&seen.name), Cell::new(&seen.title), Cell::state(&job.state)];
             jobs.push(cells.into_iter().chain([Cell::new(regions.join(", then "))]).collect());
         }
         let mut promises = Table::new(["RESULT", "PROMISE", "OBSERVED"]);

@@ -1,10 +1,10 @@
-//! Where a job goes after one of its attempts: the manager's explanation, read for a followed log.
+//! Outcome after one of a job's attempts: the manager's explanation, read for a followed log.
 
 use crate::client::AttemptId;
 use crate::objects::fields::text;
 use serde_json::Value;
 
-/// What follows an attempt.
+/// Outcome after an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Afterwards {
     /// The job has finished, and this was its last attempt.
@@ -13,11 +13,11 @@ pub(super) enum Afterwards {
     Gone,
     /// The attempt with this number follows.
     Attempt { number: u64, note: String },
-    /// No further attempt yet. The note is empty while the manager doesn't know the end of this one.
+    /// No further attempt yet. The note is empty while the manager doesn't know how this attempt ended.
     Pending { note: String },
 }
 
-/// What the explanation of a job says about the time after one attempt.
+/// Reads from a job's explanation what happened after one attempt.
 pub(super) fn after(explained: &Value, attempt: &AttemptId) -> Afterwards {
     let empty = Vec::new();
     let history = explained["history"].as_array().unwrap_or(&empty);
@@ -82,7 +82,7 @@ mod tests {
         let follows = "attempt 1 in cluster `eu` ended: stopped; attempt 2 in cluster `us` follows";
         check(explained("Finished", 2, &both), Afterwards::Attempt { number: 2, note: follows.to_owned() });
         check(explained("Finished", 1, &both[..1]), Afterwards::Finished);
-        // Another job, and a history that has forgotten the attempt.
+        // The status is of another job, or its history no longer has the attempt.
         check(explained("Running", 1, &[("eu", "1-1-9", None)]), Afterwards::Gone);
         check(explained("Running", 9, &both), Afterwards::Gone);
     }

@@ -142,7 +142,7 @@ impl Explanation {
     ///
     /// ```text
     ///   europe-west4   1 of 4 free
-    ///   us-east4       1 of 4 free
+    ///   us-east4       nodes are starting; its estimate was about 4s
     /// ```
     pub(in crate::commands) fn region_lines(&self, columns: usize) -> Vec<String> {
         let names = self.clusters.iter().map(|cluster| cluster.region.as_deref().unwrap_or(&cluster.cluster));
@@ -150,7 +150,13 @@ impl Explanation {
         let width = places.iter().map(|place| printable::width(place)).max().unwrap_or(0);
         let line = |(place, cluster): (&String, &ClusterVerdict)| {
             let blanks = width.saturating_sub(printable::width(place));
-            hang(&format!("  {place}{:blanks$}   ", ""), &printable::line(&cluster.reason), columns)
+            // As of the report: the manager doesn't count it down.
+            let reported = match estimate(&cluster.estimate) {
+                estimate if estimate.is_empty() => String::new(),
+                estimate => format!("; its estimate was {estimate}"),
+            };
+            let text = format!("{}{reported}", cluster.reason);
+            hang(&format!("  {place}{:blanks$}   ", ""), &printable::line(&text), columns)
         };
         let mut lines: Vec<String> = places.iter().zip(&self.clusters).map(line).collect();
         if !self.would_help.is_empty() {
@@ -214,7 +220,7 @@ impl Explanation {
         if table.is_empty() { String::new() } else { table.page(colour, PAGE_COLUMNS) }
     }
 
-    /// The attempts, unless there is only one and the state tells its end.
+    /// The attempts. Empty if there is only one and the job's state already says how it ended.
     fn history_table(&self, now: Timestamp) -> String {
         match self.history.as_slice() {
             [] => return String::new(),

@@ -11,7 +11,7 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 /// One line that a pod printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct LogLine {
-    /// The pod's index; `None` if the agent didn't tell.
+    /// The pod's index; `None` if the agent didn't send it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pod: Option<u32>,
     /// The line without its end.

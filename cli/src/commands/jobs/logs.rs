@@ -97,7 +97,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: LogsArgs) -> R
     reader.writer.finish(&mut session.out)?;
     result?;
     match args.pod {
-        // The log doesn't tell a silent pod from one that doesn't exist.
+        // The log doesn't distinguish a silent pod from a missing one.
         Some(pod) if reader.is_empty => check_pod_exists(&client, &namespace, &args.name, pod).await,
         _ => Ok(()),
     }

@@ -5,12 +5,13 @@
 use super::namespace::set_namespaces;
 use super::warnings::{self, ManagerWarning};
 use crate::args::{CreateArgs, DryRun};
-use crate::client::CreateOptions;
+use crate::client::{self, CreateOptions, Status};
 use crate::commands::results::Results;
 use crate::error::Error;
-use crate::files;
+use crate::files::{self, Texts};
 use crate::objects::fields::name_of;
 use crate::session::Session;
+use meridian_objects::{FilePosition, Located, Object};
 
 pub(in crate::commands) async fn run(session: &mut Session, args: CreateArgs) -> Result<(), Error> {
     let strictness = args.strictness.of_files();
@@ -37,7 +38,9 @@ pub(in crate::commands) async fn run(session: &mut Session, args: CreateArgs) ->
             }
             Err(error) => {
                 failed = true;
-                session.out.note(format!("error: {}: `{}`: {error}", object.place, object.value.title()));
+                for problem in problems(&error, object, &texts) {
+                    session.out.note(format!("error: {problem}"));
+                }
             }
         }
     }
@@ -48,4 +51,23 @@ pub(in crate::commands) async fn run(session: &mut Session, args: CreateArgs) ->
         results.show(session)?;
     }
     if failed { Err(Error::Reported) } else { Ok(()) }
+}
+
+/// Why an object was refused: each field that the manager names, with file, line and column.
+fn problems(error: &client::Error, object: &Located<Object>, texts: &Texts) -> Vec<String> {
+    let title = object.value.title();
+    let causes = error.status().map(Status::causes).unwrap_or_default();
+    if causes.is_empty() {
+        return vec![format!("{}: `{title}`: {error}", object.place)];
+    }
+    let fields: Vec<(&FilePosition, &str)> =
+        causes.iter().map(|cause| (&object.place, cause.field.as_str())).collect();
+    causes
+        .iter()
+        .zip(texts.places_of(&fields))
+        .map(|(cause, place)| {
+            let field = if cause.field.is_empty() { String::new() } else { format!("{}: ", cause.field) };
+            format!("{place}: `{title}`: {field}{}", cause.message)
+        })
+        .collect()
 }

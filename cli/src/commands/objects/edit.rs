@@ -116,7 +116,7 @@ struct EditedObject {
 }
 
 impl EditedObject {
-    /// The manager's version, without what nobody may write.
+    /// The manager's version, without read-only fields.
     async fn newest(&self) -> Result<Value, Error> {
         let mut object = self.client.get(self.kind, self.namespace.as_deref(), &self.name).await?;
         if let Value::Object(fields) = &mut object {

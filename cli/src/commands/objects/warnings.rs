@@ -4,7 +4,7 @@ use crate::files::Texts;
 use crate::session::Session;
 use meridian_objects::{FilePosition, Located, Object, Parsed};
 
-/// A warning about an object of a file, or about none of them.
+/// A warning of the manager. `object` is `None` if the warning is about the whole request.
 pub(super) struct ManagerWarning<'a> {
     pub(super) object: Option<&'a Located<Object>>,
     pub(super) text: &'a str,

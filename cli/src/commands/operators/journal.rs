@@ -73,8 +73,8 @@ async fn confirm(client: &Client, before: &Value) -> Result<Value, Error> {
     }
 }
 
-/// What a confirmation doesn't answer for: clusters that haven't reported, and until when the workloads are
-/// held that may run there. Empty if recovery isn't open.
+/// Obstacles that an operator's confirmation doesn't remove: clusters that haven't reported, and the times
+/// until which workloads that may run there are held. Empty if recovery isn't open.
 fn held_lines(recovery: &Value) -> Vec<String> {
     if recovery["open"] != json!(true) {
         return Vec::new();
@@ -209,7 +209,7 @@ fn json_or_size(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| json!(format!("{} bytes", bytes.len())))
 }
 
-/// The world as of the journal's snapshot. It only tells facts, so the key doesn't matter.
+/// The world as of the journal's snapshot. It is only read, so any key will do.
 fn world_of(journal: &ReadOnlyJournal, snapshot: Option<&Snapshot>) -> Option<World> {
     let config = Config::new(ReceiptKey([0; 32]));
     match snapshot {

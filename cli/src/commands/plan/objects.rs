@@ -8,7 +8,7 @@ use meridian_objects::{Kind, Located};
 use meridian_planning::load::{affects_plans, cyclic_cohorts};
 use std::collections::BTreeMap;
 
-/// What distinguishes objects from each other.
+/// Identity of an object: objects with different values are different objects.
 #[derive(PartialEq, Eq)]
 pub(super) struct Identity {
     kind: &'static str,

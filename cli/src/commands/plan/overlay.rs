@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Overlaid {
     pub(super) objects: Vec<PlanObject>,
-    /// What each given object changes.
+    /// Effect of each given object.
     pub(super) changes: Vec<ObjectChange>,
     pub(super) notes: Vec<String>,
 }

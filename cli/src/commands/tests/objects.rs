@@ -95,6 +95,27 @@ async fn create_shows_generated_names_and_continues_after_a_failure() {
 }
 
 #[tokio::test]
+async fn create_shows_the_managers_problems_with_their_lines() {
+    let causes = json!([
+        {"field": "metadata.labels[kueue.x-k8s.io/queue-name]", "message": "there is no local queue `gpus`"},
+        {"field": "", "message": "doesn't fit"},
+    ]);
+    let refusal = json!({
+        "message": "Job.batch \"dws-job-x7k2p\" is invalid", "reason": "Invalid",
+        "details": {"causes": causes},
+    });
+    let fake = Fake::new([("POST /apis/batch/v1/namespaces/default/jobs", FakeAnswer::Json(422, refusal))]);
+    let ran = run(&fake, &["create", "-f", "-"], JOB).await;
+    assert_eq!(ran.code(), 1);
+    assert_eq!(
+        ran.notes,
+        "error: <stdin>:4:72: `job/default/dws-job-*`: metadata.labels[kueue.x-k8s.io/queue-name]: there is \
+         no local queue `gpus`\n\
+         error: <stdin>:2:1: `job/default/dws-job-*`: doesn't fit\n"
+    );
+}
+
+#[tokio::test]
 async fn the_managers_warnings_are_shown_with_their_lines() {
     let made = |kind: &str, name: &str| json!({"kind": kind, "metadata": {"name": name}});
     let fake = Fake::new([

@@ -1,4 +1,4 @@
-//! One look at the load as text.
+//! The load at one moment, as text.
 //!
 //! ```text
 //! 3 of 3 clusters connected, 8 of 12 GPUs in use; jobs: 2 running, 1 pending, 4 finished
@@ -18,7 +18,7 @@ use meridian_objects::quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the manager has; `None` for what isn't shown.
+/// Data from the manager; `None` for a view that isn't shown.
 pub(super) struct Load {
     pub(super) clusters: Option<Vec<Value>>,
     pub(super) queues: Option<Vec<Value>>,
@@ -127,7 +127,7 @@ fn clusters_table(clusters: &[Value], colour: bool) -> String {
     table.text(colour)
 }
 
-/// What a cluster's jobs use of a resource.
+/// Usage of a resource by a cluster's jobs.
 fn resource(cluster: &Value, name: &str) -> Usage {
     let amounts = cluster.pointer("/status/resources").and_then(|all| all.get(name));
     let amount = |field: &str| amounts.and_then(|amounts| amounts.get(field)?.as_i64()).unwrap_or(0);

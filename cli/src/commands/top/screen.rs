@@ -13,7 +13,7 @@ const HOME: &[u8] = b"\x1b[H";
 /// Clears the rest of the line; of the screen.
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// Size where the terminal doesn't tell its own.
+/// Size for terminals that don't report their own.
 const DEFAULT_SIZE: (usize, usize) = (24, 80);
 
 pub(super) struct Screen;

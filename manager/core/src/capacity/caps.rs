@@ -15,7 +15,7 @@ use meridian_shared::planted::Bug;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the workloads that are offered to a cluster or granted there use together.
+/// Total usage of the workloads that are offered to a cluster or granted there.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     all: Amounts,

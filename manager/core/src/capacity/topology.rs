@@ -62,8 +62,8 @@ pub(crate) fn has_domains(world: &World, gang: &Gang, cluster: &ClusterName, gon
             .all(|constraint| constraint.fit(&live.capacity, gone).is_ok())
 }
 
-/// The preemptor for which a domain is closed that the gang might enter. The agent may use any free node, so
-/// a gang that fits on one node of such a domain might enter it.
+/// The preemptor that has closed a domain which the gang might enter. The agent may use any free node, so a
+/// gang that fits on one node of such a domain might enter it.
 pub(crate) fn owner_of_closed_domain(
     world: &World,
     uid: Uid,

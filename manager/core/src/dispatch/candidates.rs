@@ -114,6 +114,33 @@ pub fn judge_cluster(
     candidate: &Candidate,
 ) -> Result<Score, Why> {
     readiness::judge_readiness(world, uid, now, candidates, candidate)?;
+    let must_grow = judge_capacity(world, uid, gang, candidates, candidate)?;
+    let cluster = &candidate.cluster;
+    let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
+    let free_share = gang
+        .scarcest()
+        .filter(|_| candidates.prefers_emptiest())
+        .map_or(0, |r| live.capacity.free(r).saturating_mul(1_000) / live.capacity.capacity(r).max(1));
+    let (failed_starts, _) = readiness::failed_to_start(world, uid, cluster, now);
+    Ok(Score {
+        failed_starts,
+        failed_starts_of_all: live.fails(),
+        must_grow,
+        free_share: Reverse(free_share),
+        position: candidate.listed.unwrap_or(usize::MAX),
+        cluster: cluster.clone(),
+    })
+}
+
+/// Whether a cluster must grow to have capacity for a gang. Fails if even that isn't enough. Readiness isn't
+/// checked.
+pub fn judge_capacity(
+    world: &World,
+    uid: Uid,
+    gang: &Gang,
+    candidates: &CandidateClusters,
+    candidate: &Candidate,
+) -> Result<bool, Why> {
     let cluster = &candidate.cluster;
     if candidate.capped {
         caps::judge_caps(world, uid, &candidates.queue, gang, cluster)?;
@@ -133,19 +160,7 @@ pub fn judge_cluster(
     if !must_grow {
         readiness::judge_reserved(world, uid, gang, cluster, live)?;
     }
-    let free_share = gang
-        .scarcest()
-        .filter(|_| candidates.prefers_emptiest())
-        .map_or(0, |r| live.capacity.free(r).saturating_mul(1_000) / live.capacity.capacity(r).max(1));
-    let (failed_starts, _) = readiness::failed_to_start(world, uid, cluster, now);
-    Ok(Score {
-        failed_starts,
-        failed_starts_of_all: live.fails(),
-        must_grow,
-        free_share: Reverse(free_share),
-        position: candidate.listed.unwrap_or(usize::MAX),
-        cluster: cluster.clone(),
-    })
+    Ok(must_grow)
 }
 
 /// Whether clusters count if their agent refused the workload a short time ago.

@@ -41,7 +41,7 @@ fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
 /// Admits, preempts and records pending reasons until nothing changes any more or the budget of the turn is
 /// used up.
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
-    // An operator must confirm doubted rules first: they may allow clusters that the newest rules forbid.
+    // An operator must confirm rules in doubt first: they may allow clusters that the newest rules forbid.
     if turn.world.state.rules_doubted().is_some()
         || turn.world.awaits_members_for_rules(turn.now.mono)
         || (turn.world.config.planted.has(Bug::SlowClusterAwaited) && has_unanswered_offer(turn))
@@ -143,7 +143,7 @@ fn store_reason_of_skipped(turn: &mut Turn<'_>, skipped: &SkippedHead, classes: 
 
 fn store_reason_of_scale_up(turn: &mut Turn<'_>, entry: &CycleEntry, scale_ups: &mut BTreeSet<Uid>) {
     let Some(uid) = turn.world.mirror.uid(entry.workload) else { return };
-    // If its cluster lacks capacity, that reason was stored when the cluster was evaluated.
+    // If the cluster of the scale-up lacks capacity, that reason was stored when the cluster was evaluated.
     if scale_ups.insert(uid) && CycleResults::waits_for_quota(entry) {
         let why = scale_up::scale_up_cluster(turn.world, uid, turn.now.mono).err();
         let why = why.unwrap_or_else(|| why_not::why_not(turn.world.mirror.queue_state(), entry));
@@ -198,8 +198,8 @@ enum Head {
     Skipped(SkippedHead),
 }
 
-/// What one turn may still decide. A turn is cut short so that its commands are sent while the next one
-/// decides the rest.
+/// Remaining budget of one turn. A turn is cut short so that its commands are sent while the next one decides
+/// the rest.
 ///
 /// The number of evaluations without admission doubles with every consecutive turn that was cut short.
 /// Otherwise the last heads would never be evaluated if something requeued all heads between turns.

@@ -251,7 +251,7 @@ fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
     Some((ran_until.into_iter().chain(reactivated).fold(workload.created(), Wall::max), uid))
 }
 
-/// Whether the workload couldn't start even if all others ended, as far as its last evaluation shows.
+/// Whether, by its last evaluation, the workload couldn't start even if all others ended.
 fn is_hopeless(world: &World, uid: Uid) -> bool {
     let Some(class) = world.state.workloads().get(&uid).map(|w| w.class()) else { return false };
     match world.live.pending_reasons.before(class) {

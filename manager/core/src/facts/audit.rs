@@ -98,7 +98,7 @@ impl Entry {
     }
 }
 
-/// One line as it is stored and exported.
+/// One line of the log, as stored and exported.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Line {
     /// Counts from 1.
@@ -185,7 +185,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Returns the verified head. Fails if a witness remembers a later line, or another hash of this one.
+    /// Returns the verified head. Fails if a witness has a later line, or another hash of this one.
     pub fn finish(self, witness: Option<&Head>) -> Result<Head, Broken> {
         match witness {
             Some(w) if w.lines > self.head.lines => {

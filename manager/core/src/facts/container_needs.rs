@@ -1,4 +1,4 @@
-//! What a job asks of its pods that only a container runtime can give. Runners of processes can't.
+//! Requirements of a job's pods that only a container runtime can meet. Process runners can't.
 
 use serde_json::Value;
 

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 pub enum AttemptEnd {
     /// As the agent that ran it reported.
     Reported(EndResult),
-    /// Its agent had no trace of the grant: nothing runs, and how the job ended is unknown.
+    /// The agent had no record of the grant: nothing runs, and the job's result is unknown.
     NoTrace,
-    /// Its agent refused the grant.
+    /// The agent refused the grant.
     GrantRefused(GrantRefusal),
     /// The cluster was disconnected until the lease had provably lapsed.
     LeaseLapsed,
@@ -47,7 +47,7 @@ pub enum EvictionCause {
     /// Another attempt has a larger fence.
     Superseded,
     GrantRefused,
-    /// Its agent stopped it without an order from this manager.
+    /// The agent stopped the attempt without an order from this manager.
     StoppedByAgent,
 }
 

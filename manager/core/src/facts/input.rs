@@ -29,7 +29,7 @@ pub enum Input {
     Operator { actor: Actor, action: Operator },
     /// The end of a batch: timers that are due, then one scheduling pass.
     Turn,
-    /// What the shell found when it read stored manifests.
+    /// Results of reading stored manifests from disk.
     ManifestsRead(Vec<ManifestRead>),
     /// Only timers that end something. Sent instead of [`Input::Turn`] while the disk is full and the journal
     /// accepts only ends and deletions.
@@ -116,7 +116,7 @@ pub enum Change {
     },
 }
 
-/// What a put requires of the existing object.
+/// Condition of a put on the existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutMode {
     /// The object must not exist.

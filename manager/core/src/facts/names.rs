@@ -33,7 +33,7 @@ pub(crate) fn is_shortened(kind: Kind, job: &str) -> bool {
 fn shortened(kind: Kind, job: &str) -> &str {
     let most = NAME_CHARS_MAX - kind.singular().len() - HASH_CHARS - 2;
     match job.char_indices().nth(most) {
-        // What is left must not end in `-` or `.`, or the name would have them side by side.
+        // The shortened name must not end in `-` or `.`, because a separator follows it.
         Some((end, _)) => job[..end].trim_end_matches(['-', '.']),
         None => job,
     }

@@ -29,7 +29,7 @@ pub enum Reply {
         cluster: ClusterName,
         region: Region,
         jurisdiction: Jurisdiction,
-        /// What the agent's certificates are bound to.
+        /// Binding of the agent's certificates.
         binding: CertificateBinding,
     },
 }
@@ -63,7 +63,7 @@ pub struct Rejection {
     pub reason: RejectionReason,
     /// The field that is wrong, if it is one field.
     pub field: Option<String>,
-    /// What is wrong and what to do. It names no object that uses another one: see [`Self::in_use`].
+    /// The error and its remedy. Objects that use another one aren't named here: see [`Self::in_use`].
     pub message: String,
     /// Set if the object is still in use.
     pub in_use: Option<Box<InUse>>,
@@ -80,7 +80,7 @@ pub struct InUse {
 /// Users of one object that are alike. Whether a reader may see their names depends on the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Users {
-    /// What each of them is, such as `waiting workload`.
+    /// Noun for each user, such as `waiting workload`.
     pub what: &'static str,
     pub count: usize,
     /// The first of them. A workload has its job's key.
@@ -135,7 +135,8 @@ pub struct Outcome {
     pub urgent: bool,
     /// Lifecycle events to count in metrics, in order.
     pub lifecycle_events: Vec<LifecycleEvent>,
-    /// Requests that were applied. They are large; the shell drops them where nobody waits for it.
+    /// Requests that were applied. They are large; the shell drops them at a point where no caller waits for
+    /// it.
     pub spent: Vec<Write>,
 }
 

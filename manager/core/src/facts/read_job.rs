@@ -1,4 +1,4 @@
-//! A job, parsed and validated as far as that is possible without a world.
+//! Parsing and validation of a job, except for the checks that need the world.
 //!
 //! This is the costly part of a submission, so [`Write::new`](crate::facts::input::Write::new) does it on the
 //! caller's thread and not on the engine's. What the catalog adds (limit ranges, runtime classes, priorities)

@@ -33,7 +33,7 @@ pub enum Why {
     Recovering,
     /// The cluster is new, and no other member has acknowledged its name yet.
     NotAdmitted,
-    /// The agent found its own location, and that isn't where the cluster is declared to be.
+    /// The agent detected a location that differs from the cluster's declared one.
     Quarantined {
         /// Region in which the agent is.
         located: String,
@@ -64,7 +64,7 @@ pub enum Why {
     },
     /// Quota suffices, but the starvation guard reserves it for a workload that has waited too long.
     ReservedForStarved,
-    /// The agent refused an offer, and nothing that could change its mind has changed since.
+    /// The agent refused an offer, and no change since could have removed the obstacle.
     Refused {
         reason: RefuseReason,
         /// The agent's explanation.
@@ -87,14 +87,14 @@ pub enum Why {
     },
     /// In this scheduling cycle another workload of the cohort came first.
     Overtaken,
-    /// Its cluster queue admits nothing.
+    /// The workload's cluster queue admits nothing.
     Inactive {
         queue: String,
         why: Inactive,
     },
-    /// It waits for the end of its requeue backoff.
+    /// The workload waits for the end of its requeue backoff.
     BackOff,
-    /// Its stored manifest can't be read.
+    /// The workload's stored manifest can't be read.
     Damaged,
 }
 

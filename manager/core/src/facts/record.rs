@@ -106,8 +106,8 @@ pub enum LeadershipFact {
     RulesDoubted {
         /// Record number of the newer rule, as the agent reported it.
         seen: RecordNumber,
-        /// Whether nobody has shown a newer rule, but members that weren't heard yet may know one: the
-        /// inventories of all members confirm the rules, too.
+        /// Whether the doubt ends with the inventories of all members. True if no agent has shown a newer
+        /// rule, but members that haven't reported yet may know one.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         until_heard: bool,
     },

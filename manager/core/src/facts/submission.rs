@@ -20,7 +20,7 @@ pub struct Submission {
     pub body: ContentHash,
     /// Lease term. Fixed for the life of the uid.
     pub term: Millis,
-    /// What the loss of the workload's cluster means. Fixed for the life of the uid.
+    /// What happens to the workload if its cluster is lost. Fixed for the life of the uid.
     pub on_loss: OnLoss,
     /// How long the workload is kept after its end; `None` means the manager's default.
     pub ttl: Option<Millis>,
@@ -45,10 +45,10 @@ pub struct Class {
     /// Whether the number of pods may change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
-    /// Number of completions, where it is fixed and more than one.
+    /// Number of completions, if it is fixed and more than one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completions: Option<u32>,
-    /// What its pods ask for that only a container runtime has, by field name.
+    /// Features that the job's pods need and only a container runtime offers, by field name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_needs: Option<Arc<str>>,
 }
@@ -66,11 +66,11 @@ pub struct Choice {
 /// bits.
 pub type Consumed = BTreeMap<Arc<str>, i128>;
 
-/// What a leadership that starts in recovery must be careful about.
+/// Risks that a leadership must respect when it starts in recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecoveryStart {
-    /// The journal is a copy, or its file isn't the one it was. Another copy may lead, so time alone releases
-    /// nothing before an operator confirms that there is none.
+    /// The journal is a copy, or its file was replaced. Another copy may lead, so time alone releases nothing
+    /// before an operator confirms that there is none.
     pub restored: bool,
     /// The journal replaces a lost one, so the members aren't known.
     pub members_unknown: bool,

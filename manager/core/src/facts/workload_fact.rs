@@ -34,14 +34,14 @@ pub enum WorkloadFact {
     Offered {
         offer: OfferId,
         cluster: ClusterName,
-        /// Ledger of the cluster's agent. Only this ledger can end what comes of the offer.
+        /// Ledger of the cluster's agent. Only this ledger can end the attempt that follows from the offer.
         ledger: LedgerId,
         /// Why this cluster was chosen.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         choice: Option<Choice>,
     },
-    /// The agent of the cluster that has the right to run came back with another ledger: nobody reports this
-    /// attempt any more, and only time or an operator ends it.
+    /// The agent of the cluster that has the right to run came back with another ledger: no agent reports
+    /// this attempt any more, and only time or an operator ends it.
     LedgerReplaced {
         fence: Fence,
         /// When its lease will have lapsed. `None` if only `declare-lost` ends the attempt.
@@ -143,7 +143,7 @@ pub enum WorkloadFact {
         ran: Millis,
         /// Only for display.
         at: Wall,
-        /// The ledger had no trace of the grant: nothing runs, and how the job ended is unknown.
+        /// The ledger had no record of the grant: nothing runs, and the job's result is unknown.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unknown: bool,
     },

@@ -132,8 +132,8 @@ fn doubt_rules(turn: &mut Turn<'_>) {
     turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen, until_heard: false }));
 }
 
-/// Ends the doubt in rules that only the silence of members caused: now every one of them has reported, and
-/// none knows newer rules.
+/// Ends the doubt about rules that only silent members caused: every member has now reported, and none knows
+/// newer rules.
 fn trust_rules_of_members(turn: &mut Turn<'_>) {
     if turn.world.state.rules_doubted().is_some() && turn.world.state.rules_doubted_until_heard() {
         turn.record(Record::Leadership(LeadershipFact::RulesConfirmed { by: Actor::System }));
@@ -197,7 +197,7 @@ fn restart_leases(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
         turn.world.live.due = turn.world.live.due.min(lease.lease.deadline).min(lease.start_by);
         turn.world.live.leases.insert(fence, lease);
         if turn.workload(uid).is_some_and(|workload| workload.lost_run().is_some()) {
-            // Its lease lapses later than the previous leadership recorded.
+            // The lease of the lost run lapses later than the previous leadership recorded.
             grants::record_replaced_ledger(turn, uid, fence);
         }
     }
@@ -218,8 +218,8 @@ pub(crate) fn stop_awaiting(turn: &mut Turn<'_>) {
 
 /// Whether recovery may rely on this cluster's inventory. If the journal is behind, it may lack grants. An
 /// agent that opened its session after recovery began may run on an old copy of its ledger, which lacks the
-/// same grants: an operator's confirmation answers for that. Or it may have lost its ledger: then only time
-/// (the leases lapse) or `declare-lost` of that ledger settles it.
+/// same grants: only an operator's confirmation rules that out. Or it may have lost its ledger: then only
+/// time (the leases lapse) or `declare-lost` of that ledger settles it.
 fn is_complete(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
     let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
     let is_confirmed = state.recovery().is_some_and(|r| !r.restored && !r.members_unknown);

@@ -210,7 +210,7 @@ impl QueueMirror {
     }
 }
 
-/// Pod counts by pod set: those after a resize, and those of reclaimable pods. `None` where there are none.
+/// Pod counts by pod set: those after a resize, and those of reclaimable pods. `None` if there are none.
 pub(crate) type Sizes = (Option<Vec<u32>>, Option<Vec<u32>>);
 
 /// Looks up the objects that declarations of queues refer to.

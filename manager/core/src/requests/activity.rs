@@ -83,7 +83,7 @@ fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
         // The protocol has no stop reason for deactivation; agents treat it as an eviction.
         stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
     }
-    // Its quota and the capacity reserved for it may let others start.
+    // The workload's quota and reserved capacity are free now, so others may start.
     turn.capacity_changed();
 }
 

@@ -394,7 +394,7 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
     Ok(format!("other copies are ruled out; recovery stays open: {}", awaited(turn)))
 }
 
-/// What open recovery waits for.
+/// Describes what open recovery waits for.
 fn awaited(turn: &Turn<'_>) -> String {
     let names: Vec<String> =
         turn.world.live.awaited.iter().map(|cluster| awaited_name(turn, cluster)).collect();

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// Time after which an unacknowledged command is sent again.
 pub const RESEND: Millis = Millis::secs(2);
 
-/// Limit of commands under way. An agent that misses one buffers no more than this many later ones.
+/// Limit of commands under way. An agent that misses one command buffers at most this many later ones.
 const WINDOW: u64 = 2 * COMMANDS_MAX as u64;
 
 /// Reference to a command. The message is made from it when it is sent.

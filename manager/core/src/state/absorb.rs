@@ -68,7 +68,7 @@ impl State {
                 }
             }
             LeadershipFact::RulesDoubted { seen, until_heard } => {
-                // A doubt that needs an operator stays one.
+                // A doubt that only an operator can end stays.
                 let was_firm = self.rules_doubted.is_some() && !self.rules_doubted_until_heard;
                 self.rules_doubted_until_heard = *until_heard && !was_firm;
                 self.rules_doubted = self.rules_doubted.max(Some(*seen));
@@ -101,7 +101,7 @@ impl State {
             }
             self.behind |= !foreign.is_empty() || recovery.restored || recovery.members_unknown;
             if recovery.restored {
-                // Tokens that were used after the backup was made would be good for a second join.
+                // A token that was used after the backup was made could be used for a second join.
                 self.tokens.clear();
             }
             self.recovery = Some(recovery);

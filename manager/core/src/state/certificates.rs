@@ -25,7 +25,7 @@ pub struct ValidCertificates {
     adopted: bool,
 }
 
-/// What an agent's certificate is presented for.
+/// Purpose for which an agent presents its certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateUse {
     Renewal,
@@ -41,7 +41,7 @@ pub enum InvalidCertificate {
     /// No agent has joined the cluster since its `Cluster` object was created.
     NotIssuedHere,
     Expired,
-    /// It expired too long ago to be renewed.
+    /// The certificate expired too long ago to be renewed.
     GraceOver,
 }
 
@@ -70,9 +70,9 @@ impl State {
         self.certificates.get(cluster).map(|valid| valid.binding)
     }
 
-    /// The generation above which a certificate replaces the valid ones. It is signed by this manager's
-    /// authority, so it proves a later state of a copy of this journal. `None` unless this journal may lack
-    /// records, and for clusters whose certificates were voided since that is known.
+    /// Generation above which a certificate replaces the valid ones. The certificate is signed by this
+    /// manager's authority, so it comes from a newer copy of this journal. `None` unless this journal may
+    /// lack records, and for clusters whose certificates were voided after that was noticed.
     pub fn adopts_certificates_above(&self, cluster: &ClusterName) -> Option<RecordNumber> {
         if !self.behind {
             return None;

@@ -38,7 +38,7 @@ pub struct Leg {
     pub placement: Option<Arc<Placement>>,
 }
 
-/// The ledger of a granted leg was replaced, so nobody knows its pods any more.
+/// The ledger of a granted leg was replaced, so no agent knows its pods any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReplacedLedger {
     /// When the lease will have lapsed. `None` if only `declare-lost` ends the attempt.

@@ -124,7 +124,7 @@ pub struct AttemptRecord {
     pub granted: Wall,
     /// When the attempt ended; `None` while it isn't confirmed to be over.
     pub over: Option<Wall>,
-    /// How the attempt ended, if that is known.
+    /// How the attempt ended, if known.
     pub end: Option<AttemptEnd>,
     /// When all its pods had started.
     #[serde(default, skip_serializing_if = "Option::is_none")]

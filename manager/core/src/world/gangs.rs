@@ -24,7 +24,7 @@ pub(crate) fn serves(catalog: &crate::state::catalog::Catalog, flavor: &str, gan
             .iter()
             .filter(|(k, _)| spec.node_labels.contains_key(*k))
             .all(|(k, v)| spec.node_labels.get(k) == Some(v));
-        // A requirement on a label that the flavor doesn't set is left for the nodes to meet.
+        // Nodes must meet a requirement on a label that the flavor doesn't set.
         let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
             term.iter()
                 .filter(|r| spec.node_labels.contains_key(&r.key))
@@ -74,7 +74,8 @@ pub fn with_flavor_constraints(world: &World, gang: &Arc<Gang>, flavors: &Flavor
                 for (label, value) in &spec.node_labels {
                     let other =
                         set.node_selector.insert(label.clone(), value.clone()).filter(|other| other != value);
-                    // The values contradict each other, so no node may match: require a label that none has.
+                    // The values contradict each other, so no node may match: the requirement names a label
+                    // that no node has.
                     if let Some(other) = other {
                         set.node_selector.insert(format!("{label}={other}"), value.clone());
                     }
@@ -83,7 +84,7 @@ pub fn with_flavor_constraints(world: &World, gang: &Arc<Gang>, flavors: &Flavor
                 topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| requests_topology));
             }
         }
-        // With two topologies it is unclear which one is meant: none is sent, and the agent refuses the gang.
+        // With two topologies, the intended one is unknown: none is sent, and the agent refuses the gang.
         set.within = topologies.pop().filter(|_| topologies.is_empty());
     }
     Arc::new(gang)

@@ -39,7 +39,7 @@ impl World {
 
     /// The workload that a `Workload` object's key names.
     pub fn workload_at(&self, key: &Key) -> Option<(Uid, &Workload)> {
-        // The object's name contains the job's name, so no search is needed; or as much of it as fits.
+        // The object's name contains the job's name, or the part of it that fits, so no search is needed.
         let namespace = key.namespace.as_ref()?;
         let found = |uid: Uid| Some((uid, self.state.workloads().get(&uid)?));
         let has_name = |(_, workload): &(Uid, &Workload)| workload.object_name() == key.name;

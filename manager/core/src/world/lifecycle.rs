@@ -13,7 +13,7 @@ use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Now, Wall};
 use std::sync::Arc;
 
-/// What lifecycle events need of a workload's state before a record.
+/// State of a workload before a record, for lifecycle events.
 pub(crate) struct WorkloadBefore {
     uid: Uid,
     owner: Owner,

@@ -31,7 +31,7 @@ impl Live {
         &self.backoff_until
     }
 
-    /// Workloads whose stored manifest can't be read, as far as that is known.
+    /// Workloads whose stored manifest is known to be unreadable.
     pub fn damaged(&self) -> &BTreeSet<Uid> {
         &self.damaged
     }

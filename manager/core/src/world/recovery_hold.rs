@@ -9,7 +9,7 @@ use meridian_shared::lease::{self, ManagerLease};
 use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::Mono;
 
-/// What ends a hold, besides the inventories of all awaited clusters.
+/// Condition that ends a hold before all awaited clusters have reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldEnd {
     /// `Fence`: the time by which every lease that the workload may hold has lapsed. If the journal is a copy
@@ -46,8 +46,8 @@ impl World {
     }
 
     /// Whether a member that hasn't reported yet may know newer rules than this journal. A connected agent
-    /// reports soon after a leadership's start. Disconnected ones aren't waited for, unless something shows
-    /// that the journal is old: then the rules are doubted in the journal.
+    /// reports soon after a leadership's start. Disconnected agents aren't awaited, unless the journal is
+    /// known to be old: then it has a `RulesDoubted` record.
     pub fn awaits_members_for_rules(&self, now: Mono) -> bool {
         let is_silent =
             |cluster: &ClusterName| self.live.clusters.get(cluster).is_none_or(|live| !live.inventoried);
@@ -56,7 +56,8 @@ impl World {
             && self.live.awaited.iter().any(is_silent)
     }
 
-    /// What ends the hold of a workload that no known cluster has the right to run. `None` if it isn't held.
+    /// Condition that ends the hold of a workload that no known cluster has the right to run. `None` if it
+    /// isn't held.
     pub(crate) fn recovery_hold(&self, workload: &Workload, now: Mono) -> Option<HoldEnd> {
         let recovery = self.state.recovery()?;
         if workload.submitted() >= self.state.led_since() {

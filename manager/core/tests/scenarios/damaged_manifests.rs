@@ -12,13 +12,13 @@ impl Fleet {
     }
 
     /// The disk loses the manifest of a workload; nobody has noticed yet.
-    fn lose_manifest(&mut self, uid: Uid) -> Arc<str> {
+    pub(super) fn lose_manifest(&mut self, uid: Uid) -> Arc<str> {
         let hash = self.hash_of(uid);
         self.bodies.0.remove(&hash).unwrap()
     }
 
     /// The shell has read the manifest of a workload.
-    fn report_manifest(&mut self, uid: Uid, intact: bool) {
+    pub(super) fn report_manifest(&mut self, uid: Uid, intact: bool) {
         let read = ManifestRead { uid, hash: self.hash_of(uid), intact };
         self.input(Input::ManifestsRead(vec![read]));
         self.input(Input::Turn);

@@ -63,7 +63,7 @@ fn limit_range_defaults_and_runtime_overhead_count_as_requests() {
     let Reply::Rejected(why) = f.apply(vec![greedy]) else { panic!("accepted") };
     assert_eq!(
         why[0].message,
-        "containers[0] asks for more than the limit range allows; `nvidia.com/gpu` is `3`, the most is `2`"
+        "containers[0] asks for more than the limit range allows; `nvidia.com/gpu` is `3`, the maximum is `2`"
     );
 }
 

@@ -149,7 +149,10 @@ fn an_agent_outside_its_declared_region_gets_no_work() {
     f.settle();
     assert_eq!(f.cluster_of(uid), None);
     let why = f.why(uid)["clusters"][0]["reason"].as_str().unwrap().to_owned();
-    assert_eq!(why, "quarantined: its agent is in `us-east4`, which isn't what the `Cluster` object says");
+    assert_eq!(
+        why,
+        "quarantined: its agent is in `us-east4`, but the `Cluster` object declares another place"
+    );
     f.apply(vec![declared("us-east4")]);
     f.settle();
     assert_eq!(f.cluster_of(uid).as_deref(), Some("eu"), "the declaration was wrong, and is corrected");

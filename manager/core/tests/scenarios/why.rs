@@ -1,16 +1,26 @@
 //! What `why` reports about a pending workload: queue position, obstacles, and what would help.
 //!
-//! [`suggestions`] and [`nominal_quota`] try what `why` suggests. [`obstacles`], [`queue_order`] and
-//! [`rivals`] check what it names.
+//! [`every_reason`], [`suggestions`], [`nominal_quota`] and [`promises`] try what `why` suggests.
+//! [`obstacles`], [`queue_order`] and [`rivals`] check what it names.
 
+#[path = "why/capacity_fleets.rs"]
+mod capacity_fleets;
+#[path = "why/every_reason.rs"]
+mod every_reason;
 #[path = "why/nominal_quota.rs"]
 mod nominal_quota;
 #[path = "why/obstacles.rs"]
 mod obstacles;
+#[path = "why/promises.rs"]
+mod promises;
 #[path = "why/queue_order.rs"]
 mod queue_order;
+#[path = "why/reason_fleets.rs"]
+mod reason_fleets;
 #[path = "why/rivals.rs"]
 mod rivals;
+#[path = "why/row_names.rs"]
+mod row_names;
 #[path = "why/suggestions.rs"]
 mod suggestions;
 
@@ -367,7 +377,7 @@ fn uncordoning_is_no_help_where_the_cluster_is_too_small() {
     let help = |f: &Fleet, uid: Uid| f.why(uid)["clusters"][0]["wouldHelp"].as_str().unwrap().to_owned();
     assert_eq!(help(&f, fits), "uncordon the cluster");
     let larger = help(&f, too_many);
-    assert!(larger.len() > 30 && larger.ends_with(", and uncordon the cluster"), "{larger}");
+    assert!(larger.len() > 30 && larger.starts_with("uncordon the cluster, and "), "{larger}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl Loaded {
         Shape { pod_sets, ..Shape::default() }
     }
 
-    /// What the pods of a job break; `None` if they could be created.
+    /// The limit that the pods of a job break; `None` if the pods could be created.
     fn job_limits_broken(&self, job: &JobWorkload, namespace: &str) -> Option<String> {
         job.templates.iter().find_map(|template| self.broken_limits(template, namespace))
     }

@@ -202,7 +202,7 @@ fn local_usage(
     let status = &planned.status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
     let consumed = match given {
         Some(given) => parts_of(state, given.clone()),
-        // Usage that has decayed is seldom a whole number of base units.
+        // Decayed usage is rarely a whole number of base units.
         None => status
             .as_object()
             .into_iter()

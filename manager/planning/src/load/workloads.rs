@@ -238,13 +238,13 @@ impl Loaded {
             );
         }
         let status = &workload.status;
-        // A missing condition means that the quota is being reserved at this moment.
+        // A missing condition means that the quota is being reserved now.
         let since = true_condition(&status.conditions, "QuotaReserved")
             .map_or(self.state.now(), |c| c.since.unwrap_or(NO_MOMENT));
         self.state.add_holder(new, given, since, status.is("Evicted"), status.is("Admitted"))
     }
 
-    /// What a pod set of `pods` pods holds.
+    /// Quota that a pod set of `pods` pods holds.
     fn given(&mut self, assigned: &PodSetAssignment, pods: u32) -> PodSetAdmission {
         let topology = assigned.topology.clone().filter(|_| self.state.settings().gates.topology);
         let placement = topology.and_then(|json| {
@@ -321,11 +321,12 @@ impl Loaded {
         };
         let setup = &self.state.queue(queue).setup;
         let selected = setup.namespace_selector.as_ref().is_some_and(|selector| selector.matches(&labels));
-        let unfit = (!selected).then(|| {
-            format!(
-                "the `namespaceSelector` of cluster queue `{}` doesn't match namespace `{namespace}`",
-                setup.name
-            )
+        let name = &setup.name;
+        let unfit = (!selected).then(|| match setup.namespace_selector {
+            Some(_) => format!(
+                "the `namespaceSelector` of cluster queue `{name}` doesn't match namespace `{namespace}`"
+            ),
+            None => format!("cluster queue `{name}` has no `namespaceSelector`, so it selects no namespace"),
         });
         NamespaceAccess { not_selected: !selected, unfit }
     }

@@ -135,7 +135,7 @@ impl<'a> Events<'a> {
         let (reason, why) = match eviction.reason {
             Eviction::NodeFailures => ("NodeFailures", "one of its nodes failed, and no other node fits"),
             Eviction::FlavorMigration => {
-                ("FlavorMigration", "a variant of it with a preferred flavor takes over")
+                ("FlavorMigration", "its variant with a preferred flavor replaces it")
             }
         };
         EvictedWorkload {

@@ -73,7 +73,7 @@ pub struct QuotaUsage {
     /// The part of the own quota that others use. Which quota a borrower uses isn't recorded; see
     /// [`lent_quota`].
     pub lent: String,
-    /// What can still be used without preemption.
+    /// Quota that is available without preemption.
     pub available: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub borrowing_limit: Option<String>,

@@ -1,11 +1,11 @@
 //! Why a flavor can't be assigned: a stable name, the flavor and resource, and a message.
 
-use meridian_queueing::QueueState;
 use meridian_queueing::cycle::CycleEntry;
+use meridian_queueing::explain::{ForbiddenBorrowing, Trial, TrialCapacity, TrialChanges};
 use meridian_queueing::flavors::Assignment;
-use meridian_queueing::model::Shape;
-use meridian_queueing::model::{Obstacle, Reason};
+use meridian_queueing::model::{Obstacle, Reason, Shape, WorkloadId};
 use meridian_queueing::names::FlavorId;
+use meridian_queueing::{Amount, QueueState};
 use serde::{Deserialize, Serialize};
 
 /// Why a flavor can't be assigned, or not yet.
@@ -41,6 +41,57 @@ pub(super) fn of_assignment(state: &QueueState, shape: &Shape, assignment: &Assi
         }
     }
     all
+}
+
+/// The name of [`forbidden_borrowing`] reasons.
+pub(super) const BORROWS: &str = "BorrowsWhileReclaiming";
+
+/// One reason for each quota that the queue would have to borrow, if only that forbids it to preempt others
+/// in its cohort.
+pub(super) fn forbidden_borrowing(state: &QueueState, entry: &CycleEntry) -> Vec<FlavorReason> {
+    // The workload may have started or ended since.
+    if state.workload(entry.workload).is_none_or(|of| of.holding.is_some()) {
+        return Vec::new();
+    }
+    let usage: Vec<_> = entry.assignment.usage.iter().map(|(key, amount)| (*key, amount.0)).collect();
+    let borrowed = state.forbidden_borrowing(entry.workload, &usage);
+    let nominal = borrowed.iter().map(|one| (one.key, one.asks)).collect();
+    let changes = TrialChanges { nominal, ..TrialChanges::default() };
+    if borrowed.is_empty() || state.try_changes(entry.workload, &changes, &QuotaOnly) == Trial::Pending {
+        return Vec::new();
+    }
+    let reason = |one: &ForbiddenBorrowing| {
+        let (flavor, resource) = one.key;
+        let amount = |amount: i64| state.amount_text(resource, Amount(amount));
+        let (flavor, name) =
+            (state.flavor_name(flavor).to_string(), state.resource_name(resource).to_string());
+        FlavorReason {
+            pod_set: None,
+            message: format!(
+                "would borrow {} {name} in flavor {flavor} (nominal quota {}), and `borrowWithinCohort: \
+                 Never` forbids to preempt in the cohort meanwhile",
+                amount(one.asks - one.nominal),
+                amount(one.nominal)
+            ),
+            flavor: Some(flavor),
+            resource: Some(name),
+            reason: BORROWS.to_owned(),
+        }
+    };
+    borrowed.iter().map(reason).collect()
+}
+
+/// Clusters always have room.
+struct QuotaOnly;
+
+impl TrialCapacity for QuotaOnly {
+    fn fits_without(&self, _: &[WorkloadId]) -> bool {
+        true
+    }
+
+    fn may_preempt(&self, _: WorkloadId) -> bool {
+        true
+    }
 }
 
 /// One reason for each flavor that earlier entries of the same cycle took quota of.

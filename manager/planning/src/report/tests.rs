@@ -144,3 +144,123 @@ fn a_full_topology_is_the_obstacle() {
     let reasons: Vec<&str> = wide.reasons.iter().map(|reason| reason.reason.as_str()).collect();
     assert_eq!(reasons, ["InsufficientUnusedQuota", "TopologyPlacementFailed"]);
 }
+
+#[test]
+fn a_queue_without_a_selector_selects_no_namespace() {
+    let mut none = cluster_queue("none", json!({}));
+    none["spec"].as_object_mut().unwrap().remove("namespaceSelector");
+    let report = planned(vec![none, local_queue("side", "none"), workload("w", "side", json!({}))]);
+    assert_eq!(
+        waiting(&report, "n/w").message,
+        "cluster queue `none` has no `namespaceSelector`, so it selects no namespace"
+    );
+}
+
+/// A node of four cores.
+fn node(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"t4": "yes", "kubernetes.io/hostname": name}},
+        "status": {
+            "allocatable": {"cpu": "4", "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+/// A workload of one pod that takes a whole node.
+fn whole_node(name: &str, status: Value) -> Value {
+    let mut workload = workload(name, "t", status);
+    let set = &mut workload["spec"]["podSets"][0];
+    (set["count"], set["topologyRequest"]) = (json!(1), json!({"required": "kubernetes.io/hostname"}));
+    set["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("4");
+    workload
+}
+
+#[test]
+fn the_slot_that_a_replacement_leaves_is_given_to_others_in_the_next_cycle() {
+    let domains = json!([{
+        "domainCount": 1, "podCounts": {"universal": 1},
+        "valuesPerLevel": [{"individual": {"roots": ["n-0"]}}],
+    }]);
+    let assigned = json!({
+        "name": "main", "count": 1, "flavors": {"cpu": "t4"}, "resourceUsage": {"cpu": "4"},
+        "topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": domains},
+    });
+    let status = json!({
+        "unhealthyNodes": [{"name": "n-0"}],
+        "admission": {"clusterQueue": "topology", "podSetAssignments": [assigned]},
+        "conditions": [
+            condition("QuotaReserved", "True", "QuotaReserved"),
+            condition("Admitted", "True", "Admitted"),
+        ],
+    });
+    let report = planned(vec![
+        kueue("Topology", "dc", json!({"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})),
+        kueue("ResourceFlavor", "t4", json!({"nodeLabels": {"t4": "yes"}, "topologyName": "dc"})),
+        cluster_queue("topology", json!({"resourceGroups": cpu_quota("t4", "96")})),
+        local_queue("t", "topology"),
+        node("n-0"),
+        node("n-1"),
+        whole_node("run", status),
+        whole_node("waits", json!({})),
+    ]);
+    let place = |name: &str| {
+        let holder = report.admitted.iter().find(|holder| holder.workload == name).unwrap();
+        let topology = holder.pod_sets[0].topology.as_ref().unwrap();
+        (topology.domains[0].values.join("/"), holder.cycle)
+    };
+    assert_eq!(place("n/run").0, "n-1");
+    assert_eq!(place("n/waits"), ("n-0".to_owned(), Some(2)));
+}
+
+/// Four cores are asked for and two are the queue's own, so it would borrow while it reclaims.
+#[test]
+fn the_resource_that_would_be_borrowed_is_named_where_reclaim_is_refused() {
+    let group = |resource: &str, flavor: &str, nominal: i64| {
+        let resources = json!([{"name": resource, "nominalQuota": nominal}]);
+        json!({"coveredResources": [resource], "flavors": [{"name": flavor, "resources": resources}]})
+    };
+    let queue = |name: &str, cores: i64, gpus: i64| {
+        let groups = json!([group("cpu", "f", cores), group("gpu", "fast", gpus)]);
+        let reclaims = json!({"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "Never"}});
+        let spec = json!({"cohortName": "all", "preemption": reclaims, "resourceGroups": groups});
+        cluster_queue(name, spec)
+    };
+    let asks = |name: &str, queue: &str, status: Value| {
+        let mut workload = workload(name, queue, status);
+        let set = &mut workload["spec"]["podSets"][0];
+        set["count"] = json!(4);
+        set["template"]["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "1", "gpu": "1"});
+        workload
+    };
+    let assigned = json!({
+        "name": "main", "count": 4, "flavors": {"cpu": "f", "gpu": "fast"},
+        "resourceUsage": {"cpu": "4", "gpu": "4"},
+    });
+    let status = json!({
+        "admission": {"clusterQueue": "other", "podSetAssignments": [assigned]},
+        "conditions": [
+            condition("QuotaReserved", "True", "QuotaReserved"),
+            condition("Admitted", "True", "Admitted"),
+        ],
+    });
+    let report = planned(vec![
+        kueue("ResourceFlavor", "fast", json!({})),
+        queue("owner", 2, 4),
+        queue("other", 20, 0),
+        local_queue("owner", "owner"),
+        local_queue("other", "other"),
+        asks("guest", "other", status),
+        asks("mine", "owner", json!({})),
+    ]);
+    let mine = waiting(&report, "n/mine");
+    assert_eq!(mine.message, "quota is in use, and its cluster queue may not preempt while it would borrow");
+    let reason = mine.reasons.iter().find(|reason| reason.reason == "BorrowsWhileReclaiming").unwrap();
+    assert_eq!(
+        reason.message,
+        "would borrow 2 cpu in flavor f (nominal quota 2), and `borrowWithinCohort: Never` forbids to \
+         preempt in the cohort meanwhile"
+    );
+    assert_eq!((reason.flavor.as_deref(), reason.resource.as_deref()), (Some("f"), Some("cpu")));
+}

@@ -245,7 +245,11 @@ fn explain_entry(state: &QueueState, workload: &Workload, entry: &CycleEntry) ->
     } else {
         Vec::new()
     };
-    let reasons = reasons::of_assignment(state, shape, &entry.assignment);
+    let mut reasons = reasons::of_assignment(state, shape, &entry.assignment);
+    if entry.outcome == EntryOutcome::NoCandidates {
+        reasons.extend(reasons::forbidden_borrowing(state, entry));
+    }
+    let borrows = reasons.iter().any(|reason| reason.reason == reasons::BORROWS);
     let only_placement_fails = !reasons.is_empty()
         && entry.assignment.reasons().all(|(_, reason)| matches!(reason, Reason::Placement(_)));
     let barrier =
@@ -258,6 +262,9 @@ fn explain_entry(state: &QueueState, workload: &Workload, entry: &CycleEntry) ->
         EntryOutcome::Yields => "its quota is reserved for a workload that has waited too long".to_owned(),
         EntryOutcome::NoCandidates if only_placement_fails => {
             "no topology domain fits its pods, and no workload may be preempted for it".to_owned()
+        }
+        EntryOutcome::NoCandidates if borrows => {
+            "quota is in use, and its cluster queue may not preempt while it would borrow".to_owned()
         }
         EntryOutcome::NoCandidates => "quota is in use, and no workload may be preempted for it".to_owned(),
         EntryOutcome::NoCapacity => "quota is free, but no cluster has room".to_owned(),
@@ -317,7 +324,10 @@ fn own_obstacle(loaded: &Loaded, queue: &Queue, workload: &Workload, id: Workloa
         (Obstacle::Misconfigured, why.to_string())
     } else if marks.wrong_namespace {
         let namespace = workload.namespace();
-        let why = format!("its `namespaceSelector` doesn't match namespace `{namespace}`");
+        let why = match queue.setup.namespace_selector {
+            Some(_) => format!("its `namespaceSelector` doesn't match namespace `{namespace}`"),
+            None => "it has no `namespaceSelector`, so it selects no namespace".to_owned(),
+        };
         (Obstacle::Misconfigured, format!("not accepted by cluster queue `{name}`: {why}"))
     } else if marks.checks_failed {
         (Obstacle::PendingEvaluation, "its admission checks failed".to_owned())

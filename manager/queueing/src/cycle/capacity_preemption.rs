@@ -50,7 +50,7 @@ impl Cycle<'_> {
         false
     }
 
-    /// The same with the flavors that are assigned.
+    /// Preempts for capacity in the assigned flavors.
     fn preempt_for_capacity_in_flavor(&mut self, entry: &mut CycleEntry) -> bool {
         if !self.is_free_now(entry) {
             return false;

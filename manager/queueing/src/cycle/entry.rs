@@ -8,37 +8,37 @@ use std::sync::Arc;
 pub enum EntryOutcome {
     /// Not processed yet.
     Nominated,
-    /// It can't be admitted as it is.
+    /// The workload can't be admitted as it is.
     Rejected,
-    /// It reserved quota.
+    /// The workload reserved quota.
     Admitted,
     /// Victims were preempted for it.
     Preempting,
-    /// It fits once the victims of other entries are gone.
+    /// The workload fits once the victims of other entries are gone.
     Deferred,
     /// Previous entries took what it needs.
     Skipped,
-    /// It fits, but yields to a starved head.
+    /// The workload fits, but yields to a starved head.
     Yields,
-    /// It would fit after preemption, but may not preempt.
+    /// The workload would fit after preemption, but may not preempt.
     NoCandidates,
     NoFit,
     /// Quota is available, but no cluster has capacity.
     NoCapacity,
     /// A closed gate blocks its preemptions.
     Gated,
-    /// It replaces a variant with a worse flavor once that has stopped.
+    /// The workload replaces a variant with a worse flavor once that variant has stopped.
     Migrating,
-    /// It was evicted.
+    /// The workload was evicted.
     Evicted,
 }
 
 /// Where an entry waits after the cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requeued {
-    /// It is evaluated in the next cycle.
+    /// The workload is evaluated in the next cycle.
     Active,
-    /// It is evaluated again after a change.
+    /// The workload is evaluated again after a change.
     Parked,
 }
 
@@ -47,7 +47,7 @@ pub enum Requeued {
 pub struct CycleEntry {
     pub workload: WorkloadId,
     pub queue: QueueId,
-    /// It holds quota already and is evaluated for its topology assignment.
+    /// Whether the workload holds quota already and is evaluated for its topology assignment.
     pub second_pass: bool,
     pub assignment: Assignment,
     /// Victims that would have to stop.

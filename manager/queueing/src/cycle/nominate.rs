@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nominee {
     pub(crate) workload: WorkloadId,
-    /// It holds quota already.
+    /// Whether the workload holds quota already.
     pub(crate) second_pass: bool,
 }
 
@@ -58,8 +58,8 @@ impl Cycle<'_> {
         let workload = entry.workload;
         self.clear_outdated_scan(entry);
         self.short_of_capacity = false;
-        // While victims stop for it in one flavor, a workload doesn't try another: they would have stopped
-        // for nothing.
+        // A workload with stopping victims in one flavor doesn't try another flavor: those victims would have
+        // stopped for nothing.
         let stays = nominated.is_none()
             && self.state.settings().gates.prioritize_preemptors
             && self.state.awaits_victims(workload);

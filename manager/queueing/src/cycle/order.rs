@@ -25,11 +25,11 @@ pub struct EntryKey {
 /// Why one entry precedes another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Precedence {
-    /// It holds quota already.
+    /// The workload holds quota already.
     Holds,
-    /// Its victims are stopping already.
+    /// The workload's victims are stopping already.
     Preempting,
-    /// It doesn't borrow, or from a lower subtree.
+    /// The workload doesn't borrow, or from a lower subtree.
     BorrowsLess,
     /// The share of each if admitted: its own and the other one's.
     Share(Share, Share),

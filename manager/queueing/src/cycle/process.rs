@@ -179,7 +179,10 @@ impl Cycle<'_> {
             entry.assignment.pod_sets.iter().map(PodSetAssignment::given).collect();
         let id = entry.workload;
         entry.outcome = EntryOutcome::Admitted;
+        let vacated = self.state.vacated(id, &entry.assignment);
         self.state.admit_in_cycle(id, given);
+        vacated.iter().for_each(|placed| self.state.count_placed(placed, true));
+        self.temporary.vacated.extend(vacated);
         if let Some(old) = slice {
             self.report.replaced.push((old, id));
         }

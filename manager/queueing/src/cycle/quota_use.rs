@@ -153,6 +153,13 @@ impl Cycle<'_> {
         self.state.count_charges(&self.temporary.reserved, used);
     }
 
+    /// The same, unless it has to count.
+    pub(super) fn count_reserved_unless(&mut self, counts: bool, used: bool) {
+        if !counts {
+            self.count_reserved(used);
+        }
+    }
+
     /// Takes what the entry needs until the cycle ends.
     pub(super) fn take(&mut self, entry: &CycleEntry) {
         let taken = self.charge(entry);

@@ -31,9 +31,11 @@ impl Cycle<'_> {
         }
         self.clear_scan(entry.workload);
         let nominated = nomination(&entry.assignment);
-        self.count_reserved(false);
+        // Quota that was promised to an earlier entry with the same victims isn't promised twice. Otherwise
+        // reserved quota isn't in use, so it doesn't count.
+        self.count_reserved_unless(overlaps, false);
         self.assign(entry, Some(&nominated));
-        self.count_reserved(true);
+        self.count_reserved_unless(overlaps, true);
         self.drop_victims_of_lenders(entry);
         if overlaps {
             self.state.excluded_mut().swap_victims(&mut self.victims);

@@ -35,7 +35,7 @@ impl CycleReport {
 /// Why a holder was evicted, other than by preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Eviction {
-    /// It lost a node without a replacement.
+    /// The workload lost a node without a replacement.
     NodeFailures,
     /// A variant with a better flavor takes over.
     FlavorMigration,

@@ -37,7 +37,7 @@ impl QueueState {
             self.end_starvation(id);
         }
         if becomes_preemptor {
-            // It stays the head until it is admitted or gone.
+            // The workload stays the head until it is admitted or removed.
             self.pending_mut(queue).set_preemptor(Some(id));
         }
         let mut active = if strict { !is_mismatch } else { soon || unfinished || self.is_starved(id) };

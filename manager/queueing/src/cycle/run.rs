@@ -15,7 +15,7 @@ impl QueueState {
         self.cycle_with_heads(capacity, 1, second_pass)
     }
 
-    /// The same with up to `heads` workloads of each queue.
+    /// Runs a cycle with up to `heads` workloads of each queue.
     pub fn cycle_with_heads(
         &mut self,
         capacity: &mut dyn CapacityModel,
@@ -157,7 +157,8 @@ impl QueueState {
         let starved = self.starved_head(queue);
         let (position, class) = self.ask_ordered(queue, Pending::head)?;
         if let Some(passed) = starved.filter(|id| *id != position.workload) {
-            // It isn't the head any more. Its quota would be reserved in some cycles and not in others.
+            // The workload isn't the head any more. Its quota would be reserved in some cycles and not in
+            // others.
             self.end_starvation(passed);
         }
         // The preemptor stays known.
@@ -187,6 +188,8 @@ impl Cycle<'_> {
         for (workload, assignment) in std::mem::take(&mut self.temporary.assignments) {
             self.state.place_assignment(workload, &assignment, false);
         }
+        let vacated = std::mem::take(&mut self.temporary.vacated);
+        vacated.iter().for_each(|placed| self.state.count_placed(placed, false));
         self.state.excluded_mut().clear_admitted();
         for (victim, ..) in &self.report.preempted {
             self.state.evict(*victim);
@@ -202,6 +205,10 @@ impl Cycle<'_> {
         }
         for (old, _) in &report.replaced {
             self.state.remove(*old);
+        }
+        if !vacated.is_empty() {
+            // Nobody could have that room in this cycle.
+            self.state.requeue_all();
         }
         report
     }

@@ -5,7 +5,7 @@ use crate::capacity_model::CapacityModel;
 use crate::cycle::CycleReport;
 use crate::model::{Assignment, WorkloadId};
 use crate::preemption::SearchRecord;
-use crate::queue_state::QueueState;
+use crate::queue_state::{PlacedPods, QueueState};
 use crate::quota::{CellId, NodeId};
 use std::collections::BTreeSet;
 
@@ -21,6 +21,9 @@ pub(super) struct TemporaryUsage {
     /// Length of the prefix of `reserved` that belongs to starved heads.
     pub(super) reserved_for_starved: usize,
     pub(super) assignments: Vec<(WorkloadId, Assignment)>,
+    /// Topology usage that holders left when they moved in this cycle. As in Kueue, it counts until the cycle
+    /// ends.
+    pub(super) vacated: Vec<PlacedPods>,
 }
 
 /// State of one cycle.

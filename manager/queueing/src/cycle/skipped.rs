@@ -150,7 +150,7 @@ impl QueueState {
     }
 }
 
-/// What a resource group is short of.
+/// Shortage of one resource group.
 struct GroupShortage {
     short: Vec<(FlavorId, ResourceId, Amount)>,
     /// The request would borrow in every suitable flavor.

@@ -29,9 +29,9 @@ pub struct Limit {
 /// Which quota a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaScope {
-    /// What is available now.
+    /// Quota that is available now.
     Now,
-    /// What would be available without any usage.
+    /// Quota that would be available without any usage.
     Ever,
 }
 

@@ -1,4 +1,4 @@
-//! What a workload would meet if it were evaluated now.
+//! Preview: the outcome if a workload were evaluated now.
 
 use crate::capacity_model::UnlimitedCapacity;
 use crate::cycle::{Cycle, CycleEntry, Nominee};
@@ -22,8 +22,8 @@ impl QueueState {
         (copy, entry)
     }
 
-    /// The same for a workload that isn't part of the state, in a queue as if it were active and all its
-    /// flavors existed. `None` if the queue has no quota node.
+    /// Previews a workload that isn't part of the state, in a queue as if it were active and all its flavors
+    /// existed. `None` if the queue has no quota node.
     pub fn preview_in(
         &self,
         queue: QueueId,

@@ -50,8 +50,8 @@ impl QueueState {
         })
     }
 
-    /// Requests of a workload, plus those of `others`, that lack quota now: `key`, and whatever else is short
-    /// in the same flavor, or in every flavor of another group.
+    /// Requests of a workload and of `others` that lack quota now: `key`, and every other shortage in the
+    /// same flavor, or in every flavor of another group.
     pub fn needed(
         &self,
         id: WorkloadId,

@@ -16,7 +16,7 @@ pub trait PreemptionOracle {
         amount: Amount,
     ) -> (PreemptionPossibility, u32);
 
-    /// The same with the workload's own stopping victims, if they suffice.
+    /// Simulates preemption with the workload's own stopping victims, if they suffice.
     fn simulate_with_stopping(
         &mut self,
         _: &mut QueueState,

@@ -40,7 +40,7 @@ pub(crate) struct PlacementFailure {
 
 /// Whether and how a pod set must be placed.
 enum PodSetTopology {
-    /// It requests no topology, or is placed already.
+    /// The pod set requests no topology, or is placed already.
     Settled,
     /// The domains are chosen later.
     Delayed,
@@ -140,7 +140,8 @@ impl QueueState {
         }
     }
 
-    /// The same without changing the assignment.
+    /// The pod sets to place, as far as the assignment determines their nodes. Leaves the assignment
+    /// unchanged.
     pub(crate) fn topology_requests(
         &self,
         id: WorkloadId,

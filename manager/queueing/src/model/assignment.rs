@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
     NoFit,
-    /// It fits after preemption.
+    /// The request fits after preemption.
     Preempt,
-    /// It fits after the victims of other entries are gone.
+    /// The request fits after the victims of other entries are gone.
     DeferredFit,
-    /// It fits now.
+    /// The request fits now.
     Fit,
 }
 
 /// Result of a simulated preemption, from worst to best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PreemptionPossibility {
-    /// It never fits.
+    /// The request never fits.
     NoFit,
     /// There are no candidates.
     NoCandidates,

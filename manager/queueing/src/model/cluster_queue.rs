@@ -22,7 +22,7 @@ pub enum PreemptionRule {
     /// preempt.
     Unset,
     LowerPriority,
-    /// Those of lower priority, and newer ones of equal priority.
+    /// Workloads of lower priority, and newer ones of equal priority.
     LowerOrNewerEqualPriority,
     Any,
 }

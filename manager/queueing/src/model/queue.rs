@@ -42,7 +42,7 @@ pub(crate) type HolderKey = (i64, Reverse<Moment>, WorkloadId);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
     pub setup: Arc<QueueSetup>,
-    /// Its quota node; `None` while its cohort is in a cycle.
+    /// The queue's quota node; `None` while its cohort is in a cycle.
     pub node: Option<NodeId>,
     pub tree: Option<TreeId>,
     /// Incremented when quota may have been released.
@@ -136,7 +136,7 @@ impl Queue {
         self.by_priority.iter()
     }
 
-    /// The same up to a bound.
+    /// Holders by priority, up to a bound.
     pub(crate) fn holders_up_to(&self, end: Bound<HolderKey>) -> impl Iterator<Item = WorkloadId> + '_ {
         self.by_priority.range((Bound::Unbounded, end)).map(|(_, _, workload)| *workload)
     }

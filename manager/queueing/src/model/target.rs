@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum PreemptionReason {
     /// Lower priority in the same queue.
     InClusterQueue,
-    /// Its queue borrows quota.
+    /// The victim's queue borrows quota.
     InCohortReclamation,
     /// Lower priority, although the preemptor borrows.
     InCohortReclaimWhileBorrowing,

@@ -100,12 +100,13 @@ pub struct Marks {
     pub pinned: Vec<FlavorId>,
 }
 
-/// What earlier evaluations of a workload left behind.
+/// State that earlier evaluations of a workload left for the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Where the flavor search continues.
     pub(crate) scan: Option<Box<FlavorScan>>,
-    /// Its flavor search went on only because other workloads came first, which may not have used the flavor.
+    /// The flavor search continued only because other workloads came first, which may not have used the
+    /// flavor.
     pub(crate) overtaken: bool,
     /// Quota was available for some flavor, or without some victims, but no cluster had capacity.
     pub(crate) short_of_capacity: bool,

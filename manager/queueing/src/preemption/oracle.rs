@@ -28,7 +28,7 @@ impl PreemptionOracle for NoCandidatesOracle {
 /// An oracle that searches victims in the current state.
 pub(crate) struct StateOracle<'a> {
     capacity: &'a mut dyn CapacityModel,
-    /// Results, for later searches in the same state.
+    /// Results that later searches in the same state can use.
     searches: &'a mut Vec<SearchRecord>,
 }
 

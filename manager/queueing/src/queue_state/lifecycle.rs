@@ -127,7 +127,7 @@ impl QueueState {
         self.release_and_requeue(id, since, false);
     }
 
-    /// The same, but the workload is not evaluated before it changes itself.
+    /// Releases and requeues a workload, but doesn't evaluate it before the workload itself changes.
     pub fn requeue_parked(&mut self, id: WorkloadId, since: Moment) {
         self.release_and_requeue(id, since, true);
     }
@@ -144,7 +144,7 @@ impl QueueState {
             workload.since = since;
             workload.progress.scan = None;
             if let Some(marks) = &mut workload.marks {
-                // It has no assignment any more, so no node of it is lost.
+                // The workload has no assignment any more, so none of its nodes counts as lost.
                 marks.lost_nodes.clear();
             }
         }

@@ -137,7 +137,7 @@ impl QueueState {
         sum.round() / NANOS_PER_UNIT as f64 / of.weight
     }
 
-    /// The same for a holder, if its queue is ordered by usage.
+    /// Usage of a holder's local queue; `None` if its queue isn't ordered by usage.
     pub(crate) fn usage_for_order(&self, workload: &Workload) -> Option<f64> {
         self.queue(workload.queue).setup.usage_based.then(|| self.weighted_usage(&workload.local_queue))
     }

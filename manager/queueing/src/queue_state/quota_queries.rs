@@ -44,21 +44,22 @@ impl QueueState {
         cell.is_some_and(|(node, cell)| Amount(asks) <= self.forest.cell(node, cell).potential)
     }
 
-    /// What a queue could use of a flavor and resource without any other usage.
+    /// Quota of a flavor and resource that a queue could use without any other usage.
     pub fn potential(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
         let of = self.queue(queue);
         let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
         cell.map_or(0, |(node, cell)| self.forest.cell(node, cell).potential.0)
     }
 
-    /// What a queue may use now of a flavor and resource, including borrowing.
+    /// Quota of a flavor and resource that a queue may use now, including borrowing.
     pub fn available(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
         let of = self.queue(queue);
         let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
         cell.map_or(0, |(node, cell)| self.forest.available(node, cell).0)
     }
 
-    /// The same, but negative if more is used than there is quota: that much must be released first.
+    /// Quota that a queue may use now. Negative if more is used than exists: that much must be released
+    /// first.
     pub fn balance(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
         let of = self.queue(queue);
         let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
@@ -84,7 +85,7 @@ impl QueueState {
         self.queues.at_node(node)
     }
 
-    /// The same if the queue is active. Nothing is reclaimed from an inactive queue.
+    /// The active queue at a node. Nothing is reclaimed from an inactive queue.
     pub(crate) fn active_queue_at(&self, node: NodeId) -> Option<QueueId> {
         self.queue_at(node).filter(|queue| self.queue(*queue).setup.inactive.is_none())
     }

@@ -1,6 +1,6 @@
 //! Topologies of flavors with their usage.
 
-use crate::model::{Assignment, Flavor, PodSet, WorkloadId};
+use crate::model::{Assignment, Flavor, PodSet, PodSetAdmission, PodSetAssignment, WorkloadId};
 use crate::names::FlavorId;
 use crate::queue_state::QueueState;
 use meridian_shared::gang::Amounts;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topologies {
     of: BTreeMap<FlavorId, Topology>,
-    /// The same without any usage.
+    /// Topologies without any usage.
     empty: BTreeMap<FlavorId, Topology>,
 }
 
@@ -48,7 +48,7 @@ impl Topologies {
 }
 
 /// Pods placed in the topology of a flavor.
-struct PlacedPods {
+pub(crate) struct PlacedPods {
     flavor: FlavorId,
     per_pod: Amounts,
     domains: TopologyAssignment,
@@ -168,11 +168,38 @@ impl QueueState {
         additional
     }
 
+    /// Topology usage of a holder that an assignment for it leaves.
+    pub(crate) fn vacated(&self, id: WorkloadId, assignment: &Assignment) -> Vec<PlacedPods> {
+        let workload = &self.workloads[&id];
+        let Some(holding) = workload.holding.as_ref().filter(|_| self.topologies.knows_any()) else {
+            return Vec::new();
+        };
+        let shape = self.shape_of(workload.shape);
+        let sets = holding.given.iter().zip(&assignment.pod_sets).zip(&shape.pod_sets);
+        let of_set = |((given, new), set): ((&PodSetAdmission, &PodSetAssignment), &PodSet)| {
+            let flavor = given.flavors.values().copied().find(|flavor| self.has_topology(*flavor))?;
+            let mut domains = given.placement.clone()?;
+            for domain in &mut domains.domains {
+                let kept = new.placement.iter().flat_map(|placed| &placed.domains);
+                let there: u32 = kept.filter(|d| d.values == domain.values).map(|d| d.count).sum();
+                domain.count = domain.count.saturating_sub(there);
+            }
+            domains.domains.retain(|domain| domain.count > 0);
+            Some(PlacedPods { flavor, per_pod: set.on_node.clone(), domains })
+        };
+        sets.filter_map(of_set).collect()
+    }
+
+    /// Adds or removes the topology usage of placed pods.
+    pub(crate) fn count_placed(&mut self, placed: &PlacedPods, add: bool) {
+        let usage = Usage { assignment: &placed.domains, per_pod: &placed.per_pod };
+        self.topologies.count([placed.flavor], usage, add);
+    }
+
     /// Adds or removes the topology usage of an assignment.
     pub(crate) fn place_assignment(&mut self, id: WorkloadId, assignment: &Assignment, add: bool) {
         for placed in self.additional_placement(id, assignment) {
-            let usage = Usage { assignment: &placed.domains, per_pod: &placed.per_pod };
-            self.topologies.count([placed.flavor], usage, add);
+            self.count_placed(&placed, add);
         }
     }
 

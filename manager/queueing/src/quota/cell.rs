@@ -68,11 +68,11 @@ pub struct Cell {
     pub declared: bool,
     /// Own quota and what the children lend.
     pub subtree: Amount,
-    /// What the node doesn't lend to its parent.
+    /// Quota that the node doesn't lend to its parent.
     pub local: Amount,
-    /// What counts against the subtree quota.
+    /// Usage that counts against the subtree quota.
     pub usage: Amount,
-    /// The most that the node could ever use.
+    /// Maximum amount that the node could ever use.
     pub potential: Amount,
 }
 

@@ -110,6 +110,15 @@ impl Forest {
         self.derive(tree);
     }
 
+    /// Replaces the nominal quota of a node.
+    pub(crate) fn set_nominal(&mut self, node: NodeId, cell: CellId, nominal: Amount) {
+        let of = &mut self.nodes[node.index()];
+        let cell = &mut of.cells[cell.index()];
+        (cell.quota.nominal, cell.declared) = (nominal, true);
+        let tree = of.tree;
+        self.derive(tree);
+    }
+
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
@@ -178,12 +187,12 @@ impl Forest {
         here.local_available() + above
     }
 
-    /// What a cluster queue can use in addition, without preemption.
+    /// Additional quota that a cluster queue can use without preemption.
     pub fn available(&self, node: NodeId, cell: CellId) -> Amount {
         self.available_here(node, cell).floor()
     }
 
-    /// The same, but negative if more is used than there is quota.
+    /// Additional quota that a node can use; negative if more is used than exists.
     pub fn balance(&self, node: NodeId, cell: CellId) -> Amount {
         self.available_here(node, cell)
     }

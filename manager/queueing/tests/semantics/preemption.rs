@@ -52,6 +52,39 @@ fn cohort_quota_is_reclaimed_once_per_cycle() {
 }
 
 #[test]
+fn room_promised_to_an_earlier_head_counts_when_victims_overlap() {
+    let gates = Gates { recompute_on_target_overlap: true, ..Gates::default() };
+    let mut state = QueueState::new(Settings { gates, ..Settings::default() });
+    let preemption = ClusterQueuePreemption {
+        reclaim_within_cohort: PreemptionRule::Any,
+        borrow_within_cohort: Some(None),
+        ..ClusterQueuePreemption::default()
+    };
+    let ours = |state: &mut QueueState, name| QueueSetup {
+        preemption,
+        ..queue(state, name, Some("all"), &[&[("any", &[("gpu", 2)])]])
+    };
+    let (one, two, three) = (ours(&mut state, "one"), ours(&mut state, "two"), ours(&mut state, "three"));
+    let borrower = queue(&mut state, "borrower", Some("all"), &[&[("any", &[("gpu", 0)])]]);
+    state.configure(&BTreeMap::new(), vec![one, two, three, borrower]);
+    let [one, two, three, borrower] = ["one", "two", "three", "borrower"].map(|name| id(&state, name));
+    let victim = hold(&mut state, "borrows", borrower, "any", &[("gpu", 6)]);
+    // All three count on the same victim, which leaves 6. The last one would borrow.
+    let heads = [
+        wait(&mut state, "first", one, 1, &[("gpu", 2)]),
+        wait(&mut state, "second", two, 1, &[("gpu", 2)]),
+        wait(&mut state, "third", three, 1, &[("gpu", 4)]),
+    ];
+    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let outcome = |id: WorkloadId| report.entries.iter().find(|e| e.workload == id).unwrap().outcome;
+    assert_eq!(report.preempted.iter().map(|(of, ..)| *of).collect::<Vec<_>>(), [victim]);
+    assert_eq!(
+        heads.map(outcome),
+        [EntryOutcome::Preempting, EntryOutcome::Deferred, EntryOutcome::NoCandidates]
+    );
+}
+
+#[test]
 fn preemptor_waits_for_victims_after_losing_its_right() {
     // With several flavors and brief decisions, preemption is simulated lazily.
     for brief in [false, true] {

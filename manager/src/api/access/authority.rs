@@ -1,4 +1,4 @@
-//! What every user may do at this moment: valid tokens, roles and bindings.
+//! Current permissions of all users: valid tokens, roles and bindings.
 
 use super::{ObjectAccess, User};
 use crate::api::response::error::Error;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Longest wait for the end of a token; then its end is looked at again.
+/// Longest wait for the end of a token. Afterwards the end is computed again.
 const EXPIRY_WAIT_MAX: Duration = Duration::from_secs(3_600);
 
 /// Valid tokens, and the committed roles and bindings.
@@ -126,7 +126,7 @@ pub(crate) struct OpenStream {
     access: ObjectAccess,
     tokens: TokenChanges,
     roles: watch::Receiver<u64>,
-    /// Whether nothing was checked since the request was.
+    /// Whether the access wasn't checked again since the request started.
     is_first: bool,
 }
 

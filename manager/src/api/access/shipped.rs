@@ -14,7 +14,7 @@ pub(crate) const VIEWER: &str = "meridian-viewer";
 pub(crate) const OPERATOR: &str = "meridian-operator";
 pub(crate) const COMPLIANCE: &str = "meridian-compliance";
 pub(crate) const METRICS: &str = "meridian-metrics";
-/// What jobs may name without belonging to a tenant, for every user.
+/// Role of every user: reading the objects that jobs name and that belong to no tenant.
 pub(crate) const CATALOG: &str = "meridian-catalog";
 
 const READ: &[&str] = &["get", "list", "watch"];
@@ -47,7 +47,7 @@ const OPERATED_KINDS: [Kind; 16] = [
     Kind::Cluster,
     Kind::DispatchPolicy,
 ];
-/// What operators do with clusters.
+/// Actions of operators on clusters.
 const CLUSTER_ACTIONS: [&str; 7] =
     ["join-token", "cordon", "uncordon", "admit", "drain", "revoke", "declare-lost"];
 

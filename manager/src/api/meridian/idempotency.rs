@@ -21,7 +21,7 @@ const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
 /// The cached result of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CachedResult {
-    /// The same request got this answer.
+    /// The answer to an earlier, identical request.
     SameRequest(Bytes),
     /// Another request used this key.
     OtherRequest,

@@ -38,11 +38,11 @@ pub(crate) struct Options {
     pub(crate) initial_events: bool,
     /// Validate only, and change nothing.
     pub(crate) dry_run: bool,
-    /// What an unknown field of a written object is.
+    /// Treatment of unknown fields in a written object.
     pub(crate) validation: FieldValidation,
     /// Selects the caps and settings of one worker cluster.
     pub(crate) scope: Option<ClusterName>,
-    /// What each row of a table includes; the default is metadata.
+    /// Content of each table row; the default is metadata.
     pub(crate) include: Option<String>,
 }
 

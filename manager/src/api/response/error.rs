@@ -37,7 +37,7 @@ pub(crate) struct Cause {
     pub(crate) reason: &'static str,
     /// In a request of many objects it begins with `objects[N]`.
     pub(crate) field: String,
-    /// What is wrong and what to do.
+    /// The error and its remedy.
     pub(crate) message: String,
 }
 

@@ -8,7 +8,7 @@ use meridian_objects::Kind;
 use meridian_objects::columns::{CellContent, Column, Content, columns};
 use serde_json::{Value, json};
 
-/// What a row includes in addition to its cells.
+/// Content of a row besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     None,

@@ -64,7 +64,7 @@ impl Default for ListLimits {
 /// Listings that are made at the same time: each copies references under the lock that commits need.
 const SNAPSHOTS_MAX: usize = 2;
 
-/// What running lists use together.
+/// Resources that all running lists use together.
 #[derive(Debug)]
 pub(crate) struct RunningLists {
     limits: ListLimits,

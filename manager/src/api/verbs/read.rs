@@ -119,7 +119,7 @@ fn not_ahead(api: &Api, options: &Options) -> Result<(), Error> {
     }
 }
 
-/// What rows of a table include. Fails on an unknown value.
+/// Content of table rows. Fails on an unknown value.
 pub(crate) fn include(options: &Options) -> Result<Include, Error> {
     match options.include.as_deref() {
         None | Some("" | "Metadata") => Ok(Include::Metadata),

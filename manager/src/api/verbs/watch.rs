@@ -157,7 +157,7 @@ struct Stream {
     /// `None` once the watch is over.
     changes: Option<Watch>,
     options: Options,
-    /// Objects that the label selector does not select, as far as the client knows.
+    /// Objects that the client believes absent, because the label selector didn't select them.
     hidden: BTreeSet<Key>,
     ready: VecDeque<Bytes>,
     /// An event that waits for the next chunk, with its type.
@@ -285,7 +285,7 @@ impl Stream {
                     }
                 }
                 Err(Gone) => {
-                    // the client is slower than the ring of changes is long
+                    // the ring of changes overtook the client, because the client reads too slowly
                     bytes.extend(self.lines.error(&too_old(self.sent)));
                     self.changes = None;
                     last = None;

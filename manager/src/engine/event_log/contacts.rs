@@ -1,4 +1,4 @@
-//! Clusters that disconnect and come back. No record says so: a contact that doesn't come is no input.
+//! Clusters that disconnect and come back. No record says so, because a missing contact is no input.
 
 use super::{Line, whole_seconds};
 use meridian_manager_core::World;
@@ -47,14 +47,14 @@ impl Contacts {
     }
 }
 
-/// What is known of a cluster.
+/// Contact state of a cluster.
 #[derive(Clone, Copy, Debug)]
 enum Watched {
-    /// It wasn't heard in this leadership, which this process noticed at this time.
+    /// The cluster wasn't heard in this leadership. This process noticed that at the given time.
     Unheard(Mono),
     Connected,
     Away {
-        /// Its last contact, or when this process began to wait for it.
+        /// Last contact with the cluster, or when this process began to wait for it.
         since: Mono,
         /// When it was named last.
         named: Mono,

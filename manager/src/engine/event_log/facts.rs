@@ -68,7 +68,7 @@ pub(super) fn line(world: &World, record: &Record) -> Option<Line> {
         Record::Orphan { uid, fence, fact } => {
             let line = match fact {
                 OrphanFact::Seen { cluster, .. } => {
-                    let why = format!("attempt {fence}; `meridian orphan list` has what can be done");
+                    let why = format!("attempt {fence}; `meridian orphan list` shows how to settle it");
                     Line::warn(message).because(why).at(Some(cluster.clone()))
                 }
                 _ => Line::info(message).because(format!("attempt {fence}")),
@@ -99,7 +99,7 @@ fn of_leadership(world: &World, fact: &LeadershipFact, message: &'static str) ->
         LeadershipFact::RulesDoubted { until_heard, .. } => Line::warn(message).because(if *until_heard {
             "nothing is offered until all clusters have reported, or until `meridian journal confirm`"
         } else {
-            "an agent has seen newer ones; nothing is offered until `meridian journal confirm`"
+            "an agent has newer rules; nothing is offered until `meridian journal confirm`"
         }),
         LeadershipFact::RecoveryClosed { by }
         | LeadershipFact::CopiesRuledOut { by }

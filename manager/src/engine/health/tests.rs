@@ -13,7 +13,7 @@ fn problems_are_listed_while_they_last() {
     assert!(problems[0].contains("disk of the manager's journal is full"), "{problems:?}");
     assert!(problems[1].starts_with("2 jobs have a damaged manifest"), "{problems:?}");
     assert!(problems[2].contains("the journal's audit log can't be read"), "{problems:?}");
-    assert!(problems[0].contains("pending jobs are kept back; what runs goes on"), "{problems:?}");
+    assert!(problems[0].contains("pending jobs are kept back; running gangs continue"), "{problems:?}");
     let text = health.metrics.render(&[]);
     for line in [
         "meridian_journal_full 1",

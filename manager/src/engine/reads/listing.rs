@@ -32,7 +32,7 @@ struct ListedObject {
 #[derive(Debug)]
 struct Deletions {
     known: HashMap<Key, u64>,
-    /// The first change that has not been looked at.
+    /// The first change that the listing hasn't processed.
     next: u64,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Case<'a> {
     pub(crate) ahead: Option<WorkloadsAhead<'a>>,
     position_counts: Option<PositionCounts>,
     pub(crate) cache: Cache,
-    /// Its cluster queue, or the one it would be in.
+    /// The workload's cluster queue, or the one it would be in.
     pub(crate) queue: Option<QueueId>,
     /// The quota shortage that it would have there without preemption.
     pub(crate) shortage: Option<Why>,
@@ -204,7 +204,7 @@ fn is_active(queues: &QueueState, queue: QueueId) -> bool {
     queues.queue(queue).setup.inactive.is_none() && queues.queue(queue).node.is_some()
 }
 
-/// Flavor, resource and requested amount of a shortage. `None` if it is about no flavor.
+/// Flavor, resource and requested amount of a shortage. `None` if the shortage has no flavor.
 pub(crate) fn key_of(queues: &QueueState, quota: &NoQuota) -> Option<(FlavorId, ResourceId, i64)> {
     let (flavor, resource, asks) = match quota {
         NoQuota::Used(short) => (&short.flavor, &short.resource, short.asks),

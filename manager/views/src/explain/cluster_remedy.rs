@@ -1,7 +1,8 @@
-//! What would let a workload start in the cluster that is closest to starting it.
+//! Changes that would let a workload start in the cluster that is closest to starting it.
 
 use crate::asker::AskedWorld;
 use crate::explain::case::Case;
+use crate::explain::flavor_labels;
 use crate::explain::words::{self, Wording};
 use meridian_manager_core::capacity::simulated_eviction;
 use meridian_manager_core::capacity::topology::{self, Gone};
@@ -13,6 +14,7 @@ use meridian_manager_core::world::gangs;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
+use meridian_shared::protocol::RefuseReason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -30,48 +32,119 @@ pub(crate) fn uncordoned<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Opti
     let cordoned = case.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Err(Why::Cordoned)));
     cordoned
         .map(|(cluster, _)| cluster)
-        .find(|cluster| judge_uncordoned(world, case, cluster) == Some(Ok(())))
+        .find(|cluster| judge_behind(world, case, cluster, &Why::Cordoned) == Some(Ok(())))
 }
 
-/// What a cordoned cluster would say if it weren't.
-fn judge_uncordoned(
+/// Verdict of a cluster without this obstacle. `None` if that can't be known before the obstacle is gone.
+pub(crate) fn judge_behind(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
     cluster: &ClusterName,
+    why: &Why,
 ) -> Option<Result<(), Why>> {
-    let queue = &world.mirror().queue_state().queue(case.queue?).setup.name;
-    let all = CandidateClusters::new(
-        world.state.catalog(),
-        world.queues.class(case.workload.class()),
-        queue,
-        world.config.residency_required,
-    );
-    let candidate = all.candidates.iter().find(|candidate| candidate.cluster == *cluster)?;
-    let candidate = Candidate { cordoned: Some(false), ..candidate.clone() };
-    let judged =
-        |gang| candidates::judge_cluster(world, (case.uid, case.now), gang, &all, &candidate).map(|_| ());
-    Some(judged(&case.gang).or_else(|why| match &case.smaller {
-        Some(gang) => judged(gang),
-        None => Err(why),
-    }))
+    let mut trial = TrialCluster::new(world, case, cluster)?;
+    trial.remove(why).then(|| trial.judge(world, case))
 }
 
-/// Why a cordoned cluster couldn't ever run the workload, even empty and uncordoned.
-pub(crate) fn too_small_behind_cordon(
+/// All obstacles at a cluster: each is found as if those before it were gone.
+pub(crate) fn obstacles_at(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
     cluster: &ClusterName,
-) -> Option<Why> {
-    let why = judge_uncordoned(world, case, cluster)?.err()?;
-    let too_small = match &why {
+    first: &Why,
+) -> Vec<Why> {
+    let mut all = vec![first.clone()];
+    let Some(mut trial) = TrialCluster::new(world, case, cluster) else { return all };
+    while let Some(Err(next)) = all.last().filter(|last| trial.remove(last)).map(|_| trial.judge(world, case))
+    {
+        if all.contains(&next) {
+            break;
+        }
+        all.push(next);
+    }
+    all
+}
+
+/// A copy of what is known of one cluster, without some obstacles.
+struct TrialCluster {
+    all: CandidateClusters,
+    candidate: Candidate,
+    /// Whether only capacity is judged.
+    ready: bool,
+}
+
+impl TrialCluster {
+    fn new(world: &AskedWorld<'_>, case: &Case<'_>, cluster: &ClusterName) -> Option<Self> {
+        let queue = &world.mirror().queue_state().queue(case.queue?).setup.name;
+        let all = CandidateClusters::new(
+            world.state.catalog(),
+            world.queues.class(case.workload.class()),
+            queue,
+            world.config.residency_required,
+        );
+        let candidate = all.candidates.iter().find(|candidate| candidate.cluster == *cluster)?.clone();
+        Some(Self { all, candidate, ready: false })
+    }
+
+    /// Removes an obstacle. False if what comes next isn't known before the obstacle is gone.
+    fn remove(&mut self, why: &Why) -> bool {
+        match why {
+            Why::NotInQueue | Why::NoWorkersConfig { .. } => self.candidate.listed = Some(0),
+            Why::Forbidden(_) => self.candidate.verdict = Ok(()),
+            Why::Cordoned => self.candidate.cordoned = Some(false),
+            // The last report is the best guess.
+            Why::NotConnected
+            | Why::Recovering
+            | Why::NotAdmitted
+            | Why::Quarantined { .. }
+            | Why::NotGuarded => self.ready = true,
+            why if is_temporary(why) => self.ready = true,
+            _ => return false,
+        }
+        true
+    }
+
+    fn judge(&self, world: &AskedWorld<'_>, case: &Case<'_>) -> Result<(), Why> {
+        self.candidate.listed.ok_or_else(|| self.all.not_listed())?;
+        self.candidate.verdict.clone().map_err(Why::Forbidden)?;
+        let known = || {
+            let live = world.live.clusters.get(&self.candidate.cluster);
+            live.is_some_and(|live| live.capacity.known())
+        };
+        let judged = |gang| match self.ready {
+            false => candidates::judge_cluster(world, (case.uid, case.now), gang, &self.all, &self.candidate)
+                .map(drop),
+            true if known() => {
+                candidates::judge_capacity(world, case.uid, gang, &self.all, &self.candidate).map(drop)
+            }
+            true => Ok(()),
+        };
+        judged(&case.gang).or_else(|why| match &case.smaller {
+            Some(gang) => judged(gang),
+            None => Err(why),
+        })
+    }
+}
+
+/// Whether a cluster skips the workload for a while, and then judges it again.
+fn is_temporary(why: &Why) -> bool {
+    match why {
+        Why::Refused { reason, .. } => *reason != RefuseReason::Unsupported,
+        Why::BackedOff => true,
+        _ => false,
+    }
+}
+
+/// Whether a cluster couldn't ever run the workload, even empty, once the obstacles before that are gone.
+pub(crate) fn is_too_small(why: &Why) -> bool {
+    match why {
         Why::NoCapacity(
             Misfit::NotEnoughCapacity { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. },
         ) => !fits_empty,
         Why::NoCapacity(_) => true,
         Why::Capped { asks, cap, .. } => asks > cap,
         _ => false,
-    };
-    too_small.then_some(why)
+    }
 }
 
 /// Whether the workload would fit in the cluster of `holder` without it. False if something else than
@@ -156,29 +229,55 @@ fn find_sufficient_ends(world: &AskedWorld<'_>, case: &Case<'_>, cluster: &Clust
     largest[..high].to_vec()
 }
 
-/// The remedy for one cluster, and the workloads that have to end for it.
+/// Why a cluster can't start the workload.
+pub(crate) fn message_at(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+    why: &Why,
+) -> String {
+    let unmet = flavor_labels::unmet_label(world, case, cluster, why);
+    unmet.map_or_else(|| why.message(world.asker), |(message, _)| message)
+}
+
+/// The remedy for one cluster, and the workloads that have to end for it. Obstacles that come after the first
+/// are included.
 pub(crate) fn remedy_at(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
     cluster: &ClusterName,
     why: &Why,
 ) -> (String, Vec<Uid>) {
+    let (mut remedies, mut gone) = (Vec::new(), Vec::new());
+    let mut obstacles = obstacles_at(world, case, cluster, why);
+    if obstacles.len() > 1 {
+        // A refusal for lack of capacity ends with that lack.
+        obstacles.retain(|why| !is_temporary(why));
+    }
+    for why in obstacles {
+        let (remedy, ends) = single_remedy_at(world, case, cluster, &why);
+        remedies.push(remedy);
+        gone.extend(ends);
+    }
+    (remedies.join(", and "), gone)
+}
+
+/// What removes one obstacle at a cluster, and the workloads that have to end for that.
+fn single_remedy_at(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    cluster: &ClusterName,
+    why: &Why,
+) -> (String, Vec<Uid>) {
+    if let Some((_, remedy)) = flavor_labels::unmet_label(world, case, cluster, why) {
+        return (remedy, Vec::new());
+    }
     if let (Some(level), Why::NoCapacity(_) | Why::Refused { .. }) =
         (level_too_small(world, case, cluster), why)
     {
         return (larger_domains_in(world, cluster, &level, &case.gang), Vec::new());
     }
-    if let (Why::Cordoned, Some(behind)) = (why, too_small_behind_cordon(world, case, cluster)) {
-        // Uncordoning alone doesn't help.
-        return (format!("{}, and uncordon the cluster", behind.remedy(world.asker)), Vec::new());
-    }
-    let can_be_freed = match why {
-        Why::NoCapacity(
-            Misfit::NotEnoughCapacity { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. },
-        ) => *fits_empty,
-        Why::Capped { asks, cap, .. } => asks <= cap,
-        _ => false,
-    };
+    let can_be_freed = matches!(why, Why::NoCapacity(_) | Why::Capped { .. }) && !is_too_small(why);
     let ends = if can_be_freed { sufficient_ends(world, case, cluster) } else { Vec::new() };
     if !can_be_freed || (ends.is_empty() && matches!(why, Why::Capped { .. })) {
         return (why.remedy(world.asker), Vec::new());

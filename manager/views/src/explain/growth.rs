@@ -19,10 +19,10 @@ use meridian_shared::time::Mono;
 /// A pending scale-up.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScaleUp {
-    /// What is pending, and why if that is no [`Why`].
+    /// The pending step as text, with its reason if no [`Why`] describes it.
     pending: String,
     why: Option<Why>,
-    /// What is missing in its cluster once there is quota.
+    /// Obstacle in the gang's cluster once there is quota.
     then: Option<Why>,
 }
 

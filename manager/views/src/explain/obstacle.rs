@@ -30,7 +30,7 @@ fn find_obstacle(world: &AskedWorld<'_>, case: &Case<'_>) -> Obstacle {
         (Some(Why::Quota(_)), None) if case.fits_somewhere() && rivals::is_kept_from(world, case) => {
             Obstacle::Before(Why::Overtaken)
         }
-        // One flavor has quota, but no cluster has capacity: don't report the quota shortage of a later
+        // One flavor has quota, but no cluster has capacity. Don't report the quota shortage of a later
         // flavor.
         (Some(Why::Quota(_)), None) if case.queue.is_some() => Obstacle::AtClusters,
         (Some(Why::Route(_) | Why::Inactive { .. }) | None, Some(Why::Quota(now))) if case.id.is_some() => {
@@ -130,7 +130,7 @@ pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, 
     if only_head_blocks && before == 1 {
         steps.alone.push(format!("delete {name} (enough by itself)"));
     }
-    // With a higher priority than the head it would be the head itself, and nothing else blocks it.
+    // A workload with a higher priority than the head would be the head, so nothing else blocks it.
     let by_priority = blocks == HeadBlocks::Strict
         && case.fits_somewhere()
         && usage.is_empty()

@@ -3,47 +3,28 @@
 //! `why` make each suggested change and check that the workload starts.
 
 use crate::asker::AskedWorld;
+use crate::explain::blocking_run::{self, BlockingRun, NotPreempted};
 use crate::explain::case::{self, Case};
 use crate::explain::cluster_remedy;
 use crate::explain::head_order;
 use crate::explain::rivals::{self, Rivals};
 use crate::explain::step::Steps;
+use crate::explain::trial::{self, Changes};
 use crate::explain::words::{self, Wording};
-use meridian_manager_core::facts::reason::{NoQuota, Shortage, Why};
+use meridian_manager_core::facts::reason::{NoQuota, Why};
 use meridian_manager_core::facts::submission::Class;
-use meridian_manager_core::state::workload::Workload;
-use meridian_manager_core::state::workload::phase::Phase;
 use meridian_objects::quantity;
 use meridian_queueing::explain::{Limit, QuotaScope};
-use meridian_queueing::model::{Inactive, PreemptionRule, WorkloadId};
+use meridian_queueing::model::WorkloadId;
 use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::preemption::may_preempt;
 use meridian_queueing::quota::LimitKind;
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::ids::ClusterName;
 use meridian_shared::packing::Misfit;
 use std::cmp::Reverse;
 
 /// Most borrowing and lending limits that one message names.
 const LIMITS_NAMED_MAX: usize = 2;
-
-/// The one workload that holds all the missing quota.
-#[derive(Default)]
-struct BlockingRun {
-    /// Its name, and why it isn't preempted.
-    message: String,
-    /// Changes each of which is enough by itself.
-    alone: Vec<String>,
-}
-
-/// Why a workload isn't preempted.
-struct NotPreempted {
-    message: String,
-    /// Whether a higher priority of the preemptor would be enough.
-    yields_to_priority: bool,
-    /// Another change that would be enough.
-    yields_to: Option<String>,
-}
 
 /// Obstacles and remedies for a quota shortage, and for missing capacity after that.
 pub(crate) fn quota_steps(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuota) -> Steps {
@@ -61,15 +42,18 @@ pub(crate) fn quota_steps(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuo
     let winner = case.front().filter(|front| *front == id).and_then(|id| queues.served_before(id, key));
     let rivals = rivals::rivals_for_quota(world, case, id, key, winner.as_ref());
     let blocking = match quota {
-        NoQuota::Used(short) => blocking_run(world, case, id, short, &rivals).unwrap_or_default(),
+        NoQuota::Used(short) => blocking_run::blocking_run(world, case, id, short, &rivals),
         _ => BlockingRun::default(),
     };
     let turn = head_order::usage_message(world, case, id)
         .or_else(|| head_order::head_order_message(world, id, winner.as_ref()?))
         .unwrap_or_default();
-    let raise = raise_message(world, case, id, key, &rivals);
+    let quotas = enough_for_all(world, case, id, key);
+    let raise = raise_message(world, &quotas, &rivals);
     let sooner = raise_before_others(world, id, key, &rivals);
+    let is_enough = trial::starts(world, case, id, &Changes::of_quota(quotas));
     let remedy = match quota {
+        _ if !is_enough => "no single change is known to start it".to_owned(),
         NoQuota::Used(_) => format!("{}{raise}{sooner}", ends_message(world, case, id, key)),
         _ => format!("{raise}, or request less{sooner}"),
     };
@@ -218,30 +202,38 @@ fn ends_message(
 }
 
 /// The nominal quotas that are enough even if all rivals are served first.
-fn raise_message(
+fn enough_for_all(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
     id: WorkloadId,
     key: (FlavorId, ResourceId),
+) -> Vec<((FlavorId, ResourceId), i64)> {
+    let queues = world.mirror().queue_state();
+    let Some(queue) = queues.workload(id).map(|w| w.queue) else { return Vec::new() };
+    let mut all = queues.needed(id, key, |key| rivals::competing_workloads(world, case, id, key).requested);
+    all.sort_by_key(|(of, _)| *of != key);
+    all.into_iter().map(|(key, asks)| (key, queues.nominal_for(queue, key, asks))).collect()
+}
+
+/// Says to raise the nominal quotas, and for which workloads that is enough.
+fn raise_message(
+    world: &AskedWorld<'_>,
+    quotas: &[((FlavorId, ResourceId), i64)],
     rivals: &Rivals,
 ) -> String {
     let queues = world.mirror().queue_state();
-    let Some(queue) = queues.workload(id).map(|w| w.queue) else { return String::new() };
-    let mut all = queues.needed(id, key, |key| rivals::competing_workloads(world, case, id, key).requested);
-    all.sort_by_key(|(of, _)| *of != key);
-    let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
-        let (name, to) =
-            (queues.resource_name(*resource), queues.nominal_for(queue, (*flavor, *resource), *asks));
-        format!("of `{name}` in flavor `{}` to {}", queues.flavor_name(*flavor), quantity::format(name, to))
+    let one = |((flavor, resource), to): &((FlavorId, ResourceId), i64)| {
+        let name = queues.resource_name(*resource);
+        format!("of `{name}` in flavor `{}` to {}", queues.flavor_name(*flavor), quantity::format(name, *to))
     };
-    let quotas: Vec<String> = all.iter().map(one).collect();
+    let quotas: Vec<String> = quotas.iter().map(one).collect();
     let mut message = format!("raise the queue's nominal quota {}", quotas.join(", and "));
     let first = rivals.first.as_deref();
     match rivals.in_same_queue + rivals.in_other_queues {
         0 => {}
         1 => {
             message += &format!(
-                ", which is enough for {} too, if that one comes first and there is room for both",
+                ", which is enough for {} too, if that workload comes first and both fit",
                 first.unwrap_or("the other pending workload")
             )
         }
@@ -249,7 +241,7 @@ fn raise_message(
             let first = first.map(|first| format!(" ({first} and others)")).unwrap_or_default();
             message += &format!(
                 ", which is enough for the {many} workloads that may come first too{first}, \
-                 if there is room for all"
+                 if all fit"
             );
         }
     }
@@ -277,106 +269,6 @@ fn raise_before_others(
     }
 }
 
-/// The one workload that holds all the missing quota: why it isn't preempted, and which changes are enough.
-fn blocking_run(
-    world: &AskedWorld<'_>,
-    case: &Case<'_>,
-    id: WorkloadId,
-    short: &Shortage,
-    rivals: &Rivals,
-) -> Option<BlockingRun> {
-    let queues = world.mirror().queue_state();
-    let mine = queues.workload(id).filter(|_| short.no_victims)?;
-    let (flavor, resource, asks) = case::key_of(queues, &NoQuota::Used(Box::new(short.clone())))?;
-    if queues.needed(id, (flavor, resource), |_| 0).len() > 1 {
-        return None;
-    }
-    let other = queues.blocking_holder(mine.queue, (flavor, resource), asks)?;
-    let other = world.mirror().uid(other)?;
-    let holder = world.state.workloads().get(&other)?;
-    let NotPreempted { message, yields_to_priority, yields_to } =
-        not_preempted(world, case, id, other, &[(flavor, resource)])?;
-    let name = world.asker.workload(holder);
-    // A rival would take the quota that it releases.
-    let no_rivals = rivals.in_same_queue == 0 && rivals.in_other_queues == 0;
-    let is_enough =
-        no_rivals && (case.fits_somewhere() || cluster_remedy::leaves_capacity(world, case, other, holder));
-    let mut alone: Vec<String> =
-        is_enough.then(|| format!("wait until {name} ends (enough by itself)")).into_iter().collect();
-    if is_enough && yields_to_priority && case.fits_somewhere() {
-        alone.push(format!(
-            "submit the job again with a priority above {} (enough by itself: it would preempt {name})",
-            holder.priority()
-        ));
-    }
-    if let Some(change) = yields_to.filter(|_| no_rivals && !case.borrows) {
-        alone.push(format!("{change} (enough by itself: it would preempt {name})"));
-    }
-    Some(BlockingRun { message: not_preempted_message(world, holder, &message), alone })
-}
-
-fn not_preempted_message(world: &AskedWorld<'_>, holder: &Workload, why: &str) -> String {
-    let (name, priority) = (world.asker.workload(holder), holder.priority());
-    format!("; preempting {name} (priority {priority}) would be enough, but {why}")
-}
-
-/// Why a workload isn't preempted that holds these flavors and resources. `None` if the queues share no
-/// cohort.
-fn not_preempted(
-    world: &AskedWorld<'_>,
-    case: &Case<'_>,
-    id: WorkloadId,
-    other: Uid,
-    contested: &[(FlavorId, ResourceId)],
-) -> Option<NotPreempted> {
-    let queues = world.mirror().queue_state();
-    let (mine, theirs) = (queues.workload(id)?, queues.workload(world.mirror().id(other)?)?);
-    let holder = world.state.workloads().get(&other)?;
-    let preemption = &queues.queue(mine.queue).setup.preemption;
-    let same = theirs.queue == mine.queue;
-    let (name, policy) = match same {
-        true => ("withinClusterQueue", preemption.within_queue),
-        false => ("reclaimWithinCohort", preemption.reclaim_within_cohort),
-    };
-    if queues.queue(mine.queue).tree != queues.queue(theirs.queue).tree {
-        return None;
-    }
-    let setup = &queues.queue(theirs.queue).setup;
-    let borrows = same || contested.iter().any(|key| queues.borrows(theirs.queue, *key));
-    let allowed =
-        may_preempt(policy, (case.workload.priority(), mine.since), (holder.priority(), theirs.since));
-    let by_priority =
-        matches!(policy, PreemptionRule::LowerPriority | PreemptionRule::LowerOrNewerEqualPriority);
-    let mut yields_to = None;
-    let message = if holder.phase() == Phase::Stopping {
-        "it is already stopping".to_owned()
-    } else if !borrows {
-        format!("no policy allows it: cluster queue `{}` uses only its own quota", setup.name)
-    } else if !allowed {
-        format!("`{name}: {}` forbids it", policy.word())
-    } else if let Some(why) = &setup.inactive {
-        // Starting the queue would release its other pending workloads too.
-        let has_pending = || {
-            let mut classes = world.queues.waiting_classes();
-            classes.any(|id| is_in_cluster_queue(world, world.queues.class(id), &setup.name))
-        };
-        let alone = *why == Inactive::Stopped && case.fits_somewhere() && !has_pending();
-        yields_to = alone.then(|| format!("set the stopPolicy of cluster queue `{}` to `None`", setup.name));
-        format!("cluster queue `{}` is inactive: {}", setup.name, words::inactive_message(why))
-    } else if !world.live.reservations().may_preempt(case.uid, other) {
-        "for 10 minutes a preempted workload can't preempt back, and no workload is preempted more than \
-         twice by the same one"
-            .to_owned()
-    } else if !case.fits_somewhere() && !cluster_remedy::leaves_capacity(world, case, other, holder) {
-        yields_to =
-            cluster_remedy::uncordoned(world, case).map(|cluster| format!("uncordon cluster `{cluster}`"));
-        "no cluster would have room even then".to_owned()
-    } else {
-        "the usage or fair share of its queue doesn't allow it".to_owned()
-    };
-    Some(NotPreempted { message, yields_to_priority: same && !allowed && by_priority, yields_to })
-}
-
 /// The obstacle of a workload that has quota.
 pub(crate) fn nearest_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
     if case.fits_somewhere() {
@@ -390,13 +282,15 @@ pub(crate) fn nearest_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
 
 /// The one workload that is in the way in the nearest cluster, and why it isn't preempted.
 fn blocking_run_there(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<String> {
-    let (cluster, why) = nearest(world, case)?;
+    // With another obstacle before that, a preemption wouldn't be enough.
+    let (cluster, why) =
+        nearest(world, case).filter(|(_, why)| matches!(why, Why::NoCapacity(_) | Why::Capped { .. }))?;
     let (_, ends) = cluster_remedy::remedy_at(world, case, cluster, why);
     let (&[other], Some(id)) = (ends.as_slice(), case.id) else { return None };
     let holder = world.state.workloads().get(&other)?;
     let keys: Vec<(FlavorId, ResourceId)> = case.usage.iter().map(|(key, _)| *key).collect();
-    let NotPreempted { message, .. } = not_preempted(world, case, id, other, &keys)?;
-    Some(not_preempted_message(world, holder, &message))
+    let NotPreempted { message, .. } = blocking_run::not_preempted(world, case, id, other, &keys)?;
+    Some(blocking_run::not_preempted_message(world, holder, &message))
 }
 
 /// Reason and remedy for the nearest cluster, if none can start the workload now.
@@ -406,7 +300,12 @@ pub(crate) fn nearest_capacity(world: &AskedWorld<'_>, case: &Case<'_>) -> Optio
         .filter(|(_, why)| !case.fits_somewhere() && !matches!(why, Why::NoWorkersConfig { .. }))?;
     let (remedy, gone) = cluster_remedy::remedy_at(world, case, cluster, why);
     Some((
-        words::no_cluster_message(case.verdicts.len(), cluster, why, world.asker),
+        words::no_cluster_message(
+            case.verdicts.len(),
+            cluster,
+            why,
+            &cluster_remedy::message_at(world, case, cluster, why),
+        ),
         format!("in cluster `{cluster}`: {remedy}{}", rivals::others_first(world, case, cluster, why, &gone)),
     ))
 }
@@ -431,16 +330,18 @@ fn nearest<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Option<(&'a Cluste
         Why::Capped { .. } => {
             (0, cluster_remedy::sufficient_ends(world, case, cluster).len().max(1), Reverse(0))
         }
-        Why::Refused { .. } => (0, 1, Reverse(0)),
-        Why::Cordoned if cluster_remedy::too_small_behind_cordon(world, case, cluster).is_some() => {
-            (2, 1, Reverse(0))
+        Why::Refused { .. } => match cluster_remedy::judge_behind(world, case, cluster, why) {
+            Some(Err(behind)) if cluster_remedy::is_too_small(&behind) => (2, 1, Reverse(0)),
+            _ => (0, 1, Reverse(0)),
+        },
+        Why::Cordoned => match cluster_remedy::judge_behind(world, case, cluster, why) {
+            Some(Err(behind)) if cluster_remedy::is_too_small(&behind) => (2, 1, Reverse(0)),
+            Some(Err(_)) => (1, 1, Reverse(0)),
+            _ => (1, 0, Reverse(0)),
+        },
+        Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => {
+            (1, 0, Reverse(0))
         }
-        Why::Cordoned
-        | Why::NotConnected
-        | Why::NoReport
-        | Why::Recovering
-        | Why::NotAdmitted
-        | Why::BackedOff => (1, 0, Reverse(0)),
         Why::NoCapacity(_) => (2, 0, Reverse(0)),
         _ => (3, 0, Reverse(0)),
     };

@@ -76,8 +76,8 @@ pub(crate) fn rivals_for_quota(
     }
 }
 
-/// The workload of another queue that is served first with quota that this one would use, or is reported
-/// to lack, and that quota. Workloads that are preempting others come first.
+/// The workload of another queue that is served before this one with quota that this one needs or lacks, and
+/// that quota. Workloads that are preempting others come first.
 fn served_first(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -145,14 +145,14 @@ pub(crate) fn others_first(
     why: &Why,
     gone: &[Uid],
 ) -> String {
-    // It isn't known how much capacity new nodes or a higher limit will bring.
+    // The added capacity of new nodes or of a higher limit is unknown.
     let grows =
         gone.is_empty() && matches!(why, Why::NoCapacity(_) | Why::Capped { .. } | Why::Refused { .. });
     if matches!(why, Why::Forbidden(_)) {
         return String::new();
     }
-    // They end one by one: what the first one frees may already be enough for a small workload further
-    // behind.
+    // The workloads end one by one: the capacity that the first one frees may already be enough for a small
+    // workload further behind.
     let in_parts = gone.len() > 1;
     let all = rivals_for_capacity(world, case, in_parts);
     let able = could_take(world, &all, cluster, gone, grows);
@@ -173,9 +173,9 @@ pub(crate) fn others_first(
     }
 }
 
-/// The classes that would have quota and capacity when the workloads of `gone` have ended, unless they
-/// have both already: then something else blocks them. If the cluster `grows`, every class with quota may
-/// fit, and so may every unchecked one.
+/// Classes that would get quota and capacity once the workloads of `gone` have ended. Classes that have both
+/// already are left out, because something else blocks them. If the cluster's node pools can grow (`grows`),
+/// every class with quota may fit, and so may every unchecked one.
 fn could_take<'a>(
     world: &AskedWorld<'_>,
     all: &'a [Class],
@@ -190,7 +190,7 @@ fn could_take<'a>(
     let has_quota = |gone: &[Uid]| {
         let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| world.mirror().id(*uid)).collect();
         let mut fits = world.mirror().queue_state().would_fit(&known, &holders).into_iter();
-        // A workload that its queue doesn't evaluate takes nothing.
+        // A workload that its queue doesn't evaluate takes no capacity.
         ids.iter().map(|id| id.is_some() && fits.next().unwrap_or(true)).collect::<Vec<bool>>()
     };
     let (before, after) = (LazyCell::new(|| has_quota(&[])), has_quota(gone));
@@ -214,7 +214,7 @@ fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) 
         (Alongside::new(before), Alongside::new(world.mirror().routes()), Alongside::new(blocked));
     let of_class = |(id, first, waiting): (ClassId, &QueuePosition, &BTreeSet<QueuePosition>)| {
         let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));
-        // A workload without a queue route takes nothing.
+        // A workload without a queue route takes no capacity.
         let queue = route.filter(|_| !matches!(why, Some(Why::Route(_))))?;
         let count = before.unwrap_or_else(|| waiting.len() - usize::from(id == case.workload.class()));
         let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };

@@ -1,4 +1,4 @@
-//! What is left of the limits of a workload's run time.
+//! Time left of the limits of a workload's run time.
 
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
@@ -6,7 +6,7 @@ use meridian_manager_core::world::World;
 use meridian_objects::job::{MAX_EXEC_LABEL, MAX_RUN_ANNOTATION};
 use meridian_shared::time::{Millis, Wall};
 
-/// What is left of each limit, as the end of a sentence. Empty if the job has none, or if none has begun.
+/// Time left of each limit, as the end of a sentence. Empty if the job has none, or if none has begun.
 pub(crate) fn run_time_message(world: &World, workload: &Workload, now: Wall) -> String {
     let gang = &world.queues.class(workload.class()).gang;
     let granted = workload.history().last().map(|attempt| attempt.granted);

@@ -92,8 +92,8 @@ fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     steps
 }
 
-/// What is stopped, missing or inactive on its queue route, and which workloads the same change would
-/// release: all of its cluster queue, or only those of its namespace or local queue.
+/// Objects on the workload's queue route that are stopped, missing or inactive, and the workloads that the
+/// same change would release: all of its cluster queue, or only those of its namespace or local queue.
 fn route_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> (Steps, Option<Scope>) {
     let class = world.queues.class(case.workload.class());
     let catalog = &world.state.catalog();

@@ -25,7 +25,7 @@ pub trait Wording {
     /// The reason, without the names of workloads that `asker` may not read.
     fn message(&self, asker: &Asker) -> String;
 
-    /// What a user or operator can do about it. Starts with a verb.
+    /// Remedy for a user or operator. Starts with a verb.
     fn remedy(&self, asker: &Asker) -> String;
 }
 
@@ -109,7 +109,8 @@ impl Wording for Why {
             Self::NotAdmitted => "joined just now: no other cluster has acknowledged its name yet".into(),
             Self::Quarantined { located } => {
                 format!(
-                    "quarantined: its agent is in `{located}`, which isn't what the `Cluster` object says"
+                    "quarantined: its agent is in `{located}`, but the `Cluster` object declares another \
+                     place"
                 )
             }
             Self::NoReport => "its agent hasn't reported capacity yet".into(),
@@ -153,7 +154,8 @@ impl Wording for Why {
                 "declare its region and jurisdiction in a `Cluster` object".into()
             }
             Self::Forbidden(_) => "ask the owner of the residency policies to permit this cluster".into(),
-            Self::NoCluster | Self::NotConnected => "start or join its agent".into(),
+            Self::NoCluster => "start or join the agent of a cluster that the queue may use".into(),
+            Self::NotConnected => "start or join its agent".into(),
             Self::NotInQueue => "add the cluster to the queue's MultiKueueConfig".into(),
             Self::NoWorkersConfig { config, .. } => format!("create MultiKueueConfig `{config}`"),
             Self::Cordoned => "uncordon the cluster".into(),
@@ -187,11 +189,9 @@ impl Wording for Why {
             Self::NoCapacity(Misfit::NoSuchNode { .. }) => {
                 "add nodes there that match the pods' selectors and tolerations, or change these".into()
             }
-            Self::NoCapacity(_) => "add or enlarge nodes there, or use smaller pods".into(),
-            Self::Refused { reason: RefuseReason::NoCapacity | RefuseReason::StillRuns, .. } => {
-                "wait until a workload there ends".into()
-            }
-            Self::Refused { .. } | Self::BackedOff | Self::BackOff => "wait for the next attempt".into(),
+            Self::NoCapacity(_) => LARGER_NODES.into(),
+            Self::Refused { reason, .. } => refusal_remedy(*reason).into(),
+            Self::BackedOff | Self::BackOff => NEXT_ATTEMPT.into(),
             Self::NotChosen { .. } => "do nothing: the workload has a cluster".into(),
             Self::RulesDoubted => "check policies and quotas, then run `meridian journal confirm`".into(),
             Self::Preempts { .. } => "wait until they have stopped".into(),
@@ -201,6 +201,19 @@ impl Wording for Why {
             Self::Damaged => DAMAGED_REMEDY.into(),
             Self::Inactive { queue, why } => inactive_remedy(queue, why),
         }
+    }
+}
+
+const NEXT_ATTEMPT: &str = "wait for the next attempt";
+
+const LARGER_NODES: &str = "add or enlarge nodes there, or use smaller pods";
+
+const fn refusal_remedy(reason: RefuseReason) -> &'static str {
+    match reason {
+        RefuseReason::NoCapacity | RefuseReason::StillRuns => "wait until a workload there ends",
+        RefuseReason::NeverFits => LARGER_NODES,
+        RefuseReason::Unsupported => "use a runner there that can run the job, or another cluster",
+        RefuseReason::Overloaded | RefuseReason::ProviderFailed => NEXT_ATTEMPT,
     }
 }
 
@@ -268,7 +281,7 @@ fn inactive_remedy(queue: &str, why: &Inactive) -> String {
     }
 }
 
-/// The same shortage without the statement that no preemption can help.
+/// This shortage without the statement that no preemption can help.
 pub(crate) fn without_preemption(quota: &NoQuota) -> NoQuota {
     match quota {
         NoQuota::Used(short) => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
@@ -330,8 +343,8 @@ fn reservation_owner(job: Option<&Key>, asker: &Asker) -> String {
 }
 
 /// Says that none of `clusters` clusters can start a workload now, and why the one can't that is closest
-/// to it.
-pub(crate) fn no_cluster_message(clusters: usize, closest: &ClusterName, why: &Why, asker: &Asker) -> String {
+/// to it. `message` is the text of that reason.
+pub(crate) fn no_cluster_message(clusters: usize, closest: &ClusterName, why: &Why, message: &str) -> String {
     let lacks_capacity = matches!(
         why,
         Why::NoCapacity(_)
@@ -339,12 +352,11 @@ pub(crate) fn no_cluster_message(clusters: usize, closest: &ClusterName, why: &W
             | Why::Kept { .. }
             | Why::Refused { reason: RefuseReason::NoCapacity, .. }
     );
-    let why = why.message(asker);
     match (clusters, lacks_capacity) {
-        (1, true) => format!("the only cluster, `{closest}`, has no room: {why}"),
-        (1, false) => format!("the only cluster, `{closest}`, isn't available: {why}"),
-        (_, true) => format!("no cluster has room. Closest: `{closest}` ({why})"),
-        (_, false) => format!("no cluster is available. Closest: `{closest}` ({why})"),
+        (1, true) => format!("the only cluster, `{closest}`, has no room: {message}"),
+        (1, false) => format!("the only cluster, `{closest}`, isn't available: {message}"),
+        (_, true) => format!("no cluster has room. Closest: `{closest}` ({message})"),
+        (_, false) => format!("no cluster is available. Closest: `{closest}` ({message})"),
     }
 }
 

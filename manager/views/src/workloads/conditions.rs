@@ -142,7 +142,7 @@ impl Shown {
             _ if self.damaged => damaged_message(asker),
             (None, Some(why), _) => why.message(asker),
             (None, None, Some((cluster, clusters, why))) => {
-                words::no_cluster_message(*clusters, cluster, why, asker)
+                words::no_cluster_message(*clusters, cluster, why, &why.message(asker))
             }
             (None, None, None) => {
                 format!("waiting in its queue; see `meridian why {} -n {}`", w.name(), w.namespace())
@@ -150,7 +150,7 @@ impl Shown {
         })
     }
 
-    /// That the pods of the run are unknown, and what ends the run.
+    /// States that the pods of the run are unknown, and how the run will end.
     pub(super) fn lost_message(&self) -> Option<String> {
         self.workload.lost_run().map(words::lost_run)
     }

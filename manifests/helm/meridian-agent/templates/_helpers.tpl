@@ -5,6 +5,9 @@
 {{- if and (not $kubernetes) (gt (int (include "meridian-agent.replicas" .)) 1) -}}
 {{- fail (printf "replicas is %s: the %s runner keeps what runs in one directory, so write 1" (include "meridian-agent.replicas" .) .Values.runner) -}}
 {{- end -}}
+{{- if and (eq .Values.runner "kubernetes") .Values.kubernetes.provisioningRequests (not .Values.fleet) -}}
+{{- fail "fleet is missing: an autoscaler doesn't say which pools it can grow, so fleet.provisionable names them" -}}
+{{- end -}}
 {{- if and (eq .Values.runner "simulated") (not .Values.fleet) -}}
 {{- fail "fleet is missing: a simulated cluster has only the nodes that it names" -}}
 {{- end -}}
@@ -123,6 +126,10 @@ capabilities:
 {{- with .Values.nodeReplacementWait -}}{{- $_ := set $settings "node-replacement-wait" . -}}{{- end -}}
 {{- if eq .Values.runner "kubernetes" -}}
 {{- $_ := set $settings "lease-name" .Release.Name -}}
+{{- if .Values.kubernetes.provisioningRequests -}}
+{{- $_ := set $settings "provider" "provisioning-request" -}}
+{{- $_ := set $settings "provisioning-config" "/etc/meridian-agent/provisioning.yaml" -}}
+{{- end -}}
 {{- $labels := list -}}
 {{- range $name, $value := .Values.kubernetes.nodeSelector -}}{{- $labels = append $labels (printf "%s=%s" $name $value) -}}{{- end -}}
 {{- if $labels -}}{{- $_ := set $settings "node-selector" (join "," $labels) -}}{{- end -}}

@@ -4,7 +4,7 @@ use super::path::FieldPath;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// What an unknown field is, as `fieldValidation` of the Kubernetes API. Meridian's own kinds are read
+/// Treatment of an unknown field, as `fieldValidation` of the Kubernetes API. Meridian's own kinds are read
 /// strictly in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
@@ -40,9 +40,9 @@ macro_rules! finding {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name {
             pub field: FieldPath,
-            /// What is wrong.
+            /// Description of the error.
             pub message: String,
-            /// What to write; empty when the message is enough.
+            /// Remedy; empty if the message is enough.
             pub remedy: String,
         }
 
@@ -70,7 +70,7 @@ finding! {
 }
 
 finding! {
-    /// What users should know about an object that is accepted.
+    /// Warning about an accepted object.
     Warning
 }
 

@@ -121,7 +121,7 @@ impl<'p> Item<'p> {
             self.error(format!("`{number}` is too small"), format!("the least is {min}"));
             self.findings.is_lenient().then_some(number)
         } else if number > max {
-            self.error(format!("`{number}` is too large"), format!("the most is {max}"));
+            self.error(format!("`{number}` is too large"), format!("the maximum is {max}"));
             self.findings.is_lenient().then_some(number)
         } else {
             Some(number)

@@ -145,7 +145,7 @@ impl<'p> Fields<'p> {
             }
         });
         if count > max {
-            self.error(name, format!("has {count} entries"), format!("the most is {max}"));
+            self.error(name, format!("has {count} entries"), format!("the maximum is {max}"));
         }
         all
     }
@@ -220,7 +220,7 @@ impl Fields<'_> {
         match duration::parse(text) {
             Some(millis) if millis > Millis(0) && millis <= MAX_DURATION => Some(millis),
             Some(millis) if millis > MAX_DURATION => {
-                item.error(format!("`{text}` is too long"), "the most is `8784h`, a year");
+                item.error(format!("`{text}` is too long"), "the maximum is `8784h`, a year");
                 None
             }
             _ => {

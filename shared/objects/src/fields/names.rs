@@ -1,4 +1,4 @@
-//! What Kubernetes accepts as a name, a label key and a label value (RFC 1123 and the API conventions).
+//! Names, label keys and label values that Kubernetes accepts (RFC 1123 and the API conventions).
 
 /// Most characters of a name that is a DNS subdomain.
 pub(crate) const MAX_SUBDOMAIN_CHARS: usize = 253;

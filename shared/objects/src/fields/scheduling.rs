@@ -70,7 +70,7 @@ pub(crate) fn annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
         metadata.error(
             "annotations",
             format!("are {bytes} bytes together"),
-            format!("the most is {MAX_ANNOTATIONS_BYTES}"),
+            format!("the maximum is {MAX_ANNOTATIONS_BYTES}"),
         );
     }
     all
@@ -156,7 +156,7 @@ pub(crate) fn requirement(item: &Item<'_>, node: bool) -> Option<Requirement> {
     }
     let compares = matches!(operator, Some(Operator::In | Operator::NotIn));
     for value in values.iter().filter(|value| compares && !names::is_label_value(value)) {
-        fields.error("values", format!("`{value}` is not a label value"), "no object has it");
+        fields.error("values", format!("`{value}` is not a label value"), "no object can have this value");
     }
     if let Some(problem) = problem {
         fields.error("values", problem, "correct the values or the operator");

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 /// Deepest field that "did you mean" looks for.
 const SUGGESTION_DEPTH: usize = 3;
 
-/// What a value must be.
+/// Type of a value in a schema.
 pub(crate) enum Type {
     Any,
     Text,
@@ -26,17 +26,17 @@ pub(crate) enum Type {
     /// A mapping of strings to strings.
     Strings,
     List(&'static Type),
-    /// A list of mappings in which this field is different in each, where it is written.
+    /// A list of mappings in which this field is different in each, if it is written.
     Unique(&'static str, &'static Type),
     Object(&'static Shape),
-    /// What this function reads, with all errors reported.
+    /// A function that reads the value and reports all errors.
     Read(fn(&Item<'_>)),
 }
 
-/// What a text must be.
+/// Rule for a text value.
 pub(crate) struct TextRule {
     pub(crate) holds: fn(&str) -> bool,
-    /// What it isn't otherwise, such as `a name`.
+    /// Noun for a text that follows the rule, such as `a name`.
     pub(crate) what: &'static str,
     pub(crate) remedy: &'static str,
 }

@@ -28,9 +28,9 @@ pub struct Problem {
     pub place: FilePosition,
     /// Empty for the object or the file as a whole.
     pub field: FieldPath,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// What to write; empty when the message is enough.
+    /// Remedy; empty if the message is enough.
     pub remedy: String,
 }
 

@@ -71,7 +71,7 @@ impl ReadDocument for Object {
         if self.stored == other.stored {
             return true;
         }
-        // A written default namespace is the same as none.
+        // A written default namespace counts as none.
         let (mut a, mut b) = (self.clone(), other.clone());
         for object in [&mut a, &mut b] {
             if let Some(namespace) = object.namespace_or_default().map(str::to_owned) {
@@ -152,7 +152,7 @@ impl<T: ReadDocument> Reader<T> {
                 whole(name),
                 FieldPath::default(),
                 message,
-                format!("split it; the most is {MAX_FILE_BYTES} bytes"),
+                format!("split it; the maximum is {MAX_FILE_BYTES} bytes"),
             );
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -172,6 +172,7 @@ fn a_workers_file_applied_with_the_managers_gets_a_hint() {
 fn identity_is_checked() {
     check("kind: Job\nmetadata: {name: a}\n", 0, &["f:1:1: apiVersion: is missing; add `apiVersion`"], &[]);
     check("apiVersion: batch/v1\nmetadata: {name: a}\n", 0, &["f:1:1: kind: is missing; add `kind`"], &[]);
+    check_error("# Values.\nreplicas: 3\n", "f:2:1: this document has neither `apiVersion` nor `kind`");
     check(
         "apiVersion: batch/v1\nkind: [Job]\n",
         0,
@@ -305,7 +306,7 @@ fn anchors_work_and_alias_bombs_are_refused() {
 fn size_is_bounded() {
     check_error(
         &" ".repeat(MAX_FILE_BYTES + 1),
-        "f: the file is 16777217 bytes; split it; the most is 16777216",
+        "f: the file is 16777217 bytes; split it; the maximum is 16777216",
     );
     let big = " ".repeat(MAX_FILE_BYTES);
     let parsed = parse_set(&[("a", &big), ("b", &big), ("c", &big), ("d", &big), ("e", &big)]);

@@ -206,7 +206,7 @@ fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
     job.parallelism = count("parallelism", least).unwrap_or(1);
     job.completions = count("completions", 1);
     if job.completions.is_none() && spec.get("parallelism").is_none() {
-        // Kubernetes sets both to one only when neither is written.
+        // Kubernetes sets both to one only if neither is written.
         job.completions = Some(1);
     }
     let modes = [("NonIndexed", CompletionMode::NonIndexed), ("Indexed", CompletionMode::Indexed)];

@@ -89,7 +89,7 @@ fn regions(
     if all.is_empty() {
         findings.error(at, "names no region", "name regions, separated by commas, or remove it");
     } else if all.len() > MAX_REGIONS {
-        findings.error(at, format!("names {} regions", all.len()), format!("the most is {MAX_REGIONS}"));
+        findings.error(at, format!("names {} regions", all.len()), format!("the maximum is {MAX_REGIONS}"));
     }
     all
 }

@@ -77,7 +77,11 @@ pub(super) fn check(spec: &Fields<'_>, job: Option<&str>) {
     for name in ["podFailurePolicy", "successPolicy"] {
         let rules = written(name).and_then(|policy| policy.get("rules")).and_then(Value::as_array);
         if rules.is_some_and(|rules| rules.len() > RULES_MAX) {
-            spec.error(name, format!("has more than {RULES_MAX} rules"), format!("the most is {RULES_MAX}"));
+            spec.error(
+                name,
+                format!("has more than {RULES_MAX} rules"),
+                format!("the maximum is {RULES_MAX}"),
+            );
         }
     }
     if let Some(policy) = written("podFailurePolicy") {
@@ -125,7 +129,7 @@ fn check_host_name(spec: &Fields<'_>, job: &str, completions: u64) {
     if !names::is_dns_label(&host) {
         spec.findings().error(
             FieldPath::of("metadata.name"),
-            format!("`{host}` would be the host name of the last pod, and is none"),
+            format!("`{host}` would be the host name of the last pod, and isn't a valid one"),
             "use at most 63 lower-case letters, digits and `-` with the index",
         );
     }

@@ -34,7 +34,7 @@ pub struct InvalidAnnotation {
     pub key: &'static str,
     /// The value, or its beginning.
     pub written: String,
-    /// What the value should be, with its article.
+    /// The expected value, with its article.
     pub wanted: &'static str,
     pub remedy: &'static str,
 }
@@ -54,7 +54,7 @@ impl Simulated {
 /// How a type of value is written in an annotation.
 struct Form<T> {
     parse: fn(&str) -> Option<T>,
-    /// What the value should be, with its article.
+    /// The expected value, with its article.
     wanted: &'static str,
     remedy: &'static str,
 }

@@ -21,7 +21,7 @@ pub struct StateRules {
     pub active: &'static str,
 }
 
-/// What the pods of a job do.
+/// State of a job's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodProgress {
     /// Pods that the job was admitted with.

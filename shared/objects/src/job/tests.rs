@@ -81,7 +81,7 @@ fn pods_are_the_smaller_of_parallelism_and_completions() {
         &[("spec.parallelism", json!("3"))],
         "spec.parallelism: must be a whole number, not a string; remove the quotes: 3",
     );
-    check_error(&[("spec.parallelism", json!(1_000_000))], "the most is 100000");
+    check_error(&[("spec.parallelism", json!(1_000_000))], "the maximum is 100000");
     check_error(
         &[("spec.parallelism", json!(2)), ("spec.completionMode", json!("Indexed"))],
         "spec.completions: is missing",
@@ -155,7 +155,7 @@ fn jobs_of_other_controllers_are_refused() {
 
 #[test]
 fn job_names_fit_into_pod_labels() {
-    check_error(&[("metadata.name", json!("a".repeat(64)))], "the most is 63 characters");
+    check_error(&[("metadata.name", json!("a".repeat(64)))], "the maximum is 63 characters");
     assert!(read(with(&[("metadata.name", json!("a".repeat(63)))])).is_ok());
 }
 

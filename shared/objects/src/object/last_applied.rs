@@ -173,8 +173,8 @@ fn merged_value(
     Value::Object(merged)
 }
 
-/// What remains of a field that `written` no longer has: values that others added or changed since `last`.
-/// `None` where nothing remains.
+/// Rest of a field that `written` no longer has: values that others added or changed since `last`. `None`
+/// where nothing remains.
 fn without(
     last: &Value,
     live: &Value,

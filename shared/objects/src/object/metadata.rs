@@ -110,7 +110,7 @@ fn check_name(kind: Kind, metadata: &Fields<'_>, identity: &Identity) {
     };
     let name = &identity.name;
     if !name.is_empty() && name.chars().count() > most {
-        metadata.error("name", format!("`{name}` is too long"), format!("the most is {most} characters"));
+        metadata.error("name", format!("`{name}` is too long"), format!("the maximum is {most} characters"));
     } else if !name.is_empty() && !rule(name) {
         let dot = if most == names::MAX_LABEL_CHARS && !kind.is_job() { "" } else { ", `.`" };
         let remedy = match names::closest_name(name) {
@@ -128,7 +128,7 @@ fn check_name(kind: Kind, metadata: &Fields<'_>, identity: &Identity) {
         metadata.error(
             "generateName",
             "is too long",
-            format!("the most is {MAX_GENERATE_NAME_CHARS} characters"),
+            format!("the maximum is {MAX_GENERATE_NAME_CHARS} characters"),
         );
     } else if !rule(&format!("{prefix}0")) {
         metadata.error(

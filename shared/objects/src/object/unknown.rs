@@ -5,12 +5,12 @@ use crate::job::{JobKind, QUEUE_LABEL};
 use crate::kind::{KUEUE_GROUP, Kind, MERIDIAN_GROUP, split_api_version};
 use serde_json::Value;
 
-/// What a document of a kind that Meridian doesn't take is.
+/// Treatment of a document whose kind Meridian doesn't take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreign {
     /// An object of another program, which files of jobs and queues often have too.
     Skipped,
-    /// It would be missed: a job, or a mistake.
+    /// The user would miss the object: a job, or a mistyped kind.
     Refused,
 }
 
@@ -40,7 +40,7 @@ const JOBS: [(&str, &str); 8] = [
 const COMMON_NAMES: [Kind; 3] = [Kind::Cluster, Kind::Topology, Kind::Workload];
 
 impl UnknownKind {
-    /// Why [`Kind::from_gvk`] doesn't know the kind that an object names; `None` where it does, or where the
+    /// Why [`Kind::from_gvk`] doesn't know the kind that an object names; `None` if it does, or if the
     /// object names none.
     pub(crate) fn of(object: &Value) -> Option<Self> {
         let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -48,12 +48,10 @@ impl UnknownKind {
         if Kind::from_gvk(api_version, kind).is_some() {
             return None;
         }
-        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
-        let is_queued = labels.is_some_and(|labels| labels.get(QUEUE_LABEL).is_some());
-        Some(Self::named(api_version, kind, is_queued))
+        Some(Self::named(api_version, kind, names_queue(object)))
     }
 
-    /// `is_queued`: whether the object names a local queue, as jobs do.
+    /// `is_queued`: whether the object or its pods name a local queue, as jobs do.
     fn named(api_version: &str, kind: &str, is_queued: bool) -> Self {
         let (group, version) = split_api_version(api_version);
         let by_name = Kind::ALL.into_iter().find(|known| known.name() == kind);
@@ -88,6 +86,17 @@ impl UnknownKind {
         };
         let message = format!("`{kind}` of `{api_version}` is not a kind that Meridian takes");
         Self { foreign: Foreign::Skipped, field: "kind", message, remedy: remedy.to_owned() }
+    }
+}
+
+/// Whether labels anywhere in the object name a local queue: its own, or those of the pods that it makes.
+fn names_queue(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(names_queue),
+        Value::Object(fields) => fields.iter().any(|(name, value)| {
+            (name == "labels" && value.get(QUEUE_LABEL).is_some()) || names_queue(value)
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
@@ -127,6 +136,7 @@ fn wrong_version(known: Kind, api_version: &str, group: &str, version: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn check(api_version: &str, kind: &str, foreign: Foreign, expect: &str) {
         assert_eq!(Kind::from_gvk(api_version, kind), None);
@@ -174,6 +184,20 @@ mod tests {
             (queued.foreign, queued.remedy.as_str()),
             (Foreign::Refused, "submit it as a `batch/v1` Job")
         );
+    }
+
+    #[test]
+    fn pods_with_a_queue_are_missed_if_their_object_is_skipped() {
+        let workflow = |labels: Value| {
+            json!({
+                "apiVersion": "argoproj.io/v1alpha1",
+                "kind": "Workflow",
+                "spec": {"templates": [{"name": "a"}, {"name": "b", "metadata": {"labels": labels}}]},
+            })
+        };
+        let foreign = |labels: Value| UnknownKind::of(&workflow(labels)).unwrap().foreign;
+        assert_eq!(foreign(json!({"kueue.x-k8s.io/queue-name": "team"})), Foreign::Refused);
+        assert_eq!(foreign(json!({"app": "team"})), Foreign::Skipped);
     }
 
     #[test]

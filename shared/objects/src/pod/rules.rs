@@ -1,4 +1,4 @@
-//! What an API server refuses in pods that are to be made, where a rule looks at more than one field.
+//! An API server's rules for new pods that involve more than one field.
 //!
 //! From the public validation rules of the Kubernetes API. Types and single values are checked by
 //! [`super::schema`].
@@ -61,7 +61,7 @@ fn check_hosts(pod: &Fields<'_>, written: &Map<String, Value>) {
     let servers = written.get("dnsConfig").and_then(|config| config.get("nameservers"));
     let servers = servers.and_then(Value::as_array).map_or(0, Vec::len);
     if servers > 3 {
-        pod.error("dnsConfig", format!("has {servers} nameservers"), "the most is 3");
+        pod.error("dnsConfig", format!("has {servers} nameservers"), "the maximum is 3");
     }
     if written.get("dnsPolicy").is_some_and(|policy| policy == "None") && servers == 0 {
         pod.error("dnsConfig", "has no nameserver", "`dnsPolicy: None` needs at least one");

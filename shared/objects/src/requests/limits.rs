@@ -52,7 +52,7 @@ impl fmt::Display for LimitViolation {
         let (asks, bound) = match self.bound {
             BrokenBound::OwnLimit => ("more than its limit", "limit"),
             BrokenBound::Containers => ("less than its containers together", "sum of the containers"),
-            BrokenBound::RangeMax => ("more than the limit range allows", "most"),
+            BrokenBound::RangeMax => ("more than the limit range allows", "maximum"),
             BrokenBound::RangeMin => ("less than the limit range allows", "least"),
         };
         write!(f, " asks for {asks}")?;

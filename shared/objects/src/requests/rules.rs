@@ -6,7 +6,7 @@ use meridian_topology::PODS;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a transformation does to its input.
+/// Effect of a transformation on its input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Strategy {
     /// The input is counted in addition to its outputs.
@@ -64,7 +64,7 @@ impl Transformation {
     }
 }
 
-/// What quota counts of requests, the same for all queues.
+/// Rules for the resources that quota counts, the same for all queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceRules {
     /// Prefixes of resources that quota ignores.
@@ -83,7 +83,7 @@ impl ResourceRules {
             all.keys().find(|key| !["excludeResourcePrefixes", "transformations"].contains(&key.as_str()))
         {
             return Err(format!(
-                "`{other}` is not known here; the known ones are `excludeResourcePrefixes` and \
+                "`{other}` is not known here; known keys: `excludeResourcePrefixes` and \
                     `transformations`"
             ));
         }
@@ -128,7 +128,7 @@ impl ResourceRules {
         self.excluded_prefixes.is_empty() && self.transformations.is_empty()
     }
 
-    /// What quota counts of one pod's requests.
+    /// Resources of one pod's requests that quota counts.
     pub fn counted(&self, asked: &Amounts) -> Amounts {
         if self.is_empty() {
             return asked.clone();
@@ -136,7 +136,8 @@ impl ResourceRules {
         transform(&without_prefixes(asked.clone(), &self.excluded_prefixes), &self.transformations)
     }
 
-    /// What quota counts of a whole gang, with its number of pods, which queues may give quota for.
+    /// Resources of a whole gang that quota counts, including the number of pods, for which queues may give
+    /// quota.
     pub fn total(&self, gang: &Gang) -> Amounts {
         let mut total = if self.is_empty() { gang.total() } else { Amounts::new() };
         for set in gang.pod_sets.iter().filter(|_| !self.is_empty()) {

@@ -117,8 +117,8 @@ fn broken_bounds_are_named() {
         [
             "initContainers[0] asks for less than the limit range allows; `cpu` is `10m`, the least is \
                 `100m`",
-            "containers[0] asks for more than the limit range allows; `cpu` is `2`, the most is `1500m`",
-            "the pod asks for more than the limit range allows; `cpu` is `2`, the most is `1`",
+            "containers[0] asks for more than the limit range allows; `cpu` is `2`, the maximum is `1500m`",
+            "the pod asks for more than the limit range allows; `cpu` is `2`, the maximum is `1`",
             "the pod asks for less than the limit range allows; `memory` is `1Ki`, the least is `1Mi`",
         ]
     );

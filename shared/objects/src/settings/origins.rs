@@ -6,7 +6,7 @@ use super::key_at;
 pub struct Origins<'f> {
     /// Flags that were given: on the command line, or as environment variables.
     pub said: Vec<&'static str>,
-    /// The environment variable of a flag, where it is set.
+    /// The environment variable of a flag, if it is set.
     pub variable: fn(&str) -> Option<String>,
     /// The file's name and its text.
     pub file: Option<(&'f str, &'f str)>,
@@ -39,7 +39,7 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// What is wrong with the value of a flag, and what to write.
+    /// Error in the value of a flag, and its remedy.
     pub fn new(flag: &'static str, what: impl Into<String>) -> Self {
         Self { flag, from: None, what: what.into() }
     }

@@ -106,7 +106,7 @@ pub(crate) fn read_flavor(root: &Fields<'_>) -> ResourceFlavorSpec {
         spec.error(
             "nodeLabels",
             format!("has {} entries", read.node_labels.len()),
-            format!("the most is {MAX_FLAVOR_RULES}"),
+            format!("the maximum is {MAX_FLAVOR_RULES}"),
         );
     }
     if read.topology_name.is_some() && read.node_labels.is_empty() {

@@ -1,5 +1,5 @@
-//! What a namespace and a runtime class add to a pod: limit ranges and overheads. [`crate::requests`] applies
-//! them.
+//! Additions of a namespace and a runtime class to a pod: limit ranges and overheads. [`crate::requests`]
+//! applies them.
 
 use crate::fields::Fields;
 use crate::fields::scheduling::{MAX_RULES, amounts, labels, toleration};
@@ -44,7 +44,7 @@ pub struct LimitRangeSpec {
 pub struct RuntimeClassSpec {
     /// The container runtime's handler.
     pub handler: String,
-    /// What a pod takes in addition to its containers.
+    /// Resources that a pod uses in addition to its containers.
     pub overhead: Amounts,
     pub node_selector: BTreeMap<String, String>,
     /// Tolerations added to its pods.

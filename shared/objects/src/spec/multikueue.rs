@@ -170,7 +170,7 @@ pub(crate) fn read_cluster(root: &Fields<'_>) -> MultiKueueClusterSpec {
                 config.error(
                     "location",
                     "is too long",
-                    format!("the most is {MAX_LOCATION_CHARS} characters"),
+                    format!("the maximum is {MAX_LOCATION_CHARS} characters"),
                 );
             }
             let kinds = [("Secret", LocationType::Secret), ("Path", LocationType::Path)];
@@ -197,7 +197,7 @@ pub(crate) fn read_cluster(root: &Fields<'_>) -> MultiKueueClusterSpec {
                 source.error(
                     "kubeConfig",
                     "is missing",
-                    "name the Secret of the cluster's kubeconfig (an agent that joins needs none of it)",
+                    "name the Secret of the cluster's kubeconfig (an agent that joins needs no Secret)",
                 );
                 None
             }
@@ -219,14 +219,14 @@ pub(crate) fn read_provisioning(root: &Fields<'_>) -> ProvisioningRequestConfigS
         spec.error(
             "parameters",
             format!("has {} entries", parameters.len()),
-            format!("the most is {MAX_PROVISIONING}"),
+            format!("the maximum is {MAX_PROVISIONING}"),
         );
     }
     for (name, _) in parameters.iter().filter(|(_, value)| value.chars().count() > MAX_PARAMETER_CHARS) {
         spec.findings().error(
             spec.path().key("parameters").key(name),
             "is too long",
-            format!("the most is {MAX_PARAMETER_CHARS} characters"),
+            format!("the maximum is {MAX_PARAMETER_CHARS} characters"),
         );
     }
     let merge_words = [("IdenticalPodTemplates", false), ("IdenticalWorkloadSchedulingRequirements", true)];

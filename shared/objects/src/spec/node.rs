@@ -31,9 +31,9 @@ pub enum PodPhase {
     #[default]
     Pending,
     Running,
-    /// Ended, and needs nothing any more.
+    /// The pod ended, and uses no resources any more.
     Succeeded,
-    /// Ended with a failure, and needs nothing any more.
+    /// The pod ended with a failure, and uses no resources any more.
     Failed,
     /// The node is not responding.
     Unknown,

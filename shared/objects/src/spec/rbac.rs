@@ -11,7 +11,7 @@ const MAX_ENTRIES: usize = 256;
 /// Most subjects of one binding.
 const MAX_SUBJECTS: usize = 1_000;
 
-/// What a rule permits: each of its verbs on each of its resources, or on each of its paths.
+/// Permissions of a rule: each of its verbs on each of its resources, or on each of its paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyRule {
     /// `*` is every verb.

@@ -44,7 +44,7 @@ pub struct WorkloadObject {
     pub stored: Value,
 }
 
-/// What a workload requests.
+/// Requests of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadSpec {
     /// In the order of the job.
@@ -122,7 +122,7 @@ impl WorkloadObject {
         self.spec.priority.unwrap_or(0)
     }
 
-    /// What the boost annotation adds; `None` when it is absent or no number.
+    /// Priority that the boost annotation adds; `None` if the annotation is absent or no number.
     pub fn priority_boost(&self) -> Option<i32> {
         self.meta.annotations.get(BOOST_ANNOTATION)?.parse().ok()
     }

@@ -164,7 +164,7 @@ pub(crate) fn innermost(error: &Error) -> &Error {
     inner
 }
 
-/// What the YAML reader found, with a remedy for the usual mistakes.
+/// Error that the YAML reader found, with a remedy for the usual mistakes.
 pub(crate) fn broken(text: &str, error: &Error) -> SyntaxError {
     let at = error.location().map(at).unwrap_or_default();
     let inner = innermost(error);
@@ -190,6 +190,9 @@ pub(crate) fn broken(text: &str, error: &Error) -> SyntaxError {
         }
         Error::BinaryNotUtf8 { .. } => ("this binary value is not text".to_owned(), "write text"),
         _ if is_indented_by_tab(text, at) => (words(inner), "indent with spaces, not with tabs"),
+        _ if has_placeholder(text, at) => {
+            (words(inner), "this is a template: render it first, such as with `helm template`")
+        }
         _ => (
             words(inner),
             "correct the YAML here or in the line above; indentation and quotes are the usual cause",
@@ -233,8 +236,17 @@ fn words(error: &Error) -> String {
 }
 
 fn is_indented_by_tab(text: &str, at: Position) -> bool {
-    let line = (at.line as usize).checked_sub(1).and_then(|index| text.lines().nth(index));
-    line.is_some_and(|line| line.trim_start_matches(' ').starts_with('\t'))
+    line(text, at).is_some_and(|line| line.trim_start_matches(' ').starts_with('\t'))
+}
+
+/// Whether the line has a placeholder of Helm, Jinja or Argo, which YAML reads as a mapping in a mapping.
+fn has_placeholder(text: &str, at: Position) -> bool {
+    line(text, at).is_some_and(|line| line.contains("{{"))
+}
+
+fn line(text: &str, at: Position) -> Option<&str> {
+    let index = (at.line as usize).checked_sub(1)?;
+    text.lines().nth(index)
 }
 
 #[cfg(test)]
@@ -265,6 +277,7 @@ mod tests {
             "indent with spaces",
         );
         check("a: {b: 1\n", 1, 4, "unclosed bracket '{'", "indentation and quotes");
+        check("a:\n  name: {{ .Values.name }}\n", 2, 10, "expected string scalar", "render it first");
     }
 
     #[test]

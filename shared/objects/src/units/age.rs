@@ -27,7 +27,7 @@ pub fn format(seconds: i64) -> String {
     }
 }
 
-/// The time from `then`, a moment as objects have it (RFC 3339), to `now`; `None` where `then` is no moment.
+/// The time from `then`, a moment as objects have it (RFC 3339), to `now`; `None` if `then` is no moment.
 pub fn since(then: &str, now: Timestamp) -> Option<String> {
     then.parse::<Timestamp>().ok().map(|then| format(now.duration_since(then).as_secs()))
 }

@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What to write instead.
+    /// Value to write instead.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Malformed(_) | Self::WrongType(_) => {

@@ -7,7 +7,7 @@ fn cluster_queues() {
     let groups = |groups: Value| json!({"resourceGroups": groups});
     let kind = Kind::ClusterQueue;
     let many: Vec<Value> = (0..17).map(|i| group(&format!("f{i}"), &format!("r{i}"))).collect();
-    check(kind, groups(json!(many)), "spec.resourceGroups: has 17 entries; the most is 16");
+    check(kind, groups(json!(many)), "spec.resourceGroups: has 17 entries; the maximum is 16");
     check(
         kind,
         groups(json!([group("f", "cpu"), group("g", "cpu")])),
@@ -89,7 +89,7 @@ fn topologies() {
     check(
         kind,
         levels(&many.iter().map(String::as_str).collect::<Vec<_>>()),
-        "spec.levels: has 17 entries; the most is 16",
+        "spec.levels: has 17 entries; the maximum is 16",
     );
     check(kind, levels(&["a", "b", "a"]), "spec.levels[2].nodeLabel: `a` appears twice");
     check(
@@ -226,7 +226,7 @@ fn ignored_fields_of_queues_are_named() {
 fn other_kueue_kinds() {
     let flavor = Kind::ResourceFlavor;
     let nine: serde_json::Map<String, Value> = (0..9).map(|i| (format!("k{i}"), json!("v"))).collect();
-    check(flavor, json!({"nodeLabels": nine}), "spec.nodeLabels: has 9 entries; the most is 8");
+    check(flavor, json!({"nodeLabels": nine}), "spec.nodeLabels: has 9 entries; the maximum is 8");
     check(flavor, json!({"nodeLabels": {"a b": "c"}}), "`a b` is not a label key");
     check(flavor, json!({"nodeTaints": [{"key": "a"}]}), "spec.nodeTaints[0].effect: is missing");
     check(flavor, json!({"topologyName": "t"}), "needs at least one label with `topologyName`");
@@ -248,7 +248,7 @@ fn other_kueue_kinds() {
     check(
         Kind::MultiKueueConfig,
         clusters(json!((0..21).map(|i| format!("c{i}")).collect::<Vec<_>>())),
-        "has 21 entries; the most is 20",
+        "has 21 entries; the maximum is 20",
     );
     check_ignored(
         &good(Kind::MultiKueueConfig, json!({"clusters": ["a"], "quotaManagement": "Automated"})),

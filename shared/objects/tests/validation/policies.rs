@@ -103,7 +103,7 @@ fn dispatch_policies() {
         (policy.mode, policy.on_cluster_loss.term, policy.start_timeout),
         (DispatchMode::Direct, None, None)
     );
-    assert!(policy.applies_to(&["any"]));
+    assert!(policy.queues.contains("*"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Search<'_> {
         self.descend_apart(depth.max(together), chosen)
     }
 
-    /// The same for balanced domains: every level keeps the distribution of its parents.
+    /// Descends through balanced domains: every level keeps the distribution of its parents.
     pub(super) fn descend_balanced(&mut self, depth: usize, domains: Vec<DomainId>) -> Vec<DomainId> {
         let chosen = self.fill(domains, self.shape.count, self.shape.leaders, self.shape.unit());
         self.descend_apart(depth, chosen)

@@ -13,7 +13,7 @@ run "own_rules" {
   command = plan
 
   assert {
-    condition     = contains(output.alerts, "MeridianManagerSilent") && length(output.alerts) == 6
+    condition     = contains(output.alerts, "MeridianManagerSilent") && length(output.alerts) == 27
     error_message = join(" ", output.alerts)
   }
 

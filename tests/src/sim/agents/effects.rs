@@ -154,7 +154,7 @@ impl Simulation {
             let machine = &self.machines[self.agents[a].machine];
             let nodes =
                 (0..pods.min(machine.pools)).map(|i| machine.node(format!("p-{offer}-{i}"))).collect();
-            ProviderEvent::Ready { offer, nodes }
+            ProviderEvent::Ready { offer, nodes, keeps: None }
         };
         self.cx.counters.one("provisioned");
         self.cx.schedule(at, SimEvent::ProviderReports { agent: a, life, event });

@@ -114,7 +114,7 @@ impl Simulation {
                 }
             }
             Effect::Forget { uid, fence } => self.machines[machine].runner.forget((uid, fence)),
-            Effect::Provision { offer, gang } => self.provision(a, offer, &gang),
+            Effect::Provision(request) => self.provision(a, request.offer, &request.gang),
             Effect::Deprovision { .. } => {}
             Effect::SendNews => self.agents[a].link.has_news = true,
             Effect::Superseded => self.supersede_agent(a),

@@ -20,7 +20,7 @@ pub(crate) const LATE: usize = 3;
 /// Index of the cluster with a hostile agent.
 pub(crate) const HOSTILE: usize = 4;
 
-/// The most accelerators that each cluster may be believed to have, where that is bounded.
+/// The most accelerators that each cluster may be believed to have, if that is bounded.
 pub(crate) type GpuLimits = [Option<i64>; CLUSTERS.len()];
 
 /// The index of the cluster with this name.

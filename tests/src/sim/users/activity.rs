@@ -13,7 +13,7 @@ struct Requested {
     newest: u64,
     /// A request was sent more than once, and may arrive again at any time.
     repeated: bool,
-    /// The newest acknowledged state, where it is certain.
+    /// The newest acknowledged state, if it is certain.
     acknowledged: Option<bool>,
     /// The state that was requested last.
     active: bool,

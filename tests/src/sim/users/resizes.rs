@@ -12,7 +12,7 @@ struct Requested {
     newest: u64,
     /// A request was sent more than once, and may arrive again at any time.
     repeated: bool,
-    /// The newest acknowledged number of pods, where it is certain.
+    /// The newest acknowledged number of pods, if it is certain.
     acknowledged: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What an answer of the manager changes.
+//! Effects of a manager's answer.
 
 use super::Agent;
 use crate::leg::Phase;
@@ -18,13 +18,13 @@ impl Agent {
                 out.effects.push(Effect::Superseded)
             }
             SyncAnswer::Refused(SyncRefusal::LedgerLost) => self.stop_everything(out),
-            // The manager must see the receipts before it believes that there was a newer leadership.
+            // The manager must see the receipts before it accepts that there was a newer leadership.
             SyncAnswer::Refused(SyncRefusal::NewerLeadership { .. }) => self.inventory_due = true,
             SyncAnswer::Refused(_) => {}
         }
     }
 
-    /// This ledger counts for nothing any more: every run is stopped before the process exits.
+    /// Stops every run of a ledger that is no longer valid, before the process exits.
     fn stop_everything(&mut self, out: &mut Outcome) {
         self.lost = true;
         for uid in self.runs.uids() {

@@ -1,8 +1,8 @@
-//! What the later behaviour of an agent depends on: a model checker takes two agents with one fingerprint as
+//! State that an agent's later behaviour depends on: a model checker takes two agents with one fingerprint as
 //! equal.
 //!
 //! Left out are calendar moments, texts, everything derived, and the sending times of transmissions that
-//! can't be answered any more. Every struct is destructured, so that a new field has to be judged.
+//! can't be answered any more. Every struct is destructured, so that a new field has to be considered.
 
 use super::Agent;
 use meridian_shared::time::Mono;

@@ -102,6 +102,7 @@ impl Agent {
         Start {
             uid: grant.uid,
             fence: grant.fence,
+            offer: grant.offer,
             attempt: grant.attempt,
             namespace: grant.namespace,
             name: grant.name,

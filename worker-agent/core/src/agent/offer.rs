@@ -4,6 +4,7 @@ use super::Agent;
 use crate::durable::TOMBSTONES_MAX;
 use crate::offers::{OFFERS_MAX, OfferState, OpenOffer};
 use crate::placing::Misfit;
+use crate::runtime::NodeRequest;
 use crate::turn::{Effect, Outcome};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
@@ -43,7 +44,8 @@ impl Agent {
                 self.events.push(Event::Held { offer, uid });
             }
             Err(_) if self.ledger.is_provisionable(&open.gang) => {
-                out.effects.push(Effect::Provision { offer, gang: open.gang.clone() });
+                let (namespace, gang) = (asked.namespace, open.gang.clone());
+                out.effects.push(Effect::Provision(NodeRequest { offer, namespace, gang }));
                 self.offers.insert(offer, open);
                 self.events.push(waiting_for_provider(offer, uid));
             }

@@ -5,7 +5,7 @@ use crate::runtime::{NodeSpec, ProviderEvent};
 use crate::turn::{Effect, Outcome};
 use meridian_shared::ids::OfferId;
 use meridian_shared::protocol::{Event, RefuseReason, clean};
-use meridian_shared::time::Mono;
+use meridian_shared::time::{Millis, Mono};
 
 impl Agent {
     pub(super) fn on_provider(&mut self, at: Mono, event: ProviderEvent, out: &mut Outcome) {
@@ -15,7 +15,7 @@ impl Agent {
                     self.events.push(Event::Waiting { offer, uid, reason: clean(&reason), estimate });
                 }
             }
-            ProviderEvent::Ready { offer, nodes } => self.on_provided(at, offer, nodes, out),
+            ProviderEvent::Ready { offer, nodes, keeps } => self.on_provided(at, offer, nodes, keeps, out),
             ProviderEvent::Failed { offer, reason } => {
                 if let Some(uid) = self.offers.get(offer).map(|open| open.uid) {
                     self.drop_offer(offer, out);
@@ -25,7 +25,14 @@ impl Agent {
         }
     }
 
-    fn on_provided(&mut self, at: Mono, offer: OfferId, nodes: Vec<NodeSpec>, out: &mut Outcome) {
+    fn on_provided(
+        &mut self,
+        at: Mono,
+        offer: OfferId,
+        nodes: Vec<NodeSpec>,
+        keeps: Option<Millis>,
+        out: &mut Outcome,
+    ) {
         let Some(open) = self.offers.get(offer).filter(|open| !open.is_held()).cloned() else {
             out.effects.push(Effect::Deprovision { offer });
             return;
@@ -33,7 +40,8 @@ impl Agent {
         self.ledger.add_provided(offer, nodes);
         match self.try_hold(offer, &open.gang) {
             Ok(()) => {
-                let until = at + open.hold;
+                // A hold must not outlast the nodes.
+                let until = at + keeps.map_or(open.hold, |keeps| open.hold.min(keeps));
                 self.due = self.due.min(until);
                 self.offers.set_held(offer, until);
                 self.events.push(Event::Held { offer, uid: open.uid });

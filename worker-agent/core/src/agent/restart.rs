@@ -112,8 +112,8 @@ impl Agent {
                 run.phase = Phase::Running;
                 self.end_run(uid, result, pod_failures, ran, out);
             }
-            // Its lease is unknown: it is stopped, and until then its nodes are closed. Only tombstones of it
-            // are left alone.
+            // The run's lease is unknown: the run is stopped, and until then its nodes are closed. Only
+            // tombstones of it are left alone.
             (None, FoundState::Live { .. }) => {
                 let tombstone = self.durable.tombstones().get(&(uid, fence));
                 let end = tombstone.map_or_else(|| stopped(uid, fence), |tombstone| tombstone.end.clone());

@@ -1,4 +1,4 @@
-//! What a transmission says.
+//! Content of a transmission.
 
 use super::Agent;
 use crate::leg::Phase;

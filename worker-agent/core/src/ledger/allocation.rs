@@ -5,16 +5,16 @@ use meridian_shared::gang::Amounts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one gang holds, from its hold to its end.
+/// Resources of one gang, from its hold to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Allocation {
     pub(super) placement: Vec<PodPlacement>,
-    /// What one pod of each pod set takes.
+    /// Resources of one pod of each pod set.
     pub(super) per_pod: BTreeMap<String, Amounts>,
     /// Former placements of moved pods, charged until the pods were seen ended there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) leaving: Vec<PodPlacement>,
-    /// Indexes into `placement` of the pods that need nothing any more.
+    /// Indexes into `placement` of pods that use no resources any more.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) reclaimed: BTreeSet<usize>,
 }
@@ -37,7 +37,7 @@ impl Allocation {
         self.placement.iter().enumerate().filter(|(at, _)| !self.reclaimed.contains(at))
     }
 
-    /// Everything that is charged to a node.
+    /// All usage that is charged to a node.
     pub(super) fn charged(&self) -> impl Iterator<Item = &PodPlacement> {
         self.standing().map(|(_, pod)| pod).chain(&self.leaving)
     }

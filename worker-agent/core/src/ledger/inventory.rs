@@ -7,8 +7,8 @@ use meridian_shared::packing::{self, Block, HOSTNAME_LABEL};
 use std::collections::BTreeMap;
 
 impl Ledger {
-    /// Equal nodes, counted. The host name is left out, or no two nodes would be equal. Nodes that were
-    /// provided for one gang are left out, because no other gang can use them.
+    /// Equal nodes, counted. The host name is left out, because with it no two nodes would be equal. Nodes
+    /// that were provided for one gang are left out, because no other gang can use them.
     pub fn blocks(&self) -> Vec<Block> {
         let mut counted: BTreeMap<Block, u32> = BTreeMap::new();
         let offered = |n: &super::Node| n.only_for.is_none() && !n.spec.unready && !n.spec.unschedulable;

@@ -24,7 +24,7 @@ impl TolerationDeadline {
         (&self.node, &self.pod_set)
     }
 
-    /// The same deadline with its start changed by `translate`, for another session's calendar.
+    /// This deadline with its start changed by `translate`, for another session's calendar.
     pub(crate) fn translated(self, translate: impl Fn(Wall) -> Wall) -> Self {
         Self { since: translate(self.since), ..self }
     }

@@ -34,7 +34,7 @@ pub(crate) struct ReportedCapacity {
 }
 
 impl CapacityReports {
-    /// Number of nodes that the newest report leaves out, because too many different ones don't fit.
+    /// Number of nodes that the newest report leaves out, because too many nodes differ.
     pub(crate) fn unreported(&self) -> u32 {
         self.unreported
     }

@@ -17,7 +17,7 @@ use std::collections::btree_map::Entry;
 
 /// Leading binary digits of a node's capacity that are kept: less than a hundredth is lost.
 const CAPACITY_DIGITS: u32 = 7;
-/// The same for free amounts, tried in this order until the report is short enough.
+/// Binary digits of free amounts that are kept, tried in this order until the report is short enough.
 const FREE_DIGITS: [u32; 5] = [7, 5, 3, 2, 1];
 
 /// Longest count of nodes, as text.

@@ -1,7 +1,7 @@
-//! The error of the doors.
+//! The error of the interfaces in this folder.
 
-/// A runner, a provider or an inventory source could not answer. What is behind it is *unknown*; that never
-/// means that nothing is there.
+/// A runner, a provider or an inventory source could not answer. The state behind the interface is *unknown*,
+/// which never means *gone*.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Box<dyn std::error::Error + Send + Sync>);
@@ -12,5 +12,5 @@ impl Error {
     }
 }
 
-/// The answer of a door that may have to ask an API server.
+/// The answer of an implementation that may have to ask an API server.
 pub type Answer<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

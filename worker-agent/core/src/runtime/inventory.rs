@@ -1,4 +1,4 @@
-//! The door to what the cluster has.
+//! The interface to the source of a cluster's nodes.
 
 use super::{Answer, Error, NodePool, NodeSpec};
 use meridian_shared::ids::Region;

@@ -1,4 +1,4 @@
-//! What the pods of a run printed.
+//! Output of a run's pods.
 
 use super::Error;
 
@@ -23,6 +23,6 @@ pub trait LogSource: Send + std::fmt::Debug {
     /// allowed. Fails if the output can't be read; a later call may succeed.
     fn read(&mut self) -> Result<Option<LogChunk>, Error>;
 
-    /// Whether nothing more can come.
+    /// Whether the output is complete.
     fn has_ended(&self) -> bool;
 }

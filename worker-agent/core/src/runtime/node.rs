@@ -1,5 +1,6 @@
 //! Nodes, pools of nodes, and the node that each pod of a gang runs on.
 
+use super::SimulatedPool;
 use meridian_shared::gang::{Amounts, Taint};
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ pub struct NodeSpec {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
-    /// When a taint appeared, where that is known.
+    /// Time at which each taint appeared, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub added: Vec<(Taint, Wall)>,
     /// Resources for pods in all (Kubernetes: allocatable), in base units.
@@ -45,6 +46,8 @@ pub struct NodePool {
     /// Resources of one node, in base units.
     pub per_node: Amounts,
     pub max_nodes: u32,
+    /// Only for a simulated provider.
+    pub simulated: SimulatedPool,
 }
 
 /// The node and the accelerators of one pod.

@@ -1,4 +1,4 @@
-//! The door to what makes nodes.
+//! The interface to node providers.
 
 use super::NodeSpec;
 use meridian_shared::gang::Gang;
@@ -19,13 +19,28 @@ pub enum ProviderEvent {
         estimate: Option<Millis>,
     },
     /// The nodes exist, for this offer only.
-    Ready { offer: OfferId, nodes: Vec<NodeSpec> },
+    Ready {
+        offer: OfferId,
+        nodes: Vec<NodeSpec>,
+        /// How long the provider keeps them without pods, where it does that only for a time.
+        keeps: Option<Millis>,
+    },
     /// The provider makes no nodes for this offer.
     Failed {
         offer: OfferId,
         /// The provider's own text.
         reason: String,
     },
+}
+
+/// What nodes are requested for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeRequest {
+    pub offer: OfferId,
+    /// The namespace of the pods.
+    pub namespace: Arc<str>,
+    /// The nodes must fit all of it. `Gang::max_run` is how long they are needed, where that is limited.
+    pub gang: Arc<Gang>,
 }
 
 /// Makes nodes on request. It decides nothing about gangs: nodes are requested for one offer and belong to it
@@ -51,11 +66,12 @@ pub trait Provider: Send + fmt::Debug {
     /// Name for logs.
     fn name(&self) -> &'static str;
 
-    /// What can still be made: `nodes` is the number of further nodes of each shape. Answered from memory.
+    /// Nodes that can still be made: `nodes` is the number of further nodes of each shape. Answered from
+    /// memory.
     fn pools(&self) -> Vec<Block>;
 
-    /// Requests nodes that fit all of `gang`.
-    fn request(&mut self, offer: OfferId, gang: Arc<Gang>);
+    /// Requests nodes for an offer.
+    fn request(&mut self, request: NodeRequest);
 
     /// Gives back what was requested or made for `offer`. Ignored if that is nothing.
     fn cancel(&mut self, offer: OfferId);

@@ -1,7 +1,7 @@
-//! What a runner gets and reports. A run is named by its workload's uid and the fence of its grant.
+//! Orders to a runner, and its reports. A run is named by its workload's uid and the fence of its grant.
 
 use super::PodPlacement;
-use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Millis, Mono};
@@ -16,6 +16,8 @@ pub const NEVER: Mono = Mono(u64::MAX);
 pub struct Start {
     pub uid: Uid,
     pub fence: Fence,
+    /// The offer that was held for it.
+    pub offer: OfferId,
     /// Number of this grant among the grants of the workload, from 1.
     pub attempt: u32,
     /// The job's namespace.
@@ -31,7 +33,7 @@ pub struct Start {
     /// The stop begins this long before the deadline. Without a deadline: the longest grace of a requested
     /// stop.
     pub stop_budget: Millis,
-    /// Run time that the workload has left, where it is limited.
+    /// Run time that the workload has left, if it is limited.
     pub run_left: Option<Millis>,
     /// Pods that failed in earlier attempts.
     pub pod_failures: u32,
@@ -47,7 +49,7 @@ impl Start {
     }
 }
 
-/// What a runner reports. Events may repeat, and each gives the whole state, so a lost event loses nothing.
+/// Report of a runner. Events may repeat, and each gives the whole state, so a lost event loses nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RunnerEvent {
     /// All pods of the gang have started.
@@ -94,7 +96,7 @@ pub enum RunnerEvent {
 pub struct Found {
     pub uid: Uid,
     pub fence: Fence,
-    /// Nodes of its pods; empty where they are unknown.
+    /// Nodes of its pods; empty if they are unknown.
     pub nodes: Vec<String>,
     /// Completion indexes that succeeded so far, over all attempts.
     pub completed: Indexes,

@@ -1,4 +1,4 @@
-//! The door to what runs gangs.
+//! The interface to runners, which run gangs.
 
 use super::{Answer, Error, Found, LogSource, PodPlacement, Start};
 use meridian_shared::ids::{Fence, Uid};
@@ -10,7 +10,7 @@ use meridian_shared::time::{Mono, Now};
 pub enum Enforcement {
     /// Gangs end at their deadline whatever happens to the agent.
     Guarded,
-    /// Something else (the agent, an API server) must be alive to end them.
+    /// Something else (the agent, an API server) must be running to end the pods.
     Supervised,
 }
 
@@ -46,7 +46,7 @@ pub trait Runner: Send {
     fn enforcement(&self) -> Enforcement;
 
     /// Finds the runs that exist. Called once, before the first command. Fails if the runs can't be listed
-    /// completely: the agent then does not start, because it would take runs that it can't see for gone.
+    /// completely: the agent then does not start, because it would treat runs that it can't see as ended.
     fn adopt(&mut self) -> Answer<'_, Result<Vec<Found>, Error>>;
 
     /// Starts a gang. `decided` is what the clocks read when the deadline was computed: a pause of the
@@ -79,7 +79,7 @@ pub trait Runner: Send {
     /// Stops a run, known or not. `Ended` follows when all of it was seen ended.
     fn stop(&mut self, uid: Uid, fence: Fence);
 
-    /// Removes what an ended run left behind. Ignored while it runs.
+    /// Removes the files or objects of an ended run. Ignored while the run is live.
     fn forget(&mut self, uid: Uid, fence: Fence);
 
     /// Opens the output of a run: of one pod, or of all. Fails if the run is not known here.

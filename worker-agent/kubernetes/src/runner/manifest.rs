@@ -2,7 +2,10 @@
 //! suspended, marked, and sized as granted.
 
 use super::notes::Notes;
-use crate::labels::{self, ATTEMPT, FENCE, GATE, MANAGED_BY, NOTES, ORIGIN, OWNED, RunKey, UID};
+use crate::hub::Booking;
+use crate::labels::{
+    self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, MANAGED_BY, NOTES, ORIGIN, OWNED, RunKey, UID,
+};
 use meridian_agent_core::runtime::Start;
 use meridian_shared::time::Millis;
 use serde_json::{Map, Value, json};
@@ -17,8 +20,9 @@ const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-paralleli
 const CONTROLLER_LABELS: [&str; 4] =
     ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 
-/// Builds the job for a start. Fails if the manifest is not that of a job.
-pub(super) fn build(start: &Start, cluster: &str) -> Result<Value, String> {
+/// Builds the job for a start, on the nodes that were booked for it, if any were. Fails if the manifest is
+/// not that of a job.
+pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> Result<Value, String> {
     let job: Value = serde_json::from_str(&start.spec).map_err(|error| format!("it is not JSON: {error}"))?;
     let mut spec = job.get("spec").and_then(Value::as_object).cloned().ok_or("it has no spec")?;
     let follows = job
@@ -51,6 +55,11 @@ pub(super) fn build(start: &Start, cluster: &str) -> Result<Value, String> {
     let key = (start.uid, start.fence);
     let template = spec.get_mut("template").and_then(Value::as_object_mut).ok_or("it has no pod template")?;
     mark_template(template, key);
+    if let Some(Booking { request, class }) = booking {
+        let annotations = object(object(template, "metadata"), "annotations");
+        annotations.insert(CONSUMES.to_owned(), json!(request));
+        annotations.insert(CONSUMED_CLASS.to_owned(), json!(class));
+    }
     let mut labels = kept(job.pointer("/metadata/labels"));
     mark(&mut labels, key);
     labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));

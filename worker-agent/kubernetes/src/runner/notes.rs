@@ -1,4 +1,4 @@
-//! What a runner must remember of a run, kept as an annotation of its job, so that a new agent finds it.
+//! State of a run that a runner must keep, as an annotation of the run's job, so that a new agent finds it.
 
 use meridian_agent_core::runtime::{PodPlacement, Start};
 use meridian_shared::time::Millis;
@@ -13,7 +13,7 @@ const VERSION: u32 = 1;
 pub(super) struct Notes {
     /// The node of each position of the gang, and its pod set and index there.
     pub(super) placement: Vec<PodPlacement>,
-    /// All nodes that pods were sent to, those of former placements included.
+    /// All nodes that pods were assigned to, including former placements.
     pub(super) touched: BTreeSet<String>,
     /// Number of the last finished or begun move.
     pub(super) moves: u32,

@@ -19,7 +19,7 @@ const MANAGER: &str = "meridian-agent";
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
 
-/// What a request is about.
+/// Object that a request is about.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) key: RunKey,

@@ -14,15 +14,15 @@ const PLACED_AT_ONCE: usize = 64;
 /// Pod set and index.
 type Position = (String, u32);
 
-/// What happens in one position.
+/// State of one position.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     node: String,
     /// A pod of this position has run.
     started: bool,
-    /// Its last pod succeeded.
+    /// The position's last pod succeeded.
     succeeded: bool,
-    /// Nothing runs here any more, and nothing will.
+    /// Nothing runs in this position any more, and nothing will.
     reclaimed: bool,
     /// Uid and node of the pod that was last seen here and hasn't been seen ended.
     held_by: Option<(String, String)>,
@@ -33,7 +33,7 @@ struct Slot {
 /// All positions of one run, and its pods.
 #[derive(Debug, Default)]
 pub(super) struct Positions {
-    /// An earlier agent placed pods, which may have come and gone unseen.
+    /// An earlier agent placed pods. Some may have started and ended unobserved.
     adopted: bool,
     slots: BTreeMap<Position, Slot>,
     pods: BTreeMap<String, PodFacts>,
@@ -66,7 +66,7 @@ impl Positions {
         u32::try_from(self.misplaced().len()).unwrap_or(u32::MAX)
     }
 
-    /// Takes in all pods of the run. A pod that is missing has left its position only if its node answers.
+    /// Observes all pods of the run. A pod that is missing has left its position only if its node answers.
     pub(super) fn observe(&mut self, pods: &[PodFacts], answers: &dyn Fn(&str) -> bool) {
         self.pods = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
         self.given.retain(|uid, _| self.pods.contains_key(uid));
@@ -179,7 +179,7 @@ impl Positions {
         })
     }
 
-    /// Marks positions that nothing needs any more, when only `needed` pods run at once.
+    /// Marks positions that aren't needed any more, if only `needed` pods run at once.
     pub(super) fn reclaim(&mut self, needed: usize) {
         let mut kept = self.slots.values().filter(|slot| !slot.reclaimed).count();
         for slot in self.slots.values_mut().rev() {
@@ -199,12 +199,12 @@ impl Positions {
         self.pods.values().any(|pod| !pod.has_ended())
     }
 
-    /// Whether a pod is there that nothing has told to end.
+    /// Whether a pod exists that hasn't been ordered to end.
     pub(super) fn some_undeleted(&self) -> bool {
         self.pods.values().any(|pod| !pod.is_terminal() && !pod.deleting)
     }
 
-    /// A node that pods were sent to, and that says nothing about their end.
+    /// A node that pods were assigned to, and that hasn't reported their end.
     pub(super) fn unconfirmed<'n>(
         &self,
         touched: &'n BTreeSet<String>,

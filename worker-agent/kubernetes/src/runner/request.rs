@@ -1,4 +1,4 @@
-//! What a run asks of the API server, and what it gets back.
+//! Requests of a run to the API server, and their answers.
 
 use crate::facts::{JobFacts, PodFacts};
 use meridian_shared::indexes::Indexes;

@@ -30,7 +30,7 @@ const LIST_AGAIN: Millis = Millis::secs(2);
 mod answers;
 mod ending;
 
-/// What is known of the job.
+/// Known state of the job.
 #[derive(Clone, Debug, PartialEq)]
 enum Job {
     Unknown,
@@ -49,7 +49,7 @@ enum Job {
 pub(super) enum Cause {
     Ordered,
     Lapsed,
-    /// It can't run here, or doesn't any more; with a message for users.
+    /// The run can't run here, or doesn't any more; with a message for users.
     Lost(String),
 }
 
@@ -91,12 +91,12 @@ pub(super) struct Run {
     in_flight: bool,
     retry_at: Mono,
     failed_requests: u32,
-    /// The last trouble, for logs.
+    /// The last error, for logs.
     pub(super) trouble: Option<String>,
     reports: Reports,
 }
 
-/// What was reported already.
+/// Reports that were already sent.
 #[derive(Debug, Default)]
 struct Reports {
     running: bool,
@@ -122,7 +122,8 @@ impl Run {
         run
     }
 
-    /// A run whose job an earlier agent made. A job that never started, or that was told to stop, is stopped.
+    /// A run whose job an earlier agent made. A job that never started, or that was ordered to stop, is
+    /// stopped.
     pub(super) fn adopted(key: RunKey, job: JobFacts) -> Self {
         let mut run = Self::blank(key, &job.namespace, &job.name);
         run.notes = job.notes.as_deref().and_then(Notes::from_text).unwrap_or_default();
@@ -192,7 +193,7 @@ impl Run {
         }
     }
 
-    /// Whether nothing is left of it, here and in the cluster.
+    /// Whether the run is over, with no trace left here or in the cluster.
     pub(super) fn is_over(&self) -> bool {
         self.forgotten && self.end.is_some() && !matches!(self.job, Job::Ours(_)) && !self.in_flight
     }
@@ -244,7 +245,7 @@ impl Run {
         }
     }
 
-    /// The next moment at which the passage of time alone matters.
+    /// Stops the run one stop budget before its lease lapses.
     pub(super) fn observe_time(&mut self, now: Mono) {
         if self.lapses.is_some_and(|at| now >= at - self.notes.stop_budget) && self.started_or_waits() {
             self.stop(Cause::Lapsed);
@@ -255,7 +256,7 @@ impl Run {
         self.end.is_none() && self.stop.is_none()
     }
 
-    /// Takes in what the watches show. `answers` says whether a node speaks for its pods.
+    /// Applies the watched state. `answers` says whether a node speaks for its pods.
     pub(super) fn observe(
         &mut self,
         job: Option<&JobFacts>,
@@ -279,7 +280,7 @@ impl Run {
         self.react()
     }
 
-    /// What follows from the job's state, and what is to be reported.
+    /// Acts on the job's state, and returns the events to report.
     fn react(&mut self) -> Vec<RunnerEvent> {
         if self.end.is_some() {
             return Vec::new();

@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// How often the passage of time is looked at.
+/// Interval at which timers are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// The same trouble of a run is logged this often.
+/// Interval at which a repeated error of a run is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// What the agent's core or a log reader asks for.
+/// A request of the agent's core or of a log reader.
 #[derive(Debug)]
 pub(super) enum Order {
     Adopt { reply: oneshot::Sender<Vec<Found>> },
@@ -172,7 +172,8 @@ impl Supervisor {
             self.outbox.extend(run.end().cloned());
             return key;
         }
-        match manifest::build(&start, &self.cluster) {
+        let booking = self.hub.bookings().get(&start.offer).cloned();
+        match manifest::build(&start, &self.cluster, booking.as_ref()) {
             Ok(job) => {
                 let now = (self.clock)();
                 let deadline = start.deadline.map(|at| counted(at, decided, now));
@@ -192,8 +193,8 @@ impl Supervisor {
         key
     }
 
-    /// Takes in what the watches show of some runs. A job that no run knows was made by another replica, or
-    /// by an agent that was stopped in between: it is stopped.
+    /// Applies the watched state of some runs. A job that no run knows was made by another replica, or by an
+    /// agent that was stopped in between: it is stopped.
     fn observe(&mut self, keys: &BTreeSet<RunKey>) {
         if !self.adopted {
             return;

@@ -7,7 +7,7 @@ use crate::facts::{Exit, JobEnd, JobFacts, PodFacts};
 use crate::labels::{GATE, RunKey};
 use meridian_agent_core::runtime::{PodPlacement, RunnerEvent, Start};
 use meridian_objects::spec::PodPhase;
-use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Millis, Mono, Wall};
@@ -46,6 +46,7 @@ fn start(pods: u32) -> Start {
     Start {
         uid: KEY.0,
         fence: KEY.1,
+        offer: OfferId { epoch: 1, leadership: 2, counter: 9 },
         attempt: 2,
         namespace: "ml".into(),
         name: "train".into(),
@@ -61,7 +62,7 @@ fn start(pods: u32) -> Start {
 
 #[test]
 fn the_created_job_is_the_users_without_what_belongs_to_the_manager() {
-    let job = manifest::build(&start(4), "worker-eu").unwrap();
+    let job = manifest::build(&start(4), "worker-eu", None).unwrap();
     let at = |path: &str| job.pointer(path).cloned().unwrap_or(Value::Null);
     assert_eq!(at("/spec/suspend"), true);
     assert_eq!(at("/spec/backoffLimit"), 3, "an earlier failure counts");
@@ -83,7 +84,7 @@ fn the_created_job_is_the_users_without_what_belongs_to_the_manager() {
 fn a_grant_of_fewer_pods_makes_a_smaller_job() {
     let mut part = start(4);
     part.placement.truncate(2);
-    let job = manifest::build(&part, "worker-eu").unwrap();
+    let job = manifest::build(&part, "worker-eu", None).unwrap();
     assert_eq!((&job["spec"]["parallelism"], &job["spec"]["completions"]), (&json!(2), &json!(4)));
 }
 
@@ -94,7 +95,7 @@ fn indexes_of_earlier_attempts_are_written_into_the_status_before_the_start() {
     rest.placement.truncate(2);
     rest.spec =
         rest.spec.replace("\"suspend\":false", "\"completionMode\":\"Indexed\",\"suspend\":false").into();
-    let job = manifest::build(&rest, "worker-eu").unwrap();
+    let job = manifest::build(&rest, "worker-eu", None).unwrap();
     assert_eq!((&job["spec"]["parallelism"], &job["spec"]["completions"]), (&json!(4), &json!(4)));
     let mut run = Run::granted(&rest, job);
     let mut cluster = Cluster { job: None, pods: Vec::new(), version: 3, made: 0, nodes_answer: true };
@@ -216,6 +217,7 @@ impl Cluster {
             started: None,
             end: None,
             notes: manifest["metadata"]["annotations"]["meridian.dev/run"].as_str().map(str::to_owned),
+            consumes: None,
         });
         self.touch();
         self.answer()
@@ -329,7 +331,7 @@ impl Story {
         let restarts = dice.roll(3);
         let cluster = Cluster { job: None, pods: Vec::new(), version: 10, made: 0, nodes_answer: true };
         let granted = start(4);
-        let manifest = manifest::build(&granted, "worker").unwrap();
+        let manifest = manifest::build(&granted, "worker", None).unwrap();
         let run = Run::granted(&granted, manifest);
         Self { dice, cluster, run, now: Mono(1_000), events: Vec::new(), stop_at, fails, restarts }
     }
@@ -432,10 +434,10 @@ fn a_run_ends_once_and_only_when_nothing_of_it_runs() {
 #[test]
 fn a_job_of_others_is_never_touched() {
     let granted = start(2);
-    let mut run = Run::granted(&granted, manifest::build(&granted, "worker").unwrap());
+    let mut run = Run::granted(&granted, manifest::build(&granted, "worker", None).unwrap());
     let mut cluster = Cluster { job: None, pods: Vec::new(), version: 3, made: 0, nodes_answer: true };
     let foreign = {
-        let mut maker = Run::granted(&granted, manifest::build(&granted, "worker").unwrap());
+        let mut maker = Run::granted(&granted, manifest::build(&granted, "worker", None).unwrap());
         cluster.perform(&maker.next(Mono(0)).unwrap());
         JobFacts { run: None, ..cluster.job.clone().unwrap() }
     };
@@ -460,7 +462,7 @@ fn a_job_of_others_is_never_touched() {
 #[test]
 fn a_silent_node_confirms_nothing() {
     let granted = start(2);
-    let mut run = Run::granted(&granted, manifest::build(&granted, "worker").unwrap());
+    let mut run = Run::granted(&granted, manifest::build(&granted, "worker", None).unwrap());
     let mut cluster = Cluster { job: None, pods: Vec::new(), version: 3, made: 0, nodes_answer: true };
     let mut dice = Dice(5);
     let mut now = Mono(0);

@@ -1,17 +1,22 @@
 //! The parts of an agent whose cluster is a Kubernetes cluster.
 
+use super::{ClusterParts, Senders};
 use crate::guard::clock;
 use crate::identity::Identity;
-use crate::settings::KubernetesSettings;
-use meridian_agent_core::runtime::{InventorySource, Runner, RunnerEvent};
+use crate::inventory::FleetFile;
+use crate::settings::{ProviderChoice, Settings};
+use anyhow::Context as _;
+use meridian_agent_core::runtime::{Inventory, InventorySource as _, Provider};
 use meridian_agent_kubernetes::election::{self, ElectionSettings};
+use meridian_agent_kubernetes::provisioning::ProvisioningParts;
 use meridian_agent_kubernetes::runner::RunnerParts;
 use meridian_agent_kubernetes::{
-    ClusterInventory, Connection, ConnectionSettings, Hub, JobRunner, NodeSettings,
+    ClusterInventory, Connection, ConnectionSettings, Hub, JobRunner, NodeSettings, ProvisioningProvider,
+    ProvisioningSettings,
 };
+use meridian_objects::spec::Spec;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -20,13 +25,17 @@ const LEASE_NAME: &str = "meridian-agent";
 
 /// Connects, waits until this replica holds the agent's Lease, and starts the watches and the runner.
 pub(super) async fn open(
-    settings: &KubernetesSettings,
-    data_dir: &Path,
+    all: &Settings,
     identity: &Identity,
-    events: mpsc::Sender<RunnerEvent>,
+    senders: Senders,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
-) -> anyhow::Result<Option<(Box<dyn InventorySource>, Box<dyn Runner>)>> {
+) -> anyhow::Result<Option<ClusterParts>> {
+    let Settings { kubernetes: settings, data_dir, provider, .. } = all;
+    let provisioning = match provider {
+        Some(ProviderChoice::ProvisioningRequest) => Some(provisioning(all, identity).await?),
+        _ => None,
+    };
     let connection = Connection::open(&ConnectionSettings {
         kubeconfig: settings.kubeconfig.clone(),
         context: settings.context.clone(),
@@ -53,19 +62,72 @@ pub(super) async fn open(
         );
         stop.cancel();
     });
-    let nodes = NodeSettings { selector: settings.node_selector.clone(), ..NodeSettings::default() };
+    let pools = provisioning.iter().flat_map(|settings| &settings.pools);
+    let nodes = NodeSettings {
+        selector: settings.node_selector.clone(),
+        pools: pools.map(|pool| pool.labels.clone()).collect(),
+        ..NodeSettings::default()
+    };
     let (hub, touched) = Hub::start(&connection, nodes, tasks);
+    let cluster = identity.cluster.to_string();
+    let provider: Option<Box<dyn Provider>> = match provisioning {
+        Some(settings) => {
+            let parts = ProvisioningParts {
+                connection: connection.clone(),
+                hub: Arc::clone(&hub),
+                cluster: cluster.clone(),
+                events: senders.provider,
+                clock: Arc::new(clock::now),
+            };
+            Some(Box::new(ProvisioningProvider::open(settings, parts, tasks).await?))
+        }
+        None => None,
+    };
     let parts = RunnerParts {
         connection,
         hub: Arc::clone(&hub),
         touched,
         leader: Some(leader),
-        cluster: identity.cluster.to_string(),
-        events,
+        cluster,
+        events: senders.runner,
         clock: Arc::new(clock::now),
     };
-    let runner = JobRunner::open(parts, tasks);
-    Ok(Some((Box::new(ClusterInventory::new(hub)), Box::new(runner))))
+    let runner = Box::new(JobRunner::open(parts, tasks));
+    Ok(Some(ClusterParts { source: Box::new(ClusterInventory::new(hub)), runner, provider }))
+}
+
+/// Most open requests where the settings give none: GKE's quota `active_resize_requests`.
+const REQUESTS_MAX: usize = 100;
+
+/// Reads the ProvisioningRequestConfig and the pools. Fails with the file and what to write.
+async fn provisioning(settings: &Settings, identity: &Identity) -> anyhow::Result<ProvisioningSettings> {
+    let path = settings.kubernetes.provisioning_config.as_deref().context("it was checked")?;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let name = path.display().to_string();
+    let read = meridian_objects::parse(&name, &text);
+    if let Some(slip) = read.errors.first() {
+        anyhow::bail!("{slip}");
+    }
+    let mut configs = read.objects.into_iter().filter_map(|located| match located.value.spec {
+        Spec::ProvisioningRequestConfig(config) => Some(*config),
+        _ => None,
+    });
+    let (Some(config), None) = (configs.next(), configs.next()) else {
+        anyhow::bail!("`{name}` must have one object of kind ProvisioningRequestConfig");
+    };
+    let fleet = settings.fleet.clone().context("it was checked")?;
+    let cluster = settings.cluster.clone().unwrap_or_else(|| identity.cluster.clone());
+    let Inventory { nodes, pools, .. } = FleetFile::new(fleet.clone(), cluster).read().await?;
+    if !nodes.is_empty() {
+        anyhow::bail!(
+            "`{}` has nodes, and those of a Kubernetes cluster are its own: write only `provisionable` pools",
+            fleet.display()
+        );
+    }
+    let requests_max = settings.kubernetes.provisioning_requests_max.unwrap_or(REQUESTS_MAX);
+    let settings = ProvisioningSettings { config, pools, requests_max };
+    settings.check().map_err(|why| anyhow::anyhow!("`{}`: {why}", fleet.display()))?;
+    Ok(settings)
 }
 
 /// File of the store's name in the Lease.

@@ -71,7 +71,7 @@ impl Watch {
         }
     }
 
-    /// Frees the positions of surplus pods of which nothing is left.
+    /// Frees the positions of surplus pods that have no process left.
     pub(super) fn finish_scale_down(&mut self, now: Now) {
         if self.ending.is_some() {
             return;
@@ -84,7 +84,7 @@ impl Watch {
         }
     }
 
-    /// Whether something of a try still runs. It was killed with the try, and may take a moment to end.
+    /// Whether a process of a try still runs. It was killed with the try, and may take a moment to end.
     fn has_left_behind(&self, this: &Try) -> bool {
         processes::proc_is_ours() && !processes::marked(&pod::marks(&self.plan, *this)).is_empty()
     }

@@ -14,11 +14,11 @@ use meridian_shared::time::Millis;
 /// The state of a run.
 #[derive(Debug)]
 pub(super) enum Resolution {
-    /// It has ended, durably.
+    /// The run has ended, durably.
     Ended(RunEnd),
     /// A guard owns it.
     Guarded,
-    /// Its guard is gone, and its processes are being ended: resolve it again soon.
+    /// The run's guard is gone, and the run's processes are being ended: resolve the run again soon.
     NotYet,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: EndResult) ->
         (None, None) => Indexes::default(),
     };
     let (started, ended) = (known.and_then(|s| s.started), crate::guard::clock::now().wall);
-    // Its end was not seen: it ran until now at most.
+    // The end was not observed, so the run lasted until now at most.
     let ran = started.map_or(Millis(0), |started| ended.since(started));
     let end = RunEnd { ran, completed: completed.clone(), ..RunEnd::without_pods(result, failures) };
     dir.write_state(&GuardState {

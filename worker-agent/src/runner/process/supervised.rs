@@ -26,7 +26,7 @@ pub(super) type Key = (Uid, Fence);
 /// A move or scale-up that the guard has not reported done.
 #[derive(Debug)]
 enum PendingMove {
-    /// Not yet on disk; to be written at this moment.
+    /// Not on disk yet, and due to be written.
     Unwritten(Movement, Mono),
     /// On disk; sent in every connection.
     Written { number: u32, grows: bool },
@@ -44,7 +44,7 @@ impl PendingMove {
 /// A smaller size.
 #[derive(Clone, Copy, Debug)]
 enum PendingSize {
-    /// Not yet on disk; to be written at this moment.
+    /// Not on disk yet, and due to be written.
     Unwritten(Size, Mono),
     /// On disk; sent in every connection.
     Written,
@@ -152,7 +152,7 @@ impl SupervisedRun {
         [resolve, self.tombstone_due, moves, size].into_iter().flatten()
     }
 
-    /// Whether the state of the run is to be found now, because nothing is connected that reports it.
+    /// Whether the state of the run must be looked up now, because no connected guard reports it.
     pub(super) fn is_resolvable(&mut self, now: Mono) -> bool {
         if let Some(due) = self.tombstone_due.filter(|_| !self.dir.path().is_dir()) {
             // Nothing runs, but the name is not occupied yet: the run could still be started.
@@ -171,7 +171,7 @@ impl SupervisedRun {
         }
     }
 
-    /// What the guard reported since the last call. The connection ends with the run.
+    /// Reports of the guard since the last call. The connection ends with the run.
     pub(super) fn receive(&mut self, now: Now) -> Vec<Status> {
         let mut statuses: Vec<Status> = Vec::new();
         let Some(line) = &mut self.line else { return statuses };
@@ -183,7 +183,7 @@ impl SupervisedRun {
         statuses
     }
 
-    /// Takes in one report of the guard.
+    /// Applies one report of the guard.
     pub(super) fn take_status(
         &mut self,
         key: Key,
@@ -303,7 +303,7 @@ impl SupervisedRun {
         }
     }
 
-    /// Takes in the last finished move of the guard.
+    /// Records the guard's last finished move.
     fn take_moved(&mut self, (uid, fence): Key, moved: Option<u32>, outbox: &mut VecDeque<RunnerEvent>) {
         let first = self.guard_moved.is_none() && moved.is_some();
         self.guard_moved = moved;
@@ -367,7 +367,7 @@ impl SupervisedRun {
         }
     }
 
-    /// Takes in whether the guard understands sizes, and sends one that it has not got in this connection.
+    /// Records whether the guard understands sizes, and sends one that it hasn't received in this connection.
     fn take_scales_down(&mut self, key: Key, scales_down: bool) {
         let first = self.guard_scales_down.replace(scales_down).is_none();
         if first && scales_down {

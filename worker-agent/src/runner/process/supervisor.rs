@@ -160,8 +160,7 @@ impl Supervisor {
             Ok(Some(dir)) => match over {
                 Some(result) => run.known_result = end_unstarted(&dir, &plan, result),
                 None => match self.launch(&dir, &plan) {
-                    // At once, while the guard starts: a run without a connection counts as one without a
-                    // guard.
+                    // Connect early: a run without a connection counts as one without a guard.
                     Ok(()) => run.connect(),
                     Err(error) => {
                         tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
@@ -221,7 +220,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes in what the guard of a run reports.
+    /// Applies the reports of a run's guard.
     fn listen(&mut self, key: Key, now: Now) {
         let Some(run) = self.runs.get_mut(&key) else { return };
         for status in run.receive(now) {

@@ -1,7 +1,7 @@
 //! All simulated runs, and the effect of time on them (pure).
 //!
 //! Invariants: the same commands at the same moments give the same events; a run that has ended never
-//! changes; every live run has exactly one entry in `due`, the moment when something next happens to it.
+//! changes; every live run has exactly one entry in `due`, the time of its next event.
 
 use super::command::Command;
 use super::live::LiveRun;
@@ -152,7 +152,7 @@ impl SimulatedRuns {
         self.runs.iter().map(found).collect()
     }
 
-    /// Commands, with their moments, that make the same runs.
+    /// Commands, with their times, that would produce the same runs.
     pub(super) fn commands(&self) -> Vec<(Now, Command)> {
         let commands = |((uid, fence), run): (&Key, &Run)| match run {
             Run::Live(live) => live.commands(),

@@ -78,7 +78,7 @@ impl<'r> Report<'r> {
         vec![
             self.figure("usage of nominal quota, grant to end", "%", usage, usage_note),
             self.figure(
-                "work done of what nominal quota allows",
+                "work done, of the work that nominal quota allows",
                 "%",
                 100.0 * floor / self.wall_s,
                 floor_note,

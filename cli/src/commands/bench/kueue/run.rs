@@ -41,7 +41,7 @@ impl Counters {
     }
 }
 
-/// Processor time that a process and its threads have used. Fails if the process is gone.
+/// Processor time that a process and its threads have used. Fails if the process has ended.
 pub(super) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .map_err(|e| Error::Refused(format!("can't read the processor time of process {pid}: {e}")))?;

@@ -169,6 +169,7 @@ fn region_lines_align_their_reasons() {
         "clusters": [
             cluster("europe-west4", "no-room", "1 of 4 free"),
             cluster("us-east4", "forbidden", "residency policy `eu` allows only EU"),
+            json!({"region": "asia", "verdict": "waiting", "reason": "queued", "estimate": 4_500}),
         ],
         "wouldHelp": "a workload ends",
     }))
@@ -178,9 +179,10 @@ fn region_lines_align_their_reasons() {
         [
             "  europe-west4   1 of 4 free",
             "  us-east4       residency policy `eu` allows\n                 only EU",
+            "  asia           queued; its estimate was\n                 about 4s",
             "  next: a workload ends",
         ]
     );
-    assert_eq!((explanation.count_reasons("no-room"), explanation.count_reasons("waiting")), (1, 0));
+    assert_eq!((explanation.count_reasons("no-room"), explanation.count_reasons("held")), (1, 0));
     assert_eq!((explanation.reason_of("europe-west4"), explanation.end_of_attempt(0)), ("1 of 4 free", ""));
 }

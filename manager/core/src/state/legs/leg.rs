@@ -57,7 +57,7 @@ pub enum LegAnswer {
     Nothing,
     /// The leg is over, but the agent still holds or waits for capacity: send a withdraw.
     Withdraw,
-    /// Can't happen unless one side has a bug or lies.
+    /// Impossible, unless one side has a bug or lies.
     Illegal,
 }
 

@@ -15,7 +15,7 @@ use meridian_shared::protocol::{EndResult, Run};
 use meridian_shared::time::{Millis, Wall};
 use std::sync::Arc;
 
-/// What the effect of a fact depends on besides the workload itself.
+/// Inputs, besides the workload itself, that determine the effect of a fact.
 pub(crate) struct Context<'a> {
     /// Number of the fact's record.
     pub(crate) number: RecordNumber,

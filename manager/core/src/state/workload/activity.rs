@@ -33,7 +33,7 @@ impl Workload {
         meridian_shared::backoff::wait(Millis(500), Millis::mins(5), self.attempts_in_a_row(), fence.counter)
     }
 
-    /// The leg of a run whose agent came back with another ledger: nobody knows its pods.
+    /// The leg of a run whose agent came back with another ledger: no agent knows its pods.
     pub fn lost_run(&self) -> Option<&Leg> {
         let runs = matches!(self.phase, Phase::Granted | Phase::Running);
         self.right().map(|(_, leg)| leg).filter(|leg| runs && leg.replaced_ledger.is_some())

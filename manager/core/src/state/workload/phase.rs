@@ -33,7 +33,7 @@ pub enum Phase {
     Finished,
 }
 
-/// What can happen to a workload.
+/// Events that change a workload's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Transition {
     /// Quota was reserved.

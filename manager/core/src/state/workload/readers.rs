@@ -63,7 +63,7 @@ impl Workload {
         self.term
     }
 
-    /// What the loss of the workload's cluster means, fixed at submission.
+    /// What happens to the workload if its cluster is lost. Fixed for the life of the uid.
     pub fn on_loss(&self) -> OnLoss {
         self.on_loss
     }
@@ -77,7 +77,7 @@ impl Workload {
         self.created
     }
 
-    /// Record of the submission. Determines the age in the queue, and tells which leadership made the uid.
+    /// Record of the submission. Determines the age in the queue, and shows which leadership made the uid.
     pub fn submitted(&self) -> RecordNumber {
         self.submitted
     }

@@ -106,7 +106,7 @@ impl Workload {
                 reported.len() == class.gang.pod_sets.len()
                     && reported.iter().all(|pods| (1..=meridian_objects::job::MAX_PODS).contains(pods))
             };
-            // The run may have begun after indexes completed that this journal doesn't know. Quota that is
+            // Indexes that this journal doesn't know may have completed before the run began. Quota that is
             // charged already stays as it is.
             let is_rest = |reported: &Vec<u32>| {
                 let sets = class.gang.pod_sets.iter().zip(reported);
@@ -150,7 +150,7 @@ impl Workload {
         self.counts_left(class).is_some() || self.least_counts(class).is_some()
     }
 
-    /// Pods per pod set that a pending elastic job starts with if all that it asks for can't be had: those
+    /// Pods per pod set that a pending elastic job starts with if its full request doesn't fit: the counts
     /// that it last ran with. Once it runs, it asks for the rest. `None` if it asked for no more since.
     fn least_counts(&self, class: &Class) -> Option<Vec<u32>> {
         if self.phase != Phase::Pending || !class.elastic {
@@ -191,7 +191,7 @@ impl Workload {
         }
     }
 
-    /// The gang runs. A whole gang has nothing to fall back to.
+    /// The gang runs. A whole gang has no smaller size to fall back to.
     pub(super) fn size_runs(&mut self) {
         if self.resized.is_none() {
             self.ran_with = None;
@@ -199,7 +199,7 @@ impl Workload {
     }
 
     /// Pods per pod set of the next attempt, where fewer completions are left than the job has pods. `None`
-    /// unless it is pending. An elastic job runs all its indexes again, because its size tells them.
+    /// unless it is pending. An elastic job runs all its indexes again, because its size determines them.
     pub(crate) fn counts_left(&self, class: &Class) -> Option<Vec<u32>> {
         if self.phase != Phase::Pending || class.elastic || self.completed.is_empty() {
             return None;

@@ -120,6 +120,10 @@ const PLAIN: &[&str] = &[
 ];
 
 pub(super) fn parse_cluster_remedy(text: &str) -> Option<Remedy> {
+    if text.contains(", and ") {
+        let all = text.split(", and ").map(parse_cluster_remedy).collect::<Option<Vec<_>>>()?;
+        return Some(Remedy::All("several obstacles there", all));
+    }
     let ends = text
         .split_once("wait until ")
         .filter(|(_, rest)| rest.ends_with("` ends") || rest.ends_with("` end"));
@@ -140,6 +144,9 @@ fn number_after(text: &str, words: &str) -> Option<i64> {
 
 /// Parses a change that is enough by itself.
 fn parse_sole_remedy(part: &str, steps: &[Suggestion]) -> Remedy {
+    if let Some(raise) = part.split_once(" (enough by itself").and_then(|(change, _)| parse_raise(change)) {
+        return raise;
+    }
     if let Some(above) = number_after(part, "a priority above ") {
         return Remedy::Priority("priority alone", above);
     }

@@ -31,7 +31,7 @@ impl CandidateKind {
 #[derive(Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) workload: WorkloadId,
-    /// It isn't stopping already.
+    /// Whether the candidate isn't stopping already.
     pub(super) is_running: bool,
     /// The lowest common cohort of both queues.
     pub(super) common_cohort: Option<NodeId>,

@@ -67,7 +67,7 @@ impl FairOrder {
         self.pop_with(visit, |_| None)
     }
 
-    /// The same; `after` looks up the next candidate in the order of the queue.
+    /// Pops the next candidate; `after` looks up its successor in the order of the queue.
     pub(super) fn pop_with(
         &mut self,
         visit: Visit,

@@ -1,4 +1,4 @@
-//! What differs between the versions of each kind, apart from names.
+//! Differences between the versions of each kind, apart from names.
 
 use super::RETRY_DELAY_ANNOTATION;
 use super::tree::{drop_if_empty, put, take};
@@ -124,7 +124,7 @@ fn each_topology(object: &mut Value, form: impl Fn(&Value) -> Option<Value>) {
     }
 }
 
-/// A v1beta1 topology assignment in the form of v1beta2; `None` where it can't be read.
+/// A v1beta1 topology assignment in the form of v1beta2; `None` if it can't be read.
 fn topology_as_slices(written: &Value) -> Option<Value> {
     let domain = |domain: &Value| {
         let values = domain["values"].as_array()?.iter().map(|value| value.as_str().map(ToOwned::to_owned));
@@ -136,7 +136,7 @@ fn topology_as_slices(written: &Value) -> Option<Value> {
     serde_json::to_value(Compressed::from(&Assignment { levels, domains })).ok()
 }
 
-/// A v1beta2 topology assignment in the form of v1beta1; `None` where it can't be read.
+/// A v1beta2 topology assignment in the form of v1beta1; `None` if it can't be read.
 fn topology_as_domains(stored: &Value) -> Option<Value> {
     let compressed = serde_json::from_value::<Compressed>(stored.clone()).ok()?;
     let Assignment { levels, domains } = Assignment::try_from(&compressed).ok()?;

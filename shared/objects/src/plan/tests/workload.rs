@@ -148,7 +148,7 @@ fn errors_in_workloads_name_their_field() {
     );
     check_error(
         workload(json!({"podSets": vec![pod_set(); 19]})),
-        "spec.podSets: has 19 entries; the most is 18",
+        "spec.podSets: has 19 entries; the maximum is 18",
     );
     check_error(
         with("minCount", json!(3)),

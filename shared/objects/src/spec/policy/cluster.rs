@@ -78,17 +78,17 @@ pub struct Provisionable {
     pub max_nodes: u32,
 }
 
-/// A worker cluster: its location, and the most that it is believed to have.
+/// A worker cluster: its location, and the upper limit of its capacity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterSpec {
     pub region: Region,
     pub jurisdiction: Jurisdiction,
-    /// Most capacity that is believed, whatever the agent reports. Resources that are not listed are not
+    /// Upper limit of the capacity, whatever the agent reports. Resources that are not listed are not
     /// limited.
     pub limits: Amounts,
     pub provider: Provider,
     pub provisionable: Vec<Provisionable>,
-    /// Whether nothing new is dispatched there.
+    /// Whether no new workload is dispatched there.
     pub cordoned: bool,
 }
 

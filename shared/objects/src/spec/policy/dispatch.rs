@@ -29,7 +29,7 @@ pub enum DispatchMode {
 pub struct Staged {
     /// Clusters that are asked together.
     pub clusters_at_once: u32,
-    /// Wait before the next clusters are asked, too.
+    /// Wait before the next group of clusters is asked.
     pub interval: Millis,
 }
 
@@ -39,7 +39,7 @@ impl Default for Staged {
     }
 }
 
-/// What makes one cluster better than another.
+/// Criterion that ranks clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Preference {
     /// A cluster where the gang fits now.
@@ -60,7 +60,7 @@ pub enum ClusterLossMode {
     Wait,
 }
 
-/// What a cluster must have to get leases.
+/// Requirement for a cluster to get leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Supervision {
     /// An agent that stops gangs when their leases lapse.
@@ -116,13 +116,6 @@ impl Default for DispatchPolicySpec {
             quota_while_waiting: QuotaWhileWaiting::default(),
             start_timeout: None,
         }
-    }
-}
-
-impl DispatchPolicySpec {
-    /// Whether it applies to a workload of one of these queues: its local queue and that one's cluster queue.
-    pub fn applies_to(&self, queues: &[&str]) -> bool {
-        self.queues.contains("*") || queues.iter().any(|queue| self.queues.contains(*queue))
     }
 }
 

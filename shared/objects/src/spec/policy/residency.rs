@@ -87,7 +87,7 @@ pub enum Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResidencyPolicySpec {
     pub applies: Applies,
-    /// The only permitted locations, where written; without entries there is none.
+    /// The only permitted locations. `None` permits all locations, an empty list permits none.
     pub allow: Option<Locations>,
     pub deny: Locations,
     pub on_change: OnChange,

@@ -45,7 +45,7 @@ pub struct WorkloadStatus {
     pub requeue: Option<RequeueState>,
     pub reclaimable_pods: Vec<ReclaimablePods>,
     pub admission_checks: Vec<AdmissionCheckState>,
-    /// What it requested at its last evaluation, while it has no quota.
+    /// Requests at the workload's last evaluation, while it has no quota.
     pub resource_requests: Vec<PodSetRequest>,
     /// Run time before its evictions.
     pub past_execution_time: Option<Millis>,
@@ -121,7 +121,7 @@ pub struct AdmissionCheckState {
     pub requeue_after: Option<Millis>,
     /// Number of `Retry` answers.
     pub retry_count: Option<u32>,
-    /// What the check adds to pods.
+    /// Changes that the check makes to pods.
     pub pod_set_updates: Vec<PodSetUpdate>,
 }
 
@@ -142,7 +142,7 @@ pub struct RequeueState {
     pub at: Option<i64>,
 }
 
-/// Pods of a set that need nothing any more.
+/// Pods of a set that use no resources any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReclaimablePods {
     pub name: String,

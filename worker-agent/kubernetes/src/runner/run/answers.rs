@@ -1,4 +1,4 @@
-//! What the API server's answers change.
+//! Effects of the API server's answers.
 
 use super::{Cause, Job, Run};
 use crate::facts::JobFacts;
@@ -13,7 +13,7 @@ const RETRY_MIN: Millis = Millis(250);
 const RETRY_MAX: Millis = Millis::secs(15);
 
 impl Run {
-    /// Takes in the answer to `request`, and returns what is to be reported.
+    /// Applies the answer to `request`, and returns the events to report.
     pub(in crate::runner) fn answered(
         &mut self,
         now: Mono,
@@ -50,7 +50,7 @@ impl Run {
             }
             (_, Answer::Job(job)) => self.take(request, *job),
             (_, Answer::Absent | Answer::Conflict) => self.job = Job::Exists,
-            // Everything runs again then, which is slower and not wrong.
+            // All indexes run again then, which is slower and not wrong.
             (Request::Seed { .. }, Answer::Refused(_)) => self.seed = Indexes::default(),
             (Request::Start { .. }, Answer::NotLeading) => {
                 self.stop(Cause::Lost("another replica of the agent leads, so nothing was started".into()));

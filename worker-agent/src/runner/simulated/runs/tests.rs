@@ -1,5 +1,6 @@
 use super::*;
 use meridian_agent_core::runtime::PodPlacement;
+use meridian_shared::ids::OfferId;
 use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Wall};
 
@@ -22,6 +23,7 @@ fn start(annotations: &str, spec: &str, pods: u32) -> Command {
     Command::Start(Box::new(Start {
         uid: UID,
         fence: FENCE,
+        offer: OfferId { epoch: 1, leadership: 1, counter: 1 },
         attempt: 1,
         namespace: "ns".into(),
         name: "job".into(),

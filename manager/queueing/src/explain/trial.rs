@@ -1,0 +1,180 @@
+//! Trials of remedies: a workload is decided again on a copy of the state in which something was changed.
+//!
+//! Unlike the other questions, a trial knows the holders of the tree, so it includes preemption.
+
+use crate::amount::Amount;
+use crate::capacity_model::CapacityModel;
+use crate::cycle::{Cycle, CycleEntry, Nominee};
+use crate::model::{Assignment, Mode, PreemptionRule, QueueId, Target, WorkloadId};
+use crate::names::{FlavorId, ResourceId};
+use crate::queue_state::QueueState;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most holders that a trial copies. Without them nothing is preempted, which promises less.
+const HOLDERS_MAX: usize = 1_024;
+
+/// What a trial changes.
+#[derive(Clone, Debug, Default)]
+pub struct TrialChanges {
+    /// Nominal quotas of the workload's queue.
+    pub nominal: Vec<((FlavorId, ResourceId), i64)>,
+    /// The workload is submitted again with this priority.
+    pub priority: Option<i64>,
+    /// Holders that have ended.
+    pub ended: Vec<WorkloadId>,
+    /// A stopped queue that is started.
+    pub started: Option<QueueId>,
+}
+
+/// Capacity of clusters in a trial, asked with the workloads of the real state.
+pub trait TrialCapacity {
+    /// Whether a cluster fits the workload after these holders have stopped.
+    fn fits_without(&self, gone: &[WorkloadId]) -> bool;
+
+    /// Whether the workload may preempt a holder, regardless of policies.
+    fn may_preempt(&self, holder: WorkloadId) -> bool;
+}
+
+/// Result of a trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// It is admitted.
+    Admitted,
+    /// It is admitted once these workloads, which it preempts, have stopped.
+    Preempts(Vec<WorkloadId>),
+    Pending,
+}
+
+/// Quota that a queue would borrow for a workload while it may not preempt others for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForbiddenBorrowing {
+    pub key: (FlavorId, ResourceId),
+    /// Nominal quota of the queue.
+    pub nominal: i64,
+    /// What the queue would use, which is more.
+    pub asks: i64,
+}
+
+struct CopiedCapacity<'a> {
+    capacity: &'a dyn TrialCapacity,
+    /// Holders of the real state by their copies.
+    originals: BTreeMap<WorkloadId, WorkloadId>,
+}
+
+impl CapacityModel for CopiedCapacity<'_> {
+    fn fits(&mut self, _: &QueueState, _: WorkloadId, victims: &[Target]) -> bool {
+        let gone: Vec<WorkloadId> =
+            victims.iter().filter_map(|target| self.originals.get(&target.workload).copied()).collect();
+        self.capacity.fits_without(&gone)
+    }
+
+    fn fits_now(&mut self, _: &QueueState, _: WorkloadId) -> bool {
+        self.capacity.fits_without(&[])
+    }
+
+    fn may_preempt(&self, _: WorkloadId, holder: WorkloadId) -> bool {
+        self.originals.get(&holder).is_some_and(|holder| self.capacity.may_preempt(*holder))
+    }
+
+    fn take(&mut self, _: &QueueState, _: WorkloadId, _: &Assignment) -> bool {
+        self.capacity.fits_without(&[])
+    }
+}
+
+impl QueueState {
+    /// Decides a pending workload on a copy of the state with some changes. Other pending workloads are left
+    /// out.
+    pub fn try_changes(&self, id: WorkloadId, changes: &TrialChanges, capacity: &dyn TrialCapacity) -> Trial {
+        let mut copy = self.copy_of_quota(self.tree_of(id));
+        let originals = copy.copy_holders(self, id, &changes.ended);
+        copy.apply_changes(self.get(&id).queue, changes);
+        let copied = copy.copy_workload(self, id);
+        if let Some(priority) = changes.priority {
+            copy.resubmit(copied, priority);
+        }
+        let mut model = CopiedCapacity { capacity, originals };
+        let entry = copy.decide(copied, &mut model);
+        match entry.assignment.mode() {
+            Mode::Fit if capacity.fits_without(&[]) => Trial::Admitted,
+            Mode::Preempt if !entry.targets.is_empty() => {
+                let original = |target: &Target| model.originals.get(&target.workload).copied();
+                Trial::Preempts(entry.targets.iter().filter_map(original).collect())
+            }
+            _ => Trial::Pending,
+        }
+    }
+
+    /// Quota that the queue of a workload would borrow although it may not preempt others while it borrows.
+    /// Empty unless the queue could otherwise reclaim quota from its cohort.
+    pub fn forbidden_borrowing(
+        &self,
+        id: WorkloadId,
+        usage: &[((FlavorId, ResourceId), i64)],
+    ) -> Vec<ForbiddenBorrowing> {
+        let queue = self.queue(self.get(&id).queue);
+        let policies = &queue.setup.preemption;
+        let reclaims =
+            !matches!(policies.reclaim_within_cohort, PreemptionRule::Never | PreemptionRule::Unset);
+        let Some((node, tree)) = queue.node.zip(queue.tree).filter(|_| reclaims) else { return Vec::new() };
+        if self.settings().fair_sharing.is_some() || policies.borrow_within_cohort.is_some() {
+            return Vec::new();
+        }
+        let would_borrow = |(key, amount): &((FlavorId, ResourceId), i64)| {
+            let here = self.forest().cell(node, self.forest().find_cell(tree, *key)?);
+            let (nominal, asks) = (here.quota.nominal, here.usage + Amount(*amount));
+            (nominal < asks).then_some(ForbiddenBorrowing { key: *key, nominal: nominal.0, asks: asks.0 })
+        };
+        usage.iter().filter_map(would_borrow).collect()
+    }
+
+    /// Copies the holders of a workload's tree, except those that have ended. Returns the originals by their
+    /// copies; none if there are too many.
+    fn copy_holders(
+        &mut self,
+        of: &Self,
+        id: WorkloadId,
+        ended: &[WorkloadId],
+    ) -> BTreeMap<WorkloadId, WorkloadId> {
+        let ended: BTreeSet<WorkloadId> = ended.iter().copied().collect();
+        let tree = of.tree_of(id);
+        let queues = of.queue_list().map(|(_, queue)| of.queue(queue)).filter(|queue| queue.tree == tree);
+        let holders: Vec<WorkloadId> = queues.flat_map(|queue| &queue.holders).copied().collect();
+        let copies = holders.len() <= HOLDERS_MAX;
+        let mut originals = BTreeMap::new();
+        for holder in holders {
+            let (one, node) = (of.get(&holder), of.node_of(holder));
+            let Some((holding, node)) = one.holding.as_ref().zip(node) else { continue };
+            let leaves = ended.contains(&holder);
+            if !leaves && !copies {
+                continue;
+            }
+            for (cell, amount) in &holding.charge {
+                self.remove_usage(node, *cell, *amount);
+            }
+            if !leaves {
+                originals.insert(self.copy_holder(of, holder, holding), holder);
+            }
+        }
+        originals
+    }
+
+    fn apply_changes(&mut self, queue: QueueId, changes: &TrialChanges) {
+        if let Some(started) = changes.started {
+            let mut setup = (*self.queue(started).setup).clone();
+            setup.inactive = None;
+            self.assume_setup(started, setup);
+        }
+        if !changes.nominal.is_empty() {
+            self.assume_nominal(queue, &changes.nominal);
+        }
+    }
+
+    fn decide(&mut self, id: WorkloadId, capacity: &mut dyn CapacityModel) -> CycleEntry {
+        let queue = self.get(&id).queue;
+        let mut cycle = Cycle::new(self, capacity);
+        cycle
+            .nominate(&[Nominee { workload: id, second_pass: false }])
+            .pop()
+            .unwrap_or_else(|| CycleEntry::new(id, queue, false))
+    }
+}

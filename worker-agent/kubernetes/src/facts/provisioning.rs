@@ -1,0 +1,72 @@
+//! What matters of one ProvisioningRequest.
+
+use super::moment;
+use crate::facts::wall;
+use crate::labels::OFFER;
+use kube::api::DynamicObject;
+use meridian_shared::ids::OfferId;
+use meridian_shared::time::Wall;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One condition of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Condition {
+    pub(crate) holds: bool,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// When it last changed.
+    pub(crate) since: Option<Wall>,
+}
+
+/// A ProvisioningRequest, as far as this agent follows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestFacts {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The offer that it was made for; `None` if the label is damaged.
+    pub(crate) offer: Option<OfferId>,
+    pub(crate) created: Option<Wall>,
+    pub(crate) deleting: bool,
+    /// The names of its pod templates.
+    pub(crate) templates: Vec<String>,
+    pub(crate) conditions: BTreeMap<String, Condition>,
+    /// The class's own facts about the nodes (`status.provisioningClassDetails`).
+    pub(crate) details: BTreeMap<String, String>,
+}
+
+impl RequestFacts {
+    pub(crate) fn read(request: &DynamicObject) -> Self {
+        let meta = &request.metadata;
+        let list = |at: &str| request.data.pointer(at).and_then(Value::as_array).into_iter().flatten();
+        let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
+        let conditions = list("/status/conditions").map(|condition| {
+            let read = Condition {
+                holds: text(condition, "status") == "True",
+                reason: text(condition, "reason"),
+                message: text(condition, "message"),
+                since: condition.get("lastTransitionTime").and_then(moment),
+            };
+            (text(condition, "type"), read)
+        });
+        let details = request.data.pointer("/status/provisioningClassDetails").and_then(Value::as_object);
+        let detail = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            offer: meta.labels.as_ref().and_then(|labels| labels.get(OFFER)?.parse().ok()),
+            created: meta.creation_timestamp.as_ref().map(|time| wall(time.0)),
+            deleting: meta.deletion_timestamp.is_some(),
+            templates: list("/spec/podSets")
+                .filter_map(|set| set.pointer("/podTemplateRef/name")?.as_str().map(str::to_owned))
+                .collect(),
+            conditions: conditions.collect(),
+            details: details.into_iter().flatten().filter_map(detail).collect(),
+        }
+    }
+
+    /// A condition that holds.
+    pub(crate) fn holds(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.get(kind).filter(|condition| condition.holds)
+    }
+}

@@ -1,0 +1,294 @@
+//! The nodes of one offer, from the request to their return. Pure.
+
+use crate::facts::RequestFacts;
+use meridian_agent_core::runtime::{NodeRequest, NodeSpec, ProviderEvent};
+use meridian_objects::spec::RetryStrategy;
+use meridian_shared::ids::OfferId;
+use meridian_shared::packing;
+use meridian_shared::packing::Block;
+use meridian_shared::time::{Millis, Mono, Now};
+
+/// Longest time from provisioning until pods are on the nodes; afterwards the autoscaler removes nodes.
+const BOOKED_FOR: Millis = Millis::mins(10);
+/// The part of it in which a grant may still start: the rest is for the pods' start.
+pub(super) const USABLE_FOR: Millis = Millis::mins(8);
+/// Longest wait before a failed request to the API server is repeated.
+const REPEAT_MOST: Millis = Millis::secs(10);
+/// Reasons of a failure that another attempt can't change.
+const HOPELESS: [&str; 8] = [
+    "InvalidMachineType",
+    "InvalidGPUType",
+    "InvalidArgument",
+    "ZoneNotSupported",
+    "PermissionDenied",
+    "VMExternalIPAccessPolicyConstraint",
+    "UnsupportedOperation",
+    "ConditionNotMet",
+];
+
+/// What to do at the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Create the pod templates and the request of this attempt.
+    Create { attempt: u32 },
+    /// Delete the templates and the request of this attempt.
+    Delete { attempt: u32 },
+}
+
+/// How an action ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Done,
+    /// The API server refused, and would refuse again.
+    Refused(String),
+    /// Nothing is known: the action is repeated.
+    Unknown(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Creating,
+    /// The request exists; its conditions are followed.
+    Following,
+    /// The nodes are the offer's, or a run's.
+    Ready,
+    Deleting(Afterwards),
+    /// Until the next attempt.
+    Pausing(Mono),
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Afterwards {
+    End,
+    TryAgain(Mono),
+}
+
+/// The nodes of one offer.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) request: NodeRequest,
+    retry: RetryStrategy,
+    /// Counts requests, from 1.
+    attempt: u32,
+    phase: Phase,
+    /// Whether a watch has shown the request of this attempt.
+    seen: bool,
+    is_acting: bool,
+    /// No action before.
+    not_before: Mono,
+    repeats: u32,
+    /// The last reported reason.
+    reported: String,
+}
+
+impl Order {
+    pub(super) fn new(request: NodeRequest, retry: RetryStrategy) -> Self {
+        Self {
+            request,
+            retry,
+            attempt: 1,
+            phase: Phase::Creating,
+            seen: false,
+            is_acting: false,
+            not_before: Mono(0),
+            repeats: 0,
+            reported: String::new(),
+        }
+    }
+
+    pub(super) fn offer(&self) -> OfferId {
+        self.request.offer
+    }
+
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Whether it counts against the limit on open requests.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.phase, Phase::Over | Phase::Pausing(_))
+    }
+
+    /// The offer ended, or the run on the nodes did.
+    pub(super) fn cancel(&mut self) {
+        self.phase = match self.phase {
+            // Nothing exists.
+            Phase::Creating if !self.is_acting && self.repeats == 0 => Phase::Over,
+            Phase::Pausing(_) | Phase::Over => Phase::Over,
+            _ => Phase::Deleting(Afterwards::End),
+        };
+        self.not_before = Mono(0);
+    }
+
+    /// What is to be done now. `answered` must be called with the result.
+    pub(super) fn next(&mut self, now: Mono) -> Option<Action> {
+        if let Phase::Pausing(until) = self.phase {
+            if now < until {
+                return None;
+            }
+            self.attempt += 1;
+            (self.phase, self.seen) = (Phase::Creating, false);
+        }
+        if self.is_acting || now < self.not_before {
+            return None;
+        }
+        let action = match self.phase {
+            Phase::Creating => Action::Create { attempt: self.attempt },
+            Phase::Deleting(_) => Action::Delete { attempt: self.attempt },
+            Phase::Following | Phase::Ready | Phase::Pausing(_) | Phase::Over => return None,
+        };
+        self.is_acting = true;
+        Some(action)
+    }
+
+    pub(super) fn answered(&mut self, now: Mono, action: Action, answer: Answer) -> Option<ProviderEvent> {
+        self.is_acting = false;
+        match (action, answer) {
+            (_, Answer::Unknown(why)) => {
+                self.repeats += 1;
+                let pause = Millis(500 << self.repeats.min(5));
+                self.not_before = now + pause.min(REPEAT_MOST);
+                self.report(why, None)
+            }
+            (Action::Create { .. }, Answer::Done) => {
+                self.repeats = 0;
+                if self.phase == Phase::Creating {
+                    self.phase = Phase::Following;
+                }
+                None
+            }
+            // Something of it may exist, such as a pod template.
+            (Action::Create { .. }, Answer::Refused(why)) => {
+                self.repeats = 0;
+                let is_wanted = self.phase == Phase::Creating;
+                self.phase = Phase::Deleting(Afterwards::End);
+                is_wanted.then(|| self.failed(why))
+            }
+            (Action::Delete { .. }, Answer::Done | Answer::Refused(_)) => {
+                self.repeats = 0;
+                self.phase = match self.phase {
+                    Phase::Deleting(Afterwards::TryAgain(at)) => Phase::Pausing(at),
+                    _ => Phase::Over,
+                };
+                None
+            }
+        }
+    }
+
+    /// Takes in what the watches show of the request, and the nodes that can be its own.
+    pub(super) fn observe(
+        &mut self,
+        now: Now,
+        request: Option<&RequestFacts>,
+        nodes: &[NodeSpec],
+    ) -> Option<ProviderEvent> {
+        if self.phase != Phase::Following {
+            return None;
+        }
+        let Some(request) = request else {
+            // A watch can be behind the answer to a create.
+            return self.seen.then(|| self.attempt_failed(now, "somebody deleted the request", false))?;
+        };
+        self.seen = true;
+        let words = |reason: &str, message: &str| match (reason.is_empty(), message.is_empty()) {
+            (false, false) => format!("{reason}: {message}"),
+            (_, true) => reason.to_owned(),
+            (true, _) => message.to_owned(),
+        };
+        if let Some(failed) = request.holds("Failed") {
+            let is_hopeless = HOPELESS.contains(&failed.reason.as_str());
+            return self.attempt_failed(now, &words(&failed.reason, &failed.message), is_hopeless);
+        }
+        for (kind, what) in [
+            ("CapacityRevoked", "the nodes were taken back"),
+            ("BookingExpired", "the nodes were not used within their booking"),
+        ] {
+            if request.holds(kind).is_some() {
+                return self.attempt_failed(now, what, false);
+            }
+        }
+        if let Some(provisioned) = request.holds("Provisioned") {
+            let age = provisioned.since.map_or(Millis(0), |since| now.wall.since(since));
+            return self.provisioned(now, age, nodes);
+        }
+        let not_yet = request.conditions.get("Provisioned").map(|c| words(&c.reason, &c.message));
+        let reason = match (request.holds("Accepted"), not_yet.filter(|text| !text.is_empty())) {
+            (Some(_), Some(why)) => why,
+            (Some(accepted), None) => words(&accepted.reason, &accepted.message),
+            (None, _) => "the autoscaler has not accepted the request yet".to_owned(),
+        };
+        self.report(reason, None)
+    }
+
+    fn provisioned(&mut self, now: Now, age: Millis, nodes: &[NodeSpec]) -> Option<ProviderEvent> {
+        if age >= USABLE_FOR {
+            let what = format!("the nodes did not join within {USABLE_FOR} of {BOOKED_FOR}");
+            return self.attempt_failed(now, &what, false);
+        }
+        let blocks: Vec<Block> = nodes.iter().filter(|node| !node.unschedulable).map(block).collect();
+        match packing::fits(&blocks, &self.request.gang) {
+            Ok(()) => {
+                self.phase = Phase::Ready;
+                Some(ProviderEvent::Ready {
+                    offer: self.offer(),
+                    nodes: nodes.to_vec(),
+                    keeps: Some(USABLE_FOR.saturating_sub(age)),
+                })
+            }
+            Err(misfit) => {
+                let ready = blocks.len();
+                self.report(format!("provisioned; {ready} nodes have joined, and {misfit}"), None)
+            }
+        }
+    }
+
+    /// Gives this attempt up; another one follows, unless these were all.
+    fn attempt_failed(&mut self, now: Now, what: &str, is_hopeless: bool) -> Option<ProviderEvent> {
+        if is_hopeless || self.attempt > self.retry.limit {
+            self.phase = Phase::Deleting(Afterwards::End);
+            let attempts = match self.attempt {
+                1 => String::new(),
+                attempts => format!(" (attempt {attempts})"),
+            };
+            return Some(self.failed(format!("{what}{attempts}")));
+        }
+        let doubled = self.retry.base.0.saturating_mul(1 << (self.attempt - 1).min(32));
+        let pause = Millis(doubled).min(self.retry.max);
+        self.phase = Phase::Deleting(Afterwards::TryAgain(now.mono + pause));
+        let next = self.attempt + 1;
+        self.report(format!("{what}; attempt {next} follows in {pause}"), None)
+    }
+
+    fn failed(&self, reason: String) -> ProviderEvent {
+        ProviderEvent::Failed { offer: self.offer(), reason }
+    }
+
+    /// Reports why the offer waits, if that is news.
+    fn report(&mut self, reason: String, estimate: Option<Millis>) -> Option<ProviderEvent> {
+        if self.reported == reason || matches!(self.phase, Phase::Deleting(Afterwards::End) | Phase::Over) {
+            return None;
+        }
+        self.reported.clone_from(&reason);
+        Some(ProviderEvent::Waiting { offer: self.offer(), reason, estimate })
+    }
+}
+
+/// A node as the packing sees it.
+pub(super) fn block(node: &NodeSpec) -> Block {
+    let mut free = node.capacity.clone();
+    for (resource, free) in &mut free {
+        *free -= node.foreign_use.get(resource).copied().unwrap_or(0);
+    }
+    Block {
+        nodes: 1,
+        free,
+        capacity: node.capacity.clone(),
+        labels: node.labels.clone(),
+        taints: node.taints.clone(),
+    }
+}

@@ -1,0 +1,144 @@
+//! Carries out the actions of orders at the API server.
+
+use super::manifest::{self, Objects};
+use super::order::Answer;
+use crate::connection::ANSWER_WITHIN;
+use crate::error::{Failure, classify, words};
+use crate::hub;
+use crate::labels::{self, OFFER};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Api, Client};
+use meridian_shared::ids::OfferId;
+use serde_json::Value;
+
+/// Names the agent as the writer of fields.
+const MANAGER: &str = "meridian-agent";
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
+/// Performs actions at one API server.
+#[derive(Clone)]
+pub(super) struct Performer {
+    client: Client,
+    requests: ApiResource,
+}
+
+impl Performer {
+    pub(super) fn new(client: Client, requests: ApiResource) -> Self {
+        Self { client, requests }
+    }
+
+    /// Creates the templates and the request. What exists already was made by an earlier try.
+    pub(super) async fn create(&self, namespace: &str, objects: &Objects) -> Answer {
+        in_time(async {
+            let templates = self.templates(namespace);
+            for template in &objects.templates {
+                match create(&templates, template).await {
+                    Answer::Done => {}
+                    other => return other,
+                }
+            }
+            create(&self.requests(namespace), &objects.request).await
+        })
+        .await
+    }
+
+    /// Deletes a request and its templates. Absent ones count as deleted.
+    pub(super) async fn delete(&self, namespace: &str, request: &str, templates: &[String]) -> Answer {
+        in_time(async {
+            match delete(&self.requests(namespace), request).await {
+                Answer::Done => {}
+                other => return other,
+            }
+            for template in templates {
+                match delete(&self.templates(namespace), template).await {
+                    Answer::Done => {}
+                    other => return other,
+                }
+            }
+            Answer::Done
+        })
+        .await
+    }
+
+    /// Deletes one template.
+    pub(super) async fn delete_template(&self, namespace: &str, name: &str) -> Answer {
+        in_time(delete(&self.templates(namespace), name)).await
+    }
+
+    /// The templates that agents made, by namespace and name, with the offer of each.
+    pub(super) async fn list_templates(&self) -> Result<Vec<(String, String, Option<OfferId>)>, String> {
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &templates());
+        let mut params = ListParams::default().labels(&labels::all()).limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let page = match tokio::time::timeout(ANSWER_WITHIN, all.list(&params)).await {
+                Ok(Ok(page)) => page,
+                Ok(Err(error)) => return Err(words(&error)),
+                Err(_) => return Err("the API server gave no answer in time".to_owned()),
+            };
+            found.extend(page.items.into_iter().filter_map(|template| {
+                let offer = template.metadata.labels.as_ref().and_then(|all| all.get(OFFER)?.parse().ok());
+                Some((template.metadata.namespace?, template.metadata.name?, offer))
+            }));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    fn requests(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &self.requests)
+    }
+
+    fn templates(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &templates())
+    }
+}
+
+/// The names of the templates of a request.
+pub(super) fn template_names(request: &str, shapes: usize) -> Vec<String> {
+    (0..shapes).map(|shape| manifest::template_name(request, shape)).collect()
+}
+
+fn templates() -> ApiResource {
+    hub::resource("", "v1", "PodTemplate", "podtemplates")
+}
+
+async fn in_time(action: impl Future<Output = Answer>) -> Answer {
+    match tokio::time::timeout(ANSWER_WITHIN, action).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            Answer::Unknown(format!("the API server gave no answer within {} s", ANSWER_WITHIN.as_secs()))
+        }
+    }
+}
+
+async fn create(api: &Api<DynamicObject>, manifest: &Value) -> Answer {
+    let object: DynamicObject = match serde_json::from_value(manifest.clone()) {
+        Ok(object) => object,
+        Err(error) => return Answer::Refused(error.to_string()),
+    };
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    match api.create(&params, &object).await {
+        Ok(_) => Answer::Done,
+        Err(error) => match classify(&error) {
+            Failure::Exists => Answer::Done,
+            // The namespace is missing.
+            Failure::Refused | Failure::Absent => Answer::Refused(words(&error)),
+            Failure::Unknown | Failure::Conflict => Answer::Unknown(words(&error)),
+        },
+    }
+}
+
+async fn delete(api: &Api<DynamicObject>, name: &str) -> Answer {
+    match api.delete(name, &DeleteParams::background()).await {
+        Ok(_) => Answer::Done,
+        Err(error) => match classify(&error) {
+            Failure::Absent => Answer::Done,
+            Failure::Refused => Answer::Refused(words(&error)),
+            Failure::Unknown | Failure::Exists | Failure::Conflict => Answer::Unknown(words(&error)),
+        },
+    }
+}

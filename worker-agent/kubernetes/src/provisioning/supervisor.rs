@@ -1,0 +1,341 @@
+//! Keeps the orders of all offers, and gives back what belongs to none.
+
+use super::manifest;
+use super::order::{Action, Answer, Order};
+use super::perform::{Performer, template_names};
+use super::settings::{ProvisioningParts, ProvisioningSettings};
+use crate::facts::RequestFacts;
+use crate::hub::{Booking, Hub};
+use crate::view::PoolNode;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use kube::api::ApiResource;
+use meridian_agent_core::runtime::{NodeRequest, NodeSpec, ProviderEvent};
+use meridian_shared::ids::OfferId;
+use meridian_shared::packing;
+use meridian_shared::time::Now;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// How often waiting orders are looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// How often objects are looked for that belong to no offer and to no run.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// What the agent's core asks for.
+#[derive(Debug)]
+pub(super) enum Command {
+    Request(NodeRequest),
+    Cancel(OfferId),
+}
+
+/// A request to the API server that has ended.
+enum Finished {
+    Acted { offer: OfferId, action: Action, answer: Answer },
+    GivenBack { request: String, answer: Answer },
+    Templates(Result<Vec<(String, String, Option<OfferId>)>, String>),
+}
+
+pub(super) struct Supervisor {
+    settings: Arc<ProvisioningSettings>,
+    hub: Arc<Hub>,
+    performer: Performer,
+    /// Such as `autoscaling.x-k8s.io/v1`.
+    api_version: String,
+    cluster: String,
+    commands: mpsc::UnboundedReceiver<Command>,
+    events: mpsc::UnboundedSender<ProviderEvent>,
+    clock: Arc<dyn Fn() -> Now + Send + Sync>,
+    orders: BTreeMap<OfferId, Order>,
+    /// The offer that each node was made for.
+    claims: BTreeMap<String, OfferId>,
+    open: FuturesUnordered<BoxFuture<'static, Finished>>,
+    swept: Instant,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        settings: Arc<ProvisioningSettings>,
+        parts: ProvisioningParts,
+        resource: ApiResource,
+        commands: mpsc::UnboundedReceiver<Command>,
+    ) -> Self {
+        let ProvisioningParts { connection, hub, cluster, events, clock } = parts;
+        Self {
+            settings,
+            hub,
+            api_version: resource.api_version.clone(),
+            performer: Performer::new(connection.client, resource),
+            cluster,
+            commands,
+            events,
+            clock,
+            orders: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            open: FuturesUnordered::new(),
+            swept: Instant::now(),
+        }
+    }
+
+    /// Serves until the provider is dropped.
+    pub(super) async fn serve(mut self) {
+        self.hub.complete().await;
+        self.hub.requests_listed().await;
+        self.sweep();
+        let hub = Arc::clone(&self.hub);
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                command = self.commands.recv() => match command {
+                    Some(Command::Request(request)) => self.request(request),
+                    Some(Command::Cancel(offer)) => self.cancel(offer),
+                    None => return,
+                },
+                () = hub.provisioning_changed() => {}
+                Some(finished) = self.open.next() => self.finished(finished),
+                _ = ticks.tick() => {
+                    if self.swept.elapsed() >= SWEEP_EVERY {
+                        self.sweep();
+                    }
+                }
+            }
+            self.proceed();
+        }
+    }
+
+    fn request(&mut self, request: NodeRequest) {
+        if self.orders.contains_key(&request.offer) {
+            return;
+        }
+        let offer = request.offer;
+        let refused = |reason: String| ProviderEvent::Failed { offer, reason };
+        let most = self.settings.requests_max;
+        if self.orders.values().filter(|order| order.is_open()).count() >= most {
+            return self.report(refused(format!("{most} requests are open, the most for this cluster")));
+        }
+        // What can't be written down in one attempt can't be in any.
+        if let Err(why) = self.objects(&request, 1) {
+            return self.report(refused(why));
+        }
+        self.orders.insert(offer, Order::new(request, self.settings.config.retry.clone()));
+    }
+
+    fn objects(&self, request: &NodeRequest, attempt: u32) -> Result<manifest::Objects, String> {
+        manifest::build(request, attempt, &self.settings.config, &self.api_version, &self.cluster)
+    }
+
+    fn cancel(&mut self, offer: OfferId) {
+        self.hub.bookings().remove(&offer);
+        self.claims.retain(|_, claimed| *claimed != offer);
+        match self.orders.get_mut(&offer) {
+            Some(order) => order.cancel(),
+            // It was made by an earlier agent, for a run that has ended now.
+            None => {
+                let inherited: Vec<RequestFacts> = {
+                    let view = self.hub.view();
+                    view.requests()
+                        .into_iter()
+                        .flatten()
+                        .filter(|r| r.offer == Some(offer))
+                        .cloned()
+                        .collect()
+                };
+                inherited.iter().for_each(|request| self.give_back(request));
+            }
+        }
+    }
+
+    fn report(&self, event: ProviderEvent) {
+        // Fails only when the agent ends; offers end with it.
+        let _ = self.events.send(event);
+    }
+
+    fn finished(&mut self, finished: Finished) {
+        match finished {
+            Finished::Acted { offer, action, answer } => {
+                let now = (self.clock)().mono;
+                let Some(order) = self.orders.get_mut(&offer) else { return };
+                let event = order.answered(now, action, answer);
+                if let Some(event) = event {
+                    self.report(event);
+                }
+            }
+            Finished::GivenBack { request, answer } => {
+                if let Answer::Refused(why) | Answer::Unknown(why) = answer {
+                    tracing::warn!(
+                        request,
+                        why,
+                        "a provisioning request that nothing uses is not deleted yet"
+                    );
+                }
+            }
+            Finished::Templates(Ok(found)) => self.sweep_templates(found),
+            Finished::Templates(Err(why)) => {
+                tracing::warn!(why, "pod templates can't be listed; those that nothing uses stay");
+            }
+        }
+    }
+
+    /// Follows every order, and sends the actions that are due.
+    fn proceed(&mut self) {
+        let now = (self.clock)();
+        let (requests, nodes) = {
+            let view = self.hub.view();
+            let by_name = |r: &RequestFacts| ((r.namespace.clone(), r.name.clone()), r.clone());
+            let requests: BTreeMap<(String, String), RequestFacts> =
+                view.requests().into_iter().flatten().map(by_name).collect();
+            (requests, view.pool_nodes())
+        };
+        let offers: Vec<OfferId> = self.orders.keys().copied().collect();
+        for offer in offers {
+            let order = &self.orders[&offer];
+            let name = manifest::name(offer, order.attempt());
+            let facts = requests.get(&(order.request.namespace.to_string(), name.clone()));
+            let own = facts.map(|facts| self.own_nodes(order, facts, &nodes)).unwrap_or_default();
+            let order = self.orders.get_mut(&offer).expect("its key was read above");
+            if let Some(event) = order.observe(now, facts, &own) {
+                if let ProviderEvent::Ready { nodes, .. } = &event {
+                    self.claims.extend(nodes.iter().map(|node| (node.name.clone(), offer)));
+                    let class = self.settings.config.class_name.clone();
+                    self.hub.bookings().insert(offer, Booking { request: name, class });
+                }
+                self.report(event);
+            }
+            self.act(offer, now);
+        }
+        self.orders.retain(|_, order| !order.is_over());
+    }
+
+    fn act(&mut self, offer: OfferId, now: Now) {
+        let Some(order) = self.orders.get_mut(&offer) else { return };
+        let Some(action) = order.next(now.mono) else { return };
+        let request = order.request.clone();
+        let performer = self.performer.clone();
+        let (Action::Create { attempt } | Action::Delete { attempt }) = action;
+        let objects = self.objects(&request, attempt);
+        self.open.push(Box::pin(async move {
+            let answer = match (action, objects) {
+                (_, Err(why)) => Answer::Refused(why),
+                (Action::Create { .. }, Ok(objects)) => performer.create(&request.namespace, &objects).await,
+                (Action::Delete { attempt }, Ok(objects)) => {
+                    let name = manifest::name(offer, attempt);
+                    let templates = template_names(&name, objects.templates.len());
+                    performer.delete(&request.namespace, &name, &templates).await
+                }
+            };
+            Finished::Acted { offer, action, answer }
+        }));
+    }
+
+    /// The nodes that were made for an order: those with the labels that its details name, or else the oldest
+    /// that joined after the request was made and that nothing uses, as many as the gang needs.
+    fn own_nodes(&self, order: &Order, facts: &RequestFacts, nodes: &[PoolNode]) -> Vec<NodeSpec> {
+        let is_free = |node: &&PoolNode| {
+            !node.spec.unschedulable
+                && self.claims.get(&node.spec.name).is_none_or(|claimed| *claimed == order.offer())
+        };
+        let selectors = &self.settings.config.node_selector_from_detail;
+        let labels: Option<Vec<(&String, &String)>> =
+            selectors.iter().map(|(key, detail)| Some((key, facts.details.get(detail)?))).collect();
+        if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
+            let has = |node: &&PoolNode| labels.iter().all(|(k, v)| node.spec.labels.get(*k) == Some(*v));
+            return nodes.iter().filter(is_free).filter(has).map(|node| node.spec.clone()).collect();
+        }
+        let wanted = |node: &&PoolNode| {
+            order.request.gang.pod_sets.iter().any(|set| {
+                set.node_selector.iter().all(|(key, value)| node.spec.labels.get(key) == Some(value))
+            })
+        };
+        let mut young: Vec<&PoolNode> = nodes
+            .iter()
+            .filter(is_free)
+            .filter(wanted)
+            .filter(|node| !node.occupied && node.created >= facts.created)
+            .collect();
+        young.sort_by_key(|node| (node.created, &node.spec.name));
+        let mut own = Vec::new();
+        let mut blocks = Vec::new();
+        for node in young {
+            own.push(node.spec.clone());
+            blocks.push(super::order::block(&node.spec));
+            if packing::fits(&blocks, &order.request.gang).is_ok() {
+                break;
+            }
+        }
+        own
+    }
+
+    /// Deletes requests that belong to no offer and to no run: an earlier agent made them, or a create was
+    /// carried out after its answer was given up.
+    fn sweep(&mut self) {
+        self.swept = Instant::now();
+        let unused: Vec<RequestFacts> = {
+            let view = self.hub.view();
+            let consumed: BTreeSet<(&str, &str)> = view
+                .jobs()
+                .filter_map(|job| Some((job.namespace.as_str(), job.consumes.as_deref()?)))
+                .collect();
+            let is_known = |request: &&RequestFacts| {
+                let current = request.offer.and_then(|offer| self.orders.get(&offer));
+                current.is_some_and(|order| manifest::name(order.offer(), order.attempt()) == request.name)
+            };
+            view.requests()
+                .into_iter()
+                .flatten()
+                .filter(|request| !is_known(request) && !request.deleting)
+                .filter(|request| !consumed.contains(&(request.namespace.as_str(), request.name.as_str())))
+                .cloned()
+                .collect()
+        };
+        for request in unused {
+            tracing::warn!(
+                namespace = request.namespace,
+                request = request.name,
+                "a provisioning request that nothing uses: it is deleted"
+            );
+            self.give_back(&request);
+        }
+        let performer = self.performer.clone();
+        self.open.push(Box::pin(async move { Finished::Templates(performer.list_templates().await) }));
+    }
+
+    /// Deletes templates without a request.
+    fn sweep_templates(&mut self, found: Vec<(String, String, Option<OfferId>)>) {
+        let used: BTreeSet<(String, String)> = {
+            let view = self.hub.view();
+            let of = |request: &RequestFacts| {
+                let namespace = request.namespace.clone();
+                request
+                    .templates
+                    .iter()
+                    .map(move |name| (namespace.clone(), name.clone()))
+                    .collect::<Vec<_>>()
+            };
+            view.requests().into_iter().flatten().flat_map(of).collect()
+        };
+        for (namespace, name, offer) in found {
+            let is_known = offer.is_some_and(|offer| self.orders.contains_key(&offer));
+            if is_known || used.contains(&(namespace.clone(), name.clone())) {
+                continue;
+            }
+            let performer = self.performer.clone();
+            self.open.push(Box::pin(async move {
+                let answer = performer.delete_template(&namespace, &name).await;
+                Finished::GivenBack { request: name, answer }
+            }));
+        }
+    }
+
+    fn give_back(&self, request: &RequestFacts) {
+        let performer = self.performer.clone();
+        let RequestFacts { namespace, name, templates, .. } = request.clone();
+        self.open.push(Box::pin(async move {
+            let answer = performer.delete(&namespace, &name, &templates).await;
+            Finished::GivenBack { request: name, answer }
+        }));
+    }
+}

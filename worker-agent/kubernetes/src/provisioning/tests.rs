@@ -1,0 +1,258 @@
+//! Orders and their objects, without an API server.
+
+use super::ProvisioningSettings;
+use super::manifest;
+use super::order::{Action, Answer, Order, USABLE_FOR};
+use crate::facts::{Condition, RequestFacts};
+use meridian_agent_core::runtime::{NodePool, NodeRequest, NodeSpec, ProviderEvent};
+use meridian_objects::spec::{ProvisioningRequestConfigSpec, RetryStrategy};
+use meridian_shared::gang::{Amounts, Gang, PodSet, Toleration};
+use meridian_shared::ids::OfferId;
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const OFFER: OfferId = OfferId { epoch: 1, leadership: 2, counter: 3 };
+const GPU: &str = "nvidia.com/gpu";
+const BEGIN: i64 = 1_000_000;
+
+fn set(name: &str, count: u32, gpus: i64) -> PodSet {
+    PodSet {
+        name: name.into(),
+        count,
+        per_pod: Amounts::from([("cpu".into(), 500), (GPU.into(), gpus)]),
+        node_selector: BTreeMap::from([("pool".into(), "dws".into())]),
+        ..PodSet::default()
+    }
+}
+
+fn request(pod_sets: Vec<PodSet>) -> NodeRequest {
+    let gang = Gang { pod_sets, max_run: Some(Millis::secs(3_600)), ..Gang::default() };
+    NodeRequest { offer: OFFER, namespace: "ml".into(), gang: Arc::new(gang) }
+}
+
+fn order() -> Order {
+    Order::new(request(vec![set("main", 2, 4)]), RetryStrategy::default())
+}
+
+fn now(seconds: u64) -> Now {
+    Now { mono: Mono(seconds * 1_000), wall: Wall(BEGIN + i64::try_from(seconds).unwrap() * 1_000) }
+}
+
+fn facts(conditions: &[(&str, bool, &str, &str)]) -> RequestFacts {
+    let condition = |(kind, holds, reason, message): &(&str, bool, &str, &str)| {
+        let (reason, message) = ((*reason).to_owned(), (*message).to_owned());
+        let since = Some(Wall(BEGIN));
+        ((*kind).to_owned(), Condition { holds: *holds, reason, message, since })
+    };
+    RequestFacts {
+        offer: Some(OFFER),
+        conditions: conditions.iter().map(condition).collect(),
+        ..RequestFacts::default()
+    }
+}
+
+fn nodes(count: u32) -> Vec<NodeSpec> {
+    let node = |number| NodeSpec {
+        name: format!("n{number}"),
+        labels: BTreeMap::from([("pool".into(), "dws".into())]),
+        capacity: Amounts::from([("cpu".into(), 8_000), (GPU.into(), 4)]),
+        ..NodeSpec::default()
+    };
+    (0..count).map(node).collect()
+}
+
+/// An order whose request exists.
+fn followed() -> Order {
+    let mut order = order();
+    assert_eq!(order.next(Mono(0)), Some(Action::Create { attempt: 1 }));
+    assert_eq!(order.next(Mono(0)), None, "one action at a time");
+    assert_eq!(order.answered(Mono(0), Action::Create { attempt: 1 }, Answer::Done), None);
+    order
+}
+
+fn waits(event: Option<ProviderEvent>) -> String {
+    match event {
+        Some(ProviderEvent::Waiting { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failure(event: Option<ProviderEvent>) -> String {
+    match event {
+        Some(ProviderEvent::Failed { reason, offer: OFFER }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_providers_own_reason_is_passed_on_until_the_whole_gang_has_nodes() {
+    let mut order = followed();
+    assert_eq!(order.observe(now(0), None, &[]), None, "a watch may be behind");
+    assert!(waits(order.observe(now(0), Some(&facts(&[])), &[])).contains("not accepted"));
+    let queued = [("Accepted", true, "SuccessfullyQueued", "in the queue")];
+    assert_eq!(waits(order.observe(now(1), Some(&facts(&queued)), &[])), "SuccessfullyQueued: in the queue");
+    let stockout = [queued[0], ("Provisioned", false, "ResourcePoolExhausted", "no T4 in europe-west4")];
+    let said = waits(order.observe(now(2), Some(&facts(&stockout)), &[]));
+    assert_eq!(said, "ResourcePoolExhausted: no T4 in europe-west4");
+    assert_eq!(order.observe(now(3), Some(&facts(&stockout)), &[]), None, "said once");
+    let provisioned = [queued[0], ("Provisioned", true, "Provisioned", "")];
+    let said = waits(order.observe(now(60), Some(&facts(&provisioned)), &nodes(1)));
+    assert!(said.contains("1 nodes have joined"), "{said}");
+    let Some(ProviderEvent::Ready { nodes, keeps, offer: OFFER }) =
+        order.observe(now(90), Some(&facts(&provisioned)), &nodes(2))
+    else {
+        panic!("the gang has its nodes")
+    };
+    assert_eq!((nodes.len(), keeps), (2, Some(USABLE_FOR.saturating_sub(Millis::secs(90)))));
+    assert_eq!(order.observe(now(99), Some(&facts(&provisioned)), &nodes), None);
+    order.cancel();
+    assert_eq!(order.next(Mono(99_000)), Some(Action::Delete { attempt: 1 }));
+    order.answered(Mono(99_000), Action::Delete { attempt: 1 }, Answer::Done);
+    assert!(order.is_over());
+}
+
+#[test]
+fn a_failed_attempt_is_followed_by_others_that_come_later_and_later() {
+    let mut order = followed();
+    let failed = facts(&[("Failed", true, "WaitTimeExceeded", "it took too long")]);
+    let mut at = 0;
+    for (attempt, pause) in [(1_u32, 60), (2, 120), (3, 240)] {
+        let said = waits(order.observe(now(at), Some(&failed), &[]));
+        assert!(said.contains("WaitTimeExceeded: it took too long; attempt"), "{said}");
+        let delete = Action::Delete { attempt };
+        assert_eq!(order.next(now(at).mono), Some(delete));
+        order.answered(now(at).mono, delete, Answer::Done);
+        assert!(!order.is_open(), "a pause takes no place among the open requests");
+        assert_eq!(order.next(now(at + pause - 1).mono), None);
+        at += pause;
+        let create = Action::Create { attempt: attempt + 1 };
+        assert_eq!(order.next(now(at).mono), Some(create));
+        order.answered(now(at).mono, create, Answer::Done);
+    }
+    assert_eq!(
+        failure(order.observe(now(at), Some(&failed), &[])),
+        "WaitTimeExceeded: it took too long (attempt 4)"
+    );
+    assert_eq!(order.next(now(at).mono), Some(Action::Delete { attempt: 4 }));
+}
+
+#[test]
+fn what_another_attempt_cannot_change_fails_at_once() {
+    let hopeless = facts(&[("Failed", true, "ZoneNotSupported", "no T4 there")]);
+    assert_eq!(failure(followed().observe(now(0), Some(&hopeless), &[])), "ZoneNotSupported: no T4 there");
+    let mut order = order();
+    let create = order.next(Mono(0)).unwrap();
+    let refused = Answer::Refused("namespaces \"ml\" not found".into());
+    assert_eq!(failure(order.answered(Mono(0), create, refused)), "namespaces \"ml\" not found");
+    assert_eq!(order.next(Mono(0)), Some(Action::Delete { attempt: 1 }), "a template may exist");
+}
+
+#[test]
+fn nodes_that_come_too_late_are_not_waited_for() {
+    let mut order = followed();
+    let provisioned = facts(&[("Provisioned", true, "Provisioned", "")]);
+    let late = waits(order.observe(now(8 * 60), Some(&provisioned), &nodes(1)));
+    assert!(late.contains("did not join") && late.contains("attempt 2"), "{late}");
+}
+
+#[test]
+fn an_order_that_is_cancelled_leaves_nothing_behind_whatever_was_going_on() {
+    let mut new = order();
+    new.cancel();
+    assert!(new.is_over(), "nothing was created");
+
+    let mut creating = order();
+    let create = creating.next(Mono(0)).unwrap();
+    creating.cancel();
+    assert_eq!(creating.next(Mono(0)), None, "the create is still on its way");
+    assert_eq!(creating.answered(Mono(0), create, Answer::Done), None);
+    assert_eq!(creating.next(Mono(0)), Some(Action::Delete { attempt: 1 }));
+
+    let mut unknown = order();
+    let create = unknown.next(Mono(0)).unwrap();
+    assert!(
+        waits(unknown.answered(Mono(0), create, Answer::Unknown("no answer".into()))).contains("no answer")
+    );
+    unknown.cancel();
+    let delete = unknown.next(Mono(0)).unwrap();
+    assert_eq!(delete, Action::Delete { attempt: 1 }, "it may have been created");
+    assert_eq!(unknown.answered(Mono(0), delete, Answer::Unknown("again".into())), None, "nobody waits");
+    assert_eq!(unknown.next(Mono(100)), None);
+    assert_eq!(unknown.next(Mono(60_000)), Some(delete));
+
+    let mut gone = followed();
+    let _ = gone.observe(now(0), Some(&facts(&[])), &[]);
+    assert!(waits(gone.observe(now(1), None, &[])).contains("somebody deleted the request"));
+}
+
+fn config(class: &str) -> ProvisioningRequestConfigSpec {
+    ProvisioningRequestConfigSpec {
+        class_name: class.into(),
+        parameters: BTreeMap::from([("ValidUntilSeconds".into(), "600".into())]),
+        ..ProvisioningRequestConfigSpec::default()
+    }
+}
+
+#[test]
+fn the_objects_say_what_the_offer_says() {
+    let mut main = set("main", 2, 4);
+    main.tolerations = vec![Toleration {
+        key: Some(GPU.into()),
+        exists: true,
+        value: String::new(),
+        effect: None,
+        seconds: None,
+    }];
+    let queued = config("queued-provisioning.gke.io");
+    let version = "autoscaling.x-k8s.io/v1";
+    let built = manifest::build(&request(vec![main]), 2, &queued, version, "eu").unwrap();
+    let [template] = &built.templates[..] else { panic!("{built:?}") };
+    let at = |path: &str| template.pointer(path).cloned();
+    assert_eq!(at("/metadata/namespace"), Some(json!("ml")));
+    assert_eq!(at("/template/metadata/labels/cloud.google.com~1apply-warden-policies"), Some(json!("true")));
+    let resources = at("/template/spec/containers/0/resources").unwrap();
+    assert_eq!(resources["requests"], json!({"cpu": "500m", GPU: "4"}));
+    assert_eq!(resources["limits"], json!({GPU: "4"}));
+    assert_eq!(at("/template/spec/nodeSelector"), Some(json!({"pool": "dws"})));
+    assert_eq!(at("/template/spec/tolerations/0"), Some(json!({"key": GPU, "operator": "Exists"})));
+    let spec = &built.request["spec"];
+    assert_eq!(spec["podSets"][0]["podTemplateRef"]["name"], template["metadata"]["name"]);
+    assert_eq!(
+        spec["parameters"],
+        json!({"ValidUntilSeconds": "600", "maxRunDurationSeconds": "3600"}),
+        "machines are asked for as long as the job runs"
+    );
+    assert!(built.request["metadata"]["name"].as_str().unwrap().ends_with("-2"), "one name for an attempt");
+}
+
+#[test]
+fn pods_of_one_shape_are_one_pod_set_and_gke_takes_no_more() {
+    let both = request(vec![set("a", 2, 4), set("b", 3, 4)]);
+    let gke = config("queued-provisioning.gke.io");
+    let built = manifest::build(&both, 1, &gke, "v", "eu").unwrap();
+    assert_eq!(built.request["spec"]["podSets"][0]["count"], 5);
+    let different = request(vec![set("a", 1, 1), set("b", 3, 4)]);
+    let refused = manifest::build(&different, 1, &gke, "v", "eu").unwrap_err();
+    assert!(refused.contains("at most 1 different shapes"), "{refused}");
+    let atomic = config("best-effort-atomic-scale-up.autoscaling.x-k8s.io");
+    assert_eq!(manifest::build(&different, 1, &atomic, "v", "eu").unwrap().templates.len(), 2);
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_with_a_remedy() {
+    let labels = BTreeMap::from([("pool".into(), "dws".into())]);
+    let pool = NodePool { name: "dws".into(), labels, max_nodes: 4, ..NodePool::default() };
+    let settings = |class: &str, pools: &[NodePool]| ProvisioningSettings {
+        config: config(class),
+        pools: pools.to_vec(),
+        requests_max: 100,
+    };
+    assert_eq!(settings("queued-provisioning.gke.io", std::slice::from_ref(&pool)).check(), Ok(()));
+    let refused =
+        settings("check-capacity.autoscaling.x-k8s.io", std::slice::from_ref(&pool)).check().unwrap_err();
+    assert!(refused.contains("makes no nodes"), "{refused}");
+    let bare = NodePool { labels: BTreeMap::new(), ..pool };
+    assert!(settings("queued-provisioning.gke.io", &[bare]).check().unwrap_err().contains("has no labels"));
+}

@@ -1,0 +1,96 @@
+//! The settings of the Kubernetes runner, and of the provider that goes with it.
+
+use super::{Error, ProviderChoice, RunnerChoice, Settings};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The settings of the Kubernetes runner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KubernetesSettings {
+    /// `None`: the cluster that this process is a pod of.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) context: Option<String>,
+    pub(crate) node_selector: BTreeMap<String, String>,
+    /// Name of the Lease; `None` for the usual one.
+    pub(crate) lease_name: Option<String>,
+    /// File of the ProvisioningRequestConfig.
+    pub(crate) provisioning_config: Option<PathBuf>,
+    /// Most open provisioning requests; `None` for GKE's own limit.
+    pub(crate) provisioning_requests_max: Option<usize>,
+}
+
+impl Settings {
+    /// Fails if provisioning is asked for without what it needs, or its settings without it.
+    pub(super) fn check_provisioning(&self) -> Result<(), Error> {
+        let asks = self.provider == Some(ProviderChoice::ProvisioningRequest);
+        let KubernetesSettings { provisioning_config, provisioning_requests_max, .. } = &self.kubernetes;
+        if asks && self.runner != RunnerChoice::Kubernetes {
+            let what = "`provisioning-request` asks the autoscaler of a Kubernetes cluster, so it needs \
+                        `--runner kubernetes`: use `static`, or `simulated` with the simulated runner";
+            return Err(Error::invalid("provider", what));
+        }
+        if asks && provisioning_config.is_none() {
+            let why = "the ProvisioningRequestConfig in it names the provisioning class";
+            return Err(Error::Missing { flag: "provisioning-config", why });
+        }
+        if asks && self.fleet.is_none() {
+            let why = "an autoscaler doesn't say which pools it can grow, so a fleet file names them";
+            return Err(Error::Missing { flag: "fleet", why });
+        }
+        if *provisioning_requests_max == Some(0) {
+            let what = "`0` would ask for nothing: leave the provider out instead";
+            return Err(Error::invalid("provisioning-requests-max", what));
+        }
+        let given = [
+            ("provisioning-config", provisioning_config.is_some()),
+            ("provisioning-requests-max", provisioning_requests_max.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given && !asks) {
+            Some((flag, _)) => {
+                let what = "it goes with `--provider provisioning-request` only".to_owned();
+                Err(Error::invalid(flag, what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A setting that the chosen runner would ignore.
+    pub(super) fn flag_of_another_runner(&self) -> Option<&'static str> {
+        let KubernetesSettings {
+            kubeconfig,
+            context,
+            node_selector,
+            lease_name,
+            provisioning_config: _,
+            provisioning_requests_max: _,
+        } = &self.kubernetes;
+        if self.runner == RunnerChoice::Kubernetes {
+            let has_pools = self.provider == Some(ProviderChoice::ProvisioningRequest);
+            return (self.fleet.is_some() && !has_pools).then_some("fleet");
+        }
+        let given = [
+            ("kubeconfig", kubeconfig.is_some()),
+            ("context", context.is_some()),
+            ("node-selector", !node_selector.is_empty()),
+            ("lease-name", lease_name.is_some()),
+        ];
+        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+    }
+}
+
+/// Labels that a node must have: `name=value`, separated by commas.
+pub(super) fn node_selector_labels(text: Option<&str>) -> Result<BTreeMap<String, String>, Error> {
+    let parts =
+        text.into_iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| match part.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !name.ends_with('!') && !value.starts_with('=') => {
+                Ok((name.to_owned(), value.to_owned()))
+            }
+            _ => Err(Error::invalid(
+                "node-selector",
+                format!("`{part}` is not a label: write `name=value`, and commas between several"),
+            )),
+        })
+        .collect()
+}
