@@ -7,11 +7,11 @@ pub(crate) mod error;
 
 pub(crate) use self::error::Error;
 
-use crate::output::references::count;
 use crate::output::streams::Streams;
 use meridian_objects::{
     FieldPath, FilePosition, Parsed, ParsedForPlan, SourceText, Strictness, parse_set_with, plan_set,
 };
+use meridian_shared::counted::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fn checked<T>(parsed: Parsed<T>, undone: &'static str, out: &mut Streams) -> Res
     }
     if !parsed.errors.is_empty() {
         let problems = parsed.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        return Err(Error::Problems { problems, count: count(parsed.errors.len(), "problem"), undone });
+        return Err(Error::Problems { problems, count: counted(parsed.errors.len(), "problem"), undone });
     }
     if parsed.objects.is_empty() {
         return Err(Error::NoObjects);

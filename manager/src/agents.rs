@@ -28,8 +28,10 @@ pub use log_relay::{LogRelay, LogStream, NoLog};
 pub use state::Parts;
 pub use sync::SYNC_PATH;
 
+use crate::bounded_body;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware;
 use axum::routing::{get, post};
 use meridian_shared::identity::{JOIN_PATH, RENEW_PATH};
 use meridian_shared::logs::REQUESTS_PATH;
@@ -46,5 +48,6 @@ pub fn router(parts: Parts) -> Router {
         .route("/agent/v1/logs/{id}", post(logs::answer))
         // every handler limits its body itself, once it knows the sender
         .layer(DefaultBodyLimit::disable())
+        .layer(middleware::from_fn(bounded_body::drain_if_refused))
         .with_state(Arc::new(Agents::new(parts)))
 }

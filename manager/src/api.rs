@@ -13,6 +13,7 @@
 //! | `meridian` | endpoints that the Kubernetes conventions have no place for |
 //! | `reviews` | what the asker may do, as an answer |
 //! | `logs` | the source of jobs' logs |
+//! | `internal` | the API for controllers in this process |
 //! | `callers` | each caller's share of what all callers use together |
 //! | `state`, `metering` | what the handlers share, and counts of requests |
 //!
@@ -25,6 +26,7 @@ mod access;
 mod callers;
 mod discovery;
 mod front;
+mod internal;
 mod logs;
 mod meridian;
 mod metering;
@@ -38,11 +40,13 @@ mod verbs;
 
 pub(crate) use access::shipped;
 pub use front::Front;
+pub use internal::InternalApi;
 pub use logs::{LogBytes, Logs};
 pub use verbs::lists::ListLimits;
 
 use crate::audit::AuditFiles;
 use crate::auth::TokenStore;
+use crate::bounded_body;
 use crate::engine::Handle;
 use crate::tls::ConnectionClass;
 use access::{ObjectAccess, User, Verb};
@@ -77,7 +81,7 @@ pub struct ApiParts {
     pub users: TokenStore,
     pub logs: Arc<dyn Logs>,
     pub front: Front,
-    /// Ends watches and logs, which would go on for ever.
+    /// Ends watches and logs, which would continue for ever.
     pub stop: CancellationToken,
     pub lists: ListLimits,
     pub audit: AuditFiles,
@@ -128,13 +132,19 @@ pub fn router(parts: ApiParts) -> Router {
                 .into_response()
         }))
         .layer(middleware::from_fn_with_state(api.clone(), guard))
+        .layer(middleware::from_fn(bounded_body::drain_if_refused))
         .layer(middleware::from_fn_with_state(api.clone(), metering::meter))
         .with_state(api)
 }
 
 /// Admits known users, and at most [`REQUESTS_MAX`] requests at once.
 async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let user = match api.authority.authenticate(request.headers()) {
+    let is_internal = request.extensions().get::<internal::ManagementCluster>().is_some();
+    let user = match is_internal {
+        true => Ok(api.authority.management_cluster()),
+        false => api.authority.authenticate(request.headers()),
+    };
+    let user = match user {
         Ok(user) => user,
         Err(error) => return error.into_response(),
     };

@@ -23,6 +23,7 @@
 //! | `export` | the hook that gets finished segments |
 //! | `walk` | the whole log in order, from segments and journal |
 //! | `proof` | the proof that a log is intact |
+//! | `scrub` | damage of finished segments, found by reading them again |
 
 pub mod directory;
 pub mod document;
@@ -31,6 +32,7 @@ pub mod export;
 pub mod keeper;
 pub mod key;
 pub mod proof;
+pub mod scrub;
 #[cfg(test)]
 mod tests;
 pub mod walk;

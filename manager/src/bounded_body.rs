@@ -1,14 +1,29 @@
-//! Bodies of requests, read whole up to a limit.
+//! Bodies of requests: read whole up to a limit, and drained before a refusal that nobody has read them for.
 
-use axum::body::{Body, BodyDataStream, HttpBody as _};
+use axum::body::{Body, BodyDataStream, HttpBody};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::EXPECT;
+use axum::middleware::Next;
+use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
+use hyper::body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Bytes of an oversized body that are read and dropped.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 /// How long an oversized body is read and dropped.
 const DISCARD_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of a body that are read and dropped before an answer that was given without it: more than an object
+/// has, and less than many objects.
+const REFUSED_BYTES_MAX: usize = 4 << 20;
+/// How long such a body is read and dropped.
+const REFUSED_MAX: Duration = Duration::from_secs(5);
 
 /// Why a body can't be used.
 #[derive(Debug)]
@@ -53,16 +68,123 @@ pub(crate) async fn too_large(body: Body, rest: Rest) -> BodyError {
 
 async fn leave(mut pieces: BodyDataStream, rest: Rest) -> BodyError {
     if rest == Rest::Discarded {
-        let discarding = async {
-            let mut discarded = 0;
-            while let Some(Ok(piece)) = pieces.next().await
-                && discarded <= DISCARDED_BYTES_MAX
-            {
-                discarded += piece.len();
-            }
-        };
-        // whether all of it was read or not, the answer is the same
-        let _ = tokio::time::timeout(DISCARD_MAX, discarding).await;
+        discard(&mut pieces, DISCARDED_BYTES_MAX, DISCARD_MAX).await;
     }
     BodyError::TooLarge
+}
+
+/// Reads and drops a body, within bounds. Whether all of it was read or not, the answer is the same.
+async fn discard(pieces: &mut BodyDataStream, bytes_max: usize, time_max: Duration) {
+    let discarding = async {
+        let mut discarded = 0;
+        while let Some(Ok(piece)) = pieces.next().await
+            && discarded <= bytes_max
+        {
+            discarded += piece.len();
+        }
+    };
+    let _ = tokio::time::timeout(time_max, discarding).await;
+}
+
+/// Drains a body that a handler left unread when it refused the request, as [`Rest::Discarded`] does. Without
+/// that, HTTP/2 resets the stream of a client that still sends, and the client never sees why.
+pub(crate) async fn drain_if_refused(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    if parts.headers.contains_key(EXPECT) || body.is_end_stream() {
+        return next.run(Request::from_parts(parts, body)).await;
+    }
+    let (back, mut left) = oneshot::channel();
+    let lent = LentBody { body, back: Some(back) };
+    let response = next.run(Request::from_parts(parts, Body::new(lent))).await;
+    let code = response.status();
+    // a body that was too slow is waited for no longer
+    let refused = (code.is_client_error() || code.is_server_error()) && code != StatusCode::REQUEST_TIMEOUT;
+    if refused && let Ok(unread) = left.try_recv() {
+        discard(&mut unread.into_data_stream(), REFUSED_BYTES_MAX, REFUSED_MAX).await;
+    }
+    response
+}
+
+/// A body that returns to its lender when it is dropped before its end.
+struct LentBody {
+    body: Body,
+    back: Option<oneshot::Sender<Body>>,
+}
+
+impl HttpBody for LentBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for LentBody {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take().filter(|_| !self.body.is_end_stream()) {
+            // a lender that has gone away needs no body
+            let _ = back.send(std::mem::take(&mut self.body));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::routing::post;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tower::ServiceExt as _;
+
+    /// The number of KiB of a body of this many that were read when the answer came.
+    async fn read_before_answer(path: &str, kibibytes: usize, header: Option<&'static str>) -> usize {
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&read);
+        let body = futures::stream::iter(0..kibibytes).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, std::io::Error>(Bytes::from_static(&[b' '; 1 << 10]))
+        });
+        let router = Router::new()
+            .route("/refused", post(|| async { StatusCode::FORBIDDEN }))
+            .route("/taken", post(|| async { StatusCode::OK }))
+            .route("/read", post(|bytes: Bytes| async move { bytes.len().to_string() }))
+            .layer(axum::middleware::from_fn(drain_if_refused));
+        let mut request = Request::post(path);
+        if let Some(expect) = header {
+            request = request.header(EXPECT, expect);
+        }
+        let response = router.oneshot(request.body(Body::from_stream(body)).unwrap()).await.unwrap();
+        if path == "/read" {
+            assert_eq!(axum::body::to_bytes(response.into_body(), 100).await.unwrap(), "102400");
+        }
+        read.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn an_unread_body_is_drained_before_a_refusal() {
+        assert_eq!(read_before_answer("/refused", 100, None).await, 100);
+        assert_eq!(read_before_answer("/nowhere", 100, None).await, 100);
+        assert_eq!(read_before_answer("/read", 100, None).await, 100);
+        assert_eq!(
+            read_before_answer("/taken", 100, None).await,
+            0,
+            "an answer without a refusal waits for none"
+        );
+        assert_eq!(read_before_answer("/refused", 100, Some("100-continue")).await, 0, "it isn't sent");
+        let most = REFUSED_BYTES_MAX >> 10;
+        assert!(read_before_answer("/refused", 2 * most, None).await <= most + 2, "within bounds");
+    }
 }

@@ -79,6 +79,7 @@ use meridian_manager_core::facts::outcome::Reply;
 use meridian_shared::ids::ClusterName;
 use meridian_views::asker::Asker;
 use scrub::ScrubThread;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -251,6 +252,11 @@ impl Handle {
     /// Problems of a manager that leads: a full disk, damage. One line each.
     pub fn problems(&self) -> Vec<String> {
         self.shared.health.problems()
+    }
+
+    /// Reports the segments of the audit log that can't be verified, by number.
+    pub fn report_segments(&self, damaged: BTreeSet<u64>) {
+        self.shared.health.set_segments(damaged);
     }
 
     /// Why this manager doesn't lead, and what continues without a leader.

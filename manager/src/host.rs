@@ -128,6 +128,11 @@ impl<C> Host<C> {
         self.urgent_only || now < self.full_until
     }
 
+    /// Whether the disk was found full, and no batch of new work was stored since.
+    pub fn found_full(&self) -> bool {
+        self.full_pause > Millis(0)
+    }
+
     /// Takes one input of a caller. While the disk is full, new work is refused.
     ///
     /// # Errors

@@ -248,7 +248,7 @@ pub trait Follower: Send {
     ///
     /// # Errors
     /// [`Error::Compacted`] if the next records are only in a snapshot by now: the standby must start again
-    /// from there. Any other error ends this follower; a new one may go on after the last batch received.
+    /// from there. Any other error ends this follower; a new one may continue after the last batch received.
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch>, Error>;
 }
 

@@ -204,6 +204,16 @@ metric_group! {
     }
 }
 
+metric_group! {
+    /// The Kubernetes management cluster.
+    pub struct ManagementMetrics {
+        requests: Counters<2> = counters(
+            "meridian_management_cluster_requests_total",
+            "writes to the Kubernetes management cluster", &["verb", "resource"],
+        );
+    }
+}
+
 /// Handles of all metrics. Clones share the numbers.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -219,6 +229,7 @@ pub struct Metrics {
     pub engine: EngineMetrics,
     pub api: ApiMetrics,
     pub connections: ConnectionMetrics,
+    pub management: ManagementMetrics,
     pub fleet: FleetMetrics,
     pub kueue: Kueue,
 }
@@ -239,6 +250,7 @@ impl Metrics {
             engine: EngineMetrics::new(&mut registrar),
             api: ApiMetrics::new(&mut registrar),
             connections: ConnectionMetrics::new(&mut registrar),
+            management: ManagementMetrics::new(&mut registrar),
             fleet: FleetMetrics::new(&mut registrar),
             kueue: Kueue::new(&mut registrar),
             catalog: registrar.catalog.into(),

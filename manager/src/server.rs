@@ -15,6 +15,7 @@
 
 mod audit_tasks;
 mod data_dir;
+mod management;
 mod port;
 mod settings;
 
@@ -41,6 +42,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use management::ManagementTask;
 use meridian_manager_core::Config;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
@@ -60,6 +62,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the age of the server's certificate is checked. The certificate is valid for months.
 const CERTIFICATE_CHECK_EVERY: Duration = Duration::from_secs(3_600);
+/// Longest wait for the controllers of the management cluster at the end.
+const LEASE_RELEASE: Duration = Duration::from_secs(5);
 /// With fewer files, the port serves fewer connections than it could.
 const FILES_FEW: usize = CONNECTIONS_MAX + FILES_RESERVED;
 /// Default namespace in the kubeconfigs.
@@ -114,6 +118,7 @@ struct Manager {
     audit_tasks: AuditTasks,
     url: String,
     router: Router,
+    management: Option<ManagementTask>,
 }
 
 struct Paths {
@@ -162,6 +167,9 @@ impl Manager {
         data_dir::check(
             [&paths.dir, &paths.identity, &paths.users, &paths.journal, &paths.audit].map(PathBuf::as_path),
         )?;
+        data_dir::check_files(&paths.identity)?;
+        // before a journal is made: a wrong kubeconfig changes nothing
+        let management = management::connect(&settings).await?;
         // the journal first: its lock keeps a second manager away from all other files
         let (journal, mode) = open_journal(&settings, &paths)?;
         files::remove(&paths.ready)?;
@@ -180,14 +188,7 @@ impl Manager {
         let id = journal.meta().journal;
         let audit_key = Arc::new(SigningKey::load_or_create(&paths.identity)?);
         let audit = AuditFiles { directory: AuditDirectory::new(&paths.audit), key: audit_key.public() };
-        let options = Options {
-            config: config(&settings, &authorities),
-            start: mode,
-            clock: Arc::new(BootClock),
-            marks: boot_id().map(|boot| (PathBuf::from(mark::SHARED_MEMORY), boot)).ok(),
-            metrics,
-            traces: settings.otlp_endpoint.is_some(),
-        };
+        let options = options(&settings, &authorities, mode, metrics);
         let (engine, running) =
             tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
         let audit_tasks = AuditTasks::new(&settings, &audit, audit_key, &engine, id)?;
@@ -209,7 +210,11 @@ impl Manager {
             certificate_lifetime: settings.agent_certificate_lifetime,
             stop: stop.clone(),
         };
-        let router = agents::router(agents).merge(health(engine.clone())).merge(api::router(api));
+        let api = api::router(api);
+        let task =
+            |management| ManagementTask { management, journal: id, api: api.clone(), engine: engine.clone() };
+        let management = management.map(task);
+        let router = agents::router(agents).merge(health(engine.clone())).merge(api);
         Ok(Self {
             paths,
             authorities,
@@ -224,6 +229,7 @@ impl Manager {
             settings,
             url,
             router,
+            management,
         })
     }
 
@@ -242,6 +248,7 @@ impl Manager {
             audit_tasks,
             url,
             router,
+            management,
         } = self;
         tracing::info!(%url, ca_pin = %authorities.ca_pin(), "listening");
         let ended = running.ended();
@@ -252,10 +259,15 @@ impl Manager {
         });
         tokio::spawn(agents::cut_void_connections(engine.clone(), listener.connections(), stop.clone()));
         audit_tasks.start(&stop);
+        let management = management.map(|management| tokio::spawn(management.run(stop.clone())));
         tokio::spawn(announce(engine, users, is_new, paths.ready.clone(), url, stop.clone()));
         tokio::spawn(keep_certificate(authorities, settings.names, tls, renew_at, stop.clone()));
         serve(listener, router, stop).await;
         files::remove(&paths.ready)?;
+        if let Some(management) = management {
+            // it gives its Lease up; otherwise the next manager waits for its end
+            let _ = tokio::time::timeout(LEASE_RELEASE, management).await;
+        }
         tokio::task::spawn_blocking(move || running.stop()).await??;
         tracing::info!("stopped");
         Ok(())
@@ -272,6 +284,17 @@ fn connection_limits() -> Limits {
         );
     }
     Limits::for_files(files)
+}
+
+fn options(settings: &Settings, authorities: &Authorities, start: StartMode, metrics: Metrics) -> Options {
+    Options {
+        config: config(settings, authorities),
+        start,
+        clock: Arc::new(BootClock),
+        marks: boot_id().map(|boot| (PathBuf::from(mark::SHARED_MEMORY), boot)).ok(),
+        metrics,
+        traces: settings.otlp_endpoint.is_some(),
+    }
 }
 
 fn config(settings: &Settings, authorities: &Authorities) -> Config {

@@ -1,7 +1,8 @@
 //! Service level objectives: a part of bad events that is allowed, and how fast it is used up.
 //!
 //! Burn rates are those of Google's SRE workbook for a budget of 30 days: 14.4 uses 2 % of it in an hour, 6
-//! uses 5 % in six hours. Two windows each: the long one says that it matters, the short one that it goes on.
+//! uses 5 % in six hours. Two windows each: the long one shows that the problem matters, the short one that
+//! it lasts.
 
 use crate::query::{observed, rate_over, sum, within};
 use meridian_manager::metrics::Metrics;

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_are_bounded_and_repeat() {
+    fn waits_lengthen_are_bounded_and_repeat() {
         for seed in 0..100 {
             for attempt in 0..70 {
                 let w = wait(Millis(100), Millis::secs(10), attempt, seed);

@@ -123,7 +123,8 @@ impl FromStr for Indexes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |part: &str| part.parse::<u32>().map_err(|_| format!("`{text}` is no list of indexes"));
+        let number =
+            |part: &str| part.parse::<u32>().map_err(|_| format!("`{text}` is not a list of indexes"));
         let range = |part: &str| match part.split_once('-') {
             Some((first, last)) => Ok((number(first)?, number(last)?)),
             None => number(part).map(|index| (index, index)),

@@ -79,7 +79,7 @@ bugs! {
     /// One of several victims isn't stopped (P7).
     VictimSpared,
     /// Residency is checked at the offer only (P5).
-    ResidencyJudgedOnce,
+    ResidencyCheckedOnce,
     /// Missing quota isn't stored as the reason of a pending workload (P6).
     ReasonForgotten,
     /// No offers are made while one cluster hasn't answered (P8).

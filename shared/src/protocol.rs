@@ -32,10 +32,10 @@ pub use sync::{Lane, Receipt, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse
 use std::ops::RangeInclusive;
 
 /// The version that this agent speaks.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The versions that this manager speaks: the current one and, if there is one, the one before. Managers
 /// are upgraded first and answer each agent in the agent's version.
-pub const VERSIONS: RangeInclusive<u32> = 1..=VERSION;
+pub const VERSIONS: RangeInclusive<u32> = VERSION..=VERSION;
 /// Most events in one request; a backlog is sent in parts.
 pub const EVENTS_MAX: usize = 1_024;
 /// Most bytes of events in one request (but at least one event); a backlog is sent in parts.
@@ -47,6 +47,8 @@ pub const COMMANDS_MAX: usize = 512;
 /// Most gangs that one cluster holds and runs, because an inventory names each run. More are refused as
 /// overload: declare a second cluster.
 pub const RUNS_MAX: usize = 8_192;
+/// Most bytes of job names in one inventory; further runs are reported without name.
+pub const JOB_NAMES_BYTES_MAX: usize = 32 * 1024;
 /// Most ends in one inventory; the rest comes with the next one.
 pub const ENDS_MAX: usize = 1_024;
 /// Longest text of one end or refusal, in bytes.

@@ -2,7 +2,7 @@
 
 A file is applied alone, as a server dry run, so nothing stays and no file sees another's objects. Objects without a namespace are in
 NAMESPACE. What a file needs and doesn't have itself, such as the local queue of a job, is made first, named in the table, and deleted
-afterwards. A file with a `generateName` is given to `meridian create`, as `meridian apply` asks for. `create` judges object by object,
+afterwards. A file with a `generateName` is given to `meridian create`, as `meridian apply` asks for. `create` checks object by object,
 so a dry run can't see the queue that the same file makes: such a file is really created, and deleted again. A file with settings of
 worker clusters is also applied to one of them, because the manager's warning says to do so.
 """
@@ -136,7 +136,7 @@ class Answer:
         return sorted(found)
 
 
-def verdict_of(answer, notes):
+def verdict_of_answer(answer, notes):
     notes = list(notes)
     skipped = [re.sub(r"^[\d:]+ kind: ", "", warning) for warning in answer.warnings if re.search(r"(is|are) skipped$", warning)]
     kinds = sorted({at[1] for text in skipped if (at := re.match(r"(`[^`]+` of `[^`]+`)", text))})
@@ -160,7 +160,7 @@ def first_of(messages):
     return [first + (f" (and {len(messages) - 1} more)" if len(messages) > 1 else "")]
 
 
-def judge(manager, directory, name):
+def verdict_of(manager, directory, name):
     """Verdict and reason of one file."""
     made, needed, command = [], [], "apply"
 
@@ -191,7 +191,7 @@ def judge(manager, directory, name):
         worker = ask("--dry-run=server", "--cluster", WORKER)
         notes.append(f"with `--cluster`: {ACCEPTED if worker.returncode == 0 else REFUSED}")
     manager.delete(made)
-    return verdict_of(answer, notes)
+    return verdict_of_answer(answer, notes)
 
 
 def makes_what_it_needs(manager, directory, name):
@@ -212,7 +212,7 @@ def files_of(directory):
 def table_of(manager, directory):
     rows, counts = [], Counter()
     for name in files_of(directory):
-        verdict, why = judge(manager, directory, name)
+        verdict, why = verdict_of(manager, directory, name)
         counts[verdict] += 1
         why = why.replace("|", "\\|").replace("<", "&lt;")
         rows.append(f"| {name} | {verdict} | {why} |\n")

@@ -64,14 +64,14 @@ pub fn run(scenario: Scenario, keep: Keep) -> Report {
     while let Some(event) = simulation.next_event() {
         if simulation.cx.step() > STEPS_MAX {
             let details = format!("{STEPS_MAX} steps, and the next is {event:?}");
-            simulation.cx.judge(violation("livelock", details));
+            simulation.cx.record_verdict(violation("livelock", details));
         }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| simulation.handle(event))) {
             let message = panic
                 .downcast_ref::<String>()
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            simulation.cx.judge(violation("panic", message.unwrap_or_default()));
+            simulation.cx.record_verdict(violation("panic", message.unwrap_or_default()));
         }
     }
     simulation.cx.into_report()

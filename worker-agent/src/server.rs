@@ -27,6 +27,7 @@ use meridian_shared::ids::LedgerId;
 use meridian_shared::packing::Block;
 use meridian_shared::protocol::{Lane, SyncAnswer};
 use meridian_shared::time::{Millis, Mono, Now};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -81,6 +82,8 @@ pub struct Parts {
     pub provider_events: mpsc::UnboundedReceiver<ProviderEvent>,
     /// The nodes of the cluster, followed by [`crate::inventory::follow`].
     pub nodes: watch::Receiver<Vec<NodeSpec>>,
+    /// The kinds of jobs that the cluster can't run, each with the reason.
+    pub unavailable_kinds: watch::Receiver<BTreeMap<String, String>>,
     pub uplink: Uplink,
     pub log_queries: mpsc::Receiver<Query>,
     pub metrics: Arc<Metrics>,
@@ -166,10 +169,11 @@ impl Server {
         );
         let pools = parts.provider.pools();
         let nodes = Input::Nodes { nodes: parts.nodes.borrow_and_update().clone(), pools: pools.clone() };
+        let kinds = Input::UnavailableKinds(parts.unavailable_kinds.borrow_and_update().clone());
         let mut this = Self { parts, agent, pools, observed: now.mono, checked: now.mono, unreported: 0 };
         // A new session can't be superseded yet.
         let _ = this.finish(Decisions::at(now, outcome))?;
-        let _ = this.turn(vec![nodes])?;
+        let _ = this.turn(vec![nodes, kinds])?;
         Ok(this)
     }
 
@@ -212,7 +216,9 @@ impl Server {
         let due = self.agent.next_deadline().map_or(OBSERVE_EVERY, |at| at.since(now)).min(OBSERVE_EVERY);
         let due = due.min((self.observed + OBSERVE_EVERY).since(now));
         let pause = self.parts.uplink.pause();
-        let Parts { uplink, runner_events, provider_events, log_queries, nodes, stop, .. } = &mut self.parts;
+        let Parts {
+            uplink, runner_events, provider_events, log_queries, nodes, unavailable_kinds, stop, ..
+        } = &mut self.parts;
         tokio::select! {
             biased;
             () = stop.cancelled() => Action::Stop,
@@ -223,6 +229,10 @@ impl Server {
             Ok(()) = nodes.changed() => {
                 let nodes = nodes.borrow_and_update().clone();
                 Action::Apply(Input::Nodes { nodes, pools: self.pools.clone() })
+            }
+            Ok(()) = unavailable_kinds.changed() => {
+                let kinds = unavailable_kinds.borrow_and_update().clone();
+                Action::Apply(Input::UnavailableKinds(kinds))
             }
             Some(query) = log_queries.recv() => Action::Logs(query),
             () = tokio::time::sleep_until(pause.unwrap_or_else(Instant::now)),

@@ -368,8 +368,8 @@ fn replacement_wait(text: Option<&str>) -> Result<Millis, Error> {
     let parsed = meridian_objects::duration::parse(text.trim()).filter(|wait| *wait <= REPLACEMENT_WAIT_MAX);
     let wrong = || {
         format!(
-            "`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write one such as `10m`, or `0s` \
-             not to wait"
+            "`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write for example `10m`, or `0s` \
+             for no wait"
         )
     };
     parsed.ok_or_else(|| Error::invalid("node-replacement-wait", wrong()))

@@ -322,7 +322,7 @@ fn restrict(path: &Path) -> std::io::Result<()> {
 }
 
 /// Makes an empty store that appears at `path` whole or not at all. A partial file, as a full disk leaves it,
-/// would be taken for a damaged one.
+/// would be mistaken for a damaged one.
 fn make(dir: &Path, path: &Path) -> Result<(), Error> {
     let draft = dir.join(format!(".{FILE}.new-{}", std::process::id()));
     let cannot = |source: std::io::Error| Error::Unusable {

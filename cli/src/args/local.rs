@@ -21,7 +21,8 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Fleet file: clusters and their nodes [default: three regions with 4 simulated T4 GPUs each]
+    /// Fleet file: clusters and their nodes [default: as before in this directory, else three regions with 4
+    /// simulated T4 GPUs each]
     #[arg(long, value_name = "FILE")]
     pub(crate) fleet: Option<PathBuf>,
     /// Directory of all data; a later `up` continues from it

@@ -27,9 +27,9 @@ pub(crate) enum AuditCommand {
     },
     /// Print the audit log, one JSON document per line
     Export {
-        /// First line to print
-        #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-        from: u64,
+        /// First line to print [default: the first that the manager keeps]
+        #[arg(long, value_name = "NUMBER")]
+        from: Option<u64>,
         /// Print everything, with the signed seals of segments
         #[arg(long, conflicts_with = "from")]
         seals: bool,

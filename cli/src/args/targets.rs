@@ -3,7 +3,7 @@
 use super::values::object_name;
 use crate::error::Error;
 use meridian_objects::Kind;
-use meridian_objects::job::SUBMITTED_KIND;
+use meridian_objects::job::{JobKind, SUBMITTED_KIND};
 
 /// A kind and one of its objects; all of them if there is no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,14 +12,14 @@ pub(crate) struct Target {
     pub(crate) name: Option<String>,
 }
 
-/// The kinds that `get all` lists: what a user of queues works with.
-const ALL_OF_USERS: [Kind; 4] = [SUBMITTED_KIND, Kind::Workload, Kind::LocalQueue, Kind::ClusterQueue];
+/// The kinds that `get all` lists beside jobs: what a user of queues works with.
+const ALL_OF_USERS: [Kind; 3] = [Kind::Workload, Kind::LocalQueue, Kind::ClusterQueue];
 
 /// Reads kinds with any number of names, or any number of `kind/name`. A kind alone is a target without name;
 /// `all` is several kinds. Fails for unknown kinds and impossible names.
 pub(crate) fn parse(words: &[String]) -> Result<Vec<Target>, Error> {
     parse_with(words, |word| match word {
-        "all" => Ok(ALL_OF_USERS.to_vec()),
+        "all" => Ok(JobKind::all().map(JobKind::kind).chain(ALL_OF_USERS).collect()),
         word => kinds(word),
     })
 }

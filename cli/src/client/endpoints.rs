@@ -221,10 +221,12 @@ impl Client {
         self.exchange(self.request(Method::POST, url).json(&review)).await
     }
 
-    /// The audit log from line `from` to its present end.
-    pub(crate) async fn audit(&self, from: u64) -> Result<StreamLines, Error> {
+    /// The audit log from line `from`, or from the first line that is kept, to its present end.
+    pub(crate) async fn audit(&self, from: Option<u64>) -> Result<StreamLines, Error> {
         let mut url = self.url(ROOT.into_iter().chain(["audit"]));
-        url.query_pairs_mut().append_pair("from", &from.to_string());
+        if let Some(from) = from {
+            url.query_pairs_mut().append_pair("from", &from.to_string());
+        }
         Ok(StreamLines::new(self.send(self.request(Method::GET, url)).await?))
     }
 

@@ -7,6 +7,7 @@ use super::endpoints::ROOT;
 use super::error::{Error, with_causes};
 use super::http::Client;
 use super::retry::{HEALTHY_AFTER, Retry};
+use meridian_shared::counted::counted_with;
 use meridian_shared::logs::{ATTEMPT_HEADER, ATTEMPT_NUMBER_HEADER};
 use reqwest::{Method, Response};
 use std::collections::BTreeMap;
@@ -186,9 +187,8 @@ impl LogStream {
         if let Some(lines) = self.query.tail {
             // The position of the last lines within the whole output is unknown.
             self.resume = ResumePoint::new(self.query.pod.is_none());
-            return Ok(Some(format!(
-                "the log was interrupted: its last {lines} lines follow, some of them repeated"
-            )));
+            let last = counted_with(lines, "line", "follows", "follow");
+            return Ok(Some(format!("the log was interrupted: its last {last}, perhaps in part repeated")));
         }
         self.resume.restart();
         Ok(None)

@@ -48,7 +48,7 @@ impl StreamLines {
     }
 
     /// As [`StreamLines::next`], for a stream of documents. Also fails if the line is a `Status`: the manager
-    /// can't go on, and says why.
+    /// can't continue, and says why.
     pub(crate) async fn next_document(&mut self, client: &Client) -> Result<Option<Vec<u8>>, Error> {
         let Some(line) = self.next(client).await? else { return Ok(None) };
         match Status::of_line(&line) {

@@ -36,7 +36,7 @@ pub(crate) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Err
     }
     // A manager breaks ties by age.
     options.settings.ties_by_age = true;
-    let existing = manager_state::fetch(&session.client()?).await?;
+    let existing = manager_state::fetch(&session.client()?, &objects::kinds(&given)).await?;
     let before = plan(existing.objects(), &options, &limits);
     let Overlaid { objects, changes, mut notes } = overlay::overlay(existing, given, options.now);
     objects::refuse_cyclic_cohorts(&objects)?;

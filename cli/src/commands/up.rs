@@ -9,16 +9,17 @@ use crate::examples::{TUTORIAL, TUTORIAL_WORKER};
 use crate::fleet::Fleet;
 use crate::fleet::interrupts::Interrupts;
 use crate::fleet::observe::{self, Observer};
-use crate::fleet::setup::{DEFAULT_FLEET, FleetSetup, RUNNER_FILE, parse_fleet};
+use crate::fleet::setup::{DEFAULT_FLEET, FleetSetup, RUNNER_FILE, kept_fleet, parse_fleet};
 use crate::objects::fields::name_of;
 use crate::objects::job;
 use crate::session::Session;
 use jiff::{SignedDuration, Timestamp};
 use meridian_objects::Kind;
 use meridian_objects::job::SUBMITTED_KIND;
+use meridian_shared::counted::counted_with;
 use meridian_shared::lease::TERM_DEFAULT;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often ended processes are restarted.
@@ -28,14 +29,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error> {
     let UpArgs { fleet, data_dir, runner, speed, examples, listen, observe } = args;
-    let (name, fleet_text) = match &fleet {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Error::Refused(format!("can't read fleet file `{}`: {e}", path.display())))?;
-            (path.display().to_string(), text)
-        }
-        None => ("fleet.yaml".to_owned(), DEFAULT_FLEET.to_owned()),
-    };
+    let (name, fleet_text) = fleet_of(fleet, &data_dir)?;
     let clusters = parse_fleet(&name, &fleet_text)?;
     let mut interrupts = Interrupts::listen()?;
     // Another runner than before could neither see nor end the running gangs.
@@ -71,7 +65,7 @@ pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
         watch_over(session, &mut running, &mut interrupts).await?;
     }
     session.out.note("stopping the agents and the manager");
-    let left = what_goes_on(running.client(), session.now()).await;
+    let left = continuing_jobs(running.client(), session.now()).await;
     if let Some(observer) = &mut observer {
         observer.stop().await;
     }
@@ -80,6 +74,20 @@ pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
         session.out.note(left);
     }
     result
+}
+
+/// The fleet file's name and text: the given one, else that of the last `up` in this directory, whose jobs
+/// may still run. Fails if it can't be read.
+fn fleet_of(given: Option<PathBuf>, data_dir: &Path) -> Result<(String, String), Error> {
+    let kept = kept_fleet(data_dir);
+    match given.or_else(|| kept.exists().then_some(kept)) {
+        Some(path) => {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|e| Error::Refused(format!("can't read fleet file `{}`: {e}", path.display())))?;
+            Ok((path.display().to_string(), text))
+        }
+        None => Ok(("fleet.yaml".to_owned(), DEFAULT_FLEET.to_owned())),
+    }
 }
 
 /// The runner of the last `up` in this directory.
@@ -98,8 +106,9 @@ async fn apply_examples(session: &mut Session, running: &Fleet) -> Result<(), Er
     Ok(())
 }
 
-/// Which jobs outlive the fleet, and for how long; `None` if the manager doesn't say.
-async fn what_goes_on(client: &Client, now: Timestamp) -> Option<String> {
+/// Which jobs continue after the fleet has ended, and for how long. `None` if the manager doesn't answer in
+/// time.
+async fn continuing_jobs(client: &Client, now: Timestamp) -> Option<String> {
     let all = Selection::all(SUBMITTED_KIND);
     let jobs = tokio::time::timeout(ANSWER_WITHIN, client.list(&all)).await.ok()?.ok()?.items;
     let running = jobs.iter().filter(|job| job::end(job).is_none() && !job::cluster(job).is_empty()).count();
@@ -109,9 +118,9 @@ async fn what_goes_on(client: &Client, now: Timestamp) -> Option<String> {
     Some(match running {
         0 => "nothing runs; `meridian up` continues with the same queues and jobs".to_owned(),
         _ => format!(
-            "{} on without the fleet: with `onClusterLoss: Fence` until their leases end, with the usual \
-             term of {term} at about {until}, else to their own end; `meridian up` takes them over",
-            if running == 1 { "1 job goes".to_owned() } else { format!("{running} jobs go") }
+            "{} without the fleet: with `onClusterLoss: Wait` to the end, and with `Fence` until the lease \
+             ends (at about {until} with the usual term of {term}); `meridian up` takes them over",
+            counted_with(running, "job", "continues", "continue")
         ),
     })
 }
@@ -186,5 +195,22 @@ async fn watch_over(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_keeps_its_fleet_for_the_next_start() {
+        let root = tempfile::tempdir().unwrap();
+        let text = |given: Option<&Path>| fleet_of(given.map(Path::to_owned), root.path()).unwrap().1;
+        assert_eq!(text(None), DEFAULT_FLEET);
+        std::fs::write(kept_fleet(root.path()), "kept").unwrap();
+        assert_eq!(text(None), "kept", "its jobs may still run");
+        let other = root.path().join("other.yaml");
+        std::fs::write(&other, "other").unwrap();
+        assert_eq!(text(Some(&other)), "other");
     }
 }

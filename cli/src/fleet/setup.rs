@@ -6,7 +6,7 @@ use crate::examples;
 use meridian_agent::inventory::fleet::{self, FleetCluster};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// File that keeps the runner of the fleet's jobs, for the next start.
 pub(crate) const RUNNER_FILE: &str = "runner";
@@ -85,7 +85,7 @@ impl FleetSetup {
     }
 
     pub(super) fn fleet_file(&self) -> PathBuf {
-        self.root.join("fleet.yaml")
+        kept_fleet(&self.root)
     }
 
     pub(super) fn manager_directory(&self) -> PathBuf {
@@ -115,6 +115,11 @@ impl FleetSetup {
             FleetProcess::Agent(cluster) => self.root.join(format!("agent-{cluster}.log")),
         }
     }
+}
+
+/// Where a directory keeps the fleet file of its last start.
+pub(crate) fn kept_fleet(root: &Path) -> PathBuf {
+    root.join("fleet.yaml")
 }
 
 /// Reads a fleet file. Fails with the place of what is wrong.

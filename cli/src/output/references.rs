@@ -12,8 +12,3 @@ pub(crate) fn reference(kind: Kind, name: &str) -> String {
         format!("{}.{}/{name}", kind.singular(), kind.group())
     }
 }
-
-/// `1 problem`, `7 problems`.
-pub(crate) fn count(number: usize, singular: &str) -> String {
-    if number == 1 { format!("1 {singular}") } else { format!("{number} {singular}s") }
-}

@@ -41,8 +41,8 @@ impl Tone {
         match word.rsplit(',').next().unwrap_or(word) {
             "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True"
             | "Admitted" | "running" | "starting" | "held" | "kept" => Self::Good,
-            "Failed" | "ClusterLost" | "lost" | "Disconnected" | "NotConnected" | "False" | "Quarantined"
-            | "BROKEN" | "disconnected" | "refused" | "forbidden" | "no-room" => Self::Bad,
+            "Failed" | "Damaged" | "ClusterLost" | "lost" | "Disconnected" | "NotConnected" | "False"
+            | "Quarantined" | "BROKEN" | "disconnected" | "refused" | "forbidden" | "no-room" => Self::Bad,
             "Pending" | "Reserved" | "QuotaReserved" | "Dispatching" | "Granted" | "Stopping"
             | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown" | "waiting" | "offered" | "stopping"
             | "unknown" | "cordoned" => Self::Waiting,

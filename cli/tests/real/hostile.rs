@@ -120,9 +120,9 @@ fn made_up(dice: &mut Dice, transmission: u64) -> SyncRequest {
             failures: u32::MAX,
             completed: meridian_shared::indexes::Indexes::default(),
         }],
-        shrinks: true,
-        grows: true,
-        ranks: true,
+        supports_scale_down: true,
+        supports_scale_up: true,
+        supports_priority: true,
     }
 }
 

@@ -72,7 +72,10 @@ async fn terminated_agents_leave_gangs_to_their_guards() {
     let before = of_gangs(&sandbox);
     fleet.terminate(cluster).await;
     fleet.terminate(MANAGER).await;
-    assert!(!guards(&sandbox).is_empty() && of_gangs(&sandbox) == before, "the gang goes on under its guard");
+    assert!(
+        !guards(&sandbox).is_empty() && of_gangs(&sandbox) == before,
+        "the gang continues under its guard"
+    );
     fleet.start_again(MANAGER);
     fleet.start_again(cluster);
     let rest = fleet.rest().await;

@@ -37,12 +37,9 @@ impl World {
                         w.charged_to()
                     ));
                 }
-                recount.charge(
-                    *uid,
-                    queue,
-                    w.flavors(),
-                    &self.config.resources.total(&w.gang(self.queues.class(w.class()))),
-                );
+                let gang = w.gang(self.queues.class(w.class()));
+                let total = self.config.resources.total(&gang);
+                recount.charge(*uid, queue, &w.flavors().usage(&gang, &total, &self.config.resources));
             }
             let waits =
                 self.queues.is_waiting(w.class(), &QueuePosition::new(w.priority(), w.submitted(), *uid));
@@ -156,7 +153,7 @@ fn check_quota(world: &World, recount: &Queues) -> Result<(), String> {
         .map(|(k, _)| k.name.clone())
         .collect();
     for queue in queues {
-        let empty = crate::queue::classes::FlavorUsage::new();
+        let empty = crate::facts::flavors::FlavorUsage::new();
         let cached = world.queues.usage(&queue).unwrap_or(&empty);
         let real = recount.usage(&queue).unwrap_or(&empty);
         if cached != real {

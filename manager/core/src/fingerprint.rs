@@ -211,9 +211,9 @@ fn hash_cluster(
         failed_last,
         backed_off,
         located,
-        shrinks,
-        grows,
-        ranks,
+        supports_scale_down,
+        supports_scale_up,
+        supports_priority,
     } = live;
     (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
     hash_age(now, *heard, disconnect_after(age_limit), into);
@@ -228,7 +228,8 @@ fn hash_cluster(
     hash_outbox(outbox, now, into);
     acknowledge.hash(into);
     budget.spent(now).hash(into);
-    (failed_starts, failed_last, located, shrinks, grows, ranks).hash(into);
+    (failed_starts, failed_last, located, supports_scale_down, supports_scale_up, supports_priority)
+        .hash(into);
     capacity.hash_fingerprint(number, into);
 }
 

@@ -21,14 +21,14 @@
 //! | [`leadership`] | recovery, lease deadlines and other timers, orphans |
 //! | [`link`] | the manager's half of the protocol with one agent |
 //! | [`requests`] | changes by users and operators |
-//! | [`door`] | `World::apply`, which calls the folders above |
+//! | [`apply`] | `World::apply`, which calls the folders above |
 //! | [`check`], [`fingerprint`] | recount of every cache; the hash by which a model checker compares worlds |
 
+pub mod apply;
 pub mod capacity;
 pub mod check;
 pub mod config;
 pub mod dispatch;
-pub mod door;
 pub mod facts;
 pub mod fingerprint;
 pub mod leadership;

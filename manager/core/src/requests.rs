@@ -1,11 +1,12 @@
 //! Changes by users and operators.
 
 pub mod activity;
+mod adopted_orphans;
 mod deletion;
 pub mod jobs;
-pub mod judge;
 pub mod operator;
 pub mod rejection;
 pub mod resize;
 mod user_tokens;
+pub mod validation;
 pub mod write;

@@ -55,9 +55,9 @@ pub struct LiveCluster {
     /// The region that the agent detected, if it can detect one.
     pub located: Option<Arc<str>>,
     /// Whether the agent can scale down a running gang.
-    pub shrinks: bool,
+    pub supports_scale_down: bool,
     /// Whether the agent can scale up a running gang.
-    pub grows: bool,
+    pub supports_scale_up: bool,
     /// Whether the agent can change the priority of a running gang.
-    pub ranks: bool,
+    pub supports_priority: bool,
 }

@@ -40,6 +40,8 @@ pub struct State {
     recovery_since: RecordNumber,
     #[serde(default)]
     behind: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    copies_ruled_out: bool,
     rules: RecordNumber,
     rules_doubted: Option<RecordNumber>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -72,6 +74,7 @@ impl State {
             recovery: None,
             recovery_since: RecordNumber(0),
             behind: false,
+            copies_ruled_out: false,
             rules: RecordNumber(0),
             rules_doubted: None,
             rules_doubted_until_heard: false,
@@ -112,6 +115,12 @@ impl State {
     /// journal cover only what agents reported.
     pub fn ranges(&self) -> &[(Leadership, RecordNumber, RecordNumber)] {
         &self.ranges
+    }
+
+    /// Whether an operator has confirmed, since recovery opened, that no other copy of this journal is used.
+    /// What clusters report of the original afterwards, while recovery waits for them, is no news then.
+    pub(crate) fn copies_ruled_out(&self) -> bool {
+        self.copies_ruled_out
     }
 
     /// Present while recovery is open.

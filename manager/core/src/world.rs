@@ -198,7 +198,7 @@ impl World {
     /// no other manager.
     pub(crate) fn disputed(&self, workload: &Workload) -> bool {
         self.state.recovery().as_ref().is_some_and(|r| r.restored)
-            && workload.submitted() < self.state.led_since()
+            && workload.is_older_than(self.state.led_since())
     }
 
     /// The workload of a job, by the job's kind and name.

@@ -15,6 +15,8 @@ mod capacity_preemption;
 mod certificates;
 #[path = "scenarios/cluster_limits.rs"]
 mod cluster_limits;
+#[path = "scenarios/confirmations.rs"]
+mod confirmations;
 #[path = "scenarios/damaged_manifests.rs"]
 mod damaged_manifests;
 #[path = "scenarios/deactivation.rs"]
@@ -39,8 +41,12 @@ mod fleet_metrics;
 mod golden_snapshots;
 #[path = "scenarios/indexed.rs"]
 mod indexed;
+#[path = "scenarios/kinds.rs"]
+mod kinds;
 #[path = "scenarios/lost_clusters.rs"]
 mod lost_clusters;
+#[path = "scenarios/management.rs"]
+mod management;
 #[path = "scenarios/manifests.rs"]
 mod manifests;
 #[path = "scenarios/orphans.rs"]
@@ -477,20 +483,6 @@ impl Fleet {
     fn confirm_rules(&mut self) {
         let reply = self.input(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRules });
         assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
-    }
-}
-
-/// The end of an attempt that was never granted.
-fn invented_end(uid: Uid, counter: u64) -> End {
-    let fence = Fence { epoch: 1, leadership: 1, counter };
-    End {
-        uid,
-        fence,
-        result: EndResult::Succeeded,
-        pod_failures: 0,
-        ran: Millis(1),
-        completed: meridian_shared::indexes::Indexes::default(),
-        proof: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Preemption history: which workloads preempted which, and how often. It prevents preemption cycles, see
 //! [`PROTECTION`].
 //!
-//! The history is durable, so a new leadership goes on counting. When a user changes a priority or a quota,
+//! The history is durable, so a new leadership continues to count. When a user changes a priority or a quota,
 //! earlier preemptions that involve it no longer count.
 
 use meridian_shared::ids::Uid;

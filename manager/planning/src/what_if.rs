@@ -48,7 +48,7 @@ pub struct ObjectChange {
     pub change: ChangeKind,
     /// Plans don't depend on objects of this kind, so the effect is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub not_judged: bool,
+    pub not_evaluated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -200,7 +200,7 @@ impl<'a> Comparison<'a> {
             .filter(|holder| holder.state == HolderState::Stopping)
             .map(|holder| holder.workload.as_str())
             .collect();
-        // Replaced slices and scale-ups go on as part of another workload.
+        // Replaced slices and scale-ups continue as part of another workload.
         let replaced = self.after.replaced.iter().flat_map(|replaced| [&replaced.workload, &replaced.by]);
         let merged: BTreeSet<&str> =
             replaced.chain(&self.before.scale_ups).chain(&self.after.scale_ups).map(String::as_str).collect();

@@ -192,7 +192,7 @@ fn a_comparison_lists_gains_and_losses() {
     let changes = vec![ObjectChange {
         object: "clusterqueue/a".to_owned(),
         change: ChangeKind::Replaced,
-        not_judged: false,
+        not_evaluated: false,
     }];
     let (before, after) = (queues(3_000, 3_000), queues(1_000, 2_000));
     let what_if = WhatIf::new(changes.clone(), &before, &after);

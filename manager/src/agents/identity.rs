@@ -34,7 +34,7 @@ pub(super) async fn join(
         let turn = agents.joins.turn().await.ok_or_else(busy)?;
         Ok::<_, Failure>((bytes, turn))
     };
-    // a slow body has no turn, so it keeps nobody from joining
+    // the turn is taken only after the body has arrived: a slow client doesn't delay others
     let (bytes, _turn) = tokio::select! {
         arrived = arriving => arrived?,
         () = cut.cancelled() => return Err(busy()),

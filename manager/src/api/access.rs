@@ -13,9 +13,9 @@ use super::request::query::Options;
 use super::request::resource_path::ResourcePath;
 use super::response::error::Error;
 use crate::auth;
+use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::key::Key;
 use meridian_objects::Kind;
-use meridian_objects::job::JobKind;
 use meridian_objects::kind::MERIDIAN_GROUP;
 use meridian_objects::rbac::{Access, Permissions};
 use meridian_views::asker::{Asker, OF_CLUSTER};
@@ -94,7 +94,7 @@ impl Endpoint {
     }
 }
 
-/// The path of the metrics, which is no object.
+/// The path of the metrics, which isn't an object.
 pub(crate) const METRICS: &str = "/metrics";
 
 /// The user behind a request, with everything that it may do.
@@ -103,9 +103,20 @@ pub(crate) struct User {
     pub(crate) name: String,
     identity: auth::User,
     permissions: Arc<Permissions>,
+    actor: Actor,
 }
 
 impl User {
+    /// The user as the cause of a change.
+    pub(crate) fn actor(&self) -> Actor {
+        self.actor.clone()
+    }
+
+    /// Whether this is the management cluster, which names the uids of its objects.
+    pub(crate) fn is_management_cluster(&self) -> bool {
+        self.actor == Actor::ManagementCluster
+    }
+
     pub(crate) fn permissions(&self) -> &Arc<Permissions> {
         &self.permissions
     }
@@ -190,9 +201,9 @@ impl ObjectAccess {
         }
     }
 
-    /// The output of a job.
-    pub(crate) fn logs(namespace: &str, name: &str) -> Self {
-        let key = Key::namespaced(JobKind::usual().kind(), namespace, name);
+    /// The output of a job of this kind.
+    pub(crate) fn logs(kind: Kind, namespace: &str, name: &str) -> Self {
+        let key = Key::namespaced(kind, namespace, name);
         Self { subresource: "log", ..Self::of_key(Verb::Get, &key) }
     }
 

@@ -28,6 +28,22 @@ impl<K: Clone + Eq + Hash> CallerShares<K> {
         Self(Arc::new(Inner { per_caller, total, used }))
     }
 
+    /// Takes 1 until the returned value is dropped. A caller's share shrinks while others fill the whole: it
+    /// may have half of what is free and always 1, so that the last places are left to callers without any.
+    /// Otherwise returns how many the caller has.
+    pub(crate) fn take_one(&self, caller: K) -> Result<Share<K>, usize> {
+        let mut used = locks::lock(&self.0.used);
+        let own = used.by_caller.get(&caller).copied().unwrap_or(0);
+        let free = self.0.total.saturating_sub(used.total);
+        let share = self.0.per_caller.min((free / 2).max(1));
+        if free == 0 || own >= share {
+            return Err(own);
+        }
+        used.by_caller.insert(caller.clone(), own + 1);
+        used.total += 1;
+        Ok(Share { of: self.clone(), caller, amount: 1 })
+    }
+
     /// Takes `amount` until the returned value is dropped; an amount above a caller's share counts as the
     /// whole share. `None` if too little is left.
     pub(crate) fn take(&self, caller: K, amount: usize) -> Option<Share<K>> {
@@ -66,6 +82,22 @@ impl<K: Clone + Eq + Hash> Drop for Share<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_callers_leave_places_to_others() {
+        let shares = CallerShares::new(8, 32);
+        let take_all = |caller: &'static str| -> Vec<_> {
+            std::iter::from_fn(|| shares.take_one(caller).ok()).collect()
+        };
+        let callers = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let held: Vec<Vec<_>> = callers.into_iter().map(take_all).collect();
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!((counts[0], counts[1]), (8, 8), "{counts:?}");
+        assert!(counts.iter().all(|count| *count >= 1) && counts.iter().sum::<usize>() <= 32, "{counts:?}");
+        assert_eq!(shares.take_one("a").unwrap_err(), 8);
+        drop(held);
+        assert!(locks::lock(&shares.0.used).by_caller.is_empty());
+    }
 
     #[test]
     fn a_caller_never_gets_more_than_its_share() {

@@ -36,10 +36,18 @@ fn group_document(name: &str) -> Option<Value> {
         let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
         return Some(json!({"name": name, "versions": [version], "preferredVersion": version}));
     }
-    let kind = Kind::ALL.into_iter().find(|kind| kind.group() == name && !name.is_empty())?;
-    let version = |version: &&str| json!({"groupVersion": kind.api_version(version), "version": version});
-    let versions: Vec<Value> = kind.versions().iter().map(version).collect();
-    Some(json!({"name": name, "versions": versions, "preferredVersion": version(&kind.storage_version())}))
+    // The kinds of one group may have different versions.
+    let mut versions: Vec<Value> = Vec::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.group() == name && !name.is_empty()) {
+        for version in kind.versions() {
+            let version = json!({"groupVersion": kind.api_version(version), "version": version});
+            if !versions.contains(&version) {
+                versions.push(version);
+            }
+        }
+    }
+    let preferred = versions.first()?.clone();
+    Some(json!({"name": name, "versions": versions, "preferredVersion": preferred}))
 }
 
 /// The document at `/api/VERSION` or `/apis/GROUP/VERSION`.
@@ -97,6 +105,11 @@ mod tests {
         let groups = groups();
         for kind in Kind::ALL {
             for version in kind.versions() {
+                if !kind.group().is_empty() {
+                    let group = group(kind.group()).unwrap();
+                    let versions = group["versions"].as_array().unwrap();
+                    assert!(versions.iter().any(|of| of["version"] == **version), "{kind}");
+                }
                 let resources = resources(kind.group(), version).unwrap();
                 let found = resources["resources"]
                     .as_array()
@@ -113,7 +126,13 @@ mod tests {
             if !kind.group().is_empty() {
                 let listed =
                     groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == kind.group()).unwrap();
-                assert_eq!(listed["preferredVersion"]["version"], kind.storage_version());
+                // the kinds of a group may have different versions
+                let versions = listed["versions"].as_array().unwrap();
+                assert!(
+                    versions.iter().any(|version| version["version"] == kind.storage_version()),
+                    "{kind}"
+                );
+                assert_eq!(listed["preferredVersion"], versions[0]);
                 assert_eq!(group(kind.group()).unwrap()["kind"], "APIGroup");
             }
         }

@@ -1,7 +1,7 @@
 //! State that the handlers share.
 
 use super::access::Authority;
-use super::callers::CallerShares;
+use super::callers::{CallerShares, Share};
 use super::front::Front;
 use super::logs::Logs;
 use super::meridian::idempotency::IdempotencyCache;
@@ -11,6 +11,7 @@ use super::verbs::pages::Pages;
 use crate::audit::AuditFiles;
 use crate::auth::TokenStore;
 use crate::engine::Handle;
+use dashmap::DashMap;
 use meridian_manager_core::facts::input::Input;
 use meridian_manager_core::facts::outcome::Reply;
 use meridian_shared::ids::ClusterName;
@@ -28,6 +29,19 @@ pub(crate) const WATCHES_MAX: usize = 2_000;
 /// Open logs of one caller from one cluster: a quarter of the [`STREAMS_MAX`] that its agent sends at once.
 pub(crate) const LOGS_PER_CALLER_MAX: usize = STREAMS_MAX / 4;
 
+/// Open logs of each cluster, and each caller's share of them. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenLogs(Arc<DashMap<ClusterName, CallerShares<String>>>);
+
+impl OpenLogs {
+    /// A place for one log until the returned value is dropped. Otherwise returns how many the caller has.
+    pub(crate) fn take(&self, caller: &str, cluster: &ClusterName) -> Result<Share<String>, usize> {
+        let shares = || CallerShares::new(LOGS_PER_CALLER_MAX, STREAMS_MAX);
+        let of_cluster = self.0.entry(cluster.clone()).or_insert_with(shares).clone();
+        of_cluster.take_one(caller.to_owned())
+    }
+}
+
 /// State that the handlers share. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Api {
@@ -36,12 +50,11 @@ pub(crate) struct Api {
     pub(crate) logs: Arc<dyn Logs>,
     pub(crate) front: Arc<Front>,
     pub(crate) audit: AuditFiles,
-    /// Ends watches and logs, which would go on for ever.
+    /// Ends watches and logs, which would continue for ever.
     pub(crate) stop: CancellationToken,
     pub(crate) pages: Arc<Pages>,
     pub(crate) lists: Arc<RunningLists>,
-    /// Open logs of one caller from one cluster.
-    pub(crate) open_logs: CallerShares<(String, ClusterName)>,
+    pub(crate) open_logs: OpenLogs,
     pub(crate) idempotency: Arc<IdempotencyCache>,
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) requests: Arc<Semaphore>,
@@ -67,7 +80,7 @@ impl Api {
             stop,
             pages: Arc::new(Pages::new(lists.kept_objects)),
             lists: Arc::new(RunningLists::new(lists)),
-            open_logs: CallerShares::new(LOGS_PER_CALLER_MAX, usize::MAX),
+            open_logs: OpenLogs::default(),
             idempotency: Arc::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),

@@ -6,6 +6,7 @@ use super::export::{Exporter, Failed, Hook};
 use super::keeper::{Keeper, KeeperStep, Retention};
 use super::key::{PublicKey, SigningKey};
 use super::proof::{self, ChainProof, Proved};
+use super::scrub::{ScrubStep, SegmentScrub};
 use super::walk::Walk;
 use crate::journal::faulty::{Faults, FaultyDisk};
 use crate::journal::{self, AuditCut, Batch, Journal as _, RedbJournal};
@@ -167,6 +168,58 @@ fn old_lines_become_segments_and_every_line_is_read_once() {
     assert_eq!(log.numbers(1), (1..=50).collect::<Vec<_>>());
 }
 
+/// Numbers of the segments that a whole pass finds damaged.
+fn scrubbed(scrub: &mut SegmentScrub, only_damaged: bool) -> Vec<u64> {
+    scrub.begin(only_damaged).unwrap();
+    while scrub.step().unwrap() != ScrubStep::Done {}
+    scrub.damaged().keys().copied().collect()
+}
+
+#[test]
+fn the_scrub_finds_damaged_and_missing_segments_until_they_are_replaced() {
+    let mut log = Log::with(40);
+    let mut scrub = SegmentScrub::new(log.directory.clone(), log.key.public(), log.journal.reader());
+    assert!(scrubbed(&mut scrub, false).is_empty());
+    let segments = log.segments();
+    let original: Vec<Vec<u8>> = segments.iter().map(|segment| fs::read(&segment.path).unwrap()).collect();
+    edit(&segments[1], |text| text.replacen("grant", "groom", 1));
+    edit(&segments[2], |text| without_last_line(&text));
+    edit(&segments[3], |text| text.replace("\"at\":1700000000000,\"key\"", "\"at\":1700000000001,\"key\""));
+    fs::remove_file(&segments[4].path).unwrap();
+    assert_eq!(scrubbed(&mut scrub, false), [2, 3, 4, 5]);
+    fs::write(&segments[1].path, &original[1]).unwrap();
+    fs::write(&segments[4].path, &original[4]).unwrap();
+    assert_eq!(scrubbed(&mut scrub, true), [3, 4], "damaged ones are read again");
+    // segments that were removed on purpose are not missing
+    log.directory.set_exported(5).unwrap();
+    log.retention.segments_max = Some(segments.len() as u64 - 5);
+    fs::write(&segments[2].path, &original[2]).unwrap();
+    fs::write(&segments[3].path, &original[3]).unwrap();
+    log.keep().unwrap();
+    assert!(scrubbed(&mut scrub, false).is_empty());
+}
+
+#[test]
+fn what_is_kept_is_read_and_what_was_removed_is_named() {
+    let mut log = Log::with(40);
+    assert_eq!(walk(&log, |walk| walk.first_kept()).unwrap(), 1);
+    let newest = log.cut().segments;
+    log.directory.set_exported(newest).unwrap();
+    log.retention.segments_max = Some(1);
+    log.keep().unwrap();
+    assert_eq!(log.segments().len(), 1);
+    let kept = walk(&log, |walk| walk.first_kept()).unwrap();
+    assert!(kept > 1 && kept == log.segments()[0].seal().unwrap().seal.first, "{kept}");
+    assert_eq!(log.numbers(kept), (kept..=40).collect::<Vec<_>>());
+    let before = walk(&log, |walk| walk.lines(1, &mut |_| ControlFlow::Continue(()))).unwrap_err();
+    assert!(before.to_string().contains(&format!("ask for lines from {kept} on")), "{before}");
+}
+
+fn walk<T>(log: &Log, read: impl FnOnce(Walk<'_>) -> T) -> T {
+    let reader = log.journal.reader();
+    read(Walk { directory: &log.directory, journal: &*reader })
+}
+
 /// Changes a segment's text.
 fn edit(segment: &SegmentFile, change: impl Fn(String) -> String) {
     fs::write(&segment.path, change(fs::read_to_string(&segment.path).unwrap())).unwrap();
@@ -321,7 +374,7 @@ fn only_exported_segments_are_removed() {
     let read = log.journal.reader();
     let walk = Walk { directory: &log.directory, journal: &*read };
     let missing = walk.lines(1, &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert!(matches!(missing, Error::Missing { line: 1, .. }), "{missing}");
+    assert!(matches!(missing, Error::Removed { .. }), "{missing}");
 }
 
 #[test]

@@ -57,10 +57,18 @@ impl Walk<'_> {
         }
     }
 
+    /// The first line that is kept: 1 unless segments were exported and removed.
+    ///
+    /// # Errors
+    /// If the statement on them can't be read.
+    pub fn first_kept(self) -> Result<u64, Error> {
+        Ok(self.directory.removed()?.map_or(1, |removed| removed.removed.last + 1))
+    }
+
     /// The lines from `from` on, without seals.
     ///
     /// # Errors
-    /// As [`Walk::all`], and if a line is missing.
+    /// As [`Walk::all`], and if a line is missing or was removed.
     pub fn lines(self, from: u64, pieces: Pieces<'_>) -> Result<(), Error> {
         let mut next = from.max(1);
         loop {
@@ -84,6 +92,10 @@ impl Walk<'_> {
                     next = seal.last + 1;
                 }
                 if next <= cut.through.0 {
+                    let kept = self.first_kept()?;
+                    if next < kept {
+                        return Err(Error::Removed { last: kept - 1 });
+                    }
                     return Err(Error::Missing { line: next, directory: self.directory.path().to_owned() });
                 }
             }

@@ -33,6 +33,12 @@ pub struct User {
 }
 
 impl User {
+    /// A user inside this process, without a token.
+    pub fn internal(name: &str, groups: &[&str]) -> Self {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        Self { name: name.to_owned(), groups, expires: None, token: TokenHash::of(b"") }
+    }
+
     /// The user as roles see it.
     pub fn caller(&self) -> Caller {
         let mut groups = self.groups.clone();

@@ -237,6 +237,7 @@ impl Committer {
         metrics.bytes.set(whole(space.bytes));
         metrics.reserve_bytes.set(whole(space.reserve_bytes));
         metrics.disk_free_bytes.set(whole(space.free_bytes));
+        self.shared.health.observe_free(space.free_bytes);
     }
 
     fn reply(&mut self, caller: Caller, reply: Reply) {

@@ -11,6 +11,7 @@ pub(super) use self::contacts::Contacts;
 use self::contacts::ClusterWatch;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::state::workload::Workload;
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use meridian_shared::time::{Millis, Mono, Now};
 use std::collections::BTreeMap;
@@ -81,10 +82,11 @@ pub(super) struct BatchLog {
 }
 
 impl BatchLog {
-    pub(super) fn of(world: &World, records: &[(RecordNumber, Record)]) -> Self {
+    pub(super) fn of(world: &World, records: &[(RecordNumber, Record)], deleted: &mut DeletedRuns) -> Self {
         let mut log = Self::default();
         let mut left = LINES_MAX;
         for (_, record) in records {
+            deleted.note(world, record);
             let Some(message) = facts::message(record) else { continue };
             let is_of_job = matches!(record, Record::Workload { .. });
             if is_of_job && left == 0 {
@@ -92,10 +94,52 @@ impl BatchLog {
                 continue;
             }
             left -= usize::from(is_of_job);
-            log.lines.extend(facts::line(world, record));
+            log.lines.extend(facts::line(world, record).map(|line| deleted.complete(line)));
         }
         log
     }
+}
+
+/// Jobs that were deleted while they ran, with their clusters. The world forgets them with their run's end.
+#[derive(Debug, Default)]
+pub(super) struct DeletedRuns(BTreeMap<Uid, (String, ClusterName)>);
+
+impl DeletedRuns {
+    /// The deleted jobs that still run.
+    pub(super) fn of(world: &World) -> Self {
+        let mut runs = Self::default();
+        world.state.workloads().iter().for_each(|(uid, workload)| runs.add(*uid, workload));
+        runs
+    }
+
+    fn add(&mut self, uid: Uid, workload: &Workload) {
+        if let Some((_, leg)) = workload.right().filter(|_| workload.deletion().is_some()) {
+            self.0.insert(uid, (job_name(workload), leg.cluster.clone()));
+        }
+    }
+
+    fn note(&mut self, world: &World, record: &Record) {
+        if let Record::Workload { uid, .. } = record
+            && let Some(workload) = world.state.workloads().get(uid)
+        {
+            self.add(*uid, workload);
+        }
+    }
+
+    /// Adds job and cluster to a line about a job that the world has forgotten.
+    fn complete(&mut self, line: Line) -> Line {
+        match line.uid.filter(|_| line.job.is_none()).and_then(|uid| self.0.remove(&uid)) {
+            Some((job, cluster)) => {
+                Line { job: Some(job), cluster: line.cluster.clone().or(Some(cluster)), ..line }
+            }
+            None => line,
+        }
+    }
+}
+
+/// A job as lines name it.
+fn job_name(workload: &Workload) -> String {
+    format!("{}/{}", workload.namespace(), workload.name())
 }
 
 /// Lines need no milliseconds.
@@ -166,6 +210,16 @@ mod tests {
 
     fn at(ms: u64) -> Now {
         Now { mono: Mono(ms), wall: Wall(ms.cast_signed()) }
+    }
+
+    #[test]
+    fn the_end_of_a_deleted_job_has_its_name() {
+        let mut deleted = DeletedRuns::default();
+        deleted.0.insert(Uid(7), ("default/train".to_owned(), ClusterName::new("eu")));
+        let ended = Line { uid: Some(Uid(7)), ..Line::info("a run ended") };
+        let complete = deleted.complete(ended.clone());
+        assert_eq!((complete.job.as_deref(), complete.cluster), (Some("default/train"), Some("eu".into())));
+        assert_eq!(deleted.complete(ended.clone()), ended, "its end is logged once");
     }
 
     #[test]

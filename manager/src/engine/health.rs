@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::journal::Part;
+use crate::journal::medium::RESERVE_BYTES;
 use crate::locks;
 use crate::metrics::Metrics;
 use meridian_manager_core::World;
@@ -24,6 +25,8 @@ pub(super) struct Health {
 pub(super) struct Holds {
     /// Number of clusters whose inventory an open recovery waits for.
     recovery: Option<usize>,
+    /// Whether recovery also waits for an operator, because the journal is a copy.
+    unconfirmed: bool,
     rules_in_doubt: bool,
 }
 
@@ -31,20 +34,43 @@ impl Holds {
     pub(super) fn of(world: &World) -> Self {
         Self {
             recovery: world.state.recovery().map(|_| world.live.awaited.len()),
+            unconfirmed: world
+                .state
+                .recovery()
+                .is_some_and(|recovery| recovery.restored || recovery.members_unknown),
             rules_in_doubt: world.state.rules_doubted().is_some(),
         }
     }
 }
 
+/// The disk counts as full below this much free space: a few commits of usual size.
+const FREE_BYTES_MIN: u64 = 1 << 20;
+/// A disk that was found full counts as full until it has this much free space, or new work was stored. More
+/// than the reserve, which is free while it is in use.
+const FREE_BYTES_ENOUGH: u64 = 2 * RESERVE_BYTES;
+
+/// What commits have found out about the journal's disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DiskState {
+    /// New work is refused now.
+    pub(super) refuses: bool,
+    /// New work was refused, and none was stored since.
+    pub(super) found_full: bool,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
-    full: bool,
+    disk: DiskState,
+    /// Free space of the disk without the reserve; `None` if that isn't known.
+    free_bytes: Option<u64>,
     holds: Holds,
     /// Why the manager doesn't lead; empty before the first attempt.
     pause: String,
     /// Number of jobs whose stored manifest can't be read.
     damaged_jobs: usize,
     damaged_parts: BTreeSet<Part>,
+    /// Numbers of the audit log's segments that can't be verified.
+    damaged_segments: BTreeSet<u64>,
 }
 
 impl Health {
@@ -54,9 +80,19 @@ impl Health {
         health
     }
 
-    /// Whether the journal's disk is full, and the number of jobs with a damaged manifest.
-    pub(super) fn observe(&self, full: bool, damaged_jobs: usize) {
-        self.change(|state| (state.full, state.damaged_jobs) = (full, damaged_jobs));
+    /// The state of the journal's disk, and the number of jobs with a damaged manifest.
+    pub(super) fn observe(&self, disk: DiskState, damaged_jobs: usize) {
+        self.change(|state| (state.disk, state.damaged_jobs) = (disk, damaged_jobs));
+    }
+
+    /// A commit found the disk full.
+    pub(super) fn disk_is_full(&self) {
+        self.change(|state| state.disk.found_full = true);
+    }
+
+    /// Stores the free space of the journal's disk.
+    pub(super) fn observe_free(&self, bytes: u64) {
+        self.change(|state| state.free_bytes = Some(bytes));
     }
 
     /// Stores the current holds.
@@ -85,14 +121,16 @@ impl Health {
     pub(super) fn holds(&self) -> Vec<String> {
         let holds = locks::lock(&self.state).holds;
         let recovery = holds.recovery.map(|clusters| {
+            let unconfirmed =
+                if holds.unconfirmed { ", and an operator's confirmation is missing" } else { "" };
             let awaited = match clusters {
                 0 => "an operator's confirmation is missing".to_owned(),
-                1 => "1 cluster hasn't reported yet what it runs".to_owned(),
-                many => format!("{many} clusters haven't reported yet what they run"),
+                1 => format!("1 cluster hasn't reported yet what it runs{unconfirmed}"),
+                many => format!("{many} clusters haven't reported yet what they run{unconfirmed}"),
             };
             format!(
-                "recovery is open: {awaited}; jobs from before this start are kept back, new ones start (see \
-                 `meridian journal recovery`)"
+                "recovery is open: {awaited}; jobs that were submitted before the manager started may be \
+                 held, and new ones start (see `meridian journal recovery`)"
             )
         });
         let rules = holds.rules_in_doubt.then(|| {
@@ -112,6 +150,11 @@ impl Health {
             true => drop(state.damaged_parts.insert(part)),
             false => drop(state.damaged_parts.remove(&part)),
         });
+    }
+
+    /// The audit log's segments that can't be verified, by number.
+    pub(super) fn set_segments(&self, damaged: BTreeSet<u64>) {
+        self.change(|state| state.damaged_segments = damaged);
     }
 
     /// One line for each problem. It names no job, because probes have no user.
@@ -135,22 +178,38 @@ impl Health {
 
     fn show(&self, state: &State) {
         let journal = &self.metrics.journal;
-        journal.full.set(i64::from(state.full));
+        journal.full.set(i64::from(state.refuses()));
         journal.damaged.set(["manifests"], i64::try_from(state.damaged_jobs).unwrap_or(i64::MAX));
         for part in PARTS {
-            journal.damaged.set([name(part)], i64::from(state.damaged_parts.contains(&part)));
+            journal.damaged.set([name(part)], i64::from(state.is_damaged(part)));
         }
     }
 }
 
 impl State {
+    /// Whether new work is refused, or was refused and nothing says that there is space again.
+    fn refuses(&self) -> bool {
+        let has_space = self.free_bytes.is_some_and(|free| free >= FREE_BYTES_ENOUGH);
+        self.disk.refuses || (self.disk.found_full && !has_space)
+    }
+
+    fn is_damaged(&self, part: Part) -> bool {
+        self.damaged_parts.contains(&part) || (part == Part::Audit && !self.damaged_segments.is_empty())
+    }
+
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if self.full {
+        if self.refuses() {
             problems.push(
                 "the disk of the manager's journal is full: until space is freed, only ends and deletions \
                  are taken, new jobs and changes are refused, and pending jobs are kept back; running \
                  gangs continue"
+                    .to_owned(),
+            );
+        } else if self.free_bytes.is_some_and(|free| free < FREE_BYTES_MIN) {
+            problems.push(
+                "the disk of the manager's journal is full: only the space reserved for ends and deletions \
+                 is left; free some before new jobs and changes are refused"
                     .to_owned(),
             );
         }
@@ -173,8 +232,21 @@ impl State {
                 }
             )
         }));
+        problems.extend(segments_problem(&self.damaged_segments));
         problems
     }
+}
+
+fn segments_problem(damaged: &BTreeSet<u64>) -> Option<String> {
+    let first = damaged.first()?;
+    let which = match damaged.len() {
+        1 => format!("segment {first} of the audit log is"),
+        many => format!("segment {first} of the audit log and {} more are", many - 1),
+    };
+    Some(format!(
+        "{which} damaged or missing: replace the file by the copy that was exported, or by one from a backup \
+         (see `meridian audit verify`)"
+    ))
 }
 
 /// The label of a part in metrics.

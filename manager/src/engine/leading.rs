@@ -123,6 +123,9 @@ impl Engine {
     fn note_failure(&mut self, cause: &journal::Error) {
         let now = self.read_clock().mono;
         self.host.note_failure(cause, now);
+        if self.host.found_full() {
+            self.shared.health.disk_is_full();
+        }
     }
 
     fn try_reload(&mut self) -> Result<(), Error> {

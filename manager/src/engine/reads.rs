@@ -336,6 +336,14 @@ impl Reads {
         keys.take_while(|key| key.scope.is_none()).find(|key| key.kind.is_job()).cloned()
     }
 
+    /// The kind of the job that a name without a kind stands for: the first kind that has one of this name.
+    pub fn job_kind(&self, namespace: &str, name: &str) -> Kind {
+        let store = self.read();
+        let kinds = JobKind::all().map(JobKind::kind);
+        let exists = |kind: &Kind| store.entries.contains_key(&Key::namespaced(*kind, namespace, name));
+        kinds.into_iter().find(exists).unwrap_or(JobKind::usual().kind())
+    }
+
     /// The manifest of a job, and whether the core considers it intact.
     pub(super) fn manifest(&self, key: &Key) -> Option<ManifestRead> {
         let stored = self.stored(key)?;

@@ -126,7 +126,7 @@ struct Scrub {
     position: Position,
     /// When this pass was begun.
     begun: Option<Instant>,
-    /// Passes in a row that began while jobs were taken for damaged.
+    /// Consecutive passes that began while the core considered jobs damaged.
     rechecks: u32,
     /// When findings were last repeated.
     reported: Option<Instant>,

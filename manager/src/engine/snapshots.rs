@@ -1,5 +1,5 @@
 //! Snapshots: when one is due, the engine takes a copy of the world, a separate thread encodes it, and a
-//! later batch writes it. Meanwhile the engine goes on.
+//! later batch writes it. Meanwhile the engine continues.
 
 use crate::journal::Snapshot;
 use meridian_manager_core::World;
@@ -24,7 +24,7 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     /// Adds to what was written since the last snapshot.
-    pub(super) fn grown(&mut self, records: u64, bytes: usize) {
+    pub(super) fn count_written(&mut self, records: u64, bytes: usize) {
         self.records += records;
         self.bytes += bytes;
     }
@@ -82,7 +82,7 @@ mod tests {
         let (world, mut snapshots) =
             (World::empty(JournalId(1), Config::new(ReceiptKey([7; 32]))), Snapshots::default());
         assert_eq!(snapshots.with_batch(&world), None, "nothing is due");
-        snapshots.grown(RECORDS, 1);
+        snapshots.count_written(RECORDS, 1);
         assert_eq!(snapshots.with_batch(&world), None, "it is only begun");
         (world, snapshots)
     }

@@ -3,8 +3,8 @@
 use super::bodies::EarlierBodies;
 use super::clock::Clock;
 use super::committer::{Committed, Committer, CommitterThread, DecidedBatch};
-use super::event_log::{BatchLog, Contacts};
-use super::health::Holds;
+use super::event_log::{BatchLog, Contacts, DeletedRuns};
+use super::health::{DiskState, Holds};
 use super::inputs::{is_from_agent, submits};
 use super::periodic::PeriodicTask;
 use super::publish::Publisher;
@@ -76,6 +76,7 @@ pub(super) struct Engine {
     rounds: AdmissionRounds,
     pub(super) stopping: bool,
     audit_cut: Option<PendingCut>,
+    deleted_runs: DeletedRuns,
     /// The write of the batch that is being committed.
     write: Option<ClaimWrite>,
     /// When the last batch was decided.
@@ -126,6 +127,7 @@ impl Engine {
             rounds: AdmissionRounds::default(),
             stopping: false,
             audit_cut: None,
+            deleted_runs: DeletedRuns::default(),
             write: None,
             turned: Mono(0),
             refresh: PeriodicTask::default(),
@@ -142,6 +144,7 @@ impl Engine {
     pub(super) fn publish_all(&mut self) {
         let now = self.read_clock();
         self.publisher.publish_all(&self.shared.reads, self.host.world(), now);
+        self.deleted_runs = DeletedRuns::of(self.host.world());
         self.host.world_mut().take_changed_reasons();
     }
 
@@ -360,7 +363,7 @@ impl Engine {
         let mut pending = self.host.take_batch();
         let dropped = self.last_bodies(&pending);
         let contexts = RecordContext::of(self.host.world(), &pending.records);
-        let log = BatchLog::of(self.host.world(), &pending.records);
+        let log = BatchLog::of(self.host.world(), &pending.records, &mut self.deleted_runs);
         let events = std::mem::take(&mut pending.lifecycle_events)
             .into_iter()
             .map(|event| CountedEvent::new(self.host.world(), event))
@@ -369,7 +372,7 @@ impl Engine {
             (std::mem::take(&mut pending.changed), std::mem::take(&mut pending.workloads));
         let changes = self.publisher.changes(&self.shared.reads, self.host.world(), now, changed, workloads);
         let pending_reasons = self.host.world_mut().take_changed_reasons();
-        self.snapshots.grown(pending.records.len() as u64, 0);
+        self.snapshots.count_written(pending.records.len() as u64, 0);
         let may_grow = !pending.is_empty() && !self.host.is_restricted(now.mono);
         let snapshot = may_grow.then(|| self.snapshots.with_batch(self.host.world())).flatten();
         let state = &self.host.world().state;
@@ -406,7 +409,9 @@ impl Engine {
         }
         let started = Instant::now();
         let world = self.host.world();
-        self.shared.health.observe(self.host.is_restricted(now.mono), world.live.damaged().len());
+        let disk =
+            DiskState { refuses: self.host.is_restricted(now.mono), found_full: self.host.found_full() };
+        self.shared.health.observe(disk, world.live.damaged().len());
         self.shared.health.observe_holds(Holds::of(world));
         let (changes, without_event) = self.publisher.refresh(&self.shared.reads, self.host.world(), now);
         batch.changes.extend(changes);
@@ -425,7 +430,7 @@ impl Engine {
         let Some(returned) = self.committer.take_result(timeout) else { return Ok(()) };
         let write = self.write.take();
         let Committed { bytes, usual } = returned?;
-        self.snapshots.grown(0, bytes);
+        self.snapshots.count_written(0, bytes);
         if usual {
             self.host.space_found();
         }

@@ -2,7 +2,7 @@
 //!
 //! After a failed commit the world in memory may be ahead of the journal, so it is dropped and read again,
 //! under a higher epoch. If the claim never expired and the reload found no foreign record, nobody else can
-//! have led in between: the new leadership skips recovery and goes on at once. Of the volatile state only
+//! have led in between: the new leadership skips recovery and continues at once. Of the volatile state only
 //! lease deadlines are carried over, because this process knows every answer that renewed a lease. Without
 //! them, a lost cluster's leases would never lapse on a disk that fails again and again. All other volatile
 //! state contains effects of the failed batch, so sessions send their inventories again. If the claim did

@@ -1,4 +1,4 @@
-//! The bytes of format 2: the header, the envelope around every value, and the journal's own rows.
+//! The bytes of format 3: the header, the envelope around every value, and the journal's own rows.
 //!
 //! This module owns the encoding and must not know the store under it. Every value is an envelope:
 //!
@@ -19,7 +19,7 @@ use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;
 
 /// Header of a journal that this program reads and writes.
-pub const FORMAT: &str = "meridian journal 2";
+pub const FORMAT: &str = "meridian journal 3";
 
 /// Prefix of the header of every version.
 pub(super) const FORMAT_FAMILY: &str = "meridian journal ";

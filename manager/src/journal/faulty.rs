@@ -5,6 +5,7 @@
 //! independently of the others. A failed sync keeps some writes and loses the rest. A full disk refuses what
 //! needs a new block. The same seed gives the same behaviour. This module must not know what is written on
 //! the disk.
+use super::Space;
 use super::medium::{FileIdentity, Medium, RESERVE_BYTES};
 use crate::locks;
 use redb::{BackendError, StorageBackend};
@@ -310,6 +311,16 @@ impl Medium for FaultyDisk {
 
     fn place(&self) -> String {
         "a disk in memory".into()
+    }
+
+    fn space(&self) -> Option<Space> {
+        let disk = self.attached_disk().ok()?;
+        let blocks = disk.blocks.len() as u64;
+        Some(Space {
+            bytes: blocks * BLOCK_BYTES,
+            reserve_bytes: if disk.reserved { RESERVE_BYTES } else { 0 },
+            free_bytes: disk.faults.capacity_bytes.saturating_sub(disk.used_bytes(blocks)),
+        })
     }
 }
 

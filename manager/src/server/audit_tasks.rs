@@ -1,15 +1,16 @@
-//! The threads that turn old lines of the audit log into segments and export them.
+//! The threads that turn old lines of the audit log into segments, export them, and verify them again.
 
 use super::settings::Settings;
 use crate::audit::export::{Exporter, Failed, Hook};
 use crate::audit::keeper::{Keeper, KeeperStep};
 use crate::audit::key::SigningKey;
+use crate::audit::scrub::{ScrubStep, SegmentScrub};
 use crate::audit::{self, AuditFiles};
 use crate::engine::Handle;
 use crate::engine::clock::{BootClock, Clock as _};
 use meridian_shared::ids::JournalId;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -18,11 +19,19 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause after a failure to write a segment, to drop lines or to remove a segment.
 const RETRY_EVERY: Duration = Duration::from_secs(5);
 
-/// The keeper and the exporter, before they are started.
+/// How fast segments are verified. It must not be felt next to commits.
+const VERIFIED_BYTES_PER_SECOND: u32 = 4 << 20;
+/// The pause between two passes over all segments.
+const PASS_EVERY: Duration = Duration::from_secs(60 * 60);
+/// The pause before damaged segments are read again: an operator may have replaced them.
+const RECHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// The keeper, the exporter and the scrub, before they are started.
 #[derive(Debug)]
 pub(super) struct AuditTasks {
     keeper: Keeper,
     exporter: Option<Exporter>,
+    scrub: SegmentScrub,
     engine: Handle,
 }
 
@@ -43,18 +52,21 @@ impl AuditTasks {
                 settings.audit_retention,
             )?,
             exporter: hook.map(|hook| Exporter::new(files.directory.clone(), hook)),
+            scrub: SegmentScrub::new(files.directory.clone(), files.key, engine.journal()),
             engine: engine.clone(),
         })
     }
 
-    /// Starts both; they end with `stop`.
+    /// Starts all; they end with `stop`.
     pub(super) fn start(self, stop: &CancellationToken) {
-        let Self { mut keeper, exporter, engine } = self;
+        let Self { mut keeper, exporter, mut scrub, engine } = self;
         let run = Run { engine, runtime: runtime::Handle::current(), stop: stop.clone() };
         if let Some(mut exporter) = exporter {
             let run = run.clone();
             tokio::task::spawn_blocking(move || run.export(&mut exporter));
         }
+        let verifies = run.clone();
+        tokio::task::spawn_blocking(move || verifies.verify(&mut scrub));
         tokio::task::spawn_blocking(move || run.keep(&mut keeper));
     }
 }
@@ -67,7 +79,7 @@ struct Run {
 }
 
 impl Run {
-    /// Waits; returns whether to go on.
+    /// Waits; returns whether to continue.
     fn pause(&self, pause: Duration) -> bool {
         let stopped = async { tokio::time::timeout(pause, self.stop.cancelled()).await };
         self.runtime.block_on(stopped).is_err()
@@ -100,6 +112,53 @@ impl Run {
                 }
             };
         }
+    }
+
+    fn verify(&self, scrub: &mut SegmentScrub) {
+        let mut passed: Option<Instant> = None;
+        let mut pause = LOOK_EVERY;
+        while self.pause(pause) {
+            if !self.engine.leading() {
+                continue;
+            }
+            let all_due = passed.is_none_or(|at| at.elapsed() >= PASS_EVERY);
+            if all_due {
+                passed = Some(Instant::now());
+            } else if scrub.damaged().is_empty() {
+                pause = RECHECK_EVERY;
+                continue;
+            }
+            if let Err(error) = self.verify_pass(scrub, !all_due) {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "segments of the audit log can't be verified now"
+                );
+            }
+            pause = RECHECK_EVERY;
+        }
+    }
+
+    /// Reads all segments, or those that were found damaged, slowly.
+    fn verify_pass(&self, scrub: &mut SegmentScrub, only_damaged: bool) -> Result<(), audit::Error> {
+        let metrics = &self.engine.metrics().journal;
+        scrub.begin(only_damaged)?;
+        loop {
+            let known = scrub.damaged().len();
+            let ScrubStep::Read(bytes) = scrub.step()? else { break };
+            metrics.scrubbed_bytes.add([], bytes as u64);
+            if scrub.damaged().len() > known {
+                for (segment, why) in scrub.damaged() {
+                    tracing::error!(segment, why, "a segment of the audit log is damaged");
+                }
+            }
+            self.engine.report_segments(scrub.damaged().keys().copied().collect());
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            if !self.pause(Duration::from_secs(1) * bytes / VERIFIED_BYTES_PER_SECOND) {
+                break;
+            }
+        }
+        self.engine.report_segments(scrub.damaged().keys().copied().collect());
+        Ok(())
     }
 
     fn export(&self, exporter: &mut Exporter) {

@@ -48,10 +48,34 @@ pub(super) fn check<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<(),
     Ok(())
 }
 
+/// Checks every file in a directory as [`check`] does. A directory that is missing has none.
+pub(super) fn check_files(directory: &Path) -> Result<(), Exposed> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    check(files.iter().map(PathBuf::as_path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn every_file_of_a_directory_is_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(check_files(&dir.path().join("missing")).is_ok());
+        for name in ["ca.key", "later.key"] {
+            let path = dir.path().join(name);
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        assert!(check_files(dir.path()).is_ok());
+        let exposed = dir.path().join("later.key");
+        fs::set_permissions(&exposed, fs::Permissions::from_mode(0o606)).unwrap();
+        let words = check_files(dir.path()).unwrap_err().to_string();
+        assert!(words.contains(&format!("chmod o-w {}", exposed.display())), "{words}");
+    }
 
     #[test]
     fn a_path_that_everybody_may_write_is_refused_with_the_remedy() {

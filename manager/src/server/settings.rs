@@ -26,6 +26,10 @@ use std::path::{Path, PathBuf};
 
 /// Default address: this machine only, until an operator decides otherwise.
 const LISTEN_DEFAULT: &str = "127.0.0.1:7443";
+/// What the flag `--data-dir` is for.
+const DATA_DIR: &str = "the directory of the journal, the authorities and the users";
+/// Name of the Lease in the management cluster where the settings give none.
+const LEASE_NAME: &str = "meridian-manager";
 /// A larger file is not a configuration file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Shortest lifetime of an agent's certificate: there must be time to repeat a failed renewal.
@@ -162,12 +166,33 @@ pub struct ManagerArgs {
     /// OTLP endpoint for traces, such as `http://127.0.0.1:4318`; without it there are no traces
     #[arg(long, value_name = "URL", env = "MERIDIAN_MANAGER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
+    #[command(flatten)]
+    pub management: ManagementArgs,
     /// Create a new journal first, and assert that no gang was ever started from a journal in this place
     #[arg(long)]
     pub init: bool,
     /// With `--init`: the new journal replaces a lost one, and gangs may still run
     #[arg(long, requires = "init")]
     pub recover: bool,
+}
+
+/// The flags of the management cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct ManagementArgs {
+    /// Take jobs, queues and policies from a Kubernetes management cluster too, and show their state there
+    #[arg(long, env = "MERIDIAN_MANAGER_KUBERNETES")]
+    pub kubernetes: bool,
+    /// With `--kubernetes`: the kubeconfig of the management cluster [default: the cluster that this process
+    /// is a pod of]
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_MANAGER_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// With `--kubernetes`: a context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_MANAGER_CONTEXT")]
+    pub context: Option<String>,
+    /// With `--kubernetes`: name of the Lease by which one manager acts for the cluster [default:
+    /// meridian-manager]
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_MANAGER_LEASE_NAME")]
+    pub lease_name: Option<String>,
 }
 
 /// The configuration file: every setting except `--init` and `--recover`, which must be given at each start.
@@ -195,6 +220,18 @@ struct File {
     audit_keep_size: Option<String>,
     log_format: Option<String>,
     otlp_endpoint: Option<String>,
+    kubernetes: bool,
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+    lease_name: Option<String>,
+}
+
+/// The Kubernetes cluster where people submit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ManagementCluster {
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) context: Option<String>,
+    pub(super) lease: String,
 }
 
 /// The settings with defaults filled in.
@@ -218,6 +255,7 @@ pub(super) struct Settings {
     pub(super) audit_export: Option<PathBuf>,
     pub(super) log_format: Format,
     pub(super) otlp_endpoint: Option<String>,
+    pub(super) management_cluster: Option<ManagementCluster>,
     pub(super) init: bool,
     pub(super) recover: bool,
 }
@@ -238,6 +276,9 @@ impl ManagerArgs {
             ("audit-keep-segments", self.audit_keep_segments.is_some()),
             ("audit-keep-size", self.audit_keep_size.is_some()),
             ("otlp-endpoint", self.otlp_endpoint.is_some()),
+            ("kubeconfig", self.management.kubeconfig.is_some()),
+            ("context", self.management.context.is_some()),
+            ("lease-name", self.management.lease_name.is_some()),
         ];
         flags.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
     }
@@ -252,7 +293,8 @@ impl Settings {
         Self::decide(args, file).map_err(|error| error.with_origin(&origins))
     }
 
-    fn decide(args: ManagerArgs, file: File) -> Result<Self, Error> {
+    fn decide(args: ManagerArgs, mut file: File) -> Result<Self, Error> {
+        let cluster = management_cluster(args.management, &mut file)?;
         let ManagerArgs {
             config: _,
             data_dir,
@@ -274,6 +316,7 @@ impl Settings {
             audit_keep_size,
             log_format,
             otlp_endpoint,
+            management: _,
             init,
             recover,
         } = args;
@@ -283,16 +326,10 @@ impl Settings {
         let pick = |flag, given: Option<String>, filed: Option<String>, default| {
             given.or(filed).map_or(Ok(default), |text| duration(flag, &text))
         };
-        let lifetime = pick(
-            "agent-certificate-lifetime",
-            agent_certificate_lifetime,
-            file.agent_certificate_lifetime,
-            AGENT_LIFETIME,
-        )?;
-        let why = "the directory of the journal, the authorities and the users";
         let strategies = if fair_sharing.is_empty() { &file.fair_sharing } else { &fair_sharing };
         let settings = Self {
-            data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why })?,
+            management_cluster: cluster,
+            data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why: DATA_DIR })?,
             listen,
             names: names(listen.ip(), advertise),
             term: pick("term", term, file.term, lease::TERM_DEFAULT)?,
@@ -308,7 +345,12 @@ impl Settings {
                 file.admission_fair_sharing,
             )?,
             jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
-            agent_certificate_lifetime: lifetime,
+            agent_certificate_lifetime: pick(
+                "agent-certificate-lifetime",
+                agent_certificate_lifetime,
+                file.agent_certificate_lifetime,
+                AGENT_LIFETIME,
+            )?,
             audit_retention: parse_retention(
                 audit_segment_size.or(file.audit_segment_size).as_deref(),
                 audit_keep_segments.or(file.audit_keep_segments),
@@ -383,6 +425,24 @@ impl Settings {
             _ => format!("https://{name}:{port}"),
         }
     }
+}
+
+/// Fails if something is set for a management cluster, and none is used.
+fn management_cluster(given: ManagementArgs, file: &mut File) -> Result<Option<ManagementCluster>, Error> {
+    let is_used = given.kubernetes || file.kubernetes;
+    let kubeconfig = given.kubeconfig.or(file.kubeconfig.take());
+    let context = given.context.or(file.context.take());
+    let lease = given.lease_name.or(file.lease_name.take());
+    let set = [
+        ("kubeconfig", kubeconfig.is_some()),
+        ("context", context.is_some()),
+        ("lease-name", lease.is_some()),
+    ];
+    if let Some((flag, _)) = set.into_iter().find(|(_, is_set)| *is_set && !is_used) {
+        return Err(Error::invalid(flag, "it is for a management cluster: set `kubernetes` too"));
+    }
+    let lease = lease.unwrap_or_else(|| LEASE_NAME.to_owned());
+    Ok(is_used.then_some(ManagementCluster { kubeconfig, context, lease }))
 }
 
 fn pick_format(given: Option<Format>, filed: Option<String>) -> Result<Format, Error> {

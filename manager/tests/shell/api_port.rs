@@ -139,6 +139,29 @@ async fn an_oversized_body_is_taken_and_answered() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_needs_no_body_arrives() {
+    let port = Port::usual().await;
+    const PIECES: usize = 16;
+    for (token, path, code) in
+        [("mu_x", JOBS, 401), (&*port.tokens[0], "/nowhere", 404), (&*port.tokens[0], "/agent/v1/none", 404)]
+    {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counted = sent.clone();
+        let pieces = futures::stream::iter(0..PIECES).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 64 << 10]))
+        });
+        let request = port.client().post(format!("{}{path}", port.url)).bearer_auth(token);
+        let request = request.header("content-type", "application/json").timeout(DEADLINE);
+        let response = request.body(reqwest::Body::wrap_stream(pieces)).send().await.unwrap();
+        assert_eq!((response.version(), response.status().as_u16()), (reqwest::Version::HTTP_2, code));
+        assert!(!response.text().await.unwrap().is_empty());
+        assert_eq!(sent.load(Ordering::Relaxed), PIECES, "{path}: the stream isn't reset before");
+    }
+    port.close().await;
+}
+
+#[tokio::test]
 async fn a_connection_counts_as_a_users_with_its_first_valid_token() {
     let port = Port::usual().await;
     let (client, stranger) = (port.client(), port.client());

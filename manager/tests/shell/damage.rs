@@ -86,7 +86,7 @@ async fn a_flipped_bit_in_a_manifest_is_said_and_never_granted() {
     while started.elapsed() < Duration::from_secs(2) {
         worker.exchange(&rig.handle).await.unwrap();
     }
-    assert_eq!((worker.starts, rig.state_of("damaged").as_deref()), (1, Some("Pending")));
+    assert_eq!((worker.starts, rig.state_of("damaged").as_deref()), (1, Some("Damaged")));
     assert!(has_metric(&rig, "meridian_grants_total 1"), "one grant, of the other job");
     let why_damaged = why(&rig, "damaged").await;
     let summary = why_damaged["summary"].as_str().unwrap();

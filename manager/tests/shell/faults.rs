@@ -9,6 +9,7 @@ use meridian_objects::Kind;
 use meridian_shared::ids::Leadership;
 use meridian_views::asker::Asker;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 fn epoch(recovery: &serde_json::Value) -> u64 {
     recovery["leadership"].as_str().unwrap().split('-').next().unwrap().parse().unwrap()
@@ -89,7 +90,7 @@ async fn a_failed_commit_is_reported_and_loses_nothing() {
     .await;
     // a repetition is harmless, whether or not the first try is durable
     let name = format!("tried-{tried}");
-    until("it goes on", async || submit(&rig.handle, &name).await.is_ok()).await;
+    until("it continues", async || submit(&rig.handle, &name).await.is_ok()).await;
     assert_eq!(rig.state_of(&name).as_deref().map(|s| s != "Finished"), Some(true));
     let after = rig.handle.recovery(Asker::unlimited()).await;
     assert!(epoch(&after) > epoch(&before), "a higher epoch: {before} {after}");
@@ -215,6 +216,15 @@ async fn a_full_disk_accepts_ends_only_and_does_not_loop() {
     .await;
     let full = recovery(&rig).await;
     assert_eq!(full["open"], false);
+    // also between two attempts to store new work
+    let reported = Instant::now();
+    while reported.elapsed() < Duration::from_secs(3) {
+        let problems = rig.handle.problems();
+        let leads = rig.handle.leading();
+        assert!(!leads || problems.iter().any(|one| one.contains("journal is full")), "{problems:?}");
+        let _ = submit(&rig.handle, "more").await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     // ends and deletions are accepted
     until("a deletion", async || delete(&rig.handle, "goes").await.is_ok()).await;
     worker.until(&rig.handle, "it was stopped", |w| w.runs.len() == 1 && rig.job("goes").is_none()).await;
@@ -235,6 +245,27 @@ async fn a_full_disk_accepts_ends_only_and_does_not_loop() {
     until("nothing is wrong", async || {
         let _ = recovery(&rig).await;
         rig.handle.problems().is_empty()
+    })
+    .await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_manager_reports_a_disk_without_free_space() {
+    let rig = Rig::new().await;
+    rig.create_queues(&["eu"]).await;
+    let is_full = || rig.handle.problems().iter().any(|problem| problem.contains("journal is full"));
+    assert!(!is_full());
+    rig.disk.set_capacity(rig.disk.used_bytes());
+    until("it is reported", async || {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        is_full()
+    })
+    .await;
+    rig.disk.set_capacity(u64::MAX);
+    until("there is space again", async || {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        !is_full()
     })
     .await;
     rig.stop().await;

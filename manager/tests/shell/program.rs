@@ -266,7 +266,7 @@ async fn probes_and_lists_report_a_damaged_manifest() {
     let found: Vec<usize> = (0..image.len()).filter(|at| image[*at..].starts_with(TEXT.as_bytes())).collect();
     assert!(!found.is_empty());
     found.into_iter().for_each(|at| image[at] ^= 1);
-    // the same file, so that it isn't taken for a copy
+    // the same file, so that it isn't mistaken for a copy
     std::fs::write(&journal, image).unwrap();
 
     let mut process = Running::start(&dir, &[]);

@@ -149,7 +149,7 @@ async fn a_confirmed_copy_is_used_as_the_journal() {
     rig.led().await;
     assert_eq!(rig.handle.recovery(Asker::unlimited()).await["restored"], true);
     submit(&rig.handle, "waits").await.unwrap();
-    worker.until(&rig.handle, "it goes on there", |w| w.runs.len() == 1).await;
+    worker.until(&rig.handle, "it continues there", |w| w.runs.len() == 1).await;
     until("recovery ends", async || {
         let _ = worker.exchange(&rig.handle).await;
         rig.handle.recovery(Asker::unlimited()).await["open"] == false

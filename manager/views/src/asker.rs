@@ -51,6 +51,11 @@ impl Asker {
             || (key.kind.is_job() && self.0.allows(&read(Kind::Workload, None)))
     }
 
+    /// Whether a text may name this object; one that is gone, only to a reader of everything.
+    pub(crate) fn may_name_or_all(&self, key: Option<&Key>) -> bool {
+        key.map_or(self.0.is_master(), |key| self.may_name(key))
+    }
+
     fn may_name_workload(&self, workload: &Workload) -> bool {
         self.0.is_master() || self.may_name(&job_key(workload))
     }

@@ -8,12 +8,12 @@ pub mod blocking_run;
 pub mod case;
 pub mod cluster_remedy;
 pub mod flavor_labels;
-pub mod growth;
 pub mod head_order;
 pub mod obstacle;
 pub mod remedy;
 pub mod rivals;
 mod run_time;
+pub mod scale_up;
 pub mod step;
 pub mod steps;
 pub mod trial;
@@ -31,6 +31,7 @@ use meridian_manager_core::state::legs::leg::LegState;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::state::workload::{AttemptRecord, Workload};
 use meridian_manager_core::world::World;
+use meridian_shared::counted::counted;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::protocol::{OnLoss, StopReason};
 use meridian_shared::time::{Millis, Now};
@@ -66,7 +67,7 @@ pub fn explain(world: &World, uid: Uid, now: Now, asker: &Asker) -> Option<Value
         "namespace": workload.namespace(),
         "name": workload.name(),
         "uid": uid.to_string(),
-        "state": workload.state_word(),
+        "state": workload.state_word(world.live.damaged().contains(&uid)),
         "since": workload.since().0,
         "attempts": workload.attempts(),
         "position": case.as_ref().and_then(|case| obstacle::position(world, case)),
@@ -220,8 +221,7 @@ fn leg_message(
         LegState::Running => {
             let failures = match workload.pod_failures() {
                 0 => String::new(),
-                1 => "; 1 pod failure so far".to_owned(),
-                many => format!("; {many} pod failures so far"),
+                failures => format!("; {} so far", counted(failures, "pod failure")),
             };
             let pods = pods_message(world, workload, "all pods");
             let run_time = run_time::run_time_message(world, workload, now.wall);
@@ -280,33 +280,37 @@ fn pods_message(world: &AskedWorld<'_>, workload: &Workload, all: &str) -> Strin
     let in_spec: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
     let succeeded = workload.reclaimable_pods();
     if let Some(resized) = &workload.resized() {
-        let (given, requested): (u32, u32) = match &resized.growing {
-            Some(growing) => {
-                (growing.before.iter().sum(), growing.before.iter().sum::<u32>().saturating_sub(succeeded))
+        let (given, requested): (u32, u32) = match &resized.scale_up {
+            Some(started) => {
+                (started.before.iter().sum(), started.before.iter().sum::<u32>().saturating_sub(succeeded))
             }
             None => (workload.counts().into_iter().flatten().sum(), workload.runs_with(class).iter().sum()),
         };
         let left = given.saturating_sub(succeeded);
         return match left.checked_sub(requested) {
-            None => format!("{left} of {requested} pods"),
-            Some(0) => format!("{requested} pods"),
-            Some(surplus) => format!("{requested} pods (and {surplus} being removed)"),
+            None => format!("{left} of {}", counted(requested, "pod")),
+            Some(0) => counted(requested, "pod"),
+            Some(surplus) => format!("{} (and {surplus} being removed)", counted(requested, "pod")),
         };
     }
     let completed = workload.completed().len();
     if let Some(completions) = class.completions.filter(|_| completed > 0 && !class.elastic) {
         let pods: u32 = workload.gang(class).pod_sets.iter().map(|set| set.count).sum();
-        return format!("{pods} pods ({completed} of {completions} indexes have completed)");
+        return format!("{} ({completed} of {completions} indexes have completed)", counted(pods, "pod"));
     }
     match &workload.counts() {
         Some(counts) => {
             let given = counts.iter().sum::<u32>();
             let succeeded =
                 if succeeded > 0 { format!(", {succeeded} of them succeeded") } else { String::new() };
-            format!("{given} of {in_spec} pods (partial admission{succeeded})")
+            format!("{given} of {} (partial admission{succeeded})", counted(in_spec, "pod"))
         }
         None if succeeded > 0 => {
-            format!("{} of {in_spec} pods (the others have succeeded)", in_spec.saturating_sub(succeeded))
+            format!(
+                "{} of {} (the others have succeeded)",
+                in_spec.saturating_sub(succeeded),
+                counted(in_spec, "pod")
+            )
         }
         None => all.to_owned(),
     }
@@ -381,7 +385,7 @@ fn summary_of_run(world: &AskedWorld<'_>, uid: Uid, workload: &Workload, now: No
     let flagged = residency::flagged(world, workload)
         .map(|why| format!("; {why}, but the policy has `onChange: Flag`, so the workload keeps running"))
         .unwrap_or_default();
-    let scale_up = growth::scale_up_message(world, uid, workload, now.mono)
+    let scale_up = scale_up::scale_up_message(world, uid, workload, now.mono)
         .filter(|_| workload.phase() != Phase::Stopping);
     match scale_up {
         Some((scale_up, scale_up_remedy)) => (

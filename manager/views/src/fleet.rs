@@ -123,9 +123,12 @@ fn leg_sums(world: &World, cluster: &ClusterName) -> LegSums {
                 _ => continue,
             };
             let gang = workload.given_gang(world.queues.class(workload.class()));
-            for (resource, amount) in gang.total() {
-                if let Some(flavor) = workload.flavors().get(&resource) {
-                    *sum.entry((flavor.clone(), resource)).or_insert(0) += amount;
+            for (at, set) in gang.pod_sets.iter().enumerate() {
+                let flavors = workload.flavors().of(at);
+                for (resource, amount) in &set.per_pod {
+                    let Some(flavor) = flavors.get(resource) else { continue };
+                    let all = amount.saturating_mul(i64::from(set.count));
+                    *sum.entry((flavor.clone(), resource.clone())).or_insert(0) += all;
                 }
             }
         }

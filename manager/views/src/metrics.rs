@@ -4,9 +4,9 @@
 
 use crate::statuses;
 use meridian_manager_core::dispatch::usage;
+use meridian_manager_core::facts::flavors::FlavorUsage;
 use meridian_manager_core::facts::reason::{NoQuota, NoRoute, Why};
 use meridian_manager_core::facts::submission::ClassId;
-use meridian_manager_core::queue::classes::FlavorUsage;
 use meridian_manager_core::queue::counts::WorkloadCounts;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::world::World;

@@ -39,7 +39,7 @@ pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now, asker: &A
     }
 }
 
-/// An object that is no job and no workload: its text names no workload. `None` if it doesn't exist.
+/// An object that is neither a job nor a workload: its text names no workload. `None` if it doesn't exist.
 pub fn stored(world: &World, key: &Key, now: Now) -> Option<Value> {
     world.state.catalog().get(key).map(|stored| render_stored(world, key, stored, now))
 }

@@ -1,8 +1,12 @@
 //! The state of recovery: what it waits for, and what it holds until when.
 
 use crate::asker::{self, Asker, OTHER_TENANT};
+use crate::explain::words::Wording as _;
 use meridian_manager_core::World;
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::world::recovery_hold::{HoldEnd, RecoveryHold};
+use meridian_objects::Kind;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::time::{Mono, Now, Wall};
 use meridian_shared::timestamp::timestamp;
@@ -22,6 +26,7 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
                 "uid": orphan.run.uid.to_string(),
                 "fence": orphan.run.fence.to_string(),
                 "cluster": orphan.cluster.as_str(),
+                "job": orphan.run.job.as_deref().and_then(|job| job_name(job, asker)),
                 "ledger": orphan.ledger.to_string(),
                 "stopping": orphan.stopping,
             })
@@ -35,10 +40,37 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
         "lostLedgers": lost_ledgers(world),
         "held": held(world, now, asker),
         "orphans": orphans,
+        "message": message(world),
         "rulesDoubted": state.rules_doubted().map(|n| n.to_string()),
         "leadership": state.leadership().to_string(),
         "record": state.last().to_string(),
     })
+}
+
+/// What doesn't start now, why, and what ends it. `None` if nothing waits for an operator or a recovery.
+fn message(world: &World) -> Option<String> {
+    let why = if world.state.rules_doubted().is_some() {
+        Why::RulesDoubted
+    } else if world.state.recovery().is_some() {
+        Why::RecoveryOpen
+    } else {
+        return None;
+    };
+    let held = match why {
+        Why::RulesDoubted => "no job starts",
+        _ => "jobs that were submitted before may not start",
+    };
+    let asker = Asker::unlimited();
+    Some(format!("{held}: {}; next: {}", why.message(&asker), why.remedy(&asker)))
+}
+
+/// The job of an orphan, `namespace/name` as its agent reported it. `None` if it isn't a name.
+fn job_name<'j>(job: &'j str, asker: &Asker) -> Option<&'j str> {
+    let (namespace, name) = job.split_once('/')?;
+    // The agent doesn't report the kind of the job.
+    let mut keys =
+        Kind::ALL.into_iter().filter(|kind| kind.is_job()).map(|kind| Key::namespaced(kind, namespace, name));
+    Some(if keys.all(|key| asker.may_name(&key)) { job } else { OTHER_TENANT })
 }
 
 /// By awaited cluster, the ledger that it lost since recovery began: what ran under it is unknown.

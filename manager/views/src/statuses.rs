@@ -2,8 +2,8 @@
 //! from the queue counts that the core maintains.
 
 use crate::fields;
+use meridian_manager_core::facts::flavors::FlavorUsage;
 use meridian_manager_core::facts::key::Key;
-use meridian_manager_core::queue::classes::FlavorUsage;
 use meridian_manager_core::queue::counts::WorkloadCounts;
 use meridian_manager_core::queue::mirror::CatalogReferences;
 use meridian_manager_core::world::World;

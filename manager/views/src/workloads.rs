@@ -9,8 +9,8 @@
 mod conditions;
 mod pod_sets;
 
-use crate::asker::Asker;
-use crate::explain::growth::{self, ScaleUp};
+use crate::asker::{Asker, job_key};
+use crate::explain::scale_up::{self, ScaleUp};
 use crate::explain::words;
 use crate::{fields, pod_placement};
 use meridian_manager_core::facts::key::Key;
@@ -21,7 +21,9 @@ use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::evictions::Evictions;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::world::World;
-use meridian_objects::job::{JobFinish, PRIORITY_LABEL, PodProgress, QUEUE_LABEL};
+use meridian_objects::job::{
+    JobFinish, PRIORITY_LABEL, PodProgress, QUEUE_LABEL, SOURCE_ANNOTATION, SOURCE_CLUSTER,
+};
 use meridian_objects::spec::{CheckRule, StopPolicy};
 use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::PodSet;
@@ -66,6 +68,8 @@ pub struct Shown {
     backs_off: bool,
     /// Whether its stored manifest is known to be unreadable.
     damaged: bool,
+    /// The job of the workload that preempted it last, while that one exists.
+    preemptor: Option<Key>,
     /// Set while it is pending because a queue was drained: whether a queue is still stopped, and which.
     drained: Option<(bool, &'static QueueStop)>,
     /// Why a scale-up of the running gang is pending.
@@ -93,9 +97,17 @@ pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
         checks: charged.as_ref().map_or_else(Vec::new, |queue| checks_of(world, workload, queue)),
         backs_off: world.live.backoff_until().contains_key(&uid),
         damaged: world.live.damaged().contains(&uid),
+        preemptor: workload
+            .preempted()
+            .and_then(|preempted| world.state.workloads().get(&preempted.by))
+            .map(job_key),
         drained: drained_by(workload)
             .map(|by| stop_of(world, workload).map_or((false, by), |stop| (true, stop))),
-        scale_up: workload.phase().granted().then(|| growth::scale_up(world, uid, workload, None)).flatten(),
+        scale_up: workload
+            .phase()
+            .granted()
+            .then(|| scale_up::scale_up(world, uid, workload, None))
+            .flatten(),
         position_in_class: world
             .queues
             .waiting(workload.class())
@@ -112,8 +124,9 @@ pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
 fn checks_of(world: &World, workload: &Workload, queue: &str) -> Vec<String> {
     let spec = world.state.catalog().cluster_queue(queue);
     let applies = |rule: &&CheckRule| {
-        let mut flavors = workload.flavors().values();
-        rule.on_flavors.is_empty() || flavors.any(|flavor| rule.on_flavors.iter().any(|on| **on == **flavor))
+        let flavors = workload.flavors().names();
+        rule.on_flavors.is_empty()
+            || flavors.iter().any(|flavor| rule.on_flavors.iter().any(|on| **on == ***flavor))
     };
     spec.iter()
         .flat_map(|spec| spec.admission_checks.iter())
@@ -214,7 +227,7 @@ impl Shown {
             metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
         }
         let kind = w.job_kind();
-        let mut status = self.job_status(reason, asker);
+        let mut status = self.job_status(reason, asker, damaged);
         kind.write_progress(&mut status, &self.pod_progress(), &value);
         if damaged {
             status.insert(
@@ -237,10 +250,10 @@ impl Shown {
     }
 
     /// The part of a job's status that is the same for every kind.
-    fn job_status(&self, reason: Option<&PendingReason>, asker: &Asker) -> Map<String, Value> {
+    fn job_status(&self, reason: Option<&PendingReason>, asker: &Asker, damaged: bool) -> Map<String, Value> {
         let w = &self.workload;
         let mut meridian = json!({
-            "state": w.state_word(),
+            "state": w.state_word(damaged),
             "workload": &*w.object_name(),
             "cluster": self.cluster.as_ref().map(ClusterName::as_str),
             "region": self.region.as_ref().map(Region::as_str),
@@ -304,7 +317,7 @@ impl Shown {
                     "clusterQueue": &**queue, "podSetAssignments": self.assignments(),
                 })),
                 "meridian": {
-                    "state": w.state_word(),
+                    "state": w.state_word(self.damaged),
                     "submitted": w.submitted().to_string(),
                     "placeInClass": self.position_in_class,
                     "legs": w.legs().values().map(|leg| json!({
@@ -331,6 +344,9 @@ impl Shown {
     /// Adds the fields that only some workloads have.
     fn add_optional_fields(&self, value: &mut Value, asker: &Asker) {
         let w = &self.workload;
+        if w.is_managed() {
+            value["metadata"]["annotations"] = json!({SOURCE_ANNOTATION: SOURCE_CLUSTER});
+        }
         let right = w.right().map(|(_, leg)| leg);
         if let Some(spare) = &w.spare() {
             let gone = w.no_longer_wanted(&self.class);
@@ -399,12 +415,12 @@ impl Shown {
     fn assignments(&self) -> Value {
         let w = &self.workload;
         let right = w.right().map(|(_, leg)| leg);
-        let one = |set: &PodSet| {
+        let one = |(at, set): (usize, &PodSet)| {
             let counted = self.resources.counted(&set.per_pod);
             let count = i64::from(set.count);
             let mut usage: Map<String, Value> = Map::new();
             let mut flavors: Map<String, Value> = Map::new();
-            for (resource, flavor) in w.flavors().iter() {
+            for (resource, flavor) in w.flavors().of(at) {
                 // A quota of `pods` counts each pod as one.
                 let each = counted.get(resource).copied().or_else(|| (resource == PODS).then_some(1));
                 let Some(each) = each else { continue };
@@ -423,6 +439,6 @@ impl Shown {
         for (set, gone) in gang.pod_sets.iter_mut().zip(w.no_longer_wanted(&self.class)) {
             set.count -= gone;
         }
-        gang.pod_sets.iter().map(one).collect()
+        gang.pod_sets.iter().enumerate().map(one).collect()
     }
 }

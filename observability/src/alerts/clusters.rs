@@ -31,7 +31,8 @@ fn manager_silent(m: &Metrics) -> Alert {
         severity: "critical",
         summary: "The manager has sent no metrics for five minutes.".into(),
         description:
-            "Nothing new starts while the manager is down. Running jobs go on until their leases end.".into(),
+            "Nothing new starts while the manager is down. Running jobs continue until their leases end."
+                .into(),
         runbook: "manager-silent",
         of_agents: false,
         fires: case("10m", [(format!("{up}{{version=\"1\"}}"), "1x2 stale")]).fires(&[]),
@@ -97,9 +98,10 @@ fn held_twice(m: &Metrics) -> Alert {
         expression: format!("{} > 4", rate_over(held, "", "15m")),
         hold: "15m",
         severity: "warning",
-        summary: "Cluster {{ $labels.cluster }} holds more than 4 accelerators for offers that others win."
+        summary: "Cluster {{ $labels.cluster }} holds more than 4 accelerators for offers that other \
+                  clusters win."
             .into(),
-        description: "Accelerators wait idle while the race goes on. Grants or withdrawals arrive late."
+        description: "Accelerators wait idle until a race is decided. Grants or withdrawals arrive late."
             .into(),
         runbook: "held-twice",
         of_agents: false,

@@ -107,7 +107,7 @@ fn audit_chain_broken(m: &Metrics) -> Alert {
         hold: "0m",
         severity: "critical",
         summary: "The audit log can't be read as it was written.".into(),
-        description: "A line is missing, was changed or is damaged. The manager goes on.".into(),
+        description: "A line is missing, was changed or is damaged. The manager continues.".into(),
         runbook: "audit-chain-broken",
         of_agents: false,
         fires: case("3m", [(damaged.clone(), "0x1 1x10")]).fires(&[("part", "audit")]),
@@ -123,7 +123,7 @@ fn damaged(m: &Metrics) -> Alert {
         hold: "0m",
         severity: "critical",
         summary: "The journal's {{ $labels.part }} can't be read.".into(),
-        description: "The manager goes on with what it has in memory, and may not be able to start again."
+        description: "The manager continues with what it has in memory, and may not be able to start again."
             .into(),
         runbook: "journal-damaged",
         of_agents: false,

@@ -50,7 +50,7 @@ fn health(m: &Metrics) -> Row {
             .query("", sum("", &series(&m.fleet.residency_violations, "")))
             .warn(1.0, 1.0)
             .runbook("residency-violation"),
-            Panel::number("Recovery", "bool_on_off", "On while it isn't known yet what runs")
+            Panel::number("Recovery", "bool_on_off", "On until all clusters have reported what they run")
                 .query("", series(&m.engine.recovery_open, ""))
                 .warn(1.0, 1.0)
                 .runbook("recovery-open"),

@@ -204,7 +204,8 @@ fn cluster_columns() -> Vec<Column> {
 fn pods(job: &Value) -> String {
     let kind = of_object(job);
     let (gang, active) = (u64::from(kind.pods(job).unwrap_or(1)), kind.active(job));
-    let succeeded = job.pointer("/status/succeeded").and_then(Value::as_u64).unwrap_or(0);
+    let counted = job.pointer("/status/succeeded").and_then(Value::as_u64);
+    let succeeded = counted.unwrap_or(if kind.has_succeeded(job) { gang } else { 0 });
     if active > 0 { format!("{active}/{gang}") } else { format!("{succeeded}/{}", gang.max(succeeded)) }
 }
 

@@ -4,22 +4,31 @@
 //! start together, and what runners need. Labels and annotations mean the same for every kind.
 
 mod batch;
+mod job_set;
 mod keys;
 mod kind;
+mod kubeflow;
+mod leader_worker_set;
 mod metadata;
 mod pod_set_paths;
+mod pod_set_reader;
+mod ray;
+mod regular;
 mod schema;
+mod selector;
 pub mod simulated;
 mod status;
+mod table;
 pub(crate) mod topology;
 
 pub use keys::*;
-pub use kind::{JobKind, SUBMITTED_KIND, SizePaths, of_object, state};
+pub use kind::{JobKind, SizePaths, Switch};
 pub use pod_set_paths::{FoundPodSet, PodSetName, PodSetPaths};
 pub use simulated::{
     SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER, Simulated,
 };
 pub use status::{JobFinish, PodProgress, StateRules, StateSign};
+pub use table::{SUBMITTED_KIND, of_object, state};
 
 use crate::pod::PodTemplate;
 use meridian_shared::gang::Gang;
@@ -63,7 +72,7 @@ pub struct JobWorkload {
     pub completion_mode: CompletionMode,
     /// Whether the job is written suspended. As in Kueue, its queue starts it all the same.
     pub suspend: bool,
-    /// Time for a pod to stop; `None` leaves it to the cluster.
+    /// Time for a pod to stop, the longest of all pod sets; `None` leaves it to the cluster.
     pub grace_period: Option<Millis>,
     /// Containers of a pod, without init containers.
     pub containers: u32,

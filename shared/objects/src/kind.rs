@@ -8,6 +8,9 @@ use std::fmt;
 
 pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 pub const MERIDIAN_GROUP: &str = "meridian.dev";
+const JOBSET_GROUP: &str = "jobset.x-k8s.io";
+const KUBEFLOW_GROUP: &str = "kubeflow.org";
+const RAY_GROUP: &str = "ray.io";
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Kueue's deprecated version, a view of the stored object.
 pub const V1BETA1: &str = "v1beta1";
@@ -37,6 +40,18 @@ pub enum Kind {
     Workload,
     /// A `batch/v1` Job, one of the kinds of jobs; see [`crate::job::JobKind`].
     Job,
+    /// A `jobset.x-k8s.io` JobSet.
+    JobSet,
+    /// A PyTorchJob of Kubeflow's training operator.
+    PyTorchJob,
+    /// An MPIJob of Kubeflow's MPI operator.
+    MPIJob,
+    /// A job in a Ray cluster of its own.
+    RayJob,
+    /// A Ray cluster, which runs until it is deleted.
+    RayCluster,
+    /// Groups of pods with a leader each, which run until they are deleted.
+    LeaderWorkerSet,
     Namespace,
     /// A pod priority by name.
     PriorityClass,
@@ -104,7 +119,7 @@ impl Row {
 }
 
 /// The table, in the order of [`Kind`].
-const ROWS: [Row; 23] = [
+const ROWS: [Row; 29] = [
     Row::kueue(Kind::ResourceFlavor, "ResourceFlavor", "resourceflavors", "resourceflavor")
         .short(&["rf", "flavor", "flavors"]),
     Row::kueue(Kind::ClusterQueue, "ClusterQueue", "clusterqueues", "clusterqueue").short(&["cq"]),
@@ -135,6 +150,22 @@ const ROWS: [Row; 23] = [
         .short(&["wl", "kwl", "kueueworkload", "kueueworkloads"])
         .namespaced(),
     Row::v1("batch", Kind::Job, "Job", "jobs", "job").namespaced(),
+    Row { versions: &["v1alpha2"], ..Row::v1(JOBSET_GROUP, Kind::JobSet, "JobSet", "jobsets", "jobset") }
+        .namespaced(),
+    Row::v1(KUBEFLOW_GROUP, Kind::PyTorchJob, "PyTorchJob", "pytorchjobs", "pytorchjob").namespaced(),
+    Row { versions: &["v2beta1"], ..Row::v1(KUBEFLOW_GROUP, Kind::MPIJob, "MPIJob", "mpijobs", "mpijob") }
+        .namespaced(),
+    Row::v1(RAY_GROUP, Kind::RayJob, "RayJob", "rayjobs", "rayjob").namespaced(),
+    Row::v1(RAY_GROUP, Kind::RayCluster, "RayCluster", "rayclusters", "raycluster").namespaced(),
+    Row::v1(
+        "leaderworkerset.x-k8s.io",
+        Kind::LeaderWorkerSet,
+        "LeaderWorkerSet",
+        "leaderworkersets",
+        "leaderworkerset",
+    )
+    .short(&["lws"])
+    .namespaced(),
     Row::v1("", Kind::Namespace, "Namespace", "namespaces", "namespace").short(&["ns"]),
     Row::v1("scheduling.k8s.io", Kind::PriorityClass, "PriorityClass", "priorityclasses", "priorityclass")
         .short(&["pc"]),
@@ -170,7 +201,7 @@ const _: () = {
 impl Kind {
     /// Every kind, in the order in which a set of files is best applied: kinds that others refer to come
     /// first.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 29] = [
         Self::Namespace,
         Self::ClusterRole,
         Self::Role,
@@ -193,6 +224,12 @@ impl Kind {
         Self::ResidencyPolicy,
         Self::DispatchPolicy,
         Self::Job,
+        Self::JobSet,
+        Self::PyTorchJob,
+        Self::MPIJob,
+        Self::RayJob,
+        Self::RayCluster,
+        Self::LeaderWorkerSet,
         Self::Workload,
     ];
 

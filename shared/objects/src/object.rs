@@ -244,6 +244,9 @@ fn as_stored(kind: Kind, version: &'static str, mut stored: Value, findings: &Fi
     }
     tidy_metadata(kind, &mut stored, findings);
     quote_annotations(&mut stored, findings);
+    if let Some(job) = kind.job() {
+        job.complete(&mut stored);
+    }
     conversion::to_storage(kind, version, &mut stored, findings);
     (!findings.has_errors()).then_some(stored)
 }

@@ -144,7 +144,7 @@ impl Permissions {
         self.is_master || self.rules(access.namespace).any(|rule| rules::allows(rule, access))
     }
 
-    /// Whether the caller may do this to a path that is no object.
+    /// Whether the caller may do this to a path that isn't an object.
     pub fn allows_path(&self, verb: &str, path: &str) -> bool {
         self.is_master || self.rules(None).any(|rule| rules::allows_path(rule, verb, path))
     }

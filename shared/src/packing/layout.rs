@@ -126,10 +126,19 @@ pub(super) fn weight(amounts: &Amounts) -> i64 {
         .unwrap_or(0)
 }
 
+/// The first label that the pod set selects and no node has.
+fn unmet_label(nodes: &[BlockView<'_>], set: &PodSet) -> Option<String> {
+    let has = |label: &String, value: &String| {
+        nodes.iter().any(|block| block.nodes > 0 && block.labels.get(label) == Some(value))
+    };
+    let (label, value) = set.node_selector.iter().find(|(label, value)| !has(label, value))?;
+    Some(format!("{label}={value}"))
+}
+
 fn misfit(nodes: &[BlockView<'_>], gang: &Gang, set: &PodSet, fit: u32) -> Misfit {
     let matching: Vec<&BlockView<'_>> = nodes.iter().filter(|n| n.nodes > 0 && n.accepts(set)).collect();
     if matching.is_empty() {
-        return Misfit::NoSuchNode { pod_set: set.name.clone() };
+        return Misfit::NoSuchNode { pod_set: set.name.clone(), label: unmet_label(nodes, set) };
     }
     if matching.iter().all(|n| pods_that_fit(n.capacity, &set.per_pod) == 0) {
         let short = set

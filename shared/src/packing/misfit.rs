@@ -1,5 +1,6 @@
 //! Why a gang does not fit.
 
+use crate::counted::{counted, counted_with};
 use crate::quantity;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,7 +10,12 @@ use std::fmt;
 #[serde(tag = "reason")]
 pub enum Misfit {
     /// No node has labels and taints that the pod set accepts.
-    NoSuchNode { pod_set: String },
+    NoSuchNode {
+        pod_set: String,
+        /// A label that the pod set selects and no node has, as `label=value`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        label: Option<String>,
+    },
     /// Even an empty node is too small for one pod.
     PodTooLarge {
         pod_set: String,
@@ -51,7 +57,10 @@ pub enum Misfit {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchNode { pod_set } => {
+            Self::NoSuchNode { pod_set, label: Some(label) } => {
+                write!(f, "no node has the label `{label}`, which pod set `{pod_set}` needs")
+            }
+            Self::NoSuchNode { pod_set, label: None } => {
                 write!(f, "no node matches the selectors and tolerations of pod set `{pod_set}`")
             }
             Self::PodTooLarge { pod_set, resource, asks, largest } => {
@@ -64,7 +73,8 @@ impl fmt::Display for Misfit {
                 )
             }
             Self::NotEnoughCapacity { pod_set, fit, count, fits_empty } => {
-                write!(f, "{fit} of {count} pods of `{pod_set}` fit now")?;
+                let verb = if *count == 1 { "fits" } else { "fit" };
+                write!(f, "{fit} of {} of `{pod_set}` {verb} now", counted(count, "pod"))?;
                 if *fits_empty {
                     return Ok(());
                 }
@@ -72,16 +82,19 @@ impl fmt::Display for Misfit {
             }
             Self::NoDomain { pod_set, level, slice: None, fit, count, fits_empty } => {
                 write!(f, "pod set `{pod_set}` must be in one `{level}`: ")?;
+                let pods = counted(count, "pod");
                 match fits_empty {
-                    true => write!(f, "the domain with the most free capacity fits {fit} of {count} pods"),
-                    false => write!(f, "the largest domain fits {fit} of {count} pods even when empty"),
+                    true => write!(f, "the domain with the most free capacity fits {fit} of {pods}"),
+                    false => write!(f, "the largest domain fits {fit} of {pods} even when empty"),
                 }
             }
             Self::NoDomain { pod_set, level, slice: Some(size), fit, count, fits_empty } => {
-                write!(f, "each slice of {size} pods of pod set `{pod_set}` must be in one `{level}`: ")?;
+                let size = counted(size, "pod");
+                write!(f, "each slice of {size} of pod set `{pod_set}` must be in one `{level}`: ")?;
+                let pods = counted_with(count, "pod", "fits", "fit");
                 match fits_empty {
-                    true => write!(f, "{fit} of {count} pods fit now"),
-                    false => write!(f, "{fit} of {count} pods fit even with nothing else running"),
+                    true => write!(f, "{fit} of {pods} now"),
+                    false => write!(f, "{fit} of {pods} even with nothing else running"),
                 }
             }
         }

@@ -52,7 +52,8 @@ fn reasons_name_the_first_obstacle() {
     ));
     let mut picky = gang(1, 1);
     picky.pod_sets[0].node_selector.insert("a".into(), "b".into());
-    assert!(matches!(place(&mut vec![block(4, 4, 4)], &picky), Err(Misfit::NoSuchNode { .. })));
+    let misfit = place(&mut vec![block(4, 4, 4)], &picky).unwrap_err();
+    assert_eq!(misfit.to_string(), "no node has the label `a=b`, which pod set `main` needs");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub enum Command {
         reason: StopReason,
     },
     /// Continue this attempt with fewer pods. Only for agents that declare
-    /// [`SyncRequest::shrinks`](super::SyncRequest).
+    /// [`SyncRequest::supports_scale_down`](super::SyncRequest).
     ScaleDown {
         uid: Uid,
         fence: Fence,
@@ -37,14 +37,14 @@ pub enum Command {
         size: Size,
     },
     /// Continue this attempt with more pods: all of them or none. Only for agents that declare
-    /// [`SyncRequest::grows`](super::SyncRequest).
+    /// [`SyncRequest::supports_scale_up`](super::SyncRequest).
     ScaleUp {
         uid: Uid,
         fence: Fence,
-        growth: Box<ScaleUp>,
+        scale_up: Box<ScaleUp>,
     },
     /// Change the priority of this attempt. Only for agents that declare
-    /// [`SyncRequest::ranks`](super::SyncRequest).
+    /// [`SyncRequest::supports_priority`](super::SyncRequest).
     SetPriority {
         uid: Uid,
         fence: Fence,
@@ -61,7 +61,7 @@ impl Command {
             Self::Offer(offer) => FRAME + offer.gang.weight(),
             // Quotes and backslashes double within JSON.
             Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
-            Self::ScaleUp { growth, .. } => FRAME + 12 * growth.places.len(),
+            Self::ScaleUp { scale_up, .. } => FRAME + 12 * scale_up.places.len(),
             Self::Withdraw { .. } | Self::Stop { .. } | Self::ScaleDown { .. } | Self::SetPriority { .. } => {
                 FRAME
             }

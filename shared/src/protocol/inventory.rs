@@ -33,6 +33,9 @@ pub struct Run {
     pub fence: Fence,
     pub offer: OfferId,
     pub attempt: u32,
+    /// `namespace/name` of the job, which names the run to users if the manager doesn't know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Arc<str>>,
     /// Whether all pods have started.
     pub running: bool,
     /// Whether a stop is under way.
@@ -51,7 +54,7 @@ pub struct Run {
     pub spare: BTreeMap<String, u32>,
     /// The latest scale-up that has its capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grown: Option<Box<ScaleUp>>,
+    pub scale_up: Option<Box<ScaleUp>>,
     /// The last priority that the agent received; `None` from an agent that does not support it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,

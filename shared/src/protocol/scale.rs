@@ -33,7 +33,7 @@ impl ScaleUp {
     pub fn message(&self, cluster: &ClusterName, ledger: LedgerId, uid: Uid, fence: Fence) -> Vec<u8> {
         let Self { number, places, size: Size { parallelism, completions }, mac: _ } = self;
         format!(
-            "growth 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{number}\n{places:?}\n{parallelism} \
+            "scale-up 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{number}\n{places:?}\n{parallelism} \
             {completions:?}\n"
         )
         .into_bytes()

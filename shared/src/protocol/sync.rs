@@ -49,13 +49,13 @@ pub struct SyncRequest {
     pub spare: Vec<PodReport>,
     /// Whether this agent supports [`Command::ScaleDown`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub shrinks: bool,
+    pub supports_scale_down: bool,
     /// Whether this agent supports [`Command::ScaleUp`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub grows: bool,
+    pub supports_scale_up: bool,
     /// Whether this agent supports [`Command::SetPriority`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ranks: bool,
+    pub supports_priority: bool,
 }
 
 impl SyncRequest {

@@ -1,4 +1,4 @@
-//! Bounds of one body, and the wire form of version 1.
+//! Bounds of one body, and the wire form of version 2.
 
 use super::*;
 use crate::ids::ContentHash;
@@ -21,12 +21,14 @@ fn the_largest_report_fits_one_body() {
     let (uid, mac) = (Uid(u128::MAX), Mac("f".repeat(32)));
     // Only elastic jobs scale up, and they have one pod set.
     let size = Size { parallelism: u32::MAX, completions: Some(u32::MAX) };
-    let growth = ScaleUp { number: RecordNumber(most), places: vec![u32::MAX], size, mac: Some(mac.clone()) };
+    let scale_up =
+        ScaleUp { number: RecordNumber(most), places: vec![u32::MAX], size, mac: Some(mac.clone()) };
     let run = Run {
         uid,
         fence,
         offer,
         attempt: u32::MAX,
+        job: None,
         running: false,
         stopping: false,
         term: Millis(most),
@@ -35,7 +37,7 @@ fn the_largest_report_fits_one_body() {
         mac: Some(mac.clone()),
         placement: None,
         spare: BTreeMap::from([("main".into(), u32::MAX)]),
-        grown: Some(Box::new(growth)),
+        scale_up: Some(Box::new(scale_up)),
         priority: Some(i64::MIN),
     };
     // A quote takes the most bytes of all cleaned characters.
@@ -59,6 +61,7 @@ fn the_largest_report_fits_one_body() {
         + bytes(&end, ENDS_MAX)
         + EVENTS_BYTES_MAX
         + PLACEMENTS_BYTES_MAX
+        + JOB_NAMES_BYTES_MAX
         + bytes(&(offer, uid), RUNS_MAX);
     let total = total
         + bytes(
@@ -76,7 +79,7 @@ fn text_is_cut_between_characters_and_holds_no_control() {
 }
 
 #[test]
-fn the_wire_form_of_version_1_is_fixed() {
+fn the_wire_form_of_version_2_is_fixed() {
     let fence = Fence { epoch: 2, leadership: 7, counter: 3 };
     let offer = OfferId { epoch: 2, leadership: 7, counter: 1 };
     let answer = SyncAnswer::Ok(Box::new(SyncResponse {
@@ -110,7 +113,7 @@ fn the_wire_form_of_version_1_is_fixed() {
     assert_eq!(
         text,
         concat!(
-            r#"{"Ok":{"version":1,"leadership":"2-7","session":"1-5","transmission":4,"#,
+            r#"{"Ok":{"version":2,"leadership":"2-7","session":"1-5","transmission":4,"#,
             r#""receipt":{"journal":"00000000-0000-0000-0000-000000000001","#,
             r#""leadership":"2-7","record":9,"rules":3,"audit_head":null,"mac":null},"#,
             r#""members":["eu"],"events_through":2,"#,

@@ -112,7 +112,7 @@ impl Host {
         self.apply(now, Input::Nodes { nodes: setup::nodes(), pools: Vec::new() }, Reach::All);
     }
 
-    /// The agent is killed and its store is deleted; the runner goes on.
+    /// The agent is killed and its store is deleted; the runner continues.
     pub fn lose_ledger(&mut self, now: Now) {
         self.ledgers += 1;
         let durable = Durable::new(LedgerId(100 * (self.index as u128 + 1) + self.ledgers));

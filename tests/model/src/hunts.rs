@@ -158,7 +158,7 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
         | Bug::VictimQuotaGivenAway
         | Bug::LendingLimitIgnored
         | Bug::VictimSpared
-        | Bug::ResidencyJudgedOnce
+        | Bug::ResidencyCheckedOnce
         | Bug::ReasonForgotten
         | Bug::SlowClusterAwaited => return None,
     })

@@ -308,9 +308,9 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut CanonicalHasher) 
         inventory,
         capacity,
         spare,
-        shrinks: _,
-        grows: _,
-        ranks: _,
+        supports_scale_down: _,
+        supports_scale_up: _,
+        supports_priority: _,
     } = request;
     (ledger, session, transmission(host, *sent), transmission(host, *answered), lane, follows).hash(into);
     (commands_through, events, events_from, events_last, digest, spare).hash(into);

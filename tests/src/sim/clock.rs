@@ -55,7 +55,7 @@ impl HostClock {
         self.frozen.get_or_insert(at);
     }
 
-    /// Boot time goes on.
+    /// Boot time continues.
     pub(super) fn thaw(&mut self, at: u64) {
         let mono = self.mono(at).0;
         self.frozen = None;

@@ -148,7 +148,7 @@ impl SimContext {
     }
 
     /// Takes a verdict; the first violation ends the run.
-    pub(crate) fn judge(&mut self, verdict: Verdict) {
+    pub(crate) fn record_verdict(&mut self, verdict: Verdict) {
         if let Err(mut violation) = verdict
             && self.failure.is_none()
         {

@@ -115,7 +115,7 @@ pub struct Scenario {
     pub hostile_cluster: bool,
     /// One more cluster that joins late.
     pub late_joiner: bool,
-    /// How long faults go on; then everything heals.
+    /// How long faults last; then everything heals.
     pub active_ms: u64,
     /// Lower bound of lease terms.
     pub term_min: Millis,
@@ -343,7 +343,7 @@ fn faults_for(bug: Bug) -> &'static [(Fault, u64)] {
         Bug::HalfGangHeld
         | Bug::QuotaNotCharged
         | Bug::CapsIgnored
-        | Bug::ResidencyJudgedOnce
+        | Bug::ResidencyCheckedOnce
         | Bug::VictimQuotaGivenAway
         | Bug::LendingLimitIgnored
         | Bug::VictimSpared

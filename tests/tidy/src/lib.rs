@@ -14,6 +14,7 @@ pub mod documents;
 pub mod layout;
 pub mod lints;
 pub mod manifest;
+pub mod orphans;
 pub mod purity;
 pub mod rust;
 pub mod source;

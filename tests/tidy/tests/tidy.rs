@@ -1,7 +1,9 @@
 //! Every rule, on the real tree.
 
 use meridian_tidy::{STYLED, Tree, Violations};
-use meridian_tidy::{circles, comments, documents, layout, lints, purity, source, types, vocabulary};
+use meridian_tidy::{
+    circles, comments, documents, layout, lints, orphans, purity, source, types, vocabulary,
+};
 
 fn check(rule: fn(&Tree) -> Violations) {
     expect_none(&rule(&Tree::real()));
@@ -34,6 +36,11 @@ fn source_of_pure_cores_is_pure() {
 #[test]
 fn folders_and_files_are_named_by_what_they_own() {
     check(layout::folder_names);
+}
+
+#[test]
+fn every_file_of_rust_is_part_of_a_crate() {
+    check(orphans::orphans);
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub struct Agent {
     offers: Offers,
     runs: Runs,
     replacement_queue: ReplacementQueue,
+    /// Kinds of jobs that the cluster can't run, each with the reason.
+    unavailable_kinds: BTreeMap<String, String>,
     /// Attempts without an entry in `runs` that the runner was asked to stop, with the end to report
     /// afterwards.
     strays: BTreeMap<(Uid, Fence), End>,
@@ -99,6 +101,7 @@ impl Agent {
                 self.count_toleration(&mut out);
                 self.replace_lost_nodes(&mut out);
             }
+            Input::UnavailableKinds(kinds) => self.unavailable_kinds = kinds,
             Input::Tick => {}
         }
         if toleration_ended {

@@ -349,7 +349,7 @@ fn complete(request: &PodSetRequest, outcome: PodSetResult) -> Result<Assignment
 }
 
 /// The topology request of a pod set. Its node selector contains the labels of the flavor's nodes; they are
-/// removed, because they are no request of its own.
+/// removed, because they aren't requests of its own.
 fn request(set: &PodSet, within: &FlavorTopology) -> PodSetRequest {
     let mut request = PodSetRequest::of(set);
     request.node_selector.retain(|key, value| within.node_labels.get(key) != Some(value));

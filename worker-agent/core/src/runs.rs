@@ -29,6 +29,9 @@ pub(crate) struct RunRecord {
     pub(crate) fence: Fence,
     pub(crate) offer: OfferId,
     pub(crate) attempt: u32,
+    /// `namespace/name` of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) job: Option<Arc<str>>,
     pub(crate) term: Millis,
     pub(crate) on_loss: OnLoss,
     pub(crate) spec: ContentHash,
@@ -130,6 +133,7 @@ impl RunRecord {
             fence,
             offer,
             attempt,
+            job: _,
             term: _,
             on_loss,
             spec: _,

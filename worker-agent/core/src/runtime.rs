@@ -15,7 +15,7 @@ mod logs;
 mod node;
 mod provider;
 mod runner;
-mod runner_door;
+mod runner_interface;
 mod simulated_pool;
 
 pub use error::{Answer, Error};
@@ -24,5 +24,5 @@ pub use logs::{CHUNK_BYTES_MAX, LogChunk, LogSource};
 pub use node::{NodePool, NodeSpec, PodPlacement, placement_summary};
 pub use provider::{NodeRequest, Provider, ProviderEvent};
 pub use runner::{Found, FoundState, NEVER, RunnerEvent, Start};
-pub use runner_door::{Enforcement, Runner};
+pub use runner_interface::{Enforcement, Runner};
 pub use simulated_pool::{SimulatedPool, StockOut};

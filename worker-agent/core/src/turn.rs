@@ -6,6 +6,7 @@ use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::protocol::{Size, SyncAnswer};
 use meridian_shared::time::Mono;
+use std::collections::BTreeMap;
 
 /// Inputs of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +21,8 @@ pub enum Input {
         /// Nodes that the provider can still make: `nodes` is the number of further nodes of each shape.
         pools: Vec<Block>,
     },
+    /// The kinds of jobs that the cluster can't run, each with the reason. All others can be run.
+    UnavailableKinds(BTreeMap<String, String>),
     /// Time has passed.
     Tick,
 }

@@ -3,7 +3,9 @@
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::{NodeSpec, PodPlacement};
-use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, Input, MOVES_MAX, Outcome, RunnerEvent};
+use meridian_agent_core::{
+    Agent, Config, Effect, Found, FoundState, Input, MOVES_MAX, Outcome, ProviderEvent, RunnerEvent,
+};
 use meridian_shared::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Toleration};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::placement::Placement;

@@ -158,7 +158,7 @@ impl Bench {
         self.effects.contains(&Effect::Stop { uid: UID, fence: FENCE })
     }
 
-    /// The agent is killed and started again; the gang goes on.
+    /// The agent is killed and started again; the gang continues.
     fn restart(&mut self) {
         let state = FoundState::Live { running: true };
         self.restart_with(vec![Found {

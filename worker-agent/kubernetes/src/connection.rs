@@ -1,151 +1,55 @@
-//! The client of the API server, and what is checked before anything is done with it.
+//! What the agent needs of its cluster's API server.
 
 use crate::error::Error;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
-use kube::api::PostParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
-use std::path::PathBuf;
-use std::time::Duration;
+use meridian_kubernetes::connection::within;
+use meridian_kubernetes::{Connection, ConnectionSettings, Permission, Program};
+use meridian_objects::job::JobKind;
 
-/// Longest wait for one answer. Watches and logs are not bounded by it.
-pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// The oldest supported minor version of Kubernetes 1.
-const MINOR_MIN: u32 = 30;
-const MINOR_MIN_TEXT: &str = "1.30";
-
-/// Which cluster, and as which user.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionSettings {
-    /// `None`: the service account of the pod that this process runs in.
-    pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig; `None` for its current one.
-    pub context: Option<String>,
-}
-
-/// A checked connection to one API server.
-#[derive(Clone)]
-pub struct Connection {
-    pub(crate) client: Client,
-    server: String,
-    version: String,
-    /// The namespace of the agent itself.
-    namespace: String,
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("server", &self.server).field("version", &self.version).finish()
-    }
-}
-
-impl Connection {
-    /// Connects, and checks the server's version and the account's permissions. Fails if the settings can't
-    /// be used, the server doesn't answer or is too old, or a permission is missing; all missing ones are
-    /// named.
-    pub async fn open(settings: &ConnectionSettings) -> Result<Self, Error> {
-        let config = config(settings).await?;
-        let server = config.cluster_url.to_string();
-        let doing = || format!("reach the API server `{server}`");
-        let client = Client::try_from(config).map_err(|source| Error::request(doing(), source))?;
-        let namespace = client.default_namespace().to_owned();
-        let info = within(doing(), client.apiserver_version()).await?;
-        let minor: String = info.minor.chars().take_while(char::is_ascii_digit).collect();
-        if info.major == "1" && minor.parse::<u32>().is_ok_and(|minor| minor < MINOR_MIN) {
-            let what = "pods that wait at a scheduling gate";
-            return Err(Error::TooOld { found: info.git_version, needs: MINOR_MIN_TEXT, what });
-        }
-        let this = Self { client, server, version: info.git_version, namespace };
-        this.check_permissions(&PERMISSIONS).await?;
-        Ok(this)
-    }
-
-    /// The URL of the API server, for messages.
-    pub fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Such as `v1.36.3`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The namespace of the agent's own objects.
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    /// Fails with all rights that are missing.
-    pub(crate) async fn check_permissions(&self, needed: &[Permission]) -> Result<(), Error> {
-        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let mut missing = Vec::new();
-        let all = needed
-            .iter()
-            .flat_map(|(group, resource, verbs)| verbs.iter().map(move |verb| (*verb, *group, *resource)));
-        for (verb, group, resource) in all {
-            let (plain, subresource) = match resource.split_once('/') {
-                Some((plain, sub)) => (plain, Some(sub.to_owned())),
-                None => (resource, None),
-            };
-            let attributes = ResourceAttributes {
-                verb: Some(verb.to_owned()),
-                group: Some(group.to_owned()),
-                resource: Some(plain.to_owned()),
-                subresource,
-                ..ResourceAttributes::default()
-            };
-            let review = SelfSubjectAccessReview {
-                spec: SelfSubjectAccessReviewSpec {
-                    resource_attributes: Some(attributes),
-                    ..SelfSubjectAccessReviewSpec::default()
-                },
-                ..SelfSubjectAccessReview::default()
-            };
-            let params = PostParams::default();
-            let asked = reviews.create(&params, &review);
-            let answer = within(format!("ask whether the agent may {verb} {resource}"), asked).await?;
-            if !answer.status.is_some_and(|status| status.allowed) {
-                let dot = if group.is_empty() { "" } else { "." };
-                missing.push(format!("`{verb}` `{resource}{dot}{group}` in all namespaces"));
-            }
-        }
-        if missing.is_empty() { Ok(()) } else { Err(Error::Forbidden { missing }) }
-    }
-}
-
-/// API group, resource and verbs, in all namespaces.
-pub(crate) type Permission = (&'static str, &'static str, &'static [&'static str]);
+/// What the runner does with jobs of each kind.
+const JOB_VERBS: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
 /// Everything that the runner does outside of the agent's own namespace.
 const PERMISSIONS: [Permission; 5] = [
     ("", "nodes", &["list", "watch"]),
     ("", "pods", &["list", "watch", "patch", "delete"]),
     ("", "pods/log", &["get"]),
-    ("batch", "jobs", &["get", "list", "watch", "create", "patch", "delete"]),
+    ("batch", "jobs", &JOB_VERBS),
     ("batch", "jobs/status", &["patch"]),
 ];
 
-async fn config(settings: &ConnectionSettings) -> Result<Config, Error> {
-    let Some(path) = &settings.kubeconfig else {
-        return Config::incluster().map_err(|source| Error::NotInAPod(Box::new(source)));
-    };
-    let failed = |source| Error::Kubeconfig { path: path.clone(), source: Box::new(source) };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-    let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed)?;
-    if config.accept_invalid_certs { Err(Error::Insecure) } else { Ok(config) }
+const AGENT: Program = Program {
+    name: "agent",
+    minor_min: 30,
+    needs: "pods that wait at a scheduling gate",
+    permissions: &PERMISSIONS,
+};
+
+/// Connects, and checks the server's version and the account's permissions. Fails if the settings can't be
+/// used, the server doesn't answer or is too old, or a permission is missing; all missing ones are named.
+pub async fn connect(settings: &ConnectionSettings) -> Result<Connection, Error> {
+    Ok(Connection::open(settings, &AGENT).await?)
 }
 
-/// Waits for an answer, but not for ever. Fails as the request does, or when time is up.
-pub(crate) async fn within<T>(
-    doing: String,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Error> {
-    match tokio::time::timeout(ANSWER_WITHIN, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(Error::request(doing, source)),
-        Err(_) => Err(Error::NoAnswer { doing, seconds: ANSWER_WITHIN.as_secs() }),
+/// Why jobs of this kind can't be run here: the cluster lacks the kind, or the agent a right to it. `None` if
+/// they can. Fails if the API server doesn't say.
+pub(crate) async fn lacks(connection: &Connection, kind: &JobKind) -> Result<Option<String>, Error> {
+    let (api_version, plural) = (kind.api_version(), kind.kind().plural());
+    let asked = connection.client.list_api_group_resources(&api_version);
+    let served = match within(format!("ask for the resources of `{api_version}`"), asked).await {
+        Ok(list) => list.resources.iter().any(|resource| resource.name == plural),
+        Err(error) if error.is_absent() => false,
+        Err(error) => return Err(error.into()),
+    };
+    if !served {
+        let name = kind.name();
+        return Ok(Some(format!(
+            "the cluster has no {name} of `{api_version}`: install the operator of that kind there"
+        )));
+    }
+    let needed: [Permission; 1] = [(kind.kind().group(), plural, &JOB_VERBS)];
+    match connection.check_permissions(&needed).await {
+        Ok(()) => Ok(None),
+        Err(missing @ meridian_kubernetes::Error::Forbidden { .. }) => Ok(Some(missing.to_string())),
+        Err(error) => Err(error.into()),
     }
 }

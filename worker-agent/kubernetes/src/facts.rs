@@ -1,9 +1,11 @@
 //! The few fields of nodes, pods and jobs that matter here, read from what the API server sends.
 
-use crate::labels::{self, CONSUMES, NOTES, POSITION, RunKey, STOPPED};
+use crate::labels::{self, CONSUMES, NOTES, POD_SET, POSITION, RunKey, STARTED, STOPPED};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use meridian_agent_core::runtime::NodeSpec;
+use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::{NodeObject, PodPhase};
 use meridian_shared::gang::{Amounts, Taint, TaintEffect};
@@ -115,7 +117,9 @@ pub(crate) struct PodFacts {
     pub(crate) written_off: bool,
     /// Completion index, for pods of indexed jobs.
     pub(crate) index: Option<u32>,
-    /// Position in the gang, once it has one.
+    /// The pod set of the gang that it belongs to; `None` for a pod of others.
+    pub(crate) pod_set: Option<String>,
+    /// Position in its pod set, once it has one.
     pub(crate) position: Option<usize>,
     /// The first container that failed.
     pub(crate) failed_container: Option<Exit>,
@@ -150,6 +154,7 @@ impl PodFacts {
                 .get(COMPLETION_INDEX)
                 .or_else(|| annotations.get(COMPLETION_INDEX))
                 .and_then(|text| text.parse().ok()),
+            pod_set: labels.get(POD_SET).cloned(),
             position: annotations.get(POSITION).and_then(|text| text.parse().ok()),
             failed_container: failed_container(&pod.data),
             held_up: held_up(&pod.data),
@@ -213,6 +218,7 @@ pub(crate) struct JobEnd {
 /// Fields of one job that the agent uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobFacts {
+    pub(crate) kind: Kind,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -238,19 +244,24 @@ pub(crate) struct JobFacts {
 }
 
 impl JobFacts {
-    pub(crate) fn read(job: &DynamicObject) -> Self {
+    pub(crate) fn read(kind: &'static JobKind, job: &DynamicObject) -> Self {
         let meta = &job.metadata;
         let count = |at: &str| {
             job.data.pointer(at).and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok())
         };
         let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        let started = job.data.pointer("/status/startTime").and_then(moment);
+        let resumed = annotation(STARTED).and_then(|text| moment(&Value::String(text)));
+        let pods = || kind.pods(&job.data).unwrap_or(1);
+        let templates = kind.templates(&job.data);
         Self {
+            kind: kind.kind(),
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             run: meta.labels.as_ref().and_then(labels::run_of),
-            suspended: job.data.pointer("/spec/suspend") == Some(&Value::Bool(true)),
+            suspended: kind.is_suspended(&job.data),
             stopped: annotation(STOPPED),
             deleting: meta.deletion_timestamp.is_some(),
             failed: count("/status/failed").unwrap_or(0),
@@ -261,15 +272,14 @@ impl JobFacts {
                 .and_then(Value::as_str)
                 .and_then(|text| text.parse().ok())
                 .unwrap_or_default(),
-            parallelism: count("/spec/parallelism").unwrap_or(1),
-            completions: count("/spec/completions"),
-            started: job.data.pointer("/status/startTime").and_then(moment),
-            end: job_end(&job.data),
+            parallelism: if kind.can_be_scaled() { count("/spec/parallelism").unwrap_or(1) } else { pods() },
+            completions: count("/spec/completions").filter(|_| kind.can_be_scaled()),
+            started: started.or(resumed),
+            end: job_end(kind, &job.data),
             notes: annotation(NOTES),
-            consumes: job
-                .data
-                .pointer("/spec/template/metadata/annotations")
-                .and_then(|all| all.get(CONSUMES))
+            consumes: templates
+                .first()
+                .and_then(|template| template.pointer("/metadata/annotations")?.get(CONSUMES))
                 .and_then(Value::as_str)
                 .map(str::to_owned),
         }
@@ -282,17 +292,13 @@ impl JobFacts {
     }
 }
 
-fn job_end(job: &Value) -> Option<JobEnd> {
-    let conditions = job.pointer("/status/conditions").and_then(Value::as_array)?;
-    conditions.iter().filter(|c| c.get("status").is_some_and(|s| s == "True")).find_map(|c| {
-        let succeeded = match c.get("type").and_then(Value::as_str)? {
-            "Complete" => true,
-            "Failed" => false,
-            _ => return None,
-        };
-        let text = |name: &str| c.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
-        let at = c.get("lastTransitionTime").and_then(moment);
-        Some(JobEnd { succeeded, reason: text("reason"), message: text("message"), at })
+fn job_end(kind: &JobKind, job: &Value) -> Option<JobEnd> {
+    let end = kind.end(job)?;
+    Some(JobEnd {
+        succeeded: end.succeeded,
+        reason: end.reason.to_owned(),
+        message: end.message.to_owned(),
+        at: end.at.parse().ok().map(wall),
     })
 }
 

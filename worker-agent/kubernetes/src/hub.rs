@@ -1,6 +1,6 @@
 //! The watches of one cluster, and the tasks that wait for their news.
 
-use crate::connection::Connection;
+use crate::connection;
 use crate::error;
 use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts};
 use crate::labels::{self, RunKey};
@@ -11,18 +11,24 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch_objects};
 use kube::{Api, Client};
+use meridian_kubernetes::Connection;
+use meridian_objects::job::JobKind;
 use meridian_shared::ids::OfferId;
 use meridian_shared::time::Wall;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use crate::view::NodeSettings;
 
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
+/// Pause before a failed question for a kind of jobs is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Pause before a cluster without a kind of jobs is asked for it again.
+const ASK_FOR_KIND_AGAIN: Duration = Duration::from_secs(30);
 /// A watch that fails again is logged this often.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
@@ -30,6 +36,8 @@ const LOG_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Hub {
     view: Mutex<View>,
+    /// The kinds of jobs that the cluster can't run, each with the reason.
+    unavailable_kinds: watch::Sender<BTreeMap<String, String>>,
     inventory_changed: Notify,
     /// Nodes, pods or provisioning requests changed.
     provisioning_changed: Notify,
@@ -55,9 +63,10 @@ pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> 
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// The resource `batch/v1` Job.
-pub(crate) fn jobs() -> ApiResource {
-    resource("batch", "v1", "Job", "jobs")
+/// The resource of a kind of jobs.
+pub(crate) fn jobs(kind: &JobKind) -> ApiResource {
+    let of = kind.kind();
+    resource(of.group(), of.storage_version(), kind.name(), of.plural())
 }
 
 /// The resource Pod of the core group.
@@ -75,17 +84,17 @@ impl Hub {
         let (touched, runs) = mpsc::unbounded_channel();
         let hub = Arc::new(Self {
             view: Mutex::new(View::new(settings)),
+            unavailable_kinds: watch::channel(BTreeMap::new()).0,
             inventory_changed: Notify::new(),
             provisioning_changed: Notify::new(),
             bookings: Mutex::default(),
             listed: Notify::new(),
             touched,
         });
-        let ours = watcher::Config::default().labels(&labels::all());
         let client = || connection.client.clone();
-        tasks.spawn(Arc::clone(&hub).follow(client(), jobs(), ours, |hub, change| {
-            hub.view().apply_job(mapped(change, |job| Some(JobFacts::read(job))))
-        }));
+        for kind in JobKind::all() {
+            tasks.spawn(Arc::clone(&hub).follow_jobs(connection.clone(), kind));
+        }
         let all = watcher::Config::default();
         tasks.spawn(Arc::clone(&hub).follow(client(), pods(), all.clone(), |hub, change| {
             hub.view().apply_pod(mapped(change, |pod| readable(pod, PodFacts::read(pod))))
@@ -99,6 +108,46 @@ impl Hub {
             },
         ));
         (hub, runs)
+    }
+
+    /// The kinds of jobs that the cluster can't run, by name, each with the reason.
+    pub fn unavailable_kinds(&self) -> watch::Receiver<BTreeMap<String, String>> {
+        self.unavailable_kinds.subscribe()
+    }
+
+    /// Follows the jobs of one kind that agents made. Asks for the kind until the cluster has it.
+    async fn follow_jobs(self: Arc<Self>, connection: Connection, kind: &'static JobKind) {
+        // The agent has the rights to this kind, or it would not have started.
+        while kind.kind() != JobKind::usual().kind() {
+            let (missing, pause) = match connection::lacks(&connection, kind).await {
+                Ok(None) => break,
+                Ok(Some(why)) => (Some(why), ASK_FOR_KIND_AGAIN),
+                Err(error) => {
+                    tracing::warn!(kind = kind.name(), %error, "a kind of jobs can't be asked for");
+                    (None, ASK_AGAIN)
+                }
+            };
+            if let Some(why) = missing {
+                self.set_unavailable(kind, Some(why));
+            }
+            tokio::time::sleep(pause).await;
+        }
+        self.set_unavailable(kind, None);
+        let ours = watcher::Config::default().labels(&labels::all());
+        let client = connection.client.clone();
+        self.follow(client, jobs(kind), ours, move |hub, change| {
+            hub.view().apply_job(kind.kind(), mapped(change, |job| Some(JobFacts::read(kind, job))))
+        })
+        .await;
+    }
+
+    fn set_unavailable(&self, kind: &JobKind, why: Option<String>) {
+        self.view().set_served(kind.kind(), why.is_none());
+        self.unavailable_kinds.send_if_modified(|kinds| match why {
+            Some(why) => kinds.insert(kind.name().to_owned(), why.clone()) != Some(why),
+            None => kinds.remove(kind.name()).is_some(),
+        });
+        self.listed.notify_waiters();
     }
 
     pub(crate) fn view(&self) -> MutexGuard<'_, View> {
@@ -162,7 +211,7 @@ impl Hub {
         client: Client,
         resource: ApiResource,
         config: watcher::Config,
-        apply: fn(&Self, Change<&DynamicObject>) -> BTreeSet<Touched>,
+        apply: impl Fn(&Self, Change<&DynamicObject>) -> BTreeSet<Touched> + Send,
     ) {
         let api: Api<DynamicObject> = Api::all_with(client, &resource);
         let mut events = watch_objects(api, config.page_size(PAGE)).default_backoff().boxed();

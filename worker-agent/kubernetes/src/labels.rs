@@ -15,6 +15,10 @@ pub const OFFER: &str = "meridian.dev/offer";
 pub const ATTEMPT: &str = "meridian.dev/attempt";
 /// The cluster's name at the manager, for people.
 pub const ORIGIN: &str = "meridian.dev/cluster";
+/// Label of a pod: its pod set.
+pub const POD_SET: &str = "meridian.dev/pod-set";
+/// Annotation of a job: when it was resumed.
+pub const STARTED: &str = "meridian.dev/started";
 /// Annotation of a job: the runner's notes, as JSON.
 pub const NOTES: &str = "meridian.dev/run";
 /// Annotation of a job that was ordered to stop; its value says why.

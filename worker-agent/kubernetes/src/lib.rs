@@ -5,14 +5,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`connection`] | the client, from a kubeconfig or the pod's service account; its permissions |
-//! | `error` | errors of the API server, as text and by their consequence |
+//! | `connection` | what the agent needs of the API server |
+//! | `error` | errors of the runner, the provider and the connection |
 //! | [`labels`] | the labels and annotations that mark what this agent made |
 //! | `facts` | the few fields of nodes, pods and jobs that matter. Pure |
 //! | `view` | what the watches have shown: one copy of the cluster's state. Pure |
 //! | [`hub`] | the watches themselves, and the tasks that they wake |
 //! | [`inventory`] | the source of the cluster's nodes |
-//! | [`election`] | the Lease that lets one of several replicas act |
 //! | [`provisioning`] | the provider of nodes; `provisioning::order` decides for one offer and is pure |
 //! | [`runner`] | the runner of gangs as jobs; `runner::run` decides for one run and is pure |
 //!
@@ -24,8 +23,7 @@
 //!   seen ended.
 //! - Objects that this agent didn't make are never changed.
 
-pub mod connection;
-pub mod election;
+mod connection;
 mod error;
 mod facts;
 pub mod hub;
@@ -35,7 +33,7 @@ pub mod provisioning;
 pub mod runner;
 mod view;
 
-pub use connection::{Connection, ConnectionSettings};
+pub use connection::connect;
 pub use error::Error;
 pub use hub::{Hub, NodeSettings};
 pub use inventory::ClusterInventory;

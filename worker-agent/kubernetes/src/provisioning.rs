@@ -11,9 +11,10 @@
 
 use crate::error::Error;
 use crate::hub::{self, Hub};
-use crate::{Connection, connection};
 use kube::api::ApiResource;
 use meridian_agent_core::runtime::{NodeRequest, Provider};
+use meridian_kubernetes::connection::within;
+use meridian_kubernetes::{Connection, Permission};
 use meridian_shared::ids::OfferId;
 use meridian_shared::packing::Block;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl ProvisioningProvider {
 }
 
 /// The rights that requests need, beside those of the runner.
-const PERMISSIONS: [connection::Permission; 2] = [
+const PERMISSIONS: [Permission; 2] = [
     (GROUP, "provisioningrequests", &["get", "list", "watch", "create", "delete"]),
     ("", "podtemplates", &["list", "create", "delete"]),
 ];
@@ -73,7 +74,7 @@ const PERMISSIONS: [connection::Permission; 2] = [
 /// The resource, in the best version that the cluster serves.
 async fn requests(connection: &Connection) -> Result<ApiResource, Error> {
     let doing = || "ask which APIs the cluster serves".to_owned();
-    let groups = connection::within(doing(), connection.client.list_api_groups()).await?;
+    let groups = within(doing(), connection.client.list_api_groups()).await?;
     let served = groups.groups.iter().find(|group| group.name == GROUP);
     let serves = |version: &&&str| {
         served.is_some_and(|group| group.versions.iter().any(|served| served.version == ***version))

@@ -4,14 +4,15 @@
 //! talks to the API server. Orders go to the supervisor through a channel, so that no command waits for the
 //! network.
 
-use crate::election::Leader;
 use crate::error::Error;
+use crate::facts;
 use crate::hub::{Hub, TouchedRuns};
 use crate::labels::RunKey;
-use crate::{Connection, facts};
 use meridian_agent_core::runtime::{
     self, Answer, Enforcement, Found, LogSource, PodPlacement, Runner, RunnerEvent, Start,
 };
+use meridian_kubernetes::Connection;
+use meridian_kubernetes::election::Leader;
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::{RunnerKind, Size};
 use meridian_shared::time::{Mono, Now};
@@ -68,7 +69,8 @@ impl JobRunner {
     pub fn open(parts: RunnerParts, tasks: &mut JoinSet<()>) -> Self {
         let (orders, received) = mpsc::unbounded_channel();
         let connection = parts.connection.clone();
-        let performer = Performer::new(connection.client.clone(), parts.leader.clone());
+        let performer =
+            Performer::new(connection.client.clone(), parts.leader.clone(), Arc::clone(&parts.hub));
         tasks.spawn(Supervisor::new(parts, performer, received).serve());
         Self { connection, orders, runtime: tokio::runtime::Handle::current() }
     }

@@ -3,6 +3,8 @@
 use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts};
 use crate::labels::RunKey;
 use meridian_agent_core::runtime::{Inventory, NodeSpec};
+use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
 use meridian_shared::gang::{Amounts, add_scaled};
 use meridian_shared::ids::Region;
 use meridian_shared::time::{Millis, Wall};
@@ -120,7 +122,8 @@ pub(crate) struct View {
     settings: NodeSettings,
     nodes: Listing<NodeFacts>,
     pods: Listing<PodFacts>,
-    jobs: Listing<JobFacts>,
+    /// Jobs of each kind that the cluster is known to have or to lack; `None` for a kind that it lacks.
+    jobs: BTreeMap<Kind, Option<Listing<JobFacts>>>,
     requests: Listing<RequestFacts>,
     /// Names of the pods of each attempt.
     pods_of: BTreeMap<RunKey, BTreeSet<String>>,
@@ -131,9 +134,27 @@ impl View {
         Self { settings, ..Self::default() }
     }
 
-    /// Whether nodes, pods and jobs were all listed once.
+    /// Whether nodes, pods and the jobs of all kinds were listed once.
     pub(crate) fn is_complete(&self) -> bool {
-        self.nodes.complete && self.pods.complete && self.jobs.complete
+        let is_known = |kind: &JobKind| {
+            self.jobs.get(&kind.kind()).is_some_and(|jobs| jobs.as_ref().is_none_or(|jobs| jobs.complete))
+        };
+        self.nodes.complete && self.pods.complete && JobKind::all().all(is_known)
+    }
+
+    /// Whether the cluster has a kind of jobs, as was just asked.
+    pub(crate) fn set_served(&mut self, kind: Kind, is_served: bool) {
+        let jobs = self.jobs.entry(kind).or_default();
+        match (&jobs, is_served) {
+            (None, true) => *jobs = Some(Listing::default()),
+            (Some(_), false) => *jobs = None,
+            _ => {}
+        }
+    }
+
+    /// The kinds of jobs that the cluster has.
+    pub(crate) fn served_kinds(&self) -> Vec<&'static JobKind> {
+        JobKind::all().filter(|kind| matches!(self.jobs.get(&kind.kind()), Some(Some(_)))).collect()
     }
 
     pub(crate) fn apply_node(&mut self, change: Change<NodeFacts>) -> BTreeSet<Touched> {
@@ -167,8 +188,9 @@ impl View {
         touched
     }
 
-    pub(crate) fn apply_job(&mut self, change: Change<JobFacts>) -> BTreeSet<Touched> {
-        let changed = self.jobs.apply(change, |job| format!("{}/{}", job.namespace, job.name));
+    pub(crate) fn apply_job(&mut self, kind: Kind, change: Change<JobFacts>) -> BTreeSet<Touched> {
+        let jobs = self.jobs.entry(kind).or_default().get_or_insert_default();
+        let changed = jobs.apply(change, |job| format!("{}/{}", job.namespace, job.name));
         changed
             .iter()
             .flat_map(|(a, b)| [a, b])
@@ -195,13 +217,13 @@ impl View {
     }
 
     /// The job of a name, if it was seen.
-    pub(crate) fn job(&self, namespace: &str, name: &str) -> Option<&JobFacts> {
-        self.jobs.items.get(&format!("{namespace}/{name}"))
+    pub(crate) fn job(&self, kind: Kind, namespace: &str, name: &str) -> Option<&JobFacts> {
+        self.jobs.get(&kind)?.as_ref()?.items.get(&format!("{namespace}/{name}"))
     }
 
     /// Jobs that agents made.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = &JobFacts> {
-        self.jobs.items.values()
+        self.jobs.values().flatten().flat_map(|jobs| jobs.items.values())
     }
 
     /// Whether the node answers, so that a pod that it doesn't report doesn't run. True as well for a machine

@@ -20,9 +20,10 @@ use meridian_agent_core::runtime::{
 };
 use meridian_shared::ids::{ClusterName, LedgerId, Region};
 use meridian_shared::planted::Planted;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +59,7 @@ pub(super) async fn serve(
     let Some(cluster) = open_cluster(settings, &identity, senders, &stop, tasks).await? else {
         return Ok(Exit::Requested);
     };
-    let ClusterParts { mut source, runner, provider } = cluster;
+    let ClusterParts { mut source, runner, provider, unavailable_kinds } = cluster;
     let Inventory { nodes, pools, region } = source.read().await?;
     let nodes = inventory::follow(source, nodes, tasks);
     let provider = match provider {
@@ -82,6 +83,7 @@ pub(super) async fn serve(
         provider,
         provider_events,
         nodes,
+        unavailable_kinds,
         uplink: Uplink::new(link, random()?),
         log_queries,
         metrics,
@@ -183,6 +185,8 @@ struct ClusterParts {
     runner: Box<dyn Runner>,
     /// `None`: the one that goes with the inventory's pools.
     provider: Option<Box<dyn Provider>>,
+    /// The kinds of jobs that the cluster can't run, each with the reason.
+    unavailable_kinds: watch::Receiver<BTreeMap<String, String>>,
 }
 
 /// Inventory and runner of the cluster. `None` if a stop was requested before this replica could act. Fails
@@ -199,7 +203,8 @@ async fn open_cluster(
     }
     let source = inventory_source(settings, &identity.cluster);
     let runner = open_runner(settings, identity, senders.runner)?;
-    Ok(Some(ClusterParts { source, runner, provider: None }))
+    let (_, unavailable_kinds) = watch::channel(BTreeMap::new());
+    Ok(Some(ClusterParts { source, runner, provider: None, unavailable_kinds }))
 }
 
 fn open_runner(

@@ -30,7 +30,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Version of every file of a run directory.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a file that are read; the spec of a job is far smaller.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Only the agent's user may read a run: output and environment can contain secrets.
@@ -62,7 +62,7 @@ pub struct Movement {
     pub placement: Vec<PodPlacement>,
     /// The new size, if pods were added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grows_to: Option<Size>,
+    pub scale_up_to: Option<Size>,
 }
 
 /// The size of a run after a scale-down.
@@ -85,7 +85,7 @@ pub struct Identity {
     pub namespace: bool,
 }
 
-/// GuardState of a run.
+/// What a guard last reported about its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardState {
     pub version: u32,

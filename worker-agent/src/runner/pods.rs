@@ -5,9 +5,12 @@
 //! or the job is over. After a scale-down, a pod that lost its slot is *surplus*: it is tried again in the
 //! next free slot. A scale-up adds slots; closed ones stay closed.
 //!
-//! Invariants: a slot runs at most one pod; a completion that succeeded is never started again; a completion
-//! is in at most one slot, and surplus only while it is in none; while one is surplus some slot is open;
-//! after a verdict nothing is due.
+//! Invariants:
+//!
+//! - A slot runs at most one pod, and a completion is in at most one slot.
+//! - A completion that succeeded is never started again.
+//! - A surplus completion is in no slot, and while there is one, some slot is open.
+//! - After the verdict, no pod is started.
 
 use super::PodOutcome;
 use super::job::JobSpec;
@@ -134,7 +137,7 @@ impl Pods {
             }),
         };
         if left == 0 {
-            pods.judge();
+            pods.check_completion();
         }
         pods
     }
@@ -301,7 +304,7 @@ impl Pods {
             self.slots[at] = Slot::Closed { reclaimable: true };
         }
         if completions.is_some() {
-            self.judge();
+            self.check_completion();
         }
         Some(leaving)
     }
@@ -391,7 +394,7 @@ impl Pods {
             }
             self.slots[ended.slot] =
                 if self.completions.is_none() { Slot::Closed { reclaimable: true } } else { Slot::Free };
-            self.judge();
+            self.check_completion();
             return false;
         }
         self.failures = self.failures.saturating_add(1);
@@ -407,7 +410,7 @@ impl Pods {
         } else if self.completions.is_none() && self.succeeded > 0 {
             // A work queue starts no pods after the first success.
             self.slots[ended.slot] = Slot::Closed { reclaimable: false };
-            self.judge();
+            self.check_completion();
         } else {
             let next = Try { attempt: ended.attempt.saturating_add(1), ..ended };
             self.slots[ended.slot] = Slot::Waiting { until: now + self.retry_delay(ended.attempt), next };
@@ -431,7 +434,7 @@ impl Pods {
         Millis(doubled.min(RETRY_DELAY_MAX.0))
     }
 
-    fn judge(&mut self) {
+    fn check_completion(&mut self) {
         let complete = match self.completions {
             Some(wanted) => self.succeeded >= wanted,
             None => {

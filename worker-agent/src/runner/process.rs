@@ -205,11 +205,11 @@ impl Runner for ProcessRunner {
     }
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
-        self.orders.push(Order::Move { uid, fence, number, placement, grows_to: None });
+        self.orders.push(Order::Move { uid, fence, number, placement, scale_up_to: None });
     }
 
     fn scale_up(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) {
-        self.orders.push(Order::Move { uid, fence, number, placement, grows_to: Some(size) });
+        self.orders.push(Order::Move { uid, fence, number, placement, scale_up_to: Some(size) });
     }
 
     fn scale_down(&mut self, uid: Uid, fence: Fence, size: Size) {

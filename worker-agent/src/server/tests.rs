@@ -89,6 +89,7 @@ impl Running {
             provider: Box::new(crate::provider::StaticProvider::new(provider_sender)),
             provider_events,
             nodes: followed,
+            unavailable_kinds: watch::channel(BTreeMap::new()).1,
             uplink: Uplink::new(link, 3),
             log_queries,
             metrics: Arc::clone(&metrics),
@@ -350,7 +351,7 @@ async fn a_restarted_agent_adopts_its_runs() {
         said.capacity.unwrap().blocks.iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum();
     assert_eq!(free, 2, "its allocation is still charged");
     manager.with(|state| state.renewals = vec![(JOB, fence(1))]);
-    agent.runner.until("the lease goes on", |t| matches!(t, Order::Renew(..))).await;
+    agent.runner.until("the lease continues", |t| matches!(t, Order::Renew(..))).await;
     assert_eq!(agent.runner.starts(), 0);
     agent.exit().await.unwrap();
 

@@ -5,8 +5,9 @@
 //! are dispatched to three clusters with more capacity than quota, and run at the simulated runner. A
 //! preempted workload starts over in both.
 //!
-//! Admission is the grant in the audit log, counted from when the workload was due. The wall ends when every
-//! workload has ended. Usage is the time from grant to end in CPUs, over nominal quota and wall.
+//! A workload counts as admitted with its grant in the audit log; its wait begins when it was due. A run ends
+//! when every workload has ended. Usage is the CPU time from grants to ends, divided by the nominal quota and
+//! the duration of the run.
 
 mod report;
 mod run;

@@ -5,6 +5,7 @@ use super::tracker::JobTracker;
 use super::{TERM, TERM_FLAG};
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
+use meridian_shared::counted::counted;
 use serde_json::json;
 
 impl Demo<'_> {
@@ -33,16 +34,16 @@ impl Demo<'_> {
         let kept = asked >= earliest && ran >= asked;
         let observed =
             format!("asks again {asked:.1}s after the kill, runs after {ran:.1}s; term {TERM_FLAG}");
-        self.narrator.judge("a lost gang restarts after its lease", kept, observed);
+        self.narrator.check("a lost gang restarts after its lease", kept, observed);
         self.fleet.start_agent(&before.cluster)?;
         self.wait_until_finished(&only).await?;
         let (attempts, runs) = (self.tracker.job(&job).attempts, self.tracker.regions_of(&job).len());
-        let observed = format!("{attempts} attempts");
-        self.narrator.judge("a lost gang restarts exactly once", attempts == 2 && runs == 2, observed);
+        let observed = counted(attempts, "attempt");
+        self.narrator.check("a lost gang restarts exactly once", attempts == 2 && runs == 2, observed);
         let answer = self.tracker.client().why("default", &job).await?;
         let explanation = Explanation::parse(answer).map_err(|why| Error::render("text", why))?;
         let end = explanation.end_of_attempt(0);
-        self.narrator.judge("its history shows the lapsed lease", end.contains("lease"), end);
-        self.judge_held_twice().await
+        self.narrator.check("its history shows the lapsed lease", end.contains("lease"), end);
+        self.check_held_twice().await
     }
 }

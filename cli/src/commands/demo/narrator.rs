@@ -88,7 +88,7 @@ impl<'s> Narrator<'s> {
     }
 
     /// Records a promise and what was observed of it.
-    pub(super) fn judge(&mut self, promise: &'static str, kept: bool, observed: impl Into<String>) {
+    pub(super) fn check(&mut self, promise: &'static str, kept: bool, observed: impl Into<String>) {
         self.verdicts.push(Verdict { promise, kept, observed: observed.into() });
     }
 

@@ -55,9 +55,9 @@ impl Demo<'_> {
         self.wait_until_finished(&ending).await?;
         let is_at_zero = |tracker: &JobTracker| tracker.history().pools.values().all(|pool| pool.now() == 0);
         self.wait_until("the T4 pools are at zero nodes", &all, is_at_zero).await?;
-        self.judge_races(&jobs);
-        self.judge_pools();
-        self.judge_kinds(&jobs);
+        self.check_races(&jobs);
+        self.check_pools();
+        self.check_kinds(&jobs);
         Ok(())
     }
 
@@ -75,7 +75,7 @@ impl Demo<'_> {
         Ok(jobs)
     }
 
-    fn judge_races(&mut self, jobs: &Submitted) {
+    fn check_races(&mut self, jobs: &Submitted) {
         let tracker = &self.tracker;
         let seen = || jobs.gangs.iter().map(|name| tracker.seen(name));
         let asked: Vec<usize> = seen().map(|job| job.asked_regions().len()).collect();
@@ -116,25 +116,25 @@ impl Demo<'_> {
         let losers: usize = seen().flat_map(|job| &job.races).map(|race| race.losers.len()).sum();
         let withdrawn = open.is_empty() && losers > 0;
         let observed = format!("{losers} requests lost, {} still open", open.len());
-        self.narrator.judge("each gang asks every region", in_all, asked_observed);
-        self.narrator.judge("each region says why it waits", own, own_observed.join("; "));
-        self.narrator.judge("the first region with nodes wins", first_wins, wins.join(", "));
+        self.narrator.check("each gang asks every region", in_all, asked_observed);
+        self.narrator.check("each region says why it waits", own, own_observed.join("; "));
+        self.narrator.check("the first region with nodes wins", first_wins, wins.join(", "));
         let stock = if in_stock { "no run began there meanwhile" } else { "a run began there meanwhile" };
-        self.narrator.judge("a region out of stock stops nobody", in_stock && own && each_once, stock);
-        self.narrator.judge("losing requests go at once", withdrawn, observed);
+        self.narrator.check("a region out of stock stops nobody", in_stock && own && each_once, stock);
+        self.narrator.check("losing requests go at once", withdrawn, observed);
     }
 
-    fn judge_pools(&mut self) {
+    fn check_pools(&mut self) {
         let pools = &self.tracker.history().pools;
         let levels: Vec<String> = pools
             .iter()
             .map(|(region, pool)| format!("{region} {} to {}", pool.peak(), pool.now()))
             .collect();
         let shrunk = pools.len() == REGIONS && pools.values().all(|pool| pool.peak() > 0 && pool.now() == 0);
-        self.narrator.judge("unused pools shrink to zero", shrunk, levels.join(", "));
+        self.narrator.check("unused pools shrink to zero", shrunk, levels.join(", "));
     }
 
-    fn judge_kinds(&mut self, jobs: &Submitted) {
+    fn check_kinds(&mut self, jobs: &Submitted) {
         let began = |name: &String| self.tracker.seen(name).runs.first().map(|run| run.from);
         let (t4, a100, h100) = (began(&jobs.t4), began(&jobs.a100), began(&jobs.h100));
         let reasons: Vec<String> = self
@@ -154,18 +154,18 @@ impl Demo<'_> {
             seconds(h100),
             reasons.join(", ")
         );
-        self.narrator.judge("T4 soon, A100 later, H100 waits", kept, observed);
+        self.narrator.check("T4 soon, A100 later, H100 waits", kept, observed);
     }
 
-    /// Judges what was held in vain in the whole demo. Fails if the manager doesn't answer.
-    pub(super) async fn judge_held_twice(&mut self) -> Result<(), Error> {
+    /// Checks what was held in vain in the whole demo. Fails if the manager doesn't answer.
+    pub(super) async fn check_held_twice(&mut self) -> Result<(), Error> {
         let held = self.tracker.held_twice().await?;
         let starting = self.tracker.history().started_in_vain();
         let observed =
             format!("{held:.1} accelerator-seconds held twice, {starting:.1} more while nodes started");
         let more = json!({"heldTwice": held, "startedInVain": starting});
         self.narrator.tell_with("held-twice", &observed, more)?;
-        self.narrator.judge("hardly anything is held twice", held <= HELD_TWICE_MAX, observed);
+        self.narrator.check("hardly anything is held twice", held <= HELD_TWICE_MAX, observed);
         Ok(())
     }
 }

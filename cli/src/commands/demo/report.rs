@@ -3,6 +3,7 @@
 use super::history::{Ask, AskEnd, History, JobHistory, Race};
 use super::narrator::Verdict;
 use super::timeline::{Mark, Span, spans};
+use meridian_shared::counted::counted;
 
 const STYLE: &str = "
 body { font: 14px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
@@ -96,7 +97,10 @@ fn timeline(history: &History) -> String {
         let bars: String = steps
             .map(|((from, number), until)| {
                 let place = place(*from, until, end);
-                format!("<i class=\"pool\" style=\"{place}\" title=\"{number} nodes\">{number}</i>")
+                format!(
+                    "<i class=\"pool\" style=\"{place}\" title=\"{}\">{number}</i>",
+                    counted(number, "node")
+                )
             })
             .collect();
         text.push_str(&row("", "T4 nodes", &bars));

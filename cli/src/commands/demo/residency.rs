@@ -37,7 +37,7 @@ impl Demo<'_> {
         let kept = ran == home && asked == home && forbidden == 2;
         let observed =
             format!("asked and ran in {}; {forbidden} regions forbidden", joined(asked.union(&ran).copied()));
-        self.narrator.judge("personal data stays in the EU", kept, observed);
+        self.narrator.check("personal data stays in the EU", kept, observed);
         Ok(())
     }
 }

@@ -94,7 +94,7 @@ pub(super) struct Span {
     pub(super) note: String,
 }
 
-/// What a job did in a region, until `end` where it goes on.
+/// What a job did in a region, until `end` where it continues.
 pub(super) fn spans(job: &JobHistory, region: &str, end: f64) -> Vec<Span> {
     let asks = job.asks.iter().filter(|ask| ask.region == region).map(|ask| Span {
         mark: Mark::of(ask),

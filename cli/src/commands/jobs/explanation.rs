@@ -69,7 +69,7 @@ struct AttemptRecord {
     cluster: String,
     /// A time that [`moment`] reads.
     granted: Value,
-    /// How it ended; `None` while it goes on.
+    /// How it ended; `None` while it continues.
     end: Option<String>,
 }
 
@@ -175,7 +175,7 @@ impl Explanation {
         self.clusters.iter().find(|one| one.cluster == cluster).map_or("", |one| &one.reason)
     }
 
-    /// How the attempt of this index ended; empty while it goes on.
+    /// How the attempt of this index ended; empty while it continues.
     pub(in crate::commands) fn end_of_attempt(&self, index: usize) -> &str {
         self.history.get(index).and_then(|attempt| attempt.end.as_deref()).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! `logs`: a job's output, escaped only for a terminal; with `-o json` one document per line.
 //!
-//! A followed log goes on with the job's next attempt: the end of an attempt is not the end of the job.
+//! A followed log continues with the job's next attempt: the end of an attempt is not the end of the job.
 
 use super::attempts::{self, Afterwards};
 use super::log_lines::LineSplitter;
@@ -160,7 +160,7 @@ impl LogReader {
     }
 
     /// Waits until the job has a further attempt, or has finished: `None`. With `lost`, the attempt's log
-    /// can't be read now: while the attempt goes on, its own number is returned, to try again.
+    /// can't be read now: while the attempt continues, its own number is returned, to try again.
     async fn next_attempt(
         &mut self,
         session: &mut Session,

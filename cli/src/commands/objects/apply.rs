@@ -8,9 +8,10 @@ use crate::commands::results::Results;
 use crate::error::Error;
 use crate::files::{self, Texts};
 use crate::output::printable;
-use crate::output::references::{count, reference};
+use crate::output::references::reference;
 use crate::session::Session;
 use meridian_objects::{FilePosition, Kind, Located, Object};
+use meridian_shared::counted::counted;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -86,7 +87,7 @@ fn locate_problems(status: &Status, objects: &[Located<Object>], texts: &Texts) 
         writeln!(text, "{place}: `{}`: {field}{message}", object.value.title())
             .expect("writing to a string can't fail");
     }
-    let problems = count(found.len(), "problem");
+    let problems = counted(found.len(), "problem");
     let Status { code, reason, .. } = status;
     (!found.is_empty()).then(|| {
         format!("the manager refused ({code} {reason})\n{text}{problems} found; nothing was applied")

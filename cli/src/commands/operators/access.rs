@@ -9,6 +9,28 @@ use crate::session::Session;
 use meridian_objects::Kind;
 use serde_json::{Value, json};
 
+/// Verbs that kubectl knows for resources.
+const RESOURCE_VERBS: [&str; 16] = [
+    "*",
+    "approve",
+    "attest",
+    "bind",
+    "create",
+    "delete",
+    "deletecollection",
+    "escalate",
+    "get",
+    "impersonate",
+    "list",
+    "patch",
+    "sign",
+    "update",
+    "use",
+    "watch",
+];
+/// Verbs that kubectl knows for paths.
+const PATH_VERBS: [&str; 8] = ["*", "delete", "get", "head", "options", "patch", "post", "put"];
+
 pub(in crate::commands) async fn tokens(session: &mut Session, command: TokenCommand) -> Result<(), Error> {
     match command {
         TokenCommand::Create(args) => create(session, args).await,
@@ -76,6 +98,10 @@ async fn list(session: &mut Session) -> Result<(), Error> {
 
 pub(in crate::commands) async fn auth(session: &mut Session, command: AuthCommand) -> Result<(), Error> {
     let AuthCommand::CanI(args) = command;
+    let known: &[&str] = if args.resource.starts_with('/') { &PATH_VERBS } else { &RESOURCE_VERBS };
+    if !known.contains(&args.verb.as_str()) {
+        session.out.warn(format!("`{}` is not a known verb; these are: {}", args.verb, known.join(", ")));
+    }
     let spec = asked(session, args)?;
     let status = session.client()?.can_i(&spec).await?;
     let is_allowed = status["status"]["allowed"] == true;

@@ -10,7 +10,8 @@ use meridian_manager::audit::proof::{self, ChainProof, ExpectedHead, Proved};
 use meridian_manager::audit::walk::Walk;
 use meridian_manager::journal::{Journal as _, ReadOnlyJournal};
 use meridian_manager::server::{AUDIT_DIR, IDENTITY_DIR, JOURNAL_FILE};
-use serde_json::json;
+use meridian_shared::counted::counted;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -52,14 +53,28 @@ fn refused(error: impl std::fmt::Display) -> Error {
     Error::Refused(error.to_string())
 }
 
-async fn export(session: &mut Session, from: u64, seals: bool) -> Result<(), Error> {
+async fn export(session: &mut Session, from: Option<u64>, seals: bool) -> Result<(), Error> {
     let client = session.client()?;
     let mut lines = if seals { client.sealed_audit().await? } else { client.audit(from).await? };
+    let mut is_first = from.is_none() && !seals;
     while let Some(line) = lines.next_document(&client).await? {
+        if std::mem::take(&mut is_first)
+            && let Some(number) = number_of(&line).filter(|number| *number > 1)
+        {
+            session.out.note(format!(
+                "the manager keeps the log from line {number} on: the lines before were exported by its hook \
+                 and removed; verify this part with `--from {number}`"
+            ));
+        }
         session.out.raw(&line)?;
         session.out.raw(b"\n")?;
     }
     Ok(lines.finish()?)
+}
+
+/// The number of a line of the log.
+fn number_of(line: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Value>(line).ok()?["number"].as_u64()
 }
 
 /// The public key in a file.
@@ -178,7 +193,7 @@ fn show(session: &mut Session, proved: &Proved, pinned: bool) -> Result<(), Erro
         Some(from) => {
             session.out.line(format!("the audit log is intact from line {from} to line {}", head.lines))?
         }
-        None => session.out.line(format!("the audit log is intact: {} lines", head.lines))?,
+        None => session.out.line(format!("the audit log is intact: {}", counted(head.lines, "line")))?,
     }
     session.out.line(format!("head: {}:{}", head.lines, head.hash))?;
     if *segments > 0 {

@@ -16,6 +16,9 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+const NOTHING_TO_CONFIRM: &str =
+    "nothing to confirm: the manager isn't recovering, and no rules are in doubt";
+
 /// A journal holds the spec of every job.
 const FILE_MODE: u32 = 0o600;
 
@@ -41,7 +44,11 @@ pub(in crate::commands) async fn run(session: &mut Session, command: JournalComm
         JournalCommand::Confirm { yes } => {
             let client = session.client()?;
             let before = client.recovery().await?;
-            for line in held_lines(&before) {
+            let confirmed = confirmed_lines(&before);
+            if confirmed.is_empty() {
+                return Err(Error::Refused(NOTHING_TO_CONFIRM.to_owned()));
+            }
+            for line in confirmed.into_iter().chain(held_lines(&before)) {
                 session.out.note(line);
             }
             if !yes {
@@ -66,11 +73,21 @@ async fn confirm(client: &Client, before: &Value) -> Result<Value, Error> {
     if doubted {
         client.confirm_rules().await?;
     }
-    if open || doubted {
-        Ok(client.recovery().await?)
-    } else {
-        Err(Error::Refused("nothing to confirm: the manager isn't recovering".to_owned()))
+    Ok(client.recovery().await?)
+}
+
+/// What a confirmation says. Empty if the manager asks for none.
+fn confirmed_lines(recovery: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    if recovery["open"] == json!(true) {
+        lines.push("to confirm: no other copy of this journal has a running manager".to_owned());
     }
+    if !recovery["rulesDoubted"].is_null() {
+        lines.push(
+            "to confirm: residency policies and quotas are current; until then no job starts".to_owned(),
+        );
+    }
+    lines
 }
 
 /// Obstacles that an operator's confirmation doesn't remove: clusters that haven't reported, and the times

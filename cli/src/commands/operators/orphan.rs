@@ -50,10 +50,10 @@ async fn list(session: &mut Session) -> Result<(), Error> {
             Ok(())
         }
         Some(Format::Wide | Format::Text) | None => {
-            let mut table = Table::new(["UID", "FENCE", "CLUSTER"]);
+            let mut table = Table::new(["UID", "FENCE", "CLUSTER", "JOB"]);
             for orphan in &orphans {
                 let cell = |pointer: &str| Cell::new(text(orphan, pointer));
-                table.push(vec![cell("/uid"), cell("/fence"), cell("/cluster")]);
+                table.push(vec![cell("/uid"), cell("/fence"), cell("/cluster"), cell("/job")]);
             }
             let text = table.text(session.out.colour);
             session.out.raw(text.as_bytes())

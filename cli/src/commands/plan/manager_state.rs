@@ -64,13 +64,14 @@ impl ManagerState {
     }
 }
 
-/// Fetches all objects that decisions depend on. Fails if a request fails, except for kinds that the manager
-/// doesn't serve.
-pub(super) async fn fetch(client: &Client) -> Result<ManagerState, Error> {
+/// Fetches all objects that decisions depend on, and those of `given` kinds, which are compared. Fails if a
+/// request fails, except for kinds that the manager doesn't serve.
+pub(super) async fn fetch(client: &Client, given: &BTreeSet<Kind>) -> Result<ManagerState, Error> {
     let mut state = ManagerState::default();
     let mut jobs: BTreeMap<String, Value> = BTreeMap::new();
     let mut priority_classes: BTreeSet<String> = BTreeSet::new();
-    for kind in evaluated_kinds() {
+    let compared = given.iter().copied().filter(|kind| evaluated_kinds().all(|other| other != *kind));
+    for kind in evaluated_kinds().chain(compared) {
         let Some(items) = list(client, kind, &mut state.notes).await? else { continue };
         let (ended, items): (Vec<Value>, Vec<Value>) = items.into_iter().partition(has_ended);
         match kind {

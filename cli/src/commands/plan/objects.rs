@@ -6,7 +6,7 @@ use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::{Kind, Located};
 use meridian_planning::load::{affects_plans, cyclic_cohorts};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Identity of an object: objects with different values are different objects.
 #[derive(PartialEq, Eq)]
@@ -34,6 +34,15 @@ pub(super) fn identity(object: &PlanObject) -> Identity {
             Identity { kind: "Pod", namespace: pod.meta.namespace.clone(), name: pod.meta.name.clone() }
         }
     }
+}
+
+/// The kinds of the given objects that a manager stores.
+pub(super) fn kinds(given: &[PlanObject]) -> BTreeSet<Kind> {
+    let kind = |object: &PlanObject| match object {
+        PlanObject::Object(planned) => Some(planned.object.kind),
+        _ => None,
+    };
+    given.iter().filter_map(kind).collect()
 }
 
 /// Whether plans depend on the object.

@@ -84,7 +84,7 @@ impl Overlay {
             self.changes.push(ObjectChange {
                 object: title,
                 change: ChangeKind::Unchanged,
-                not_judged: false,
+                not_evaluated: false,
             });
             return;
         }
@@ -111,11 +111,11 @@ impl Overlay {
         if clusters_change {
             self.notes.push(format!(
                 "`{title}` decides which clusters may run a workload, which plans don't evaluate: what its \
-                 change does there isn't judged"
+                 change does there isn't evaluated"
             ));
         }
-        let not_judged = clusters_change || !is_evaluated(&given);
-        self.changes.push(ObjectChange { object: title, change, not_judged });
+        let not_evaluated = clusters_change || !is_evaluated(&given);
+        self.changes.push(ObjectChange { object: title, change, not_evaluated });
         self.put(at, given, change);
     }
 
@@ -144,7 +144,7 @@ impl Overlay {
         if updated {
             let change =
                 if is_same(&self.jobs[job], given) { ChangeKind::Unchanged } else { ChangeKind::Replaced };
-            self.changes.push(ObjectChange { object: given.title(), change, not_judged: false });
+            self.changes.push(ObjectChange { object: given.title(), change, not_evaluated: false });
         }
         updated
     }

@@ -5,7 +5,7 @@ pub(super) mod fixtures;
 
 use crate::client::fake::{Fake, FakeAnswer};
 use crate::commands::tests::run;
-use fixtures::manager;
+use fixtures::{manager, manager_asked_for};
 use serde_json::{Value, json};
 
 const QUEUE: &str = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: cq}\n\
@@ -131,12 +131,18 @@ async fn what_if_fetches_all_kinds_that_decisions_depend_on() {
         ),
         ("GET /apis/kueue.x-k8s.io/v1beta2/localqueues?", empty()),
         ("GET /apis/batch/v1/jobs?", empty()),
+        ("GET /apis/jobset.x-k8s.io/v1alpha2/jobsets?", empty()),
+        ("GET /apis/kubeflow.org/v1/pytorchjobs?", empty()),
+        ("GET /apis/kubeflow.org/v2beta1/mpijobs?", empty()),
+        ("GET /apis/ray.io/v1/rayjobs?", empty()),
+        ("GET /apis/ray.io/v1/rayclusters?", empty()),
+        ("GET /apis/leaderworkerset.x-k8s.io/v1/leaderworkersets?", empty()),
         ("GET /apis/kueue.x-k8s.io/v1beta2/workloads?", empty()),
     ]);
     let files = format!("{QUEUE}---\n{}", QUEUE.replace("name: cq", "name: other"));
     let ran = run(&fake, &["plan", "--what-if", "-f", "-"], &files).await;
     assert_eq!(ran.code(), 0, "{:?}", ran.result);
-    assert_eq!(fake.requests().len(), 16);
+    assert_eq!(fake.requests().len(), 22);
     let lines: Vec<&str> = ran.answers.lines().collect();
     assert_eq!(lines[..2], ["clusterqueue/cq is unchanged", "clusterqueue/other would be added"]);
     assert!(lines.contains(&"no workload is affected"), "{}", ran.answers);
@@ -150,16 +156,39 @@ async fn what_if_fetches_all_kinds_that_decisions_depend_on() {
 #[tokio::test]
 async fn objects_that_plans_cannot_evaluate_are_noted() {
     let policy = include_str!("../../../../manifests/examples/dispatch-race.yaml");
-    let ran = run(&manager(&[]), &["plan", "--what-if", "-f", "-"], policy).await;
+    let ran =
+        run(&manager_asked_for(&[], &["DispatchPolicy"]), &["plan", "--what-if", "-f", "-"], policy).await;
     assert_eq!(ran.code(), 0, "{:?}", ran.result);
     assert!(ran.answers.contains("\nno workload is affected, as far as plans can tell"), "{}", ran.answers);
     assert!(ran.answers.contains("`dispatchpolicy/default` isn't evaluated"), "{}", ran.answers);
-    let json = run(&manager(&[]), &["plan", "--what-if", "-f", "-", "-o", "json"], policy).await;
-    assert!(json.answers.contains("\"notJudged\": true"), "{}", json.answers);
+    let json = run(
+        &manager_asked_for(&[], &["DispatchPolicy"]),
+        &["plan", "--what-if", "-f", "-", "-o", "json"],
+        policy,
+    )
+    .await;
+    assert!(json.answers.contains("\"notEvaluated\": true"), "{}", json.answers);
 }
 
 #[tokio::test]
-async fn a_change_of_the_clusters_behind_a_check_is_not_judged() {
+async fn an_existing_object_that_plans_cannot_evaluate_is_not_added() {
+    let cluster = "{apiVersion: meridian.dev/v1alpha1, kind: Cluster, metadata: {name: eu}, spec: {region: \
+                   europe-west4, jurisdiction: EU}}";
+    let existing = json!({
+        "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"},
+        "spec": {"region": "europe-west4", "jurisdiction": "EU"}, "status": {"state": "Connected"},
+    });
+    let manager = manager_asked_for(&[existing], &["Cluster"]);
+    let ran = run(&manager, &["plan", "--what-if", "-f", "-"], cluster).await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    assert!(ran.answers.contains("cluster/eu is unchanged"), "{}", ran.answers);
+    let other = cluster.replace("europe-west4", "us-east4");
+    let ran = run(&manager_asked_for(&[], &["Cluster"]), &["plan", "--what-if", "-f", "-"], &other).await;
+    assert!(ran.answers.contains("cluster/eu would be added"), "{}", ran.answers);
+}
+
+#[tokio::test]
+async fn a_change_of_the_clusters_behind_a_check_is_not_evaluated() {
     let check = "{apiVersion: kueue.x-k8s.io/v1beta2, kind: AdmissionCheck, metadata: {name: where}, spec: \
                  {controllerName: kueue.x-k8s.io/multikueue, parameters: {apiGroup: kueue.x-k8s.io, kind: \
                  MultiKueueConfig, name: only-us}}}";

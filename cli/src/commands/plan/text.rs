@@ -11,6 +11,7 @@ use meridian_planning::report::{
     PreemptedWorkload, QuotaUsage, ReplacedSlice, ShareStatus, WaitingWorkload,
 };
 use meridian_planning::what_if::{ChangeKind, Loss, MovedWorkload, ObjectChange, WorkloadLoss};
+use meridian_shared::counted::counted;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -42,7 +43,7 @@ pub(super) fn what_if(report: &WhatIf, colour: bool) -> String {
     page.sentence(&format!("before: {}", summary_text(&report.before)));
     page.sentence(&format!("after:  {}", summary_text(&report.after)));
     if report.is_empty() {
-        let partial = report.changes.iter().any(|c| c.not_judged && c.change != ChangeKind::Unchanged);
+        let partial = report.changes.iter().any(|c| c.not_evaluated && c.change != ChangeKind::Unchanged);
         page.sentence("");
         page.sentence(if partial {
             "no workload is affected, as far as plans can tell; see the notes"
@@ -63,12 +64,8 @@ pub(super) fn what_if(report: &WhatIf, colour: bool) -> String {
     page.text
 }
 
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 fn cycles_text(report: &PlanReport) -> String {
-    let cycles = counted(report.run.cycles as usize, "cycle");
+    let cycles = counted(report.run.cycles, "cycle");
     let heads = match report.run.heads_per_queue {
         1 => String::new(),
         heads => format!(" with up to {heads} workloads per queue"),
@@ -167,7 +164,7 @@ fn holder_details(holder: &Holder) -> Vec<String> {
         details.extend(flavor_texts(set).into_iter().map(|flavor| format!("{name}{flavor}")));
         let topology = set.topology.as_ref();
         for domain in topology.into_iter().flat_map(|topology| &topology.domains) {
-            let pods = counted(domain.count as usize, "pod");
+            let pods = counted(domain.count, "pod");
             details.push(format!("{name}{pods} in {}", domain.values.join("/")));
         }
     }

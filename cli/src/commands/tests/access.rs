@@ -35,11 +35,16 @@ async fn tokens_are_created_listed_and_revoked() {
 async fn can_i_asks_for_kinds_names_and_paths() {
     let path = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let answer = |allowed: bool| (path, FakeAnswer::Json(201, json!({"status": {"allowed": allowed}})));
-    let fake = Fake::new([answer(true), answer(false), answer(true), answer(true)]);
+    let fake = Fake::new([answer(true), answer(false), answer(false), answer(true), answer(true)]);
     let yes = run(&fake, &["auth", "can-i", "delete", "jobs/train", "-n", "a"], "").await;
     assert_eq!((yes.answers.as_str(), yes.code()), ("yes\n", 0));
     let no = run(&fake, &["auth", "can-i", "list", "cq"], "").await;
     assert_eq!((no.answers.as_str(), no.code()), ("no\n", 1));
+    assert_eq!(no.notes, "");
+    let unknown = run(&fake, &["auth", "can-i", "frobnicate", "jobs", "-n", "a"], "").await;
+    assert_eq!((unknown.answers.as_str(), unknown.code()), ("no\n", 1));
+    let warning = "warning: `frobnicate` is not a known verb; these are: *, approve, ";
+    assert!(unknown.notes.starts_with(warning), "{}", unknown.notes);
     run(&fake, &["auth", "can-i", "get", "/metrics"], "").await.result.unwrap();
     run(&fake, &["auth", "can-i", "get", "audit"], "").await.result.unwrap();
     let spec = |index| request_body(&fake, index)["spec"].clone();
@@ -52,6 +57,6 @@ async fn can_i_asks_for_kinds_names_and_paths() {
     };
     assert_eq!(spec(0), resource("delete", ["batch", "jobs", "train", "a"]));
     assert_eq!(spec(1), resource("list", ["kueue.x-k8s.io", "clusterqueues", "", ""]));
-    assert_eq!(spec(2), json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}));
-    assert_eq!(spec(3), resource("get", ["meridian.dev", "audit", "", ""]));
+    assert_eq!(spec(3), json!({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}));
+    assert_eq!(spec(4), resource("get", ["meridian.dev", "audit", "", ""]));
 }

@@ -51,14 +51,21 @@ async fn several_kinds_are_listed_at_once() {
         (&list["items"][0]["kind"], &list["items"][1]["kind"]),
         (&json!("Job"), &json!("ClusterQueue"))
     );
+    // the other kinds of jobs follow Jobs
+    let others = meridian_objects::job::JobKind::all().skip(1).map(|_| ("GET /apis/", jobs(&[])));
     let none = [
-        (JOBS, jobs(&[])),
         ("GET /apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads?limit", jobs(&[])),
         ("GET /apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues?limit", jobs(&[])),
         (QUEUES, jobs(&[])),
     ];
-    let ran = run(&Fake::new(none), &["get", "all"], "").await;
-    assert_eq!(ran.notes, "no jobs, workloads, localqueues, clusterqueues found in namespace default\n");
+    let script = [(JOBS, jobs(&[]))].into_iter().chain(others).chain(none);
+    let ran = run(&Fake::new(script), &["get", "all"], "").await;
+    assert!(ran.notes.starts_with("no jobs, jobsets, pytorchjobs, "), "{}", ran.notes);
+    assert!(
+        ran.notes.ends_with("workloads, localqueues, clusterqueues found in namespace default\n"),
+        "{}",
+        ran.notes
+    );
 }
 
 #[tokio::test]
@@ -89,7 +96,7 @@ async fn all_objects_of_a_kind_are_deleted_by_one_command() {
 }
 
 #[tokio::test]
-async fn a_dry_run_is_judged_by_the_manager_or_sends_nothing() {
+async fn a_dry_run_is_checked_by_the_manager_or_sends_nothing() {
     let created = FakeAnswer::Json(201, json!({"metadata": {"name": "gpus"}}));
     let queues = "POST /apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues?dryRun=All";
     let fake = Fake::new([(queues, created)]);

@@ -125,7 +125,7 @@ async fn only_a_followed_log_is_resumed_where_it_broke() {
     ]);
     let ran = run(&fake, &["logs", "train", "-f", "--tail", "1"], "").await;
     assert_eq!(ran.answers, "[0] a\n[0] a\n");
-    assert!(ran.notes.contains("its last 1 lines follow"), "{}", ran.notes);
+    assert!(ran.notes.contains("its last 1 line follows"), "{}", ran.notes);
 }
 
 #[tokio::test]

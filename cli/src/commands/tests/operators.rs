@@ -77,6 +77,7 @@ async fn a_confirmation_names_what_it_doesnt_answer_for() {
     let asked = run(&fake, &["journal", "confirm"], "").await;
     assert!(asked.error().starts_with("nothing was done: "), "{}", asked.error());
     for line in [
+        "to confirm: no other copy of this journal has a running manager\n",
         "haven't reported what they run: eu, us\n",
         "us reports, but lost its store: `meridian cluster declare-lost us --ledger l7 --confirm us`",
         "  ml/train: held until 2026-11-26T00:15:01Z (Fence)\n",
@@ -88,10 +89,24 @@ async fn a_confirmation_names_what_it_doesnt_answer_for() {
 }
 
 #[tokio::test]
+async fn a_confirmation_of_rules_is_listed_without_an_open_recovery() {
+    let recovery = |rules: Value| FakeAnswer::Json(200, json!({"open": false, "rulesDoubted": rules}));
+    let fake = Fake::new([
+        ("GET /meridian/v1/recovery", recovery(json!("7"))),
+        ("GET /meridian/v1/recovery", recovery(json!(null))),
+    ]);
+    let asked = run(&fake, &["journal", "confirm"], "").await;
+    let line = "to confirm: residency policies and quotas are current; until then no job starts\n";
+    assert!(asked.notes == line && asked.error().starts_with("nothing was done: "), "{}", asked.notes);
+    let nothing = run(&fake, &["journal", "confirm", "--yes"], "").await;
+    assert!(nothing.error().starts_with("nothing to confirm: "), "{}", nothing.error());
+}
+
+#[tokio::test]
 async fn orphans_are_listed_stopped_and_adopted() {
     const UID: &str = "00000000-0000-0000-0000-000000000001";
     let (older, newer) = (
-        json!({"uid": UID, "fence": "1-2-9", "cluster": "eu"}),
+        json!({"uid": UID, "fence": "1-2-9", "cluster": "eu", "job": "ml/train"}),
         json!({"uid": UID, "fence": "1-2-10", "cluster": "us"}),
     );
     let state = || ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"orphans": [older, newer]})));
@@ -109,7 +124,10 @@ async fn orphans_are_listed_stopped_and_adopted() {
         state(),
     ]);
     let listed = run(&fake, &["orphan", "list"], "").await.answers;
-    assert_eq!(listed.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>(), [UID, "1-2-9", "eu"]);
+    assert_eq!(
+        listed.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>(),
+        [UID, "1-2-9", "eu", "ml/train"]
+    );
     assert_eq!(
         run(&fake, &["orphan", "stop", UID, "--fence", "1-2-9"], "").await.answers,
         "it is being stopped\n"
@@ -168,6 +186,20 @@ async fn a_broken_audit_log_is_a_failure() {
     assert!(damaged.error().contains("line `2` of the audit log is missing"), "{}", damaged.error());
     assert_eq!(run(&fake, &["audit", "verify", "-", "--expect-head", "x"], "").await.code(), 2);
     assert_eq!(run(&fake, &["audit", "verify", "-"], "not json\n").await.code(), 1);
+}
+
+#[tokio::test]
+async fn an_exported_log_says_from_which_line_it_is_kept() {
+    let log = |line: &'static str| ("GET /meridian/v1/audit", FakeAnswer::Stream(vec![line]));
+    let fake = Fake::new([log("{\"number\":7}\n"), log("{\"number\":1}\n"), log("{\"number\":7}\n")]);
+    let export = run(&fake, &["audit", "export"], "").await;
+    assert_eq!((export.code(), export.answers.as_str()), (0, "{\"number\":7}\n"));
+    assert!(export.notes.contains("keeps the log from line 7 on"), "{}", export.notes);
+    assert!(!run(&fake, &["audit", "export"], "").await.notes.contains("keeps"));
+    assert!(!run(&fake, &["audit", "export", "--from", "7"], "").await.notes.contains("keeps"));
+    let asked: Vec<String> = fake.requests().into_iter().map(|request| request.line).collect();
+    assert_eq!(asked[0], "GET /meridian/v1/audit");
+    assert_eq!(asked[2], "GET /meridian/v1/audit?from=7");
 }
 
 #[tokio::test]

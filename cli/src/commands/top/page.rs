@@ -10,11 +10,11 @@
 use crate::objects::fields::text;
 use crate::objects::job;
 use crate::output::columns::Columns;
-use crate::output::references::count;
 use crate::output::table::{Cell, Table};
 use jiff::Timestamp;
 use meridian_objects::job::SUBMITTED_KIND;
 use meridian_objects::quantity;
+use meridian_shared::counted::counted;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -68,12 +68,12 @@ impl Load {
         let mut parts = Vec::new();
         if let Some(clusters) = &self.clusters {
             let connected = clusters.iter().filter(|one| state(one).starts_with("Connected")).count();
-            parts.push(format!("{connected} of {} connected", count(clusters.len(), "cluster")));
+            parts.push(format!("{connected} of {} connected", counted(clusters.len(), "cluster")));
             let gpus = clusters.iter().map(accelerators).fold(Usage::default(), |mut sum, one| {
                 sum.add(one.used, one.total);
                 sum
             });
-            parts.push(format!("{} of {} GPUs in use", gpus.used, gpus.total));
+            parts.push(format!("{} of {} in use", gpus.used, counted(gpus.total, "GPU")));
         }
         if let Some(jobs) = &self.jobs {
             let mut states: BTreeMap<String, usize> = BTreeMap::new();

@@ -64,7 +64,7 @@ impl Caps {
     }
 
     /// Fails with the first cap that a gang of this queue would exceed.
-    pub(crate) fn judge(&self, gang: &Gang) -> Result<(), Why> {
+    pub(crate) fn check(&self, gang: &Gang) -> Result<(), Why> {
         for (resource, asks) in gang.total() {
             for cap in [&self.all, &self.own].into_iter().filter_map(|caps| caps.get(&resource)) {
                 if asks > cap.left {
@@ -97,7 +97,7 @@ impl CapsWithout {
     }
 
     pub(crate) fn fits(&self, gang: &Gang) -> bool {
-        self.after_preemptions.judge(gang).is_ok() && self.after_all.judge(gang).is_ok()
+        self.after_preemptions.check(gang).is_ok() && self.after_all.check(gang).is_ok()
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn cluster_queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
 }
 
 /// Fails if a gang would exceed a cap of the cluster, or use what is reserved for others below it.
-pub(crate) fn judge_caps(
+pub(crate) fn check_caps(
     world: &World,
     uid: Uid,
     queue: &Arc<str>,
@@ -159,11 +159,11 @@ pub(crate) fn judge_caps(
     if !is_capped(world, cluster, queue) {
         return Ok(());
     }
-    judge_caps_of(world, uid, queue, gang, cluster, &totals_in(world, cluster))
+    check_caps_of(world, uid, queue, gang, cluster, &totals_in(world, cluster))
 }
 
-/// Like [`judge_caps`], with totals that are known already.
-pub(crate) fn judge_caps_of(
+/// Like [`check_caps`], with totals that are known already.
+pub(crate) fn check_caps_of(
     world: &World,
     uid: Uid,
     queue: &Arc<str>,
@@ -172,10 +172,10 @@ pub(crate) fn judge_caps_of(
     totals: &Totals,
 ) -> Result<(), Why> {
     let Some(caps) = caps(world, cluster, queue, totals) else { return Ok(()) };
-    caps.judge(gang)?;
+    caps.check(gang)?;
     let reserved = reserved::reserved_capacity(world, cluster, uid);
     let Some(first) = reserved.uids.first() else { return Ok(()) };
-    with_reservations(world, caps, &reserved).judge(gang).map_err(|_| Why::Kept {
+    with_reservations(world, caps, &reserved).check(gang).map_err(|_| Why::Kept {
         reserved_for: gangs::job_of(world, *first),
         starves: reserved.gangs.is_empty(),
     })

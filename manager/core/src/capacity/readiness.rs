@@ -13,7 +13,7 @@ use meridian_shared::time::Mono;
 use std::sync::Arc;
 
 /// Fails with the first reason why a cluster can't be offered the workload now. Capacity isn't checked.
-pub(crate) fn judge_readiness(
+pub(crate) fn check_readiness(
     world: &World,
     uid: Uid,
     now: Mono,
@@ -55,7 +55,7 @@ pub(crate) fn judge_readiness(
 
 /// Fails if the gang would use capacity that is reserved for others, or enter a topology domain that is
 /// closed for them.
-pub(crate) fn judge_reserved(
+pub(crate) fn check_reserved(
     world: &World,
     uid: Uid,
     gang: &Gang,

@@ -191,7 +191,7 @@ pub(crate) fn release_reservations(world: &mut World, now: Mono) -> bool {
 fn is_pending(world: &World, uid: Uid) -> bool {
     let is_pending =
         world.mirror.id(uid).is_some() && world.state.workloads().get(&uid).is_some_and(Workload::waits);
-    is_pending || world.mirror.growth(uid).is_some()
+    is_pending || world.mirror.scale_up(uid).is_some()
 }
 
 /// Ends the backoffs of victims once their preemptor is no longer pending.

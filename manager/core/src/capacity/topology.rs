@@ -31,7 +31,7 @@ pub enum Gone<'a> {
 
 /// Fails if the required levels or slices of a pod set can't be satisfied in this cluster once others are
 /// gone.
-pub fn judge_domains(
+pub fn check_domains(
     world: &World,
     gang: &Gang,
     cluster: &ClusterName,
@@ -46,10 +46,10 @@ pub fn judge_domains(
     gang.pod_sets
         .iter()
         .filter_map(|set| constraint_of(world, set))
-        .try_for_each(|constraint| constraint.judge(&live.capacity, gone))
+        .try_for_each(|constraint| constraint.check(&live.capacity, gone))
 }
 
-/// Like [`judge_domains`], without the reason.
+/// Like [`check_domains`], without the reason.
 pub(crate) fn has_domains(world: &World, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> bool {
     let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.requests_topology()) else {
         return true;
@@ -217,7 +217,7 @@ struct SetConstraint<'a> {
 }
 
 impl SetConstraint<'_> {
-    fn judge(&self, capacity: &ClusterCapacity, gone: Gone<'_>) -> Result<(), Misfit> {
+    fn check(&self, capacity: &ClusterCapacity, gone: Gone<'_>) -> Result<(), Misfit> {
         let Err(fitting) = self.fit(capacity, gone) else { return Ok(()) };
         let if_empty = self.fit(capacity, Gone::All);
         let (level, slice) = match (&self.within, self.slices.first()) {
@@ -369,16 +369,16 @@ mod tests {
     fn check(blocks: &[Block], gang: &Gang, path: &[&str], gone: Gone<'_>) -> Result<(), (u32, u32)> {
         let constraint =
             SetConstraint { set: &gang.pod_sets[0], within: Some(path.to_vec()), slices: Vec::new() };
-        judge(blocks, &constraint, gone).map_err(|(fit, count, _)| (fit, count))
+        check_misfit(blocks, &constraint, gone).map_err(|(fit, count, _)| (fit, count))
     }
 
     /// Fails with the pods that fit, the pods needed, and whether all would fit in the empty cluster.
-    fn judge(
+    fn check_misfit(
         blocks: &[Block],
         constraint: &SetConstraint<'_>,
         gone: Gone<'_>,
     ) -> Result<(), (u32, u32, bool)> {
-        constraint.judge(&ClusterCapacity::of(blocks.to_vec()), gone).map_err(|misfit| match misfit {
+        constraint.check(&ClusterCapacity::of(blocks.to_vec()), gone).map_err(|misfit| match misfit {
             Misfit::NoDomain { fit, count, fits_empty, .. } => (fit, count, fits_empty),
             other => panic!("{other}"),
         })
@@ -433,10 +433,10 @@ mod tests {
             slices: Vec::new(),
         };
         assert_eq!(check(&blocks, &gang(4, 1, "rack"), &path, Gone::Nobody), Ok(()));
-        assert_eq!(judge(&blocks, &constraint("rack"), Gone::Nobody), Err((4, 5, true)));
+        assert_eq!(check_misfit(&blocks, &constraint("rack"), Gone::Nobody), Err((4, 5, true)));
         let after =
             [rack("b0", "r0", 1, 2), rack("b0", "r0", 1, 4), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
-        assert_eq!(judge(&blocks, &constraint("rack"), Gone::Leaving(&after)), Ok(()));
+        assert_eq!(check_misfit(&blocks, &constraint("rack"), Gone::Leaving(&after)), Ok(()));
     }
 
     #[test]
@@ -463,8 +463,8 @@ mod tests {
             within: None,
             slices: vec![(rack.clone(), 6), (host, 3)],
         };
-        assert_eq!(judge(&blocks, &constraint, Gone::Nobody), Err((6, 12, true)));
-        let misfit = constraint.judge(&ClusterCapacity::of(blocks.to_vec()), Gone::Nobody).unwrap_err();
+        assert_eq!(check_misfit(&blocks, &constraint, Gone::Nobody), Err((6, 12, true)));
+        let misfit = constraint.check(&ClusterCapacity::of(blocks.to_vec()), Gone::Nobody).unwrap_err();
         assert_eq!(
             misfit.to_string(),
             "each slice of 6 pods of pod set `main` must be in one `rack`: 6 of 12 pods fit now"

@@ -1,7 +1,7 @@
 //! Brings the queue state in line with the world: declared queues first, then every workload that changed.
 
 pub mod entries;
-pub mod growth;
+pub mod scale_up;
 
 use crate::facts::reason::{NoRoute, Why};
 use crate::facts::submission::{Class, ClassId};
@@ -54,7 +54,7 @@ pub(crate) fn align(world: &mut World, now: Mono) {
     }
     for uid in std::mem::take(&mut world.mirror.touched) {
         align_workload(world, uid, now);
-        growth::align_scale_up(world, uid, now);
+        scale_up::align_scale_up(world, uid, now);
     }
 }
 

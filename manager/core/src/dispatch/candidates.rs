@@ -93,7 +93,7 @@ fn ranked_clusters(
             candidate.verdict.clone().map_err(Why::Forbidden)
         });
         let workload = (uid, turn.now.mono);
-        match allowed.and_then(|()| judge_cluster(turn.world, workload, gang, candidates, candidate)) {
+        match allowed.and_then(|()| check_cluster(turn.world, workload, gang, candidates, candidate)) {
             Ok(score) => scores.push(score),
             Err(why) => {
                 reasons.insert(candidate.cluster.clone(), why);
@@ -106,15 +106,15 @@ fn ranked_clusters(
 }
 
 /// Scores a cluster for a gang. Fails with the first obstacle if the cluster can't start the gang now.
-pub fn judge_cluster(
+pub fn check_cluster(
     world: &World,
     (uid, now): (Uid, Mono),
     gang: &Gang,
     candidates: &CandidateClusters,
     candidate: &Candidate,
 ) -> Result<Score, Why> {
-    readiness::judge_readiness(world, uid, now, candidates, candidate)?;
-    let must_grow = judge_capacity(world, uid, gang, candidates, candidate)?;
+    readiness::check_readiness(world, uid, now, candidates, candidate)?;
+    let must_grow = check_capacity(world, uid, gang, candidates, candidate)?;
     let cluster = &candidate.cluster;
     let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
     let free_share = gang
@@ -134,7 +134,7 @@ pub fn judge_cluster(
 
 /// Whether a cluster must grow to have capacity for a gang. Fails if even that isn't enough. Readiness isn't
 /// checked.
-pub fn judge_capacity(
+pub fn check_capacity(
     world: &World,
     uid: Uid,
     gang: &Gang,
@@ -143,22 +143,22 @@ pub fn judge_capacity(
 ) -> Result<bool, Why> {
     let cluster = &candidate.cluster;
     if candidate.capped {
-        caps::judge_caps(world, uid, &candidates.queue, gang, cluster)?;
+        caps::check_caps(world, uid, &candidates.queue, gang, cluster)?;
     }
     let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
     let fits = live.capacity.fits(gang);
     // Report a lack of total capacity first. The topology is the obstacle only if the cluster is large enough
     // without it.
     if matches!(fits, Ok(()) | Err(Misfit::NotEnoughCapacity { fits_empty: true, .. })) {
-        topology::judge_domains(world, gang, cluster, Gone::All).map_err(Why::NoCapacity)?;
+        topology::check_domains(world, gang, cluster, Gone::All).map_err(Why::NoCapacity)?;
     }
-    let fits = fits.and_then(|()| topology::judge_domains(world, gang, cluster, Gone::Nobody));
+    let fits = fits.and_then(|()| topology::check_domains(world, gang, cluster, Gone::Nobody));
     let must_grow = fits.is_err() && live.capacity.could_grow(gang);
     if let (Err(misfit), false) = (fits, must_grow) {
         return Err(Why::NoCapacity(misfit));
     }
     if !must_grow {
-        readiness::judge_reserved(world, uid, gang, cluster, live)?;
+        readiness::check_reserved(world, uid, gang, cluster, live)?;
     }
     Ok(must_grow)
 }
@@ -182,7 +182,7 @@ pub(crate) fn eligible_clusters(
     let is_eligible = |candidate: &&Candidate| {
         candidate.listed.is_some()
             && candidate.verdict.is_ok()
-            && match readiness::judge_readiness(turn.world, uid, turn.now.mono, &candidates, candidate) {
+            && match readiness::check_readiness(turn.world, uid, turn.now.mono, &candidates, candidate) {
                 Err(Why::Refused { .. }) => refusals == Refusals::Include,
                 ready => ready.is_ok(),
             }

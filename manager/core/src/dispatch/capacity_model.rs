@@ -222,14 +222,14 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let world = &*self.turn.world;
         let fits = cached(&mut self.fits, &|| {
             live.capacity.fits(gang).is_ok()
-                && topology::judge_domains(world, gang, cluster, Gone::Nobody).is_ok()
+                && topology::check_domains(world, gang, cluster, Gone::Nobody).is_ok()
         });
         if !fits {
             // Node pools grow for new gangs, but not for the pods that a running gang adds.
             return !is_scale_up && live.capacity.could_grow(gang);
         }
         cached(&mut self.spares_reserved, &|| live.capacity.spares(gang))
-            || readiness::judge_reserved(self.turn.world, uid, gang, cluster, live).is_ok()
+            || readiness::check_reserved(self.turn.world, uid, gang, cluster, live).is_ok()
     }
 
     fn is_within_caps(&mut self, cluster: &ClusterName, uid: Uid, gang: &Gang) -> bool {
@@ -240,7 +240,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
             return true;
         };
         let totals = self.totals.entry(cluster.clone()).or_insert_with(|| caps::totals_in(world, cluster));
-        caps::judge_caps_of(world, uid, &queue, gang, cluster, totals).is_ok()
+        caps::check_caps_of(world, uid, &queue, gang, cluster, totals).is_ok()
     }
 
     /// The gang as the assumed assignment has it, or as submitted. For a scale-up, the added pods only.
@@ -319,16 +319,16 @@ impl CapacityModel for Clusters<'_, '_> {
         let Some(gang) = self.assumed_gang(workload) else { return false };
         let world = &*self.turn.world;
         let fits = |cluster: &ClusterName| {
-            caps::judge_caps(world, uid, &queue, &gang, cluster).is_ok()
+            caps::check_caps(world, uid, &queue, &gang, cluster).is_ok()
                 && world.live.clusters.get(cluster).is_some_and(|live| live.capacity.fits(&gang).is_ok())
-                && topology::judge_domains(world, &gang, cluster, Gone::Nobody).is_ok()
+                && topology::check_domains(world, &gang, cluster, Gone::Nobody).is_ok()
         };
         let mut allowed = candidates
             .candidates
             .iter()
             .filter(|candidate| candidate.listed.is_some() && candidate.verdict.is_ok());
         allowed.any(|candidate| {
-            match readiness::judge_readiness(world, uid, self.turn.now.mono, &candidates, candidate) {
+            match readiness::check_readiness(world, uid, self.turn.now.mono, &candidates, candidate) {
                 Err(Why::Recovering | Why::NoReport) => true,
                 Err(Why::Refused { reason: RefuseReason::Overloaded | RefuseReason::StillRuns, .. }) => {
                     fits(&candidate.cluster)

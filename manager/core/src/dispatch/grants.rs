@@ -26,9 +26,9 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         (leg.cluster.clone(), workload.class(), workload.term(), workload.on_loss());
     let class = turn.world.queues.class(class).clone();
     let allowed =
-        residency::judge(turn.world.state.catalog(), &class, &cluster, turn.world.config.residency_required)
+        residency::check(turn.world.state.catalog(), &class, &cluster, turn.world.config.residency_required)
             .is_ok();
-    let ignores_rules = turn.world.config.planted.has(Bug::ResidencyJudgedOnce);
+    let ignores_rules = turn.world.config.planted.has(Bug::ResidencyCheckedOnce);
     let closed = readiness::is_closed(turn.world, uid, &cluster);
     if workload.phase() != Phase::Dispatching
         || turn.world.held_back(workload, turn.now.mono)
@@ -175,9 +175,9 @@ pub(crate) fn may_disclose(turn: &Turn<'_>, uid: Uid, cluster: &ClusterName) -> 
     let Some(workload) = turn.workload(uid) else { return false };
     let class = turn.world.queues.class(workload.class());
     let is_in_region = readiness::located_elsewhere(turn.world, cluster).is_none();
-    turn.world.config.planted.has(Bug::ResidencyJudgedOnce)
+    turn.world.config.planted.has(Bug::ResidencyCheckedOnce)
         || is_in_region
-            && residency::judge(
+            && residency::check(
                 turn.world.state.catalog(),
                 class,
                 cluster,

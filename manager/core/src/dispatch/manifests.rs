@@ -2,7 +2,7 @@
 //!
 //! The shell reads manifests and reports what it finds ([`Input::ManifestsRead`]); the core finds damage
 //! where it needs a manifest. What is known is volatile: it follows from the disk. A workload with a damaged
-//! manifest is neither offered nor granted, because no cluster could run it. A gang that runs goes on.
+//! manifest is neither offered nor granted, because no cluster could run it. A gang that runs continues.
 //!
 //! [`Input::ManifestsRead`]: crate::facts::input::Input::ManifestsRead
 

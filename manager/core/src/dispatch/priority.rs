@@ -63,7 +63,7 @@ pub(crate) fn apply_reported_priority(turn: &mut Turn<'_>, cluster: &ClusterName
         w.agent_needs_priority() && run.priority.is_some_and(|reported| reported != w.priority())
     };
     if let Some(changed) = turn.workload(run.uid).filter(is_wrong).map(|w| w.changed())
-        && turn.world.live.clusters.get(cluster).is_some_and(|live| live.ranks)
+        && turn.world.live.clusters.get(cluster).is_some_and(|live| live.supports_priority)
     {
         // An inventory may repeat the wrong priority any number of times, so the corrections are bounded.
         turn.send_correction(cluster, CommandRef::SetPriority(run.uid, run.fence, changed));
@@ -75,7 +75,7 @@ fn send_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fe
     let number = turn.world.state.last();
     let needs_priority = turn.workload(uid).is_some_and(Workload::agent_needs_priority);
     // A command that is still to be sent reads the priority when it is sent, so a second one isn't needed.
-    let accepts = |live: &LiveCluster| live.ranks && !live.outbox.ranks(uid, fence);
+    let accepts = |live: &LiveCluster| live.supports_priority && !live.outbox.has_unsent_priority(uid, fence);
     if needs_priority && turn.world.live.clusters.get(cluster).is_some_and(accepts) {
         turn.send(cluster, CommandRef::SetPriority(uid, fence, number));
     }

@@ -31,7 +31,7 @@ struct Misplaced {
 /// flags it.
 pub fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
     let (_, leg) = workload.right().filter(|_| workload.phase() != Phase::Stopping)?;
-    residency::judge(
+    residency::check(
         world.state.catalog(),
         world.queues.class(workload.class()),
         &leg.cluster,
@@ -44,8 +44,8 @@ fn misplaced(world: &World) -> Vec<Misplaced> {
     let workloads = world.state.workloads().iter();
     let legs = workloads
         .flat_map(|(uid, w)| w.legs().iter().map(move |(offer, leg)| (*uid, w.class(), *offer, leg)));
-    let judged = legs.map(|(uid, class, offer, leg)| {
-        let verdict = residency::judge(
+    let verdicts = legs.map(|(uid, class, offer, leg)| {
+        let verdict = residency::check(
             world.state.catalog(),
             world.queues.class(class),
             &leg.cluster,
@@ -61,7 +61,7 @@ fn misplaced(world: &World) -> Vec<Misplaced> {
             verdict,
         }
     });
-    judged
+    verdicts
         .filter(|m| m.verdict.is_err() || m.open && readiness::is_closed(world, m.uid, &m.cluster))
         .collect()
 }
@@ -97,7 +97,7 @@ pub(crate) fn note_verdict(
 /// are withdrawn, also in clusters that are closed for new work. Runs are stopped only if their policy
 /// evicts.
 pub(crate) fn recheck_residency(turn: &mut Turn<'_>) {
-    if turn.world.config.planted.has(Bug::ResidencyJudgedOnce) {
+    if turn.world.config.planted.has(Bug::ResidencyCheckedOnce) {
         return;
     }
     for leg in misplaced(turn.world) {

@@ -30,6 +30,7 @@ use crate::queue::candidate_clusters::CandidateClusters;
 use crate::sessions::outbox::CommandRef;
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
+use meridian_shared::counted::counted;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::protocol::RefuseReason;
@@ -61,8 +62,8 @@ pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<Clu
         .ok_or(Why::NotConnected)?;
     candidate.listed.ok_or_else(|| candidates.not_listed())?;
     candidate.verdict.clone().map_err(Why::Forbidden)?;
-    readiness::judge_readiness(world, uid, now, &candidates, candidate)?;
-    if !world.live.clusters.get(cluster).is_some_and(|live| live.grows) {
+    readiness::check_readiness(world, uid, now, &candidates, candidate)?;
+    if !world.live.clusters.get(cluster).is_some_and(|live| live.supports_scale_up) {
         let text = "the agent is too old to scale up a running gang: upgrade it".to_owned();
         return Err(Why::Refused { reason: RefuseReason::Unsupported, text });
     }
@@ -71,22 +72,29 @@ pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<Clu
 
 /// The cluster of a gang, if it has capacity for the added pods in addition to what is reserved for others.
 /// Fails with the first obstacle otherwise.
-pub fn judge_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
+pub fn check_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
     let cluster = scale_up_cluster(world, uid, now)?;
     let live = world.live.clusters.get(&cluster).ok_or(Why::NotConnected)?;
     if let Some(queue) = world.queues.charged_to(uid) {
-        caps::judge_caps(world, uid, queue, gang, &cluster)?;
+        caps::check_caps(world, uid, queue, gang, &cluster)?;
     }
     live.capacity.fits(gang).map_err(Why::NoCapacity)?;
-    readiness::judge_reserved(world, uid, gang, &cluster, live)?;
+    readiness::check_reserved(world, uid, gang, &cluster, live)?;
     Ok(cluster)
+}
+
+/// Has the next pass evaluate a scale-up that was requested between the grant and the start of the gang: its
+/// entry is added only now that the gang runs, and nothing else may happen that would start a pass.
+pub(crate) fn evaluate_on_start(turn: &mut Turn<'_>, uid: Uid) {
+    let added = turn.workload(uid).and_then(|w| w.scale_up_counts(turn.world.queues.class(w.class())));
+    turn.world.live.dirty |= added.is_some();
 }
 
 /// Charges the added pods and sends the scale-up to the agent. If the cluster can't take them, returns false
 /// and stores the reason.
 pub(crate) fn start_scale_up(turn: &mut Turn<'_>, uid: Uid) -> bool {
     let Some(gang) = gangs::scale_up_gang(turn.world, uid) else { return false };
-    let cluster = match judge_scale_up(turn.world, uid, &gang, turn.now.mono) {
+    let cluster = match check_scale_up(turn.world, uid, &gang, turn.now.mono) {
         Ok(cluster) => cluster,
         Err(why) => {
             turn.world.live.scale_up_reasons.insert(uid, why);
@@ -110,7 +118,8 @@ pub(crate) fn start_scale_up(turn: &mut Turn<'_>, uid: Uid) -> bool {
     let runs: Vec<u32> =
         resized.runs.iter().zip(&gang.pod_sets).map(|(running, added)| running + added.count).collect();
     let size = resized.wants.map_or(resized.size, |requested| requested.size);
-    let detail = format!("from {} to {} pods", resized.runs.iter().sum::<u32>(), runs.iter().sum::<u32>());
+    let detail =
+        format!("from {} to {}", resized.runs.iter().sum::<u32>(), counted(runs.iter().sum::<u32>(), "pod"));
     turn.record_workload(uid, WorkloadFact::ScaleUpStarted { fence, places, runs, size, at: turn.now.wall });
     let entry = Entry {
         cluster: Some(cluster.to_string()),
@@ -134,7 +143,7 @@ pub(crate) fn send_scale_up(
     uid: Uid,
     fence: Fence,
 ) -> Option<u64> {
-    let number = turn.workload(uid)?.growing()?.number;
-    turn.world.live.clusters.get(cluster).filter(|live| live.grows)?;
-    turn.send(cluster, CommandRef::Grow(uid, fence, number))
+    let number = turn.workload(uid)?.started_scale_up()?.number;
+    turn.world.live.clusters.get(cluster).filter(|live| live.supports_scale_up)?;
+    turn.send(cluster, CommandRef::ScaleUp(uid, fence, number))
 }

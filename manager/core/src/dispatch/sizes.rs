@@ -19,12 +19,12 @@ pub(crate) fn send_scale_down(turn: &mut Turn<'_>, cluster: &ClusterName, uid: U
     // fewer pods are requested than were admitted.
     let runs = workload.runs_with(turn.world.queues.class(workload.class()));
     let smaller = |resized: &&Resized| {
-        resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places)
+        resized.scale_up.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places)
     };
     if let Some(size) = workload.resized().filter(smaller).map(|resized| resized.size)
-        && turn.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
+        && turn.world.live.clusters.get(cluster).is_some_and(|live| live.supports_scale_down)
     {
-        turn.send(cluster, CommandRef::Shrink(uid, fence, size));
+        turn.send(cluster, CommandRef::ScaleDown(uid, fence, size));
     }
 }
 

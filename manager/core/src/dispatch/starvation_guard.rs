@@ -10,13 +10,13 @@
 use crate::capacity::topology::{self, Gone};
 use crate::capacity::{caps, reserved};
 use crate::dispatch::candidates::{self, Refusals};
-use crate::facts::flavors::Flavors;
+use crate::facts::flavors::{ByResource, Flavors};
 use crate::facts::reason::{NoQuota, Why};
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::FlavorId;
-use meridian_shared::gang::{Amounts, Gang, add_scaled};
+use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +109,7 @@ fn reserve_for_starved_head(turn: &mut Turn<'_>, uid: Uid, since: Wall) -> bool 
     let sizes = [Some(gang.clone()), gang.least().map(Arc::new)];
     // The flavors are chosen at admission. Until then, assume the first ones with which the gang fits in some
     // cluster.
-    let choices = possible_flavors(turn.world, uid);
+    let choices = possible_flavors(turn.world, uid, &gang);
     let found = sizes.into_iter().flatten().find_map(|gang| {
         choices.iter().find_map(|flavors| {
             let gang = gangs::with_flavor_constraints(turn.world, &gang, flavors);
@@ -169,7 +169,7 @@ fn runs_to_end_first(
     let fits_after = |ended: usize| {
         let within_caps = caps
             .as_ref()
-            .is_none_or(|caps| caps.without(world, runs[..ended].iter().copied()).judge(gang).is_ok());
+            .is_none_or(|caps| caps.without(world, runs[..ended].iter().copied()).check(gang).is_ok());
         if !within_caps {
             return false;
         }
@@ -214,16 +214,53 @@ fn runs_by_expected_end(world: &World, cluster: &ClusterName, except: &BTreeSet<
     runs.into_iter().map(|(_, _, uid)| uid).collect()
 }
 
-/// Flavors that the queue may assign to a workload, one per resource, in the order in which they are tried.
-fn possible_flavors(world: &World, uid: Uid) -> Vec<Flavors> {
+/// Flavors that the queue may assign to a workload, in the order in which they are tried.
+fn possible_flavors(world: &World, uid: Uid, gang: &Gang) -> Vec<Flavors> {
+    let choices = flavors_of_queue(world, uid);
+    if gang.pod_sets.len() <= 1 {
+        return choices.into_iter().map(Flavors::from).collect();
+    }
+    let mut combined: Vec<Vec<ByResource>> = vec![Vec::new()];
+    for set in &gang.pod_sets {
+        let own = choices_of_pod_set(world, set, &choices);
+        let with = |sets: &Vec<ByResource>, choice: &ByResource| {
+            sets.iter().chain([choice]).cloned().collect::<Vec<_>>()
+        };
+        let extended = combined.iter().flat_map(|sets| own.iter().map(move |choice| with(sets, choice)));
+        combined = extended.take(CHOICES_MAX).collect();
+    }
+    combined.into_iter().map(Flavors::of_pod_sets).collect()
+}
+
+/// The choices that serve the pods of a pod set, each once and without resources that the pods don't request;
+/// all of them if none serves the pods.
+fn choices_of_pod_set(world: &World, set: &PodSet, choices: &[ByResource]) -> Vec<ByResource> {
+    let requested = world.config.resources.counted(&set.per_pod);
+    let mut own: Vec<ByResource> = Vec::new();
+    for choice in choices {
+        let mut choice = choice.clone();
+        choice.retain(|resource, _| requested.contains_key(resource));
+        if !own.contains(&choice) {
+            own.push(choice);
+        }
+    }
+    let serves = |choice: &&ByResource| {
+        choice.values().all(|flavor| gangs::serves(world.state.catalog(), flavor, set))
+    };
+    let serving: Vec<ByResource> = own.iter().filter(serves).cloned().collect();
+    if serving.is_empty() { own } else { serving }
+}
+
+/// One flavor per resource, out of those of the queue, in the order in which they are tried.
+fn flavors_of_queue(world: &World, uid: Uid) -> Vec<ByResource> {
     let state = world.mirror.queue_state();
     let Some(queue) = world.mirror.id(uid).and_then(|id| state.workload(id)).map(|w| state.queue(w.queue))
     else {
-        return vec![Flavors::default()];
+        return vec![ByResource::new()];
     };
-    let mut choices: Vec<BTreeMap<String, Arc<str>>> = vec![BTreeMap::new()];
+    let mut choices = vec![ByResource::new()];
     for group in &queue.setup.groups {
-        let with = |choice: &BTreeMap<String, Arc<str>>, flavor: &FlavorId| {
+        let with = |choice: &ByResource, flavor: &FlavorId| {
             let mut choice = choice.clone();
             choice.extend(group.resources.iter().map(|resource| {
                 (state.resource_name(*resource).to_string(), state.flavor_name(*flavor).clone())
@@ -239,7 +276,7 @@ fn possible_flavors(world: &World, uid: Uid) -> Vec<Flavors> {
             choices = extended;
         }
     }
-    choices.into_iter().map(Flavors::from).collect()
+    choices
 }
 
 /// The start of a workload's wait, with its uid to break ties: the latest of its submission, the end of its

@@ -177,7 +177,7 @@ impl Verifier {
         if line.previous != self.head.hash {
             return Err(Broken::Rewritten(line.number));
         }
-        // The manager doesn't sign lines yet, so a signature was added by somebody else.
+        // The manager doesn't sign lines yet, so a signature was added by another client.
         if line.hash != line.expected_hash() || line.signature.is_some() {
             return Err(Broken::Changed(line.number));
         }

@@ -75,6 +75,17 @@ impl Write {
         Self { jobs: changes.iter_mut().map(read).collect(), actor, changes, dry_run }
     }
 
+    /// Marks new jobs of this request as older than the leadership that accepts them. The first complete list
+    /// of a management cluster has such jobs: if the journal was lost, a cluster may run them already, so
+    /// they wait for the end of recovery.
+    #[must_use]
+    pub fn of_existing(mut self) -> Self {
+        for job in self.jobs.iter_mut().flatten() {
+            job.existed = true;
+        }
+        self
+    }
+
     /// The changes in order. A job's object has neither spec nor manifest any more: both were moved to the
     /// parsed job.
     pub fn changes(&self) -> &[Change] {

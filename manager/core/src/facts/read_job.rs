@@ -33,6 +33,8 @@ pub(crate) struct ReadJob {
     container_needs: Option<&'static str>,
     /// The uid if the job is new.
     uid: Uid,
+    /// Whether a new job may have run before this leadership.
+    pub(crate) existed: bool,
     /// The manifest with `uid`, as it is stored.
     pub(crate) body: Arc<str>,
     /// Content hash of `body`.
@@ -66,6 +68,7 @@ impl ReadJob {
             elastic,
             container_needs,
             uid,
+            existed: false,
             hash: ContentHash::of(body.as_bytes()),
             body,
             warnings,

@@ -26,6 +26,9 @@ pub struct Submission {
     pub ttl: Option<Millis>,
     pub at: Wall,
     pub by: Actor,
+    /// Whether the job existed before the leadership that accepted it, and so may run unknown to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub existed: bool,
 }
 
 /// Scheduling class: everything that decisions about a workload depend on, except priority and age. Workloads

@@ -8,7 +8,6 @@ use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{EndResult, GrantRefusal, RefuseReason, Run, ScaleUp, Size, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A fact about one workload. Facts about a leg name its `offer`, facts about an attempt its `fence`.
@@ -111,7 +110,7 @@ pub enum WorkloadFact {
         /// Reclaimed pods per pod set, so far.
         pods: Vec<u32>,
     },
-    /// Pods of an attempt failed, but the job goes on.
+    /// Pods of an attempt failed, but the job continues.
     PodsFailed {
         fence: Fence,
         /// Failed pods so far, over all attempts.
@@ -167,13 +166,13 @@ pub enum WorkloadFact {
         /// The run as reported.
         run: Box<Run>,
         /// Flavors to charge if the workload had no quota yet.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[serde(default, skip_serializing_if = "Flavors::is_empty")]
         flavors: Flavors,
         /// Only for display.
         at: Wall,
     },
     /// The job ended by itself in an attempt that has no leg here: this journal is a copy from before the
-    /// grant, or the lease was taken for lapsed.
+    /// grant, or the lease was considered lapsed.
     EndLearned {
         fence: Fence,
         cluster: ClusterName,
@@ -230,7 +229,7 @@ pub enum WorkloadFact {
     ScaledUp {
         fence: Fence,
         /// The scale-up as it was sent to, or reported by, the agent.
-        growth: Box<ScaleUp>,
+        scale_up: Box<ScaleUp>,
         at: Wall,
     },
     /// The agent has no capacity for more pods: their quota is no longer charged.

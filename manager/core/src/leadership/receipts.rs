@@ -36,7 +36,8 @@ pub(crate) fn apply_receipts(turn: &mut Turn<'_>, reported: &ReportedReceipts) {
 }
 
 /// Starts a leadership with a higher epoch than every reported one. The manager that wrote the foreign
-/// records may still run, so this journal counts as a copy from now on.
+/// records may still run, so this journal counts as a copy from now on, unless an operator has ruled copies
+/// out and recovery still waits for what clusters know of the original.
 pub(crate) fn lead_above(
     turn: &mut Turn<'_>,
     reported_foreign: Vec<(Leadership, RecordNumber)>,
@@ -51,7 +52,8 @@ pub(crate) fn lead_above(
     );
     // A recovery that is already open keeps its reasons.
     let members_unknown = turn.world.state.recovery().as_ref().is_some_and(|r| r.members_unknown);
-    let open = RecoveryStart { restored: true, members_unknown };
+    let restored = !turn.world.state.copies_ruled_out();
+    let open = RecoveryStart { restored, members_unknown };
     let known: BTreeSet<Leadership> = turn.world.state.ranges().iter().map(|(l, _, _)| *l).collect();
     let foreign: Vec<_> =
         reported_foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();

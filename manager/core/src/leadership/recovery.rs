@@ -321,7 +321,7 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
         w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(since_sole, w.term()).lapsed(now)
     };
     let earlier =
-        |w: &crate::state::workload::Workload| w.submitted() < since && w.phase() != Phase::Finished;
+        |w: &crate::state::workload::Workload| w.is_older_than(since) && w.phase() != Phase::Finished;
     let workloads = &turn.world.state.workloads();
     let over = if recovery.members_unknown {
         // Clusters that this journal doesn't name may run workloads of any term.

@@ -133,7 +133,8 @@ fn lapse(turn: &mut Turn<'_>) {
     }
 }
 
-/// Forgets finished workloads after their retention time. Returns whether [`FORGET_MAX`] left some for the
+/// Forgets finished workloads after their retention time; those of the management cluster go when it deletes
+/// them. Returns whether [`FORGET_MAX`] left some for the
 /// next turn.
 fn forget_finished(turn: &mut Turn<'_>) -> bool {
     let wall = turn.now.wall;
@@ -142,6 +143,10 @@ fn forget_finished(turn: &mut Turn<'_>) -> bool {
     let finished = turn.world.live.finished.len();
     for (i, (at, uid)) in turn.world.live.finished.iter().enumerate() {
         let Some(workload) = turn.world.state.workloads().get(uid) else { continue };
+        if workload.is_managed() {
+            // its end must be seen there, or it would be submitted again
+            continue;
+        }
         let keep = workload.ttl().unwrap_or(turn.world.config.finished_kept);
         let too_many = workload.ttl().is_none() && finished - i > kept_max;
         if wall.since(*at) >= keep || too_many {

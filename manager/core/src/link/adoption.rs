@@ -9,6 +9,7 @@ use crate::state::residency;
 use crate::state::workload::Workload;
 use crate::world::gangs;
 use crate::world::turn::Turn;
+use meridian_shared::gang::{Gang, PodSet};
 use meridian_shared::ids::{ClusterName, LedgerId, Uid};
 use meridian_shared::protocol::{OnLoss, Run, StopReason};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
     let workload = turn.workload(run.uid).expect("adopted just now");
     let class = turn.world.queues.class(workload.class()).clone();
     let allowed =
-        residency::judge(turn.world.state.catalog(), &class, cluster, turn.world.config.residency_required);
+        residency::check(turn.world.state.catalog(), &class, cluster, turn.world.config.residency_required);
     match allowed {
         Err(_) => stops::order_stop(turn, run.uid, run.fence, StopReason::Residency, &Actor::System),
         Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive().is_some()) => {
@@ -63,8 +64,8 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
     }
 }
 
-/// Flavors to charge for an adopted run, whether or not quota is left: per resource, the first flavor of its
-/// queue that serves the gang.
+/// Flavors to charge for an adopted run, whether or not quota is left: per pod set and resource, the first
+/// flavor of its queue that serves the pods.
 fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
     let catalog = &turn.world.state.catalog();
     let Some(class) = turn.workload(uid).map(|w| turn.world.queues.class(w.class())) else {
@@ -74,16 +75,16 @@ fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
         .local_queue(&class.namespace, &class.queue)
         .and_then(|l| catalog.cluster_queue(&l.cluster_queue));
     let Some(queue) = queue else { return Flavors::default() };
-    let flavor = |resource: &String| {
+    let flavor = |set: &PodSet, resource: &String| {
         let group = queue.resource_groups.iter().find(|g| g.covered_resources.contains(resource))?;
-        let serving = group.flavors.iter().find(|f| gangs::serves(catalog, &f.name, &class.gang));
+        let serving = group.flavors.iter().find(|f| gangs::serves(catalog, &f.name, set));
         serving.or(group.flavors.first()).map(|f| Arc::from(f.name.as_str()))
     };
-    turn.world
-        .config
-        .resources
-        .total(&class.gang)
-        .into_keys()
-        .filter_map(|resource| flavor(&resource).map(|f| (resource, f)))
-        .collect()
+    let resources = &turn.world.config.resources;
+    let of_set = |set: &PodSet| {
+        let alone = Gang { pod_sets: vec![set.clone()], ..Gang::default() };
+        let requested = resources.total(&alone).into_keys();
+        requested.filter_map(|resource| flavor(set, &resource).map(|f| (resource, f))).collect()
+    };
+    Flavors::of_pod_sets(class.gang.pod_sets.iter().map(of_set).collect())
 }

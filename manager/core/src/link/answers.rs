@@ -145,8 +145,10 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
     match reference {
         CommandRef::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
         CommandRef::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
-        CommandRef::Shrink(uid, fence, size) => render_shrink(turn, cluster, uid, fence, size),
-        CommandRef::Grow(uid, fence, number) => scale_up::render_scale_up(turn, cluster, uid, fence, number),
+        CommandRef::ScaleDown(uid, fence, size) => render_scale_down(turn, cluster, uid, fence, size),
+        CommandRef::ScaleUp(uid, fence, number) => {
+            scale_up::render_scale_up(turn, cluster, uid, fence, number)
+        }
         CommandRef::SetPriority(uid, fence, _) => priority::render_priority(turn, cluster, uid, fence),
         CommandRef::Offer(uid, offer) => {
             let open = turn.workload(uid).and_then(|w| w.legs().get(&offer)).is_some_and(|l| l.state.open());
@@ -185,7 +187,7 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
 
 /// If the command is outdated, or rules forbid that the cluster knows the workload, a harmless command takes
 /// its number.
-fn render_shrink(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, size: Size) -> Command {
+fn render_scale_down(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, size: Size) -> Command {
     let leg = turn.workload(uid).and_then(|w| w.leg_of(fence));
     match leg {
         Some(_) if grants::may_disclose(turn, uid, cluster) => Command::ScaleDown { uid, fence, size },

@@ -1,6 +1,6 @@
 //! Events that agents report about offers and attempts.
 
-use crate::dispatch::{grants, offers, starts};
+use crate::dispatch::{self, grants, offers, starts};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::end;
@@ -64,6 +64,7 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
                 Some(LegAnswer::To(LegState::Running)) => {
                     turn.record_workload(uid, WorkloadFact::Running { fence, at: turn.now.wall });
                     starts::note_started(turn, uid, cluster);
+                    dispatch::scale_up::evaluate_on_start(turn, uid);
                     pod_placement::take_placement(turn, cluster, uid, fence, placement);
                 }
                 Some(_) => pod_placement::take_placement(turn, cluster, uid, fence, placement),

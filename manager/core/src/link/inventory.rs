@@ -15,7 +15,7 @@ use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, Uid};
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Inventory, Run, StopReason, grant_message};
+use meridian_shared::protocol::{Inventory, Run, StopReason, clean, grant_message};
 use std::collections::BTreeSet;
 
 pub(crate) fn take_inventory(
@@ -69,7 +69,8 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
             turn.world.live.counts.orphans += 1;
             // The gang is unknown, so only the size of the placement can be checked.
             let placement = run.placement.clone().filter(|placement| placement.is_bounded());
-            let run = Run { placement, ..run.clone() };
+            let job = run.job.as_deref().map(|job| clean(job).into());
+            let run = Run { placement, job, ..run.clone() };
             turn.record(Record::Orphan {
                 uid: run.uid,
                 fence: run.fence,
@@ -108,7 +109,7 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         // The signature isn't ours, so the report can't be trusted, yet the run may exist. A workload that
         // this leadership accepted can't run unknown to it. An older one isn't offered to any cluster until
         // its term has passed since `sole_since`, however often the run is reported.
-        let (is_earlier, term) = (workload.submitted() < turn.world.state.led_since(), workload.term());
+        let (is_earlier, term) = (workload.is_older_than(turn.world.state.led_since()), workload.term());
         turn.world.live.counts.illegal += 1;
         if is_earlier {
             let until = meridian_shared::lease::ManagerLease::from_composed(turn.world.live.sole_since, term)
@@ -119,7 +120,7 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
     } else if is_newer && workload.phase() != Phase::Finished && workload.deletion().is_none() {
         let gang = workload.adopted_gang(turn.world.queues.class(workload.class()), run);
         let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
-        adoption::adopt(turn, cluster, ledger, &Run { placement, ..run.clone() });
+        adoption::adopt(turn, cluster, ledger, &Run { placement, job: None, ..run.clone() });
     } else {
         turn.send_correction(cluster, CommandRef::Stop(run.uid, run.fence, StopReason::Superseded));
     }

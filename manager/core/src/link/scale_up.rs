@@ -27,14 +27,14 @@ pub(crate) fn render_scale_up(
     let workload = workload.filter(|w| {
         matches!(w.phase(), Phase::Granted | Phase::Running) && grants::may_disclose(turn, uid, cluster)
     });
-    match workload
-        .and_then(|w| Some((w.growing().filter(|growing| growing.number == number)?, w.counts().cloned()?)))
-    {
-        Some((growing, places)) => {
-            let mut growth = ScaleUp { number, places, size: growing.size, mac: None };
-            growth.mac =
-                Some(turn.world.config.receipt_key.sign(&growth.message(cluster, leg.ledger, uid, fence)));
-            Command::ScaleUp { uid, fence, growth: Box::new(growth) }
+    match workload.and_then(|w| {
+        Some((w.started_scale_up().filter(|started| started.number == number)?, w.counts().cloned()?))
+    }) {
+        Some((started, places)) => {
+            let mut scale_up = ScaleUp { number, places, size: started.size, mac: None };
+            scale_up.mac =
+                Some(turn.world.config.receipt_key.sign(&scale_up.message(cluster, leg.ledger, uid, fence)));
+            Command::ScaleUp { uid, fence, scale_up: Box::new(scale_up) }
         }
         // Agents ignore the withdrawal of an offer that was granted.
         None => Command::Withdraw { offer, uid },
@@ -52,22 +52,23 @@ pub(crate) fn on_scaled_up(
     if legs::own_leg(turn, cluster, uid, fence).is_none_or(|leg| leg.fence != Some(fence)) {
         return;
     }
-    let Some((growing, places)) = turn.workload(uid).and_then(|w| Some((w.growing()?, w.counts().cloned()?)))
+    let Some((started, places)) =
+        turn.workload(uid).and_then(|w| Some((w.started_scale_up()?, w.counts().cloned()?)))
     else {
         return;
     };
-    if growing.number == number {
-        let growth = ScaleUp { number, places, size: growing.size, mac: None };
-        apply_scale_up(turn, cluster, uid, fence, growth);
+    if started.number == number {
+        let scale_up = ScaleUp { number, places, size: started.size, mac: None };
+        apply_scale_up(turn, cluster, uid, fence, scale_up);
     }
 }
 
-fn apply_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, growth: ScaleUp) {
+fn apply_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, scale_up: ScaleUp) {
     turn.record_workload(
         uid,
         WorkloadFact::ScaledUp {
             fence,
-            growth: Box::new(ScaleUp { mac: None, ..growth }),
+            scale_up: Box::new(ScaleUp { mac: None, ..scale_up }),
             at: turn.now.wall,
         },
     );
@@ -91,7 +92,8 @@ pub(crate) fn on_scale_up_refused(
     else {
         return;
     };
-    if turn.workload(uid).and_then(Workload::growing).is_none_or(|growing| growing.number != number) {
+    if turn.workload(uid).and_then(Workload::started_scale_up).is_none_or(|started| started.number != number)
+    {
         return;
     }
     let text = clean(text);
@@ -120,14 +122,16 @@ pub(crate) fn apply_reported_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName
     let (uid, fence) = (run.uid, run.fence);
     let Some(workload) = turn.workload(uid).filter(|w| w.phase().granted()) else { return };
     let last = workload.resized().map_or(RecordNumber(0), |resized| resized.last);
-    let (growing, sets) = (
-        workload.growing().map(|growing| growing.number),
+    let (started, sets) = (
+        workload.started_scale_up().map(|started| started.number),
         turn.world.queues.class(workload.class()).gang.pod_sets.len(),
     );
-    match run.grown.as_deref() {
-        Some(grown) if growing == Some(grown.number) => on_scaled_up(turn, cluster, uid, fence, grown.number),
-        Some(grown) if grown.number > last && grown.places.len() == sets => {
-            apply_scale_up(turn, cluster, uid, fence, grown.clone())
+    match run.scale_up.as_deref() {
+        Some(reported) if started == Some(reported.number) => {
+            on_scaled_up(turn, cluster, uid, fence, reported.number)
+        }
+        Some(reported) if reported.number > last && reported.places.len() == sets => {
+            apply_scale_up(turn, cluster, uid, fence, reported.clone())
         }
         _ => drop(scale_up::send_scale_up(turn, cluster, uid, fence)),
     }
@@ -136,11 +140,11 @@ pub(crate) fn apply_reported_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName
 /// A reported run without its scale-up, unless the scale-up carries our signature.
 pub(crate) fn verified(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> Run {
     let key = &turn.world.config.receipt_key;
-    let is_signed = |grown: &ScaleUp| {
-        grown
+    let is_signed = |reported: &ScaleUp| {
+        reported
             .mac
             .as_ref()
-            .is_some_and(|mac| key.verify(&grown.message(cluster, ledger, run.uid, run.fence), mac))
+            .is_some_and(|mac| key.verify(&reported.message(cluster, ledger, run.uid, run.fence), mac))
     };
-    Run { grown: run.grown.clone().filter(|grown| is_signed(grown)), ..run.clone() }
+    Run { scale_up: run.scale_up.clone().filter(|reported| is_signed(reported)), ..run.clone() }
 }

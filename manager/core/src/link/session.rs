@@ -177,9 +177,9 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
         failed_last: old.as_ref().and_then(|o| o.failed_last),
         backed_off: old.map_or(Mono(0), |o| o.backed_off),
         located: None,
-        shrinks: false,
-        grows: false,
-        ranks: false,
+        supports_scale_down: false,
+        supports_scale_up: false,
+        supports_priority: false,
     };
     turn.world.live.clusters.insert(cluster.clone(), live);
     reserved::restore_reservations(turn.world, cluster);

@@ -44,7 +44,8 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     let live = turn.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
     let reconnected = now.since(live.heard) >= lease::disconnect_after(turn.world.config.term_min);
     live.heard = now;
-    (live.shrinks, live.grows, live.ranks) = (request.shrinks, request.grows, request.ranks);
+    (live.supports_scale_down, live.supports_scale_up, live.supports_priority) =
+        (request.supports_scale_down, request.supports_scale_up, request.supports_priority);
     if request.answered > live.answered {
         live.answered = request.answered;
         live.acknowledged = now;

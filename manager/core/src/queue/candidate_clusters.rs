@@ -47,7 +47,7 @@ impl CandidateClusters {
                 listed: listed
                     .as_ref()
                     .map_or(Some(0), |names| names.iter().position(|name| *name == cluster)),
-                verdict: residency::judge(catalog, class, &cluster, policy_required),
+                verdict: residency::check(catalog, class, &cluster, policy_required),
                 cordoned: spec.map(|spec| spec.cordoned),
                 capped: spec.is_some_and(|spec| !spec.limits.is_empty())
                     || catalog.cap(&cluster, queue).is_some(),

@@ -4,7 +4,7 @@
 //! class can, so a million equivalent workloads cost one evaluation. Within a class the order is priority,
 //! then age. Everything here is a cache over the workloads.
 
-use crate::facts::flavors::Flavors;
+use crate::facts::flavors::FlavorUsage;
 use crate::facts::submission::{Class, ClassId};
 use crate::state::by_uid::ByUid;
 use meridian_objects::ResourceRules;
@@ -45,9 +45,6 @@ struct Interned {
     /// Workloads of this class, waiting or not.
     members: u64,
 }
-
-/// Charged amounts of one cluster queue by flavor and resource.
-pub type FlavorUsage = BTreeMap<(Arc<str>, String), i64>;
 
 /// Classes, waiting workloads and charged quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -182,28 +179,24 @@ impl Queues {
         self.waiting.keys().copied()
     }
 
-    pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, flavors: &Flavors, total: &Amounts) {
+    /// Charges a workload's usage, which has no amounts of zero: usage then doesn't depend on the order of
+    /// charges and refunds.
+    pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, charge: &FlavorUsage) {
         let usage = self.usage.entry(queue.clone()).or_default();
-        for (resource, flavor) in flavors.iter() {
-            // Zero is left out here and in `refund`, so that usage doesn't depend on the order of charges and
-            // refunds. A workload requests zero once all its pods have finished.
-            let amount = total.get(resource).copied().filter(|amount| *amount != 0);
-            if let Some(amount) = amount {
-                *usage.entry((flavor.clone(), resource.clone())).or_insert(0) += amount;
-            }
+        for (key, amount) in charge {
+            *usage.entry(key.clone()).or_insert(0) += amount;
         }
         self.charged.insert(uid, queue);
     }
 
-    pub(crate) fn refund(&mut self, uid: Uid, flavors: &Flavors, total: &Amounts) {
+    pub(crate) fn refund(&mut self, uid: Uid, charge: &FlavorUsage) {
         let Some(queue) = self.charged.remove(&uid) else { return };
         let usage = self.usage.entry(queue).or_default();
-        for (resource, flavor) in flavors.iter() {
-            let key = (flavor.clone(), resource.clone());
-            if let Some(used) = usage.get_mut(&key) {
-                *used -= total.get(resource).copied().unwrap_or(0);
+        for (key, amount) in charge {
+            if let Some(used) = usage.get_mut(key) {
+                *used -= amount;
                 if *used == 0 {
-                    usage.remove(&key);
+                    usage.remove(key);
                 }
             }
         }
@@ -222,6 +215,9 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::flavors::Flavors;
+    use meridian_objects::ResourceRules;
+    use meridian_shared::gang::Gang;
 
     #[test]
     fn first_of_a_class_follows_arrivals_and_departures() {
@@ -260,13 +256,17 @@ mod tests {
     #[test]
     fn usage_does_not_depend_on_the_order_of_charges() {
         let flavors = Flavors::from(BTreeMap::from([("cpu".to_owned(), Arc::from("any"))]));
-        let (some, none) = (Amounts::from([("cpu".to_owned(), 4)]), Amounts::from([("cpu".to_owned(), 0)]));
+        let charge = |amount: i64| {
+            let total = Amounts::from([("cpu".to_owned(), amount)]);
+            flavors.usage(&Gang::default(), &total, &ResourceRules::default())
+        };
+        let (some, none) = (charge(4), charge(0));
         let queue: Arc<str> = Arc::from("q");
         let (mut queues, mut recount) = (Queues::default(), Queues::default());
-        queues.charge(Uid(1), queue.clone(), &flavors, &some);
-        queues.charge(Uid(2), queue.clone(), &flavors, &none);
-        queues.refund(Uid(1), &flavors, &some);
-        recount.charge(Uid(2), queue, &flavors, &none);
+        queues.charge(Uid(1), queue.clone(), &some);
+        queues.charge(Uid(2), queue.clone(), &none);
+        queues.refund(Uid(1), &some);
+        recount.charge(Uid(2), queue, &none);
         assert_eq!(
             (queues.usage("q"), recount.usage("q")),
             (Some(&FlavorUsage::new()), Some(&FlavorUsage::new()))

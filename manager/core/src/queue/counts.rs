@@ -9,9 +9,8 @@
 //!   quota move.
 //! - Entries that are zero are removed, so that a recount gives an equal value.
 
-use crate::facts::flavors::Flavors;
+use crate::facts::flavors::FlavorUsage;
 use crate::facts::submission::Class;
-use crate::queue::classes::FlavorUsage;
 use crate::state::catalog::Catalog;
 use crate::state::legs::leg::LegState;
 use crate::state::workload::phase::Phase;
@@ -75,7 +74,7 @@ impl WorkloadCounts {
     fn change(&mut self, before: &CountedWorkload<'_>, after: &CountedWorkload<'_>) {
         self.count_phase(before, false);
         self.count_phase(after, true);
-        let same_amounts = before.flavors == after.flavors && before.total == after.total;
+        let same_amounts = before.charge == after.charge && before.total == after.total;
         for sum in Sum::ALL {
             let (was, is) = (sum.counts(before), sum.counts(after));
             if was && !(is && same_amounts) {
@@ -104,11 +103,10 @@ impl WorkloadCounts {
             Sum::Reserved => &mut self.reserved,
             Sum::Used => &mut self.used,
         };
-        for (resource, flavor) in workload.flavors.iter() {
-            let amount = by * workload.total.get(resource).copied().unwrap_or(0);
-            match usage.iter_mut().find(|((of, what), _)| of == flavor && what == resource) {
-                Some((_, sum)) => *sum += amount,
-                None => drop(usage.insert((flavor.clone(), resource.clone()), amount)),
+        for (key, amount) in workload.charge {
+            match usage.get_mut(key) {
+                Some(sum) => *sum += by * amount,
+                None => drop(usage.insert(key.clone(), by * amount)),
             }
         }
         usage.retain(|_, sum| *sum != 0);
@@ -321,7 +319,8 @@ impl QueueCounts {
 pub(crate) struct CountedWorkload<'a> {
     pub(crate) phase: Phase,
     pub(crate) inactive: bool,
-    pub(crate) flavors: &'a Flavors,
+    /// Usage of its flavors; empty without quota.
+    pub(crate) charge: &'a FlavorUsage,
     pub(crate) total: &'a Amounts,
     pub(crate) charged_to: Option<&'a Arc<str>>,
 }

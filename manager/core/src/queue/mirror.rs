@@ -16,7 +16,7 @@ use crate::state::by_uid::ByUid;
 use crate::state::catalog::Catalog;
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
-use meridian_queueing::flavors::Assignment;
+use meridian_queueing::flavors::{Assignment, FlavorAssignment};
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, Id, ResourceId};
 use meridian_queueing::{QueueState, declare};
@@ -47,8 +47,8 @@ pub struct QueueMirror {
     pub(crate) candidate_clusters: BTreeMap<ClassId, Arc<CandidateClusters>>,
     /// Queue routes by class; cleared when an object changes.
     pub(crate) queue_routes: BTreeMap<ClassId, Result<QueueId, NoRoute>>,
-    /// Assigned flavors by their ids, so that workloads with equal flavors share one allocation.
-    pub(crate) given: BTreeMap<Vec<(ResourceId, FlavorId)>, Flavors>,
+    /// Assigned flavors by their ids per pod set, so that workloads with equal flavors share one allocation.
+    pub(crate) given: BTreeMap<Vec<Vec<(ResourceId, FlavorId)>>, Flavors>,
     /// The queue that the waiting workloads of each class were last put into.
     pub(crate) routes: BTreeMap<ClassId, Option<QueueId>>,
     /// Resource prefixes that each queue ignores, as the requests of waiting workloads were last computed
@@ -150,17 +150,16 @@ impl QueueMirror {
     }
 
     /// The entry for additional pods of a running gang.
-    pub fn growth(&self, uid: Uid) -> Option<WorkloadId> {
+    pub fn scale_up(&self, uid: Uid) -> Option<WorkloadId> {
         self.scale_ups.get(&uid).copied()
     }
 
-    /// The flavor of each resource in an assignment; `queues` is the queue state that was taken out.
+    /// The flavors in an assignment; `queues` is the queue state that was taken out.
     pub(crate) fn flavors_of(&mut self, queues: &QueueState, assignment: &Assignment) -> Flavors {
         let chosen = assignment
             .pod_sets
             .iter()
-            .flat_map(|set| &set.flavors)
-            .map(|(resource, choice)| (*resource, choice.flavor))
+            .map(|set| set.flavors.iter().map(|(resource, choice)| (*resource, choice.flavor)).collect())
             .collect();
         self.given.entry(chosen).or_insert_with(|| flavors_of(queues, assignment)).clone()
     }
@@ -237,12 +236,11 @@ impl declare::References for CatalogReferences<'_> {
     }
 }
 
-/// The flavor of each resource in an assignment.
+/// The flavors in an assignment.
 pub fn flavors_of(queues: &QueueState, assignment: &Assignment) -> Flavors {
-    let chosen = assignment.pod_sets.iter().flat_map(|set| &set.flavors);
-    chosen
-        .map(|(resource, choice)| {
-            (queues.resource_name(*resource).to_string(), queues.flavor_name(choice.flavor).clone())
-        })
-        .collect()
+    let named = |(resource, choice): &(ResourceId, FlavorAssignment)| {
+        (queues.resource_name(*resource).to_string(), queues.flavor_name(choice.flavor).clone())
+    };
+    let sets = assignment.pod_sets.iter().map(|set| set.flavors.iter().map(named).collect());
+    Flavors::of_pod_sets(sets.collect())
 }

@@ -17,7 +17,7 @@ use meridian_shared::protocol::StopReason;
 
 /// Checks a change of `spec.active`. Fails if the workload doesn't exist, changed since `version`, has ended
 /// or is being deleted.
-pub(crate) fn judge_activity(
+pub(crate) fn check_activity(
     turn: &Turn<'_>,
     key: &Key,
     active: bool,
@@ -94,7 +94,7 @@ fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     turn.capacity_changed();
 }
 
-/// Ends the backoff of a reactivated workload, with two exceptions: a victim goes on backing off for its
+/// Ends the backoff of a reactivated workload, with two exceptions: a victim continues to back off for its
 /// preemptor, and a workload of an earlier leadership, which may still run unknown to this one, backs off
 /// until its term has passed.
 fn end_backoff(turn: &mut Turn<'_>, uid: Uid) {
@@ -102,7 +102,7 @@ fn end_backoff(turn: &mut Turn<'_>, uid: Uid) {
         return;
     }
     let Some(until) = turn.world.live.backoff_until.remove(&uid) else { return };
-    if let Some(workload) = turn.workload(uid).filter(|w| w.submitted() < turn.world.state.led_since()) {
+    if let Some(workload) = turn.workload(uid).filter(|w| w.is_older_than(turn.world.state.led_since())) {
         let lapsed = ManagerLease::from_composed(turn.world.live.sole_since, workload.term()).deadline;
         turn.world.live.backoff_until.insert(uid, until.min(lapsed));
     }
@@ -116,7 +116,7 @@ pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: 
 }
 
 /// The workload of a key, which names either a `Workload` object or a job.
-fn named(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
+pub(crate) fn named(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
     match key.kind {
         Kind::Workload => turn.world.workload_at(key).map(|(uid, _)| uid),
         _ => rejection::job_at(turn, key),

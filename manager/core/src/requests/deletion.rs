@@ -16,9 +16,12 @@ use meridian_shared::ids::{ClusterName, Uid};
 /// Most users of an object that a refusal names.
 const USERS_SHOWN_MAX: usize = 5;
 
+/// Most manifests that one deletion reads: a tenth of a second.
+const MANIFESTS_READ_MAX: usize = 10_000;
+
 /// Refuses to delete an object in use: whatever `force` says, where quota or pods would have no owner any
 /// more, and else unless it is forced. `catalog` has the earlier changes of the request.
-pub(super) fn judge_delete(
+pub(super) fn check_delete(
     turn: &Turn<'_>,
     catalog: &Catalog,
     key: &Key,
@@ -32,9 +35,9 @@ pub(super) fn judge_delete(
         );
     }
     if key.scope.is_none() {
-        judge_owned(turn, key)?;
+        check_owned(turn, key)?;
     }
-    if force { Ok(()) } else { judge_in_use(turn, catalog, key) }
+    if force { Ok(()) } else { check_in_use(turn, catalog, key) }
 }
 
 fn in_use(key: &Key, users: Vec<Users>, forceable: bool) -> Result<(), Rejection> {
@@ -50,7 +53,7 @@ fn listed(count: usize, what: &'static str, keys: impl Iterator<Item = Key>) -> 
 }
 
 /// Users that an object must outlive.
-fn judge_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
+fn check_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
     match key.kind {
         Kind::Cluster => match turn.world.loads.get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
             0 => Ok(()),
@@ -96,7 +99,7 @@ fn judge_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
 }
 
 /// Users that an object may be taken from, by force.
-fn judge_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rejection> {
+fn check_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rejection> {
     let referents = references::referents(catalog, key);
     if !referents.is_empty() {
         let keys = referents.iter().map(|key| (*key).clone());
@@ -114,6 +117,15 @@ fn judge_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rej
             let labels = &turn.world.queues.class(workload.class()).labels;
             labels.get(PRIORITY_LABEL).is_some_and(|class| **class == *key.name)
         }),
+        Kind::PriorityClass => {
+            let Some(Spec::PriorityClass(class)) = catalog.get(key).map(|stored| &stored.object.spec) else {
+                return Ok(());
+            };
+            let value = i64::from(class.value);
+            let may = |workload: &Workload| workload.priority() == value;
+            naming(turn, "priorityClassName", &key.name, may)
+        }
+        Kind::RuntimeClass => naming(turn, "runtimeClassName", &key.name, |_| true),
         Kind::ResidencyPolicy => {
             let Some(Spec::ResidencyPolicy(policy)) = catalog.get(key).map(|stored| &stored.object.spec)
             else {
@@ -142,6 +154,17 @@ fn job(turn: &Turn<'_>, uid: Uid) -> Option<Key> {
 fn unfinished(turn: &Turn<'_>, is: impl Fn(&Turn<'_>, &Workload) -> bool) -> Vec<Uid> {
     let all = turn.world.state.workloads().iter();
     all.filter(|(_, w)| w.phase() != Phase::Finished && is(turn, w)).map(|(uid, _)| *uid).collect()
+}
+
+/// Workloads without a run whose pods name an object in this field, among the first [`MANIFESTS_READ_MAX`]
+/// that `may` name it. Only their manifests say so.
+fn naming(turn: &Turn<'_>, field: &str, name: &str, may: impl Fn(&Workload) -> bool) -> Vec<Uid> {
+    // manifests are stored as compact JSON, in which quotes within a text are escaped
+    let written = format!("\"{field}\":{}", serde_json::Value::from(name));
+    let all = turn.world.state.workloads().iter();
+    let waiting = all.filter(|(_, w)| w.phase() != Phase::Finished && !w.phase().granted() && may(w));
+    let names = |workload: &Workload| turn.body(workload.body()).is_some_and(|body| body.contains(&written));
+    waiting.take(MANIFESTS_READ_MAX).filter(|(_, w)| names(w)).map(|(uid, _)| *uid).collect()
 }
 
 /// Unfinished workloads of a local queue, or charged to or waiting in a cluster queue.

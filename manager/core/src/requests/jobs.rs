@@ -12,10 +12,11 @@ use crate::facts::submission::{Class, Submission};
 use crate::link::session;
 use crate::queue::candidate_clusters::CandidateClusters;
 use crate::requests::write::{self, DENIALS_SHOWN_MAX};
-use crate::requests::{activity, judge, rejection, resize};
+use crate::requests::{activity, adopted_orphans, rejection, resize, validation};
 use crate::state::catalog::Catalog;
 use crate::state::residency;
 use crate::world::turn::Turn;
+use meridian_objects::job::JobKind;
 use meridian_objects::spec::ClusterLossMode;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 /// Checks the submission of a job, or the change of an existing one. Returns the class that the job would
 /// have; `None` if nothing changes.
-pub(crate) fn judge_job(
+pub(crate) fn check_job(
     turn: &Turn<'_>,
     catalog: &Catalog,
     read: &ReadJob,
@@ -40,8 +41,8 @@ pub(crate) fn judge_job(
         if existing.body() == read.hash_as(uid) {
             return Ok(None);
         }
-        resize::judge_stored_manifest(turn, uid, key)?;
-        resize::judge_resize(turn, read, uid, key)?;
+        resize::check_stored_manifest(turn, uid, key)?;
+        resize::check_resize(turn, read, uid, key)?;
     }
     let job = &read.job;
     let pod_field = |field: &str| format!("{}.spec.{field}", read.kind.template_field());
@@ -52,7 +53,7 @@ pub(crate) fn judge_job(
             "metadata.labels[kueue.x-k8s.io/queue-name]",
             format!(
                 "there is no local queue `{queue}` in namespace `{namespace}`: {}",
-                judge::which_queue(catalog, &namespace)
+                validation::which_queue(catalog, &namespace)
             ),
         );
     }
@@ -92,13 +93,13 @@ pub(crate) fn judge_job(
         Ok(class) => class,
         Err(broken) => return invalid(&format!("{}.spec", read.kind.template_field()), broken),
     };
-    judge_residency(turn, catalog, &class)?;
+    check_residency(turn, catalog, &class)?;
     Ok(Some(class))
 }
 
 /// Fails if residency rules forbid that this manager stores the job, or that any cluster of its queue runs
 /// it.
-fn judge_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
+fn check_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
     if let Some(here) = &turn.world.config.jurisdiction {
         for (name, version, policy) in
             catalog.residency_policies().filter(|(_, _, p)| residency::matches(catalog, p, class))
@@ -126,7 +127,7 @@ fn judge_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<
         .unwrap_or_else(|| catalog.clusters().map(|(name, _)| name).collect());
     let denied: Result<Vec<Denied>, ()> = listed
         .iter()
-        .map(|name| residency::judge(catalog, class, name, turn.world.config.residency_required).err())
+        .map(|name| residency::check(catalog, class, name, turn.world.config.residency_required).err())
         // A cluster that isn't declared yet may turn out to be in an allowed place.
         .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
         .collect();
@@ -162,7 +163,7 @@ fn judge_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<
     )
 }
 
-/// Submits a job that [`judge_job`] accepted, or changes the existing one.
+/// Submits a job that [`check_job`] accepted, or changes the existing one.
 pub(crate) fn submit(
     turn: &mut Turn<'_>,
     key: Key,
@@ -186,19 +187,32 @@ pub(crate) fn submit(
             let mut warnings = read.warnings.clone();
             warnings.extend(process_warning(turn, &class));
             if !dry_run {
-                accept(turn, read, class, &key, uid, None, by);
+                // of the management cluster, as `check_uid` checked
+                let orphan =
+                    adopted_orphans::newest(turn, uid).map(|(fence, orphan)| (fence, orphan.clone()));
+                let lease = orphan.as_ref().map(|(_, orphan)| (orphan.run.term, orphan.run.on_loss));
+                accept(turn, read, class, &key, uid, lease, by);
+                if let Some((fence, orphan)) = orphan {
+                    adopted_orphans::adopt(turn, by, uid, fence, orphan);
+                }
                 turn.world.live.dirty = true;
             }
             (uid, WriteResult::Created, warnings)
         }
-        (None, None) => unreachable!("`judge_job` returns the class of every new job"),
+        (None, None) => unreachable!("`check_job` returns the class of every new job"),
     };
     Written { key, uid, result, warnings }
 }
 
-/// A warning if all clusters that the job may use run processes, and it needs containers.
+/// A warning if all clusters that the job may use run processes, and it is of another kind than Job or needs
+/// containers.
 fn process_warning(turn: &Turn<'_>, class: &Class) -> Option<String> {
-    let needs = class.container_needs.as_ref()?;
+    let other_kind = class.kind.job().filter(|kind| kind.kind() != JobKind::usual().kind());
+    let what = match (other_kind, &class.container_needs) {
+        (Some(kind), _) => format!("kind: is {}", kind.name()),
+        (None, Some(needs)) => format!("spec.template.spec: uses `{needs}`"),
+        (None, None) => return None,
+    };
     let catalog = turn.world.state.catalog();
     let queue = catalog.route(&class.namespace, &class.queue).ok()?;
     let candidates = CandidateClusters::new(catalog, class, &queue, turn.world.config.residency_required);
@@ -211,8 +225,8 @@ fn process_warning(turn: &Turn<'_>, class: &Class) -> Option<String> {
     usable.peek()?;
     usable.all(|runner| runner == Some(RunnerKind::Process)).then(|| {
         format!(
-            "spec.template.spec: uses `{needs}`, and every cluster that it may use runs processes, which \
-             can't honour that: no cluster will start it"
+            "{what}, and every cluster that it may use runs processes, which can't honour that: no cluster \
+             will start it"
         )
     })
 }
@@ -250,8 +264,8 @@ pub(crate) fn submit_adopted(
             format!("{key} isn't the job that runs there: pass the manifest exactly as it was submitted");
         return rejection::reject(RejectionReason::Invalid, None, message);
     }
-    let judged = judge_job(turn, turn.world.state.catalog(), &read, &key)?;
-    let Some(class) = judged else { return already_exists };
+    let checked = check_job(turn, turn.world.state.catalog(), &read, &key)?;
+    let Some(class) = checked else { return already_exists };
     accept(turn, &read, class, &key, run.uid, Some((run.term, run.on_loss)), by);
     Ok(())
 }
@@ -282,6 +296,7 @@ fn accept(
         ttl: job.ttl_after_finished,
         at: turn.now.wall,
         by: by.clone(),
+        existed: read.existed,
     };
     turn.record_workload(uid, WorkloadFact::Submitted(Box::new(submission)));
 }
@@ -300,7 +315,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -
         }
         return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
     }
-    let uid = rejection::job_at(turn, &key).expect("`judge_change` found the job");
+    let uid = rejection::job_at(turn, &key).expect("`check_change` found the job");
     let phase = turn.workload(uid).expect("every name has a workload").phase();
     let result = if phase.granted() { WriteResult::Deleting } else { WriteResult::Deleted };
     if !dry_run {

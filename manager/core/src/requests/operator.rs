@@ -10,11 +10,12 @@ use crate::facts::record::{
     LeadershipFact, MemberFact, ObjectFact, OrphanFact, Record, TokenFact, WorkloadFact,
 };
 use crate::leadership::{orphans, recovery};
-use crate::link::{adoption, session};
-use crate::requests::{jobs, user_tokens};
+use crate::link::session;
+use crate::requests::{adopted_orphans, jobs, user_tokens};
 use crate::state::members::{Orphan, Token};
 use crate::world::turn::Turn;
 use meridian_objects::{FieldError, Kind, Object};
+use meridian_shared::counted::{counted, counted_with};
 use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{ClusterName, Fence, Jurisdiction, LedgerId, Region, Uid};
 use meridian_shared::protocol::StopReason;
@@ -102,8 +103,9 @@ fn drain(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<Strin
     for (uid, fence, _) in &attempts {
         stops::order_stop(turn, *uid, *fence, StopReason::Drained, by);
     }
-    operator_audit(turn, by, Action::Drain, format!("{} workloads", attempts.len()), Some(cluster));
-    Ok(format!("cluster `{cluster}` is cordoned; {} workloads are being stopped there", attempts.len()))
+    operator_audit(turn, by, Action::Drain, counted(attempts.len(), "workload"), Some(cluster));
+    let stopped = counted_with(attempts.len(), "workload", "is", "are");
+    Ok(format!("cluster `{cluster}` is cordoned; {stopped} being stopped there"))
 }
 
 fn member<'a>(
@@ -210,10 +212,8 @@ fn declare_lost(
     } else if turn.world.live.awaited.contains(cluster) {
         recovery::stop_awaiting(turn);
     }
-    Ok(format!(
-        "ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads may start elsewhere",
-        attempts.len()
-    ))
+    let released = counted(attempts.len(), "workload");
+    Ok(format!("ledger `{ledger}` of cluster `{cluster}` is declared lost; {released} may start elsewhere"))
 }
 
 #[expect(clippy::too_many_arguments, reason = "a token is bound to all of these, and each has its own type")]
@@ -344,9 +344,9 @@ fn revoke(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<Stri
     void_certificates(turn, cluster, uid, by);
     operator_audit(turn, by, Action::Revoke, String::new(), Some(cluster));
     Ok(format!(
-        "the certificates and join tokens of cluster `{cluster}` are void, and the leases of {} workloads \
+        "the certificates and join tokens of cluster `{cluster}` are void, and the leases of {} \
          there are not renewed; to let an agent join again, use `meridian cluster join {cluster} --replace`",
-        stops::granted_attempts(turn, cluster).len()
+        counted(stops::granted_attempts(turn, cluster).len(), "workload")
     ))
 }
 
@@ -413,7 +413,7 @@ fn awaited_name(turn: &Turn<'_>, cluster: &ClusterName) -> String {
 }
 
 /// Makes an orphan an attempt of the given job. Fails while recovery is open and while a newer attempt of the
-/// same uid is known, because only the run with the highest fence may go on.
+/// same uid is known, because only the run with the highest fence may continue.
 fn adopt_orphan(
     turn: &mut Turn<'_>,
     by: &Actor,
@@ -422,39 +422,10 @@ fn adopt_orphan(
     job: &Object,
 ) -> Result<String, Rejection> {
     let orphan = orphan(turn, uid, fence)?;
-    if orphan.stopping {
-        return Err(rejection(
-            RejectionReason::Conflict,
-            format!(
-                "orphan `{uid}` is being stopped at `{}`: submit its job again once it is gone",
-                orphan.cluster
-            ),
-        ));
-    }
-    if turn.world.state.recovery().is_some() {
-        let message = "recovery is open, and another cluster may run a newer attempt: adopt this one once \
-                       recovery has ended";
-        return Err(rejection(RejectionReason::Conflict, message.into()));
-    }
-    let mut others = turn.world.state.orphans().iter().filter(|((other, _), _)| *other == uid);
-    if let Some(((_, newer), o)) = others.find(|((_, other), _)| *other > fence) {
-        return Err(rejection(
-            RejectionReason::Conflict,
-            format!("a newer attempt `{newer}` runs at `{}`: adopt that one", o.cluster),
-        ));
-    }
+    adopted_orphans::check(turn, uid, fence, &orphan)?;
     jobs::submit_adopted(turn, job, &orphan.run, by)?;
-    let Orphan { cluster, ledger, run, .. } = orphan;
-    operator_audit(turn, by, Action::AdoptOrphan, uid.to_string(), Some(&cluster));
-    turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: Some(by.clone()) } });
-    adoption::adopt(turn, &cluster, ledger, &run);
-    // The record holds the run as it was first reported; the next inventory shows whether it has started
-    // since.
-    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.want_inventory = true;
-        turn.out.wake.insert(cluster.clone());
-    }
-    turn.capacity_changed();
+    let cluster = orphan.cluster.clone();
+    adopted_orphans::adopt(turn, by, uid, fence, orphan);
     Ok(format!(
         "orphan `{uid}` in cluster `{cluster}` is adopted as job `{}/{}`",
         job.namespace_or_default().unwrap_or_default(),

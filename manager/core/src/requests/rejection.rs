@@ -33,7 +33,7 @@ pub(crate) fn key_of(object: &Object, scope: Option<&ClusterName>) -> Key {
     }
 }
 
-/// The workload of the job with this key; `None` if the key is of a kind that is no job.
+/// The workload of the job with this key; `None` if the key is of a kind that isn't a job.
 pub(crate) fn job_at(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
     turn.world.uid_of(key.kind, key.namespace.as_deref().unwrap_or("default"), &key.name)
 }

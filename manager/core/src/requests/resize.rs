@@ -37,7 +37,7 @@ struct Change {
 
 /// Checks whether an existing job may get this manifest. The checks of new jobs apply too, and are made
 /// elsewhere.
-pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key) -> Result<(), Rejection> {
+pub(crate) fn check_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key) -> Result<(), Rejection> {
     let invalid =
         |field: &str, message: String| rejection::reject(RejectionReason::Invalid, Some(field), message);
     let workload = turn.workload(uid).expect("every name has a workload");
@@ -91,10 +91,10 @@ pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
         "{key} runs in cluster `{cluster}`, and its agent is of an older version that can't scale a gang"
     );
     match requested.cmp(&pods) {
-        Ordering::Less if !live.shrinks => {
+        Ordering::Less if !live.supports_scale_down => {
             invalid("spec.parallelism", format!("{old_agent} down: update the agent first"))
         }
-        Ordering::Greater if !live.grows => {
+        Ordering::Greater if !live.supports_scale_up => {
             let name = &key.name;
             let restart =
                 format!("`meridian stop workload {name}`, change it, and `meridian resume workload {name}`");
@@ -108,7 +108,7 @@ pub(crate) fn judge_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
 }
 
 /// Fails if the stored manifest can't be read, as a change can't be compared with it then.
-pub(crate) fn judge_stored_manifest(turn: &Turn<'_>, uid: Uid, key: &Key) -> Result<(), Rejection> {
+pub(crate) fn check_stored_manifest(turn: &Turn<'_>, uid: Uid, key: &Key) -> Result<(), Rejection> {
     if !turn.world.live.damaged.contains(&uid) {
         return Ok(());
     }
@@ -119,7 +119,7 @@ pub(crate) fn judge_stored_manifest(turn: &Turn<'_>, uid: Uid, key: &Key) -> Res
     rejection::reject(RejectionReason::Invalid, Some("spec"), message)
 }
 
-/// Makes a change that [`judge_resize`] accepted. Open offers are withdrawn, because they carry the previous
+/// Makes a change that [`check_resize`] accepted. Open offers are withdrawn, because they carry the previous
 /// gang.
 pub(crate) fn resize(
     turn: &mut Turn<'_>,

@@ -10,7 +10,7 @@ use crate::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Writ
 use crate::facts::read_job::ReadJob;
 use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::Class;
-use crate::requests::{activity, jobs, judge, rejection};
+use crate::requests::{activity, jobs, rejection, validation};
 use crate::state::catalog::Catalog;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -48,10 +48,10 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     let mut catalog = Cow::Borrowed(turn.world.state.catalog());
     let (merge_warnings, mut rejections) = merge_applied(&catalog, &mut write.changes);
     let mut seen = BTreeSet::new();
-    let mut judged = Vec::with_capacity(write.changes.len());
+    let mut checked = Vec::with_capacity(write.changes.len());
     for (index, (change, job)) in write.with_jobs().enumerate() {
-        match judge::judge_change(turn, &mut catalog, change, job, &write.actor, &mut seen) {
-            Ok(class) => judged.push(class),
+        match validation::check_change(turn, &mut catalog, change, job, &write.actor, &mut seen) {
+            Ok(class) => checked.push(class),
             Err(mut rejection) => {
                 rejection.index = index;
                 rejections.push(rejection);
@@ -60,7 +60,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     }
     for (index, change) in write.changes.iter().enumerate() {
         if let Change::Put { object, scope: None, .. } = change
-            && let Err(mut rejection) = judge::judge_references(&catalog, &turn.world.config, object)
+            && let Err(mut rejection) = validation::check_references(&catalog, &turn.world.config, object)
         {
             rejection.index = index;
             rejections.push(rejection);
@@ -71,13 +71,15 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         audit_refusals(turn, &write, &rejections);
         return turn.reply(Reply::Rejected(rejections));
     }
+    let reference_warnings = reference_warnings(&catalog, &write);
     let rules_before = turn.world.state.rules();
     let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
-    let accepted = write.with_jobs().zip(judged).map(|((change, job), class)| {
+    let accepted = write.with_jobs().zip(checked).map(|((change, job), class)| {
         perform(turn, change, job.map(|job| (job, class)), &write.actor, write.dry_run)
     });
     let mut written: Vec<Written> = accepted.collect();
-    for (index, warnings) in merge_warnings {
+    let warnings = merge_warnings.into_iter().chain(reference_warnings.into_iter().enumerate());
+    for (index, warnings) in warnings {
         written[index].warnings.extend(warnings);
     }
     // A changed queue may have been stopped before. If its head is starved, capacity must be reserved for the
@@ -98,6 +100,15 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     }
     turn.reply(Reply::Written(written));
     turn.out.spent.push(write);
+}
+
+/// For each change, warnings about what the put object refers to.
+fn reference_warnings(catalog: &Catalog, write: &Write) -> Vec<Vec<String>> {
+    let of_change = |change: &Change| match change {
+        Change::Put { object, scope: None, .. } => validation::reference_warnings(catalog, object),
+        _ => Vec::new(),
+    };
+    write.changes.iter().map(of_change).collect()
 }
 
 /// Evicts the workloads of queues with the stop policy `HoldAndDrain`.

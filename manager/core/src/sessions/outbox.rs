@@ -27,9 +27,9 @@ pub enum CommandRef {
     /// Stop an attempt.
     Stop(Uid, Fence, StopReason),
     /// Scale an attempt down to this size.
-    Shrink(Uid, Fence, Size),
+    ScaleDown(Uid, Fence, Size),
     /// Scale an attempt up; the record is the one that charged quota for it.
-    Grow(Uid, Fence, RecordNumber),
+    ScaleUp(Uid, Fence, RecordNumber),
     /// Set an attempt's priority, which this record changed.
     SetPriority(Uid, Fence, RecordNumber),
 }
@@ -143,7 +143,7 @@ impl Outbox {
     }
 
     /// Whether the outbox has a priority of this attempt that was never sent.
-    pub fn ranks(&self, uid: Uid, fence: Fence) -> bool {
+    pub fn has_unsent_priority(&self, uid: Uid, fence: Fence) -> bool {
         let of_attempt = CommandRef::SetPriority(uid, fence, RecordNumber(0))
             ..=CommandRef::SetPriority(uid, fence, RecordNumber(u64::MAX));
         self.numbers.range(of_attempt).any(|(_, number)| *number > self.reached)

@@ -58,13 +58,14 @@ impl State {
                 self.start_leadership(number, *leadership, recovery.clone(), foreign);
             }
             LeadershipFact::RecoveryClosed { .. } => {
-                (self.recovery, self.behind) = (None, false);
+                (self.recovery, self.behind, self.copies_ruled_out) = (None, false, false);
                 self.forget_deleted_clusters();
                 self.members.values_mut().for_each(|member| member.unheard = None);
             }
             LeadershipFact::CopiesRuledOut { .. } => {
                 if let Some(recovery) = &mut self.recovery {
                     (recovery.restored, recovery.members_unknown) = (false, false);
+                    self.copies_ruled_out = true;
                 }
             }
             LeadershipFact::RulesDoubted { seen, until_heard } => {
@@ -99,6 +100,8 @@ impl State {
             if self.recovery.is_none() {
                 self.recovery_since = number;
             }
+            // a leadership without foreign records is a new process: what was confirmed before is asked again
+            self.copies_ruled_out &= !foreign.is_empty();
             self.behind |= !foreign.is_empty() || recovery.restored || recovery.members_unknown;
             if recovery.restored {
                 // A token that was used after the backup was made could be used for a second join.

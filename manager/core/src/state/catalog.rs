@@ -135,7 +135,7 @@ impl Catalog {
     }
 
     /// Global objects of a kind. Visits no others, because keys are ordered by scope and kind first.
-    fn all(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Stored)> {
+    pub(crate) fn all(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Stored)> {
         let first = Key::global(kind, "");
         self.objects.range(first..).take_while(move |(k, _)| k.kind == kind && k.scope.is_none())
     }

@@ -15,6 +15,7 @@ impl State {
             recovery,
             recovery_since,
             behind,
+            copies_ruled_out,
             rules,
             rules_doubted,
             rules_doubted_until_heard,
@@ -31,7 +32,7 @@ impl State {
             preemption_history,
         } = self;
         (journal, last, leadership, led_since, ranges, recovery).hash(into);
-        (recovery_since, behind).hash(into);
+        (recovery_since, behind, copies_ruled_out).hash(into);
         (rules, rules_doubted, rules_doubted_until_heard, members, offers, grants).hash(into);
         // The time of a sample counts: usage decays from then on.
         usage_history.hash(into);

@@ -8,7 +8,9 @@ use meridian_objects::{Kind, Spec};
 /// The objects that name the object at `key`, in the order of keys.
 pub(crate) fn referents<'c>(catalog: &'c Catalog, key: &Key) -> Vec<&'c Key> {
     let refers = |spec: &Spec| refers(spec, key.kind, &key.name);
-    let all = catalog.iter().filter(|(of, _)| of.scope == key.scope && *of != key);
+    // a role is bound in its namespace
+    let is_near = |of: &Key| key.namespace.is_none() || of.namespace == key.namespace;
+    let all = catalog.iter().filter(|(of, _)| of.scope == key.scope && *of != key && is_near(of));
     all.filter(|(_, stored)| refers(&stored.object.spec)).map(|(of, _)| of).collect()
 }
 
@@ -37,7 +39,12 @@ fn refers(spec: &Spec, kind: Kind, name: &str) -> bool {
                 && parameters.is_some_and(|of| of.kind == kind.name() && is(&of.name))
         }
         Spec::MultiKueueConfig(config) => {
-            kind == Kind::MultiKueueCluster && config.clusters.iter().any(|cluster| is(cluster.as_str()))
+            matches!(kind, Kind::MultiKueueCluster | Kind::Cluster)
+                && config.clusters.iter().any(|cluster| is(cluster.as_str()))
+        }
+        Spec::RoleBinding(binding) | Spec::ClusterRoleBinding(binding) => {
+            let bound = if binding.role.is_cluster_role { Kind::ClusterRole } else { Kind::Role };
+            kind == bound && is(&binding.role.name)
         }
         _ => false,
     }

@@ -37,7 +37,7 @@ pub fn evicts(catalog: &Catalog, class: &Class, cluster: &ClusterName) -> bool {
 
 /// Fails with the reason if residency forbids the cluster to this class. With `required`, at least one policy
 /// must match.
-pub fn judge(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: bool) -> Result<(), Denied> {
+pub fn check(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: bool) -> Result<(), Denied> {
     let Some(spec) = catalog.cluster(cluster) else { return Err(Denied::UnknownPlace) };
     if spec.region.as_str().is_empty() || spec.jurisdiction.as_str().is_empty() {
         return Err(Denied::UnknownPlace);

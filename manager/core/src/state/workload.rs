@@ -42,6 +42,10 @@ pub struct Workload {
     ttl: Option<Millis>,
     created: Wall,
     submitted: RecordNumber,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    managed: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    existed: bool,
     phase: Phase,
     since: Wall,
     changed: RecordNumber,
@@ -204,6 +208,8 @@ impl Workload {
             ttl: s.ttl,
             created: s.at,
             submitted: number,
+            managed: s.by == Actor::ManagementCluster,
+            existed: s.existed,
             phase: Phase::Pending,
             since: s.at,
             changed: number,

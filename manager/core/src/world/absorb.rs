@@ -132,8 +132,9 @@ impl World {
         self.mirror.touch(uid);
         self.queues
             .leave(workload.class(), QueuePosition::new(workload.priority(), workload.submitted(), uid));
-        let total = self.config.resources.total(&workload.gang(self.queues.class(workload.class())));
-        self.queues.refund(uid, workload.flavors(), &total);
+        let gang = workload.gang(self.queues.class(workload.class()));
+        let total = self.config.resources.total(&gang);
+        self.queues.refund(uid, &workload.flavors().usage(&gang, &total, &self.config.resources));
         for leg in workload.legs().values() {
             if let Some(load) = self.loads.get_mut(&leg.cluster) {
                 load.remove(&uid);

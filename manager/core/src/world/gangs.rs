@@ -6,37 +6,32 @@ use crate::facts::submission::Class;
 use crate::state::workload::Workload;
 use crate::world::World;
 use meridian_objects::spec::ResourceFlavorSpec;
-use meridian_shared::gang::{Gang, TaintEffect};
+use meridian_shared::gang::{Gang, PodSet, TaintEffect};
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::time::Millis;
 use meridian_shared::topology::FlavorTopology;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether pods of this gang may run on nodes of this flavor: the flavor's labels must not contradict the
+/// Whether pods of this pod set may run on nodes of this flavor: the flavor's labels must not contradict the
 /// pods' node selectors and affinity, and its taints must be tolerated by the pods or by the flavor's own
 /// tolerations.
-pub(crate) fn serves(catalog: &crate::state::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
+pub(crate) fn serves(catalog: &crate::state::catalog::Catalog, flavor: &str, set: &PodSet) -> bool {
     let Some(spec) = catalog.flavor(flavor) else { return false };
-    gang.pod_sets.iter().all(|set| {
-        let selector = set
-            .node_selector
-            .iter()
-            .filter(|(k, _)| spec.node_labels.contains_key(*k))
-            .all(|(k, v)| spec.node_labels.get(k) == Some(v));
-        // Nodes must meet a requirement on a label that the flavor doesn't set.
-        let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
-            term.iter()
-                .filter(|r| spec.node_labels.contains_key(&r.key))
-                .all(|r| r.matches(&spec.node_labels))
-        };
-        let affinity = set.affinity.is_empty() || set.affinity.iter().any(term_fits);
-        let tolerated = spec.taints.iter().all(|t| {
-            t.effect == TaintEffect::PreferNoSchedule
-                || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t))
-        });
-        selector && affinity && tolerated
-    })
+    let selector = set
+        .node_selector
+        .iter()
+        .filter(|(k, _)| spec.node_labels.contains_key(*k))
+        .all(|(k, v)| spec.node_labels.get(k) == Some(v));
+    // Nodes must meet a requirement on a label that the flavor doesn't set.
+    let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
+        term.iter().filter(|r| spec.node_labels.contains_key(&r.key)).all(|r| r.matches(&spec.node_labels))
+    };
+    let affinity = set.affinity.is_empty() || set.affinity.iter().any(term_fits);
+    let tolerated = spec.taints.iter().all(|t| {
+        t.effect == TaintEffect::PreferNoSchedule
+            || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t))
+    });
+    selector && affinity && tolerated
 }
 
 fn flavor_topology(
@@ -58,14 +53,15 @@ fn flavor_topology(
 /// the topology of each pod set that has a topology request.
 pub fn with_flavor_constraints(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
     let catalog = &world.state.catalog();
-    let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
-    let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
+    let specs: Vec<_> =
+        flavors.names().into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
     if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
         return gang.clone();
     }
     let requests_topology = gang.requests_topology();
     let mut gang = (**gang).clone();
-    for set in &mut gang.pod_sets {
+    for (at, set) in gang.pod_sets.iter_mut().enumerate() {
+        let flavors = flavors.of(at);
         let requests = world.config.resources.counted(&set.per_pod);
         let mut topologies = Vec::new();
         for (flavor, spec) in &specs {

@@ -60,7 +60,7 @@ impl World {
     /// isn't held.
     pub(crate) fn recovery_hold(&self, workload: &Workload, now: Mono) -> Option<HoldEnd> {
         let recovery = self.state.recovery()?;
-        if workload.submitted() >= self.state.led_since() {
+        if !workload.is_older_than(self.state.led_since()) {
             return None;
         }
         let counted_from = if recovery.restored { now } else { self.live.sole_since };

@@ -7,7 +7,7 @@ use crate::world::World;
 use std::sync::Arc;
 
 /// Version of the snapshot format.
-pub const SNAPSHOT_VERSION: u32 = 3;
+pub const SNAPSHOT_VERSION: u32 = 4;
 
 /// All durable state at one moment. Cheap to take, because it shares most of its data with the world.
 #[derive(Debug)]

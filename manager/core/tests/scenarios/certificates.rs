@@ -136,7 +136,7 @@ fn a_revoked_agent_gets_no_renewals_and_its_gang_moves_after_the_lapse() {
     let binding = f.world.state.valid_certificates(&EU.into()).unwrap();
     f.mint("spare", true);
     let Reply::Done(message) = f.act(Operator::Revoke(EU.into())) else { panic!("not revoked") };
-    assert!(message.contains("the leases of 1 workloads there are not renewed"), "{message}");
+    assert!(message.contains("the leases of 1 workload there are not renewed"), "{message}");
     assert_eq!((f.check(binding), f.join_with("spare")), (Err(InvalidCertificate::Revoked), None));
     assert_eq!(f.cluster_state(), "Disconnected");
     assert_eq!(f.audited(Action::Revoke), 1);

@@ -150,7 +150,7 @@ fn the_same_manifest_repairs_a_damaged_workload_and_another_one_is_refused() {
     f.settle();
     f.lose_manifest(damaged);
     f.report_manifest(damaged, false);
-    assert_eq!(f.phase(damaged), Some(Phase::Running), "what runs goes on");
+    assert_eq!(f.phase(damaged), Some(Phase::Running), "what runs continues");
     let why = f.why(damaged);
     assert!(why["summary"].as_str().unwrap().contains("so it can't start again"), "{why:#}");
     let manifest =

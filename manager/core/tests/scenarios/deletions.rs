@@ -5,7 +5,7 @@ use meridian_manager_core::facts::outcome::RejectionReason;
 
 impl Fleet {
     /// Deletes an object; the message if that is refused.
-    fn delete(&mut self, key: &Key, force: bool) -> Result<(), String> {
+    pub(super) fn delete(&mut self, key: &Key, force: bool) -> Result<(), String> {
         match self.write(vec![Change::Delete { key: key.clone(), uid: None, force }]) {
             Reply::Written(_) => Ok(()),
             Reply::Rejected(why) => {
@@ -83,6 +83,72 @@ fn waiting_workloads_keep_their_queue_class_and_policy() {
         refused.contains("1 charged workload (default/runs) and 1 waiting workload (default/waits)"),
         "{refused}"
     );
+}
+
+#[test]
+fn classes_that_a_pending_job_names_are_deleted_only_by_force() {
+    let mut f = Fleet::new(EU);
+    let class = |name: &str, value: i64| {
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value})
+    };
+    f.apply(vec![
+        class("urgent", 7),
+        class("other", 7),
+        json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"},
+            "handler": "runsc"}),
+    ]);
+    let mut waits = job("default", "waits", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    let pod = &mut waits["spec"]["template"]["spec"];
+    pod["priorityClassName"] = json!("urgent");
+    pod["runtimeClassName"] = json!("gvisor");
+    pod["containers"][0]["resources"] = json!({"requests": {GPU: 900}, "limits": {GPU: 900}});
+    f.create(waits);
+    f.settle();
+    for key in [Key::global(Kind::PriorityClass, "urgent"), Key::global(Kind::RuntimeClass, "gvisor")] {
+        let refused = f.delete(&key, false).unwrap_err();
+        assert!(refused.contains("1 workload (default/waits)") && refused.contains("--force"), "{refused}");
+    }
+    assert_eq!(f.delete(&Key::global(Kind::PriorityClass, "other"), false), Ok(()));
+    assert_eq!(f.delete(&Key::global(Kind::PriorityClass, "urgent"), true), Ok(()));
+    f.delete(&Key::namespaced(Kind::Job, "default", "waits"), false).unwrap();
+    f.settle();
+    assert_eq!(f.delete(&Key::global(Kind::RuntimeClass, "gvisor"), false), Ok(()));
+}
+
+#[test]
+fn clusters_of_a_config_and_bound_roles_are_deleted_only_by_force() {
+    let mut f = Fleet::new(EU);
+    let rbac = "rbac.authorization.k8s.io";
+    let version = format!("{rbac}/v1");
+    let role = |kind: &str, name: &str| {
+        let metadata = json!({"name": name});
+        json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": []})
+    };
+    let binding = |kind: &str, of: &str, name: &str| {
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": "binds"},
+            "roleRef": {"apiGroup": rbac, "kind": of, "name": name},
+            "subjects": [{"kind": "User", "name": "sam"}]})
+    };
+    f.apply(vec![
+        cluster_object("us", "us-east4", "US"),
+        kueue_object("MultiKueueConfig", "all", json!({"clusters": ["us"]})),
+        role("ClusterRole", "wide"),
+        role("Role", "near"),
+        role("Role", "free"),
+        binding("ClusterRoleBinding", "ClusterRole", "wide"),
+        binding("RoleBinding", "Role", "near"),
+    ]);
+    for (key, user) in [
+        (Key::global(Kind::Cluster, "us"), "MultiKueueConfig `all`"),
+        (Key::global(Kind::ClusterRole, "wide"), "ClusterRoleBinding `binds`"),
+        (Key::namespaced(Kind::Role, "default", "near"), "default/binds"),
+    ] {
+        let refused = f.delete(&key, false).unwrap_err();
+        assert!(refused.contains(user) && refused.contains("--force"), "{refused}");
+    }
+    assert_eq!(f.delete(&Key::namespaced(Kind::Role, "default", "free"), false), Ok(()));
+    assert_eq!(f.delete(&Key::global(Kind::Cluster, "us"), true), Ok(()));
 }
 
 #[test]

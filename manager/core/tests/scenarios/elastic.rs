@@ -221,7 +221,7 @@ fn a_scale_down_is_refused_if_the_agent_doesnt_support_it() {
     let mut f = Fleet::new(EU);
     let (gang, _) = f.put(elastic("gang", 2));
     f.settle();
-    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().shrinks = false;
+    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().supports_scale_down = false;
     assert!(f.refused(elastic("gang", 1)).message.contains("agent is of an older version"));
     assert_eq!(f.phase(gang), Some(Phase::Running));
 }

@@ -49,6 +49,19 @@ fn an_end_says_why() {
 }
 
 #[test]
+fn a_failed_job_is_failed_in_each_view() {
+    let mut f = Fleet::new(EU);
+    let (good, bad) = (f.submit("good", 1), f.submit("bad", 1));
+    f.settle();
+    f.end(good, EndResult::Succeeded);
+    f.end(bad, EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "exit code 1".into() });
+    let states = [(good, "good"), (bad, "bad")]
+        .map(|(uid, name)| (f.why(uid)["state"].clone(), f.job_status(name)["meridian"]["state"].clone()));
+    let expected = ["Finished", "Failed"].map(|state| (json!(state), json!(state)));
+    assert_eq!(states, expected);
+}
+
+#[test]
 fn a_job_that_ended_unseen_in_no_attempt_never_ran() {
     let mut f = Fleet::new(EU);
     f.hold_starts = true;

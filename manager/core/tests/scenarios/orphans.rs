@@ -36,6 +36,29 @@ impl Fleet {
 }
 
 #[test]
+fn an_orphan_has_the_name_of_its_job_and_rules_in_doubt_are_named_as_the_obstacle() {
+    let mut f = Fleet::regions();
+    let backup = f.world.snapshot();
+    f.submit("lost", 3);
+    f.settle();
+    f.lead_from_backup(&backup);
+    f.settle();
+    f.settle();
+    let state = |f: &Fleet| meridian_views::recovery::recovery(&f.world, now(f.now), &Asker::unlimited());
+    let (before, why) = (state(&f), f.submit("new", 1));
+    assert_eq!((&before["open"], &before["orphans"][0]["job"]), (&json!(false), &json!("default/lost")));
+    let message = before["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("no job starts: ") && message.contains("`meridian journal confirm`"),
+        "{message}"
+    );
+    assert!(f.why(why)["wouldHelp"].as_str().unwrap().contains("`meridian journal confirm`"));
+    f.confirm_rules();
+    f.settle();
+    assert_eq!((&state(&f)["message"], f.phase(why)), (&Value::Null, Some(Phase::Running)));
+}
+
+#[test]
 fn a_stopped_orphan_ends_once_its_agent_is_back() {
     let (mut f, uid, fence, home) = orphaned("15m");
     f.disconnected.push(home);

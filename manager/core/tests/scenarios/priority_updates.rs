@@ -50,7 +50,7 @@ fn priorities_are_sent_only_to_agents_that_support_them() {
     f.apply(vec![class(7)]);
     f.put(named("gang", "vip"));
     f.settle();
-    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().ranks = false;
+    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().supports_priority = false;
     f.apply(vec![class(8)]);
     assert!(f.world.live.clusters[&ClusterName::new("eu")].outbox.quiet());
     f.restart(2, RECOVERY);
@@ -108,7 +108,8 @@ fn a_wrong_priority_that_is_reported_repeatedly_is_corrected_once() {
             mac: None,
             placement: None,
             spare: BTreeMap::new(),
-            grown: None,
+            job: None,
+            scale_up: None,
             priority: Some(priority),
         };
         request.inventory = Some(Inventory {

@@ -206,3 +206,29 @@ fn a_policy_without_times_leaves_those_of_the_manager() {
     // The scenarios' manager has a start timeout of 30 s.
     assert!(lease.start_by <= Mono(f.now) + Millis::secs(30));
 }
+
+#[test]
+fn a_dispatch_policy_for_a_queue_that_no_cluster_queue_has_causes_a_warning() {
+    let mut f = Fleet::new(EU);
+    let mut warnings = |queue: &str| {
+        let policy = meridian_object("DispatchPolicy", "p", json!({"applies": {"queues": [queue]}}));
+        match f.apply(vec![policy]) {
+            Reply::Written(written) => written[0].warnings.clone(),
+            other => panic!("refused: {other:?}"),
+        }
+    };
+    assert_eq!(warnings("cq"), Vec::<String>::new());
+    assert_eq!(warnings("*"), Vec::<String>::new());
+    assert_eq!(warnings("cp"), ["spec.applies.queues: there is no cluster queue `cp`; there is `cq`"]);
+    assert_eq!(
+        warnings("lq"),
+        ["spec.applies.queues: there is no cluster queue `lq`, but a local queue, and only cluster queues \
+          count here; there is `cq`"]
+    );
+    // A queue of the same request counts.
+    let policy = meridian_object("DispatchPolicy", "p", json!({"applies": {"queues": ["new"]}}));
+    let Reply::Written(written) = f.apply(vec![policy, cluster_queue("new", 1, &json!({}))]) else {
+        panic!("refused")
+    };
+    assert!(written.iter().all(|written| written.warnings.is_empty()));
+}

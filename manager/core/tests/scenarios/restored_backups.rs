@@ -1,6 +1,7 @@
 //! Journals restored from a backup: what the manager learns from the agents, adopts, or leaves to an
 //! operator.
 
+use super::untrusted_agents::invented_end;
 use super::*;
 
 #[test]
@@ -135,7 +136,7 @@ fn a_restored_manager_dispatches_nothing_before_rules_are_confirmed() {
     f.settle();
     assert_eq!((f.cluster_of(job), f.phase(job)), (None, Some(Phase::Pending)));
     assert!(
-        f.why(job)["summary"].as_str().unwrap().contains("confirm policies and quotas"),
+        f.why(job)["summary"].as_str().unwrap().contains("an operator must confirm them"),
         "{}",
         f.why(job)
     );

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Denies `us` for the namespace of all jobs.
-fn not_us() -> Value {
+pub(super) fn not_us() -> Value {
     let spec = json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["us"]}});
     meridian_object("ResidencyPolicy", "not-us", spec)
 }
@@ -40,7 +40,7 @@ fn a_rolled_back_journal_offers_nothing_before_every_member_was_heard() {
     f.advance(Millis(3 * TERM.0));
     assert_eq!(f.cluster_of(job), None, "another member may know a policy against it");
     assert!(f.why(job)["wouldHelp"].as_str().unwrap().contains("journal confirm"), "{:#}", f.why(job));
-    // The others do know one, so only an operator may go on.
+    // The others do know one, so only an operator may continue.
     f.disconnected.clear();
     f.advance(Millis(TERM.0));
     assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, true));

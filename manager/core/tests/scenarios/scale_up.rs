@@ -240,9 +240,9 @@ fn no_end_is_suggested_if_the_cluster_is_too_small_for_a_scale_up() {
     let reason = "from 4 to 5 pods is pending: needs 5 nvidia.com/gpu, \
                   but the queue can use at most 4 in flavor `any`";
     assert!(why.contains(reason), "{why}");
-    assert!(why.contains("; and then, in its cluster: 0 of 1 pods of `main` fit"), "{why}");
+    assert!(why.contains("; and then, in its cluster: 0 of 1 pod of `main` fits"), "{why}");
     let help = "first: raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 5, or request \
-                less; then: add or enlarge nodes there, or use smaller pods";
+                less; then: add or enlarge nodes there, or use fewer pods";
     assert_eq!(helps, help, "{why}");
     f.set_nodes("eu", &[4, 1]);
     f.quota(5);
@@ -410,7 +410,7 @@ fn a_scale_up_needs_capacity_in_the_flavor_of_the_gang() {
         f.settle();
     }
     let flavors = |uid: Uid| {
-        f.world.state.workloads()[&uid].flavors().values().map(ToString::to_string).collect::<String>()
+        f.world.state.workloads()[&uid].flavors().names().iter().map(ToString::to_string).collect::<String>()
     };
     assert_eq!((f.pods_at("eu", high), flavors(high)), (4, "new".to_owned()), "{}", f.summary(high));
     assert_eq!((f.phase(low), flavors(low)), (Some(Phase::Running), "old".to_owned()), "{}", f.summary(low));

@@ -246,17 +246,18 @@ fn reservation_of_four_in_five(pools: Vec<Block>) -> (Fleet, Uid, [Uid; 2]) {
 fn partial_admission_uses_only_capacity_that_isnt_reserved() {
     // Three GPUs are free and one of them isn't reserved, so two pods don't fit. A growable pool for two pods
     // changes nothing, because the agent places pods on free nodes first.
-    for grows in [false, true] {
+    for growable in [false, true] {
         let gpus = || Amounts::from([(GPU.to_owned(), 2)]);
         let pool = Block { nodes: 1, free: gpus(), capacity: gpus(), ..Block::default() };
-        let (mut f, gang, [_, b]) = reservation_of_four_in_five(if grows { vec![pool] } else { Vec::new() });
+        let (mut f, gang, [_, b]) =
+            reservation_of_four_in_five(if growable { vec![pool] } else { Vec::new() });
         let mut fewer = job("default", "fewer", 2, &json!({"kueue.x-k8s.io/queue-name": "other"}), "");
         fewer["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "1"});
         submit_to_other(&mut f, "large", 90);
         let fewer = f.create(fewer);
         f.settle();
-        assert_eq!(f.phase(fewer), Some(Phase::Running), "growable pool: {grows}; {:#}", f.why(fewer));
+        assert_eq!(f.phase(fewer), Some(Phase::Running), "growable pool: {growable}; {:#}", f.why(fewer));
         f.end(b, EndResult::Succeeded);
-        assert_eq!(f.phase(gang), Some(Phase::Running), "growable pool: {grows}");
+        assert_eq!(f.phase(gang), Some(Phase::Running), "growable pool: {growable}");
     }
 }

@@ -59,6 +59,8 @@ pub(super) fn assert_hides_others(f: &Fleet, uid: Uid) {
         }
         for text in &texts {
             assert!(!text.contains(&name), "{uid} learns the name of {other}, {name}: {text}");
+            let id = other.to_string();
+            assert!(*other == uid || !text.contains(&id), "{uid} learns the UID of {other}: {text}");
         }
     }
 }
@@ -78,7 +80,11 @@ fn a_preempted_job_names_its_preemptor_only_to_readers_with_the_right_to_read_it
     let low = f.create(job("default", "low", 4, &labels(None), ""));
     f.settle();
     assert_eq!(f.phase(low), Some(Phase::Running));
-    f.create(job("default", "high", 4, &labels(Some("high")), ""));
+    let high = f.create(job("default", "high", 4, &labels(Some("high")), ""));
+    let preempted = |f: &Fleet, asker: &Asker| {
+        let shown = meridian_views::workloads::shown(&f.world, low).expect("it exists");
+        shown.workload(None, asker)["status"]["conditions"].to_string()
+    };
     let summary = |f: &Fleet, asker: &Asker| f.why_for(low, asker)["summary"].as_str().unwrap().to_owned();
     let rule = |resources: Value, names: Value| {
         json!([{"verbs": ["get"], "apiGroups": ["batch", "kueue.x-k8s.io"], "resources": resources,
@@ -93,5 +99,7 @@ fn a_preempted_job_names_its_preemptor_only_to_readers_with_the_right_to_read_it
         assert!(summary(&f, &mine).contains("preempted by a workload of another tenant (priority 9)"));
         assert!(!f.why_for(low, &mine).to_string().contains("default/high"));
         assert!(summary(&f, &both).contains("preempted by workload `default/high` (priority 9)"));
+        assert!(preempted(&f, &mine).contains("accommodate a workload of another tenant due to"));
+        assert!(preempted(&f, &both).contains(&format!("JobUID: {high})")));
     }
 }

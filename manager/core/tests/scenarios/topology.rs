@@ -351,7 +351,8 @@ fn each_gang_gets_a_flavor_with_its_topology_level() {
             f.phase(uid),
             f.world.state.workloads()[&uid]
                 .flavors()
-                .values()
+                .names()
+                .iter()
                 .map(|flavor| flavor.to_string())
                 .collect::<String>(),
         )

@@ -4,6 +4,20 @@ use super::*;
 use meridian_shared::ids::Session;
 use meridian_shared::protocol::{OnLoss, Run};
 
+/// The end of an attempt that was never granted.
+pub(super) fn invented_end(uid: Uid, counter: u64) -> End {
+    let fence = Fence { epoch: 1, leadership: 1, counter };
+    End {
+        uid,
+        fence,
+        result: EndResult::Succeeded,
+        pod_failures: 0,
+        ran: Millis(1),
+        completed: meridian_shared::indexes::Indexes::default(),
+        proof: None,
+    }
+}
+
 #[test]
 fn a_reported_run_without_the_managers_mac_is_not_adopted() {
     let mut f = Fleet::regions();
@@ -35,7 +49,8 @@ fn a_reported_run_without_the_managers_mac_is_not_adopted() {
         mac: None,
         placement: None,
         spare: BTreeMap::new(),
-        grown: None,
+        job: None,
+        scale_up: None,
         priority: None,
     };
     let mut request: SyncRequest = f.agents.get_mut(&hostile).unwrap().compose(now(f.now), Lane::News);

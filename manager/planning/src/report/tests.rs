@@ -71,7 +71,7 @@ fn a_drained_queue_evicts_and_parks_its_workloads() {
     };
     let runs = plan_with(vec![]);
     let held = plan_with(vec![stopped(cluster_queue("q", json!({})), "Hold")]);
-    assert_eq!((held.summary.admitted, evictions(&held)), (1, vec![]), "a running workload goes on");
+    assert_eq!((held.summary.admitted, evictions(&held)), (1, vec![]), "a running workload continues");
     for (queue, reason, message) in [
         (
             cluster_queue("q", json!({})),

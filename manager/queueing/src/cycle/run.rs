@@ -83,7 +83,7 @@ impl QueueState {
             if is_settled && !rescans {
                 self.agenda_mut().clear_rescans();
             }
-            // An entry that found no capacity with one flavor goes on with the next.
+            // An entry that found no capacity with one flavor continues with the next.
             let tries_next_flavor =
                 |e: &CycleEntry| e.outcome == EntryOutcome::NoCapacity && e.assignment.scan.pending();
             let go_on = is_settled

@@ -7,7 +7,8 @@ use crate::capacity_model::CapacityModel;
 use crate::cycle::{Cycle, CycleEntry, Nominee};
 use crate::model::{Assignment, Mode, PreemptionRule, QueueId, Target, WorkloadId};
 use crate::names::{FlavorId, ResourceId};
-use crate::queue_state::QueueState;
+use crate::queue_state::{NewWorkload, QueueState};
+use crate::quota::TreeId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most holders that a trial copies. Without them nothing is preempted, which promises less.
@@ -86,14 +87,35 @@ impl QueueState {
     /// out.
     pub fn try_changes(&self, id: WorkloadId, changes: &TrialChanges, capacity: &dyn TrialCapacity) -> Trial {
         let mut copy = self.copy_of_quota(self.tree_of(id));
-        let originals = copy.copy_holders(self, id, &changes.ended);
+        let originals = copy.copy_holders(self, self.tree_of(id), &changes.ended);
         copy.apply_changes(self.get(&id).queue, changes);
         let copied = copy.copy_workload(self, id);
         if let Some(priority) = changes.priority {
             copy.resubmit(copied, priority);
         }
-        let mut model = CopiedCapacity { capacity, originals };
-        let entry = copy.decide(copied, &mut model);
+        copy.decide_trial(copied, CopiedCapacity { capacity, originals })
+    }
+
+    /// Decides a workload that isn't part of the state on a copy in which it is pending in a queue. Other
+    /// pending workloads are left out. `None` if the queue has no quota node.
+    pub fn try_in(
+        &self,
+        queue: QueueId,
+        workload: impl FnOnce(&mut Self) -> NewWorkload,
+        capacity: &dyn TrialCapacity,
+    ) -> Option<Trial> {
+        self.queue(queue).node?;
+        let tree = self.queue(queue).tree;
+        let mut copy = self.copy_of_quota(tree);
+        let originals = copy.copy_holders(self, tree, &[]);
+        let new = workload(&mut copy);
+        let added = copy.add_pending(new);
+        Some(copy.decide_trial(added, CopiedCapacity { capacity, originals }))
+    }
+
+    fn decide_trial(&mut self, id: WorkloadId, mut model: CopiedCapacity<'_>) -> Trial {
+        let entry = self.decide(id, &mut model);
+        let capacity = model.capacity;
         match entry.assignment.mode() {
             Mode::Fit if capacity.fits_without(&[]) => Trial::Admitted,
             Mode::Preempt if !entry.targets.is_empty() => {
@@ -127,16 +149,15 @@ impl QueueState {
         usage.iter().filter_map(would_borrow).collect()
     }
 
-    /// Copies the holders of a workload's tree, except those that have ended. Returns the originals by their
+    /// Copies the holders of a tree, except those that have ended. Returns the originals by their
     /// copies; none if there are too many.
     fn copy_holders(
         &mut self,
         of: &Self,
-        id: WorkloadId,
+        tree: Option<TreeId>,
         ended: &[WorkloadId],
     ) -> BTreeMap<WorkloadId, WorkloadId> {
         let ended: BTreeSet<WorkloadId> = ended.iter().copied().collect();
-        let tree = of.tree_of(id);
         let queues = of.queue_list().map(|(_, queue)| of.queue(queue)).filter(|queue| queue.tree == tree);
         let holders: Vec<WorkloadId> = queues.flat_map(|queue| &queue.holders).copied().collect();
         let copies = holders.len() <= HOLDERS_MAX;

@@ -33,7 +33,7 @@ impl GranularMode {
         order.is_gt()
     }
 
-    /// Whether the search goes on to the next flavor.
+    /// Whether the search continues to the next flavor.
     pub(crate) fn continues_search(self, fungibility: &FlavorFungibility) -> bool {
         use PreemptionPossibility::{NoCandidates, NoFit, Preempt, Reclaim};
         match self.possibility {

@@ -22,7 +22,7 @@ pub struct Flavor {
     pub levels: Option<Arc<[String]>>,
 }
 
-/// When the search goes on to the next flavor.
+/// When the search continues to the next flavor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlavorFungibility {
     /// Try the next flavor before borrowing.

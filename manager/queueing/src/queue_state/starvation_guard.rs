@@ -1,7 +1,8 @@
 //! Starvation guard: quota is reserved for a head that has waited too long. No workload behind it in its
 //! queue is evaluated. The quota that it requests, as far as its queue may use it, isn't given to others.
-//! Quota is reserved in one flavor; in the others, no workload is preempted for another one if the starved
-//! head would take the freed quota.
+//!
+//! Quota is reserved in one flavor only. In the other flavors, a preemption is skipped if the starved head
+//! would take the quota that it frees.
 //!
 //! The caller determines the starved heads, because they depend on time and clusters. There are none in
 //! comparisons with Kueue, which has no such rule.

@@ -7,7 +7,8 @@ use crate::engine::Reads;
 use crate::engine::clock::{BootClock, Clock};
 use crate::locks;
 use axum::http::HeaderMap;
-use meridian_objects::rbac::{Caller, Permissions, Policy};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_objects::rbac::{Caller, MASTERS, Permissions, Policy};
 use meridian_objects::{Kind, Object};
 use meridian_shared::time::Wall;
 use meridian_views::asker::Asker;
@@ -17,6 +18,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// Name of the management cluster as a user.
+const MANAGEMENT_CLUSTER: &str = "system:meridian:management-cluster";
 /// Longest wait for the end of a token. Afterwards the end is computed again.
 const EXPIRY_WAIT_MAX: Duration = Duration::from_secs(3_600);
 
@@ -82,11 +85,19 @@ impl Authority {
         let user = found.ok_or(Error::Unauthorized)?;
         match auth::refuses_impersonation(headers) {
             Some(words) => Err(Error::Forbidden(words.to_owned())),
-            None => Ok(self.user(user)),
+            None => {
+                let actor = Actor::user(&user.name);
+                Ok(self.user(user, actor))
+            }
         }
     }
 
-    fn user(&self, identity: auth::User) -> User {
+    /// The management cluster as a user. It may do everything, and no request over the network is its.
+    pub(crate) fn management_cluster(&self) -> User {
+        self.user(auth::User::internal(MANAGEMENT_CLUSTER, &[MASTERS]), Actor::ManagementCluster)
+    }
+
+    fn user(&self, identity: auth::User, actor: Actor) -> User {
         let caller = identity.caller();
         let mut known = locks::lock(&self.known);
         known.refresh(&self.reads);
@@ -98,7 +109,7 @@ impl Authority {
                 permissions
             }
         };
-        User { name: identity.name.clone(), identity, permissions }
+        User { name: identity.name.clone(), identity, permissions, actor }
     }
 
     /// The right to keep a stream open.
@@ -134,6 +145,13 @@ impl OpenStream {
     /// Waits for the next change of what the user may do. Fails once the stream is no longer permitted.
     /// Cancelling the call loses nothing.
     pub(crate) async fn change(&mut self) -> Result<User, Error> {
+        if self.user.is_management_cluster() {
+            // it has no token that could expire, and needs no role
+            if !std::mem::take(&mut self.is_first) {
+                std::future::pending::<()>().await;
+            }
+            return Ok(self.user.clone());
+        }
         if !self.is_first {
             let until_expiry =
                 self.user.identity.expires.map_or(EXPIRY_WAIT_MAX, |at| {
@@ -150,7 +168,7 @@ impl OpenStream {
         if !self.authority.tokens.is_valid(&self.user.identity, now()) {
             return Err(Error::Unauthorized);
         }
-        self.user = self.authority.user(self.user.identity.clone());
+        self.user = self.authority.user(self.user.identity.clone(), self.user.actor());
         self.user.check(&self.access.access())?;
         Ok(self.user.clone())
     }

@@ -3,6 +3,7 @@
 //! The roles are written again at each start, so that a new version can add to them: write other roles
 //! instead of changing these. The bindings are written once.
 
+use meridian_objects::job::JobKind;
 use meridian_objects::kind::{KUEUE_GROUP, MERIDIAN_GROUP, RBAC_GROUP};
 use meridian_objects::rbac::AUTHENTICATED;
 use meridian_objects::{Kind, applies_to_clusters};
@@ -75,15 +76,21 @@ fn role(name: &str, rules: Vec<Value>) -> Value {
 /// The roles of every manager.
 pub(crate) fn roles() -> Vec<Value> {
     let recovery = || rule(&["get"], MERIDIAN_GROUP, &["recovery"]);
-    let submitter = vec![
-        rule(&["get", "list", "watch", "create", "delete"], "batch", &["jobs"]),
-        rule(&["get"], "batch", &["jobs/log"]),
+    let of_jobs = JobKind::all().map(JobKind::kind).flat_map(|kind| {
+        let logs = format!("{}/log", kind.plural());
+        [
+            rule(&["get", "list", "watch", "create", "delete"], kind.group(), &[kind.plural()]),
+            rule(&["get"], kind.group(), &[&logs]),
+        ]
+    });
+    let mut submitter: Vec<Value> = of_jobs.collect();
+    submitter.extend([
         // the permission to delete a job includes stopping and resuming it
         rule(&["get", "list", "watch", "update", "patch"], KUEUE_GROUP, &["workloads"]),
         rule(READ, KUEUE_GROUP, &["localqueues"]),
         rule(READ, "", &["limitranges"]),
         rule(&["get"], "", &["namespaces"]),
-    ];
+    ]);
     let mut viewer = kinds(READ, Kind::ALL.into_iter().filter(|kind| !kind.grants()));
     viewer.push(recovery());
     let mut operator = kinds(WRITE, OPERATED_KINDS);
@@ -172,6 +179,10 @@ mod tests {
         let flavors = (KUEUE_GROUP, "resourceflavors", "");
         let [here, there] = [Some("default"), Some("other")];
         assert!(may("sam", "create", jobs, here) && may("sam", "get", logs, here));
+        for kind in JobKind::all().map(JobKind::kind) {
+            assert!(may("sam", "create", (kind.group(), kind.plural(), ""), here), "{kind}");
+            assert!(may("sam", "get", (kind.group(), kind.plural(), "log"), here), "{kind}");
+        }
         assert!(!may("sam", "get", jobs, there) && !may("sam", "list", jobs, None));
         assert!(may("sam", "list", flavors, None) && !may("sam", "update", flavors, None));
         assert!(may("vic", "list", jobs, None) && !may("vic", "delete", jobs, here));

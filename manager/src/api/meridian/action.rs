@@ -8,7 +8,6 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Input, Operator};
 use meridian_manager_core::facts::outcome::Reply;
 use serde_json::{Value, json};
@@ -25,7 +24,7 @@ pub(super) async fn read_body(headers: &HeaderMap, body: Body) -> Result<Value, 
 
 /// Performs an action; returns the core's message.
 pub(super) async fn perform(api: &Api, user: &User, action: Operator) -> Result<String, Error> {
-    match api.ask(Input::Operator { actor: Actor::user(&user.name), action }).await? {
+    match api.ask(Input::Operator { actor: user.actor(), action }).await? {
         Reply::Done(message) => Ok(message),
         Reply::Rejected(rejections) => Err(Error::refused(&rejections, &user.asker())),
         other => Err(Error::unexpected("an operator's action", &other)),

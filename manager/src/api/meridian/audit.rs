@@ -2,6 +2,7 @@
 
 use crate::api::access::{Endpoint, User};
 use crate::api::response::error::Error;
+use crate::api::response::warning;
 use crate::api::state::Api;
 use crate::audit::{self, walk::Walk};
 use axum::body::{Body, Bytes};
@@ -22,16 +23,11 @@ const PIECES_WAITING: usize = 4;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AuditQuery {
-    /// First line to send; ignored with `seals`.
-    #[serde(default = "first")]
-    from: u64,
+    /// First line to send, by default the first that is kept; ignored with `seals`.
+    from: Option<u64>,
     /// Whether to send segments as they are on disk, with their seals.
     #[serde(default)]
     seals: bool,
-}
-
-fn first() -> u64 {
-    1
 }
 
 pub(super) async fn audit(
@@ -41,6 +37,12 @@ pub(super) async fn audit(
 ) -> Result<Response, Error> {
     user.check_endpoint(Endpoint::Audit, None)?;
     let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
+    let kept = first_kept(&api).await?;
+    let removed = audit::Error::Removed { last: kept - 1 };
+    if query.from.is_some_and(|from| from.max(1) < kept) && !query.seals {
+        return Err(Error::Removed(removed.to_string()));
+    }
+    let query = AuditQuery { from: query.from.or(Some(kept)), ..query };
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
     tokio::task::spawn_blocking(move || copy(&api, &query, &pieces));
     let lines = futures::stream::unfold(waiting, |mut waiting| async move {
@@ -48,7 +50,23 @@ pub(super) async fn audit(
     });
     let mut response = Response::new(Body::from_stream(lines));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    if kept > 1 {
+        let begin = format!("the log begins at line {kept}: the lines before were exported and removed");
+        warning::add(response.headers_mut(), &[begin]);
+    }
     Ok(response)
+}
+
+/// The first line that is kept.
+async fn first_kept(api: &Api) -> Result<u64, Error> {
+    let api = api.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let reader = api.handle.journal();
+        Walk { directory: &api.audit.directory, journal: &*reader }.first_kept()
+    });
+    let unreadable =
+        |error: &dyn std::error::Error| Error::Internal(format!("the audit log can't be read: {error}"));
+    reading.await.map_err(|error| unreadable(&error))?.map_err(|error| unreadable(&error))
 }
 
 /// The public key that signs the seals of segments.
@@ -73,7 +91,8 @@ fn send(walk: Walk<'_>, query: &AuditQuery, pieces: &mpsc::Sender<Bytes>) {
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };
-    let read = if query.seals { walk.all(&mut pass_on) } else { walk.lines(query.from, &mut pass_on) };
+    let read =
+        if query.seals { walk.all(&mut pass_on) } else { walk.lines(query.from.unwrap_or(1), &mut pass_on) };
     if let Err(error) = read {
         // a client that has gone away needs no reason
         let _ = pieces.blocking_send(refusal(&error));
@@ -112,7 +131,7 @@ mod tests {
         let (pieces, mut waiting) = mpsc::channel(PIECES_WAITING);
         let (directory, reader) = (AuditDirectory::new(Path::new("missing")), journal.reader());
         let walk = Walk { directory: &directory, journal: &*reader };
-        send(walk, &AuditQuery { from: 1, seals: false }, &pieces);
+        send(walk, &AuditQuery { from: None, seals: false }, &pieces);
         drop(pieces);
         let mut text = Vec::new();
         while let Some(piece) = waiting.blocking_recv() {

@@ -16,7 +16,7 @@ use futures::StreamExt as _;
 use futures::future;
 use futures::stream;
 use meridian_shared::ids::ClusterName;
-use meridian_shared::logs::{ATTEMPT_HEADER, ATTEMPT_NUMBER_HEADER, LogRequest};
+use meridian_shared::logs::{ATTEMPT_HEADER, ATTEMPT_NUMBER_HEADER, LogRequest, STREAMS_MAX};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
@@ -71,13 +71,14 @@ pub(super) async fn logs(
     Path((namespace, name)): Path<(String, String)>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    user.check(&ObjectAccess::logs(&namespace, &name).access())?;
+    let kind = |name: &str| api.handle.reads().job_kind(&namespace, name);
+    user.check(&ObjectAccess::logs(kind(&name), &namespace, &name).access())?;
     let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
     let wanted = query.wanted()?;
     let explained = explain(&api, &user, &namespace, &name).await?;
     // the name may be that of the workload
     let job = text(&explained, "/name").unwrap_or_default();
-    let access = ObjectAccess::logs(&namespace, job);
+    let access = ObjectAccess::logs(kind(job), &namespace, job);
     user.check(&access.access())?;
     let attempts = attempts(&explained);
     if attempts.is_empty() {
@@ -87,11 +88,7 @@ pub(super) async fn logs(
         .map_err(|why| Error::BadRequest(format!("job `{namespace}/{name}` {why}")))?;
     let request = LogRequest { pod: query.pod, follow: query.follow, tail_lines: query.tail, ..request };
     let attempt = request.fence.map(|fence| fence.to_string());
-    let share = api.open_logs.take((user.name.clone(), cluster.clone()), 1).ok_or_else(|| {
-        Error::Busy(format!(
-            "you have {LOGS_PER_CALLER_MAX} open logs of cluster `{cluster}` already: close one"
-        ))
-    })?;
+    let share = api.open_logs.take(&user.name, &cluster).map_err(|own| too_many(own, &cluster))?;
     let unavailable =
         |why: String| Error::Unavailable(format!("no logs available from cluster `{cluster}`: {why}"));
     let bytes = api.logs.open(cluster.clone(), request).await.map_err(unavailable)?;
@@ -107,6 +104,18 @@ pub(super) async fn logs(
     response.headers_mut().insert(ATTEMPT_NUMBER_HEADER, HeaderValue::from(number));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
+}
+
+/// Refuses a user that has `own` open logs of the cluster another one.
+fn too_many(own: usize, cluster: &ClusterName) -> Error {
+    Error::Busy(match own {
+        0 => format!("all {STREAMS_MAX} logs that cluster `{cluster}` sends at once are open"),
+        LOGS_PER_CALLER_MAX => format!("you have {own} open logs of cluster `{cluster}` already: close one"),
+        _ => format!(
+            "you have {own} open logs of cluster `{cluster}`, and the rest of the {STREAMS_MAX} that it \
+             sends at once is left to others: close one"
+        ),
+    })
 }
 
 /// Waits until the user may no longer read the log.

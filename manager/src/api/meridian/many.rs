@@ -15,13 +15,13 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
-use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Written};
 use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::{FieldValidation, Kind, Object, last_applied};
+use meridian_shared::counted::counted_with;
 use meridian_shared::ids::ClusterName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -104,7 +104,17 @@ pub(super) async fn bulk(
     body::must_be_json(&headers)?;
     let key = idempotency_key(&headers)?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
-    match key.as_ref().and_then(|key| api.idempotency.find(&user.name, key, &bytes)) {
+    let request = bytes.clone();
+    let permit = api.read_permit().await;
+    let batch = parsed(bytes).await?;
+    if batch.scope.is_some() {
+        return Err(Error::BadRequest(
+            "cluster: not supported for bulk requests; jobs are dispatched by the manager".to_owned(),
+        ));
+    }
+    // before an answer from the cache: the permission may have been taken away since
+    may_write(&api, &user, &batch)?;
+    match key.as_ref().and_then(|key| api.idempotency.find(&user.name, key, &request)) {
         Some(CachedResult::SameRequest(answer)) => return Ok(json_bytes(answer.to_vec())),
         Some(CachedResult::OtherRequest) => {
             return Err(Error::Conflict(
@@ -114,15 +124,6 @@ pub(super) async fn bulk(
         }
         None => {}
     }
-    let request = bytes.clone();
-    let permit = api.read_permit().await;
-    let batch = parsed(bytes).await?;
-    if batch.scope.is_some() {
-        return Err(Error::BadRequest(
-            "cluster: not supported for bulk requests; jobs are dispatched by the manager".to_owned(),
-        ));
-    }
-    may_write(&api, &user, &batch)?;
     let others = batch.objects.iter().enumerate().filter(|(_, object)| !object.kind.is_job());
     let causes = others.map(|(i, object)| Cause {
         reason: "FieldValueInvalid",
@@ -246,7 +247,7 @@ pub(super) fn one_object(bytes: &[u8]) -> Result<Object, Error> {
         .map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))?;
     object(0, text, None, FieldValidation::default(), &mut Vec::new()).or_else(|causes| {
         refuse(1, RejectionReason::Invalid, causes)
-            .and(Err(Error::BadRequest("the body is no object".to_owned())))
+            .and(Err(Error::BadRequest("the body is not an object".to_owned())))
     })
 }
 
@@ -273,7 +274,7 @@ fn object(
         let remedy = format!("apply it with `--cluster {cluster}`, or remove the label");
         return Err(wrong_at(
             &format!(".metadata.labels[{CLUSTER_LABEL}]"),
-            format!("this object was read for cluster `{cluster}`; {remedy}"),
+            format!("the label says that the object belongs to cluster `{cluster}`: {remedy}"),
         ));
     }
     let (mut object, warnings) = Object::validated(value, validation)
@@ -320,7 +321,7 @@ async fn write(
     // objects that others refer to come first, whatever the order in the files
     ordered.sort_by_key(|(_, object)| rank(object.kind));
     let order: Vec<usize> = ordered.iter().map(|(index, _)| *index).collect();
-    let actor = Actor::user(&user.name);
+    let actor = user.actor();
     let put = move |(_, object)| Change::Put {
         object: Box::new(object),
         scope: scope.clone(),
@@ -391,7 +392,7 @@ fn answer(mut remarks: Vec<String>, written: &[Written]) -> Vec<u8> {
     if remarks.len() > REMARKS_MAX {
         let more = remarks.len() - REMARKS_MAX;
         remarks.truncate(REMARKS_MAX);
-        remarks.push(format!("{more} more warnings are omitted"));
+        remarks.push(format!("{} omitted", counted_with(more, "more warning", "is", "are")));
     }
     serde_json::to_vec(&json!({"results": results, "warnings": remarks}))
         .expect("results have text keys and plain values")

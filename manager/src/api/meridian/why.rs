@@ -17,7 +17,8 @@ pub(super) async fn why(
     Path((namespace, name)): Path<(String, String)>,
 ) -> Result<Response, Error> {
     let key = |kind| Key::namespaced(kind, &namespace, &name);
-    let job = ObjectAccess::of_key(Verb::Get, &key(JobKind::usual().kind()));
+    let job_kind = |name: &str| api.handle.reads().job_kind(&namespace, name);
+    let job = ObjectAccess::of_key(Verb::Get, &key(job_kind(&name)));
     let workload = ObjectAccess::of_key(Verb::Get, &key(Kind::Workload));
     let may_read_workload = user.permissions().allows(&workload.access());
     if !may_read_workload {
@@ -27,7 +28,7 @@ pub(super) async fn why(
     // a role may name jobs or workloads, and the name may be that of either
     let found = explained.get("name").and_then(Value::as_str).unwrap_or_default();
     let is_workload = found != name;
-    let found = Key::namespaced(JobKind::usual().kind(), &namespace, found);
+    let found = Key::namespaced(job_kind(found), &namespace, found);
     if !(user.asker().may_name(&found) || (is_workload && may_read_workload)) {
         user.check(&ObjectAccess::of_key(Verb::Get, &found).access())?;
     }

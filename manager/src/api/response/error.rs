@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply};
 use meridian_objects::{FieldError, Kind};
+use meridian_shared::counted::counted;
 use meridian_shared::ids::RecordNumber;
 use meridian_views::asker::Asker;
 use meridian_views::rejections;
@@ -63,6 +64,9 @@ pub(crate) enum Error {
     /// The requested version is no longer available.
     #[error("{0}: list again and continue from the list's version")]
     Expired(String),
+    /// The requested part of the audit log was removed.
+    #[error("{0}")]
+    Removed(String),
     /// The requested version doesn't exist yet.
     #[error("Too large resource version: {asked}, current: {current}")]
     FutureVersion { asked: u64, current: RecordNumber },
@@ -167,12 +171,12 @@ fn causes_message(causes: &[Cause]) -> String {
 }
 
 fn many_message(causes: &[Cause], objects: usize) -> String {
-    let count = if causes.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", causes.len()) };
+    let (count, objects) = (counted(causes.len(), "problem"), counted(objects, "object"));
     let shown =
         if causes.len() > CAUSES_MAX { format!(", the first {CAUSES_MAX} are shown") } else { String::new() };
     let first =
         causes.first().map(|cause| format!(": {}: {}", cause.field, cause.message)).unwrap_or_default();
-    format!("{count} in {objects} objects{shown}; nothing was changed{first}")
+    format!("{count} in {objects}{shown}; nothing was changed{first}")
 }
 
 impl Subject {
@@ -262,6 +266,7 @@ impl Error {
             Self::NoSuchPath(_) | Self::NotFound(_) | Self::Missing(_) => (StatusCode::NOT_FOUND, "NotFound"),
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::Expired(_) => (StatusCode::GONE, "Expired"),
+            Self::Removed(_) => (StatusCode::GONE, "Gone"),
             Self::FutureVersion { .. } => (StatusCode::GATEWAY_TIMEOUT, "Timeout"),
             Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
             Self::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"),

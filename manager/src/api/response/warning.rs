@@ -2,6 +2,7 @@
 
 use axum::http::header::WARNING;
 use axum::http::{HeaderMap, HeaderValue};
+use meridian_shared::counted::counted_with;
 
 /// Bytes of all warnings of one answer, as in Kubernetes: clients limit the size of headers.
 const BYTES_MAX: usize = 4 * 1024;
@@ -26,7 +27,7 @@ pub(crate) fn add(headers: &mut HeaderMap, remarks: &[String]) {
         append(headers, &value);
     }
     if left_out > 0 {
-        append(headers, &quoted(&format!("{left_out} more warnings are omitted")));
+        append(headers, &quoted(&format!("{} omitted", counted_with(left_out, "more warning", "is", "are"))));
     }
 }
 
@@ -70,11 +71,6 @@ mod tests {
         add(&mut headers, &(0..100).map(|i| format!("{i}{}", "y".repeat(1_000))).collect::<Vec<_>>());
         let bytes: usize = headers.get_all(WARNING).iter().map(HeaderValue::len).sum();
         assert!(bytes < BYTES_MAX + 500, "{bytes}");
-        assert!(
-            headers
-                .get_all(WARNING)
-                .iter()
-                .any(|w| w.to_str().unwrap().contains("more warnings are omitted"))
-        );
+        assert!(headers.get_all(WARNING).iter().any(|w| w.to_str().unwrap().contains(" omitted")));
     }
 }

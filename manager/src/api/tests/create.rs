@@ -36,8 +36,8 @@ async fn names_are_generated() {
 async fn a_dry_run_validates_and_changes_nothing() {
     let rig = Rig::with_queue().await;
     let before = rig.engine.reads().version();
-    let judged = rig.post(&format!("{JOBS}?dryRun=All"), &job("train")).await;
-    assert_eq!((judged.code.as_u16(), judged.body["metadata"]["name"].as_str()), (201, Some("train")));
+    let checked = rig.post(&format!("{JOBS}?dryRun=All"), &job("train")).await;
+    assert_eq!((checked.code.as_u16(), checked.body["metadata"]["name"].as_str()), (201, Some("train")));
     let mut lost = job("train");
     lost["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("nowhere");
     assert_eq!(rig.post(&format!("{JOBS}?dryRun=All"), &lost).await.failure().0, 422);

@@ -134,11 +134,11 @@ async fn the_audit_log_verifies_from_its_beginning() {
 }
 
 /// Rotates the log as the manager does, until nothing is due. Returns the number of segments.
-async fn rotate(rig: &Rig) -> u64 {
+async fn rotate(rig: &Rig, segments_max: Option<u64>) -> u64 {
     let (engine, (_, directory, key)) = (rig.engine.clone(), &rig.audit);
     let (directory, key, runtime) = (directory.clone(), Arc::clone(key), tokio::runtime::Handle::current());
     let keep = move || {
-        let retention = Retention { segment_bytes: 1_000, segments_max: None, bytes_max: None };
+        let retention = Retention { segment_bytes: 1_000, segments_max, bytes_max: None };
         let mut keeper = Keeper::new(directory, key, (engine.journal(), JournalId(1)), retention).unwrap();
         let mut cut = |cut| {
             runtime.block_on(engine.cut_audit(cut)).unwrap();
@@ -156,7 +156,7 @@ async fn a_rotated_log_is_served_whole_and_with_its_seals() {
     for n in 0..10 {
         rig.apply(&[queue(&format!("q{n}"))]).await.ok();
     }
-    let segments = rotate(&rig).await;
+    let segments = rotate(&rig, None).await;
     assert!(segments >= 3, "{segments}");
     let text = |answer: Answer| answer.body.as_str().unwrap().to_owned();
     let lines = text(rig.get("/meridian/v1/audit").await);
@@ -170,10 +170,31 @@ async fn a_rotated_log_is_served_whole_and_with_its_seals() {
         .for_each(|line| proof.add_line(line.as_bytes()).unwrap());
     let proved = proof.finish().unwrap();
     assert_eq!((proved.segments, proved.head.unwrap().lines), (segments, numbers.len() as u64));
-    // the log goes on, also without segments that someone removed
+    // the log continues, also without segments that someone removed
     rig.apply(&[queue("later")]).await.ok();
     std::fs::remove_file(&rig.audit.1.segments().unwrap()[1].path).unwrap();
     let broken = text(rig.get("/meridian/v1/audit").await);
     assert!(broken.lines().last().unwrap().contains("of the audit log is missing"), "{broken}");
     assert_eq!(rig.get("/meridian/v1/audit/key").await.code, 200);
+}
+
+#[tokio::test]
+async fn a_pruned_log_is_served_from_its_first_line_that_is_kept() {
+    let rig = Rig::with_queue().await;
+    for n in 0..10 {
+        rig.apply(&[queue(&format!("q{n}"))]).await.ok();
+    }
+    let segments = rotate(&rig, None).await;
+    std::fs::write(rig.audit.1.path().join("exported"), format!("{segments}\n")).unwrap();
+    rotate(&rig, Some(1)).await;
+    assert_eq!(rig.audit.1.segments().unwrap().len(), 1);
+    let kept = rig.get("/meridian/v1/audit").await;
+    assert_eq!(kept.code, 200);
+    let lines = kept.body.as_str().unwrap().to_owned();
+    let first = serde_json::from_str::<Line>(lines.lines().next().unwrap()).unwrap().number;
+    assert!(first > 1 && kept.warnings()[0].contains(&format!("begins at line {first}")), "{kept:?}");
+    let gone = rig.get("/meridian/v1/audit?from=1").await;
+    assert_eq!((gone.failure().0, gone.failure().1), (410, "Gone"));
+    assert!(gone.failure().2.contains(&format!("ask for lines from {first} on")), "{gone:?}");
+    assert_eq!(rig.get(&format!("/meridian/v1/audit?from={first}")).await.body.as_str().unwrap(), lines);
 }

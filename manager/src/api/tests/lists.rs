@@ -34,7 +34,7 @@ impl Begun {
     }
 
     async fn rest(mut self) -> Result<Value, axum::Error> {
-        while let Some(piece) = tokio::time::timeout(DEADLINE, self.0.next()).await.expect("it goes on") {
+        while let Some(piece) = tokio::time::timeout(DEADLINE, self.0.next()).await.expect("it continues") {
             self.1.extend(piece?);
         }
         Ok(serde_json::from_slice(&self.1).unwrap())
@@ -150,9 +150,11 @@ async fn a_list_breaks_off_if_nobody_reads_it() {
 
 #[tokio::test]
 async fn one_caller_leaves_logs_to_others() {
-    let shares = crate::api::callers::CallerShares::new(crate::api::state::LOGS_PER_CALLER_MAX, usize::MAX);
-    let take = |caller: &str| shares.take((caller.to_owned(), ClusterName::new("eu")), 1);
-    let held: Vec<_> = std::iter::from_fn(|| take("sam")).collect();
-    assert!(held.len() * 4 <= meridian_shared::logs::STREAMS_MAX, "others can open logs: {}", held.len());
-    assert!(take("ada").is_some());
+    let logs = crate::api::state::OpenLogs::default();
+    let (eu, us) = (ClusterName::new("eu"), ClusterName::new("us"));
+    let take_all = |caller: &str| -> Vec<_> { std::iter::from_fn(|| logs.take(caller, &eu).ok()).collect() };
+    let team: Vec<_> = ["sam", "kim", "lee", "max"].into_iter().map(take_all).collect();
+    assert_eq!(team[0].len(), crate::api::state::LOGS_PER_CALLER_MAX);
+    assert!(logs.take("ada", &eu).is_ok(), "a fifth user gets a log");
+    assert!(logs.take("sam", &eu).is_err() && logs.take("sam", &us).is_ok(), "clusters have their own");
 }

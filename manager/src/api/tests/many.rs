@@ -159,3 +159,19 @@ async fn a_key_makes_a_repetition_harmless() {
         assert_eq!(bulk(&rig, Some(key), &jobs).await.failure().0, 400);
     }
 }
+
+#[tokio::test]
+async fn a_repetition_is_answered_only_to_a_user_that_may_still_create() {
+    let rig = Rig::with_roles().await;
+    let body = json!({"objects": [job("a")]});
+    let repeat = async || {
+        let request = rig.request("POST", "/meridian/v1/bulk", Some(&body));
+        let request = with(request, "authorization", &format!("Bearer {}", rig.submitter));
+        rig.read(with(request, "idempotency-key", "k1")).await
+    };
+    let first = repeat().await.ok();
+    assert_eq!(repeat().await.ok(), first);
+    let binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/meridian-submitter";
+    rig.delete(binding).await.ok();
+    assert_eq!(repeat().await.failure().0, 403);
+}

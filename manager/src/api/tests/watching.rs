@@ -37,7 +37,7 @@ async fn a_watch_continues_from_a_list() {
 }
 
 #[tokio::test]
-async fn versions_in_a_watch_only_grow() {
+async fn versions_in_a_watch_only_increase() {
     let rig = Rig::new().await;
     let mut watch = rig.watch(&format!("{SPACES}?watch=true")).await;
     rig.apply(&[labelled("a", "x"), labelled("b", "x"), labelled("c", "x")]).await.ok();

@@ -13,7 +13,6 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Reply, WriteResult, Written};
@@ -21,6 +20,9 @@ use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+/// Header of the management cluster for jobs that its first complete list had.
+pub(crate) const EXISTED: &str = "meridian-existed";
 
 /// How often a patch without a version is repeated after another writer was faster.
 const PATCH_TRIES: usize = 5;
@@ -45,12 +47,14 @@ impl Request<'_> {
                 "resourceVersion should not be set on objects to be created".to_owned(),
             ));
         }
+        // others' uids are ignored, as in Kubernetes
+        let uid = precondition.uid.filter(|_| self.user.is_management_cluster());
         let (mut object, mut remarks) = self.object(value)?;
         let generated = object.name.is_empty();
         let pattern = object.clone();
         for left in (0..naming::TRIES).rev() {
             naming::random(&mut object);
-            match self.put(object.clone(), PutMode::Create).await {
+            match self.put(object.clone(), PutMode::Create, uid).await {
                 Err(Error::AlreadyExists(_)) if generated && left > 0 => object = pattern.clone(),
                 Err(error) => return Err(error),
                 Ok(written) => {
@@ -167,7 +171,7 @@ impl Request<'_> {
             )));
         }
         let mode = PutMode::Replace(self.condition(name, precondition)?);
-        let written = self.put(object.clone(), mode).await?;
+        let written = self.put(object.clone(), mode, None).await?;
         remarks.extend(written.warnings.iter().cloned());
         Ok(self.answer(StatusCode::OK, &written, &object, &remarks))
     }
@@ -252,12 +256,12 @@ impl Request<'_> {
         self.target.key(name, self.options.scope.as_ref())
     }
 
-    async fn put(&self, object: Object, mode: PutMode) -> Result<Written, Error> {
+    async fn put(&self, object: Object, mode: PutMode, uid: Option<Uid>) -> Result<Written, Error> {
         grants::check_object(&self.api.authority, self.user, &object)?;
         let change = Change::Put {
             object: Box::new(object),
             scope: self.options.scope.clone(),
-            uid: naming::uid(),
+            uid: uid.unwrap_or_else(naming::uid),
             mode,
         };
         self.change(change, self.options.dry_run).await
@@ -268,7 +272,10 @@ impl Request<'_> {
             Change::Put { object, .. } => Subject::new(object.kind, &object.name),
             Change::Delete { key, .. } | Change::SetActive { key, .. } => Subject::new(key.kind, &key.name),
         };
-        let write = Write::new(Actor::user(&self.user.name), vec![change], dry_run);
+        let mut write = Write::new(self.user.actor(), vec![change], dry_run);
+        if self.user.is_management_cluster() && self.headers.contains_key(EXISTED) {
+            write = write.of_existing();
+        }
         match self.api.ask(Input::Write(Box::new(write))).await? {
             Reply::Written(mut written) if written.len() == 1 => Ok(written.remove(0)),
             Reply::Rejected(rejections) => Err(Error::rejected(subject, &rejections, &self.user.asker())),

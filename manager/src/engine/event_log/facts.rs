@@ -1,7 +1,8 @@
 //! Committed facts as lines of the log.
 
-use super::{Line, whole_seconds};
+use super::{Line, job_name, whole_seconds};
 use meridian_manager_core::World;
+use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::end::{Preempted, refusal_text};
 use meridian_manager_core::facts::record::{LeadershipFact, MemberFact, OrphanFact, Record, WorkloadFact};
 use meridian_manager_core::state::workload::Workload;
@@ -77,7 +78,7 @@ pub(super) fn line(world: &World, record: &Record) -> Option<Line> {
         }
         Record::Workload { uid, fact } => {
             let workload = world.state.workloads().get(uid);
-            let job = workload.map(|workload| format!("{}/{}", workload.namespace(), workload.name()));
+            let job = workload.map(job_name);
             Line { uid: Some(*uid), job, ..of_workload(world, workload, fact, message) }
         }
         Record::Object { .. } | Record::Token { .. } | Record::UsageSampled { .. } | Record::Audited(_) => {
@@ -126,7 +127,12 @@ fn of_workload(
             Line::info(message).because(preemptor(world, preempted)).at(cluster(fence))
         }
         WorkloadFact::StopOrdered { fence, reason, by, .. } => {
-            Line::info(message).because(format!("{}; by {by}", stop_reason(*reason))).at(cluster(fence))
+            let why = match (reason, by) {
+                // `meridian stop`: the protocol has no reason of its own for it
+                (StopReason::Evicted, Actor::User(_)) => format!("stopped by {by}"),
+                _ => format!("{}; by {by}", stop_reason(*reason)),
+            };
+            Line::info(message).because(why).at(cluster(fence))
         }
         WorkloadFact::QuotaReleased { preempted: Some(preempted), .. } => {
             Line::info(message).because(preemptor(world, preempted))
@@ -178,7 +184,7 @@ const fn stop_reason(reason: StopReason) -> &'static str {
         StopReason::Cancelled => "deleted or stopped",
         StopReason::Residency => "a residency policy no longer allows it there",
         StopReason::Drained => "the cluster is being drained",
-        StopReason::Evicted => "its place is needed",
+        StopReason::Evicted => "its queue was stopped, its time is over, or its place is needed",
         StopReason::Superseded => "its cluster may never have received the grant",
         StopReason::StartTimeout => "it did not start in time",
     }
@@ -198,7 +204,6 @@ fn end(result: &EndResult) -> String {
 mod tests {
     use super::*;
     use meridian_manager_core::Config;
-    use meridian_manager_core::facts::actor::Actor;
     use meridian_manager_core::facts::end::PreemptionReason;
     use meridian_shared::ids::{JournalId, Uid};
     use meridian_shared::mac::ReceiptKey;
@@ -221,6 +226,14 @@ mod tests {
             at: Wall(0),
         };
         assert_eq!(shown(stop(None)), "a run is being stopped: the cluster is being drained; by user:admin");
+        let stopped = WorkloadFact::StopOrdered {
+            fence,
+            reason: StopReason::Evicted,
+            by: Actor::user("admin"),
+            preempted: None,
+            at: Wall(0),
+        };
+        assert_eq!(shown(stopped), "a run is being stopped: stopped by user:admin");
         let preempted = Preempted { by: Uid(9), reason: PreemptionReason::InClusterQueue };
         assert_eq!(shown(stop(Some(preempted))), format!("preempted: by a job that is gone ({})", Uid(9)));
         let lapsed = WorkloadFact::LeaseLapsed { fence, at: Wall(0), declared: false, by: None };

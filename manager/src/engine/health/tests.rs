@@ -6,7 +6,7 @@ use super::*;
 fn problems_are_listed_while_they_last() {
     let health = Health::new(Metrics::new("test"));
     assert_eq!(health.problems(), Vec::<String>::new());
-    health.observe(true, 2);
+    health.observe(DiskState { refuses: true, found_full: true }, 2);
     health.set_part(Part::Audit, true);
     let problems = health.problems();
     assert_eq!(problems.len(), 3, "{problems:?}");
@@ -23,9 +23,35 @@ fn problems_are_listed_while_they_last() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line}");
     }
-    health.observe(false, 0);
+    health.observe(DiskState::default(), 0);
     health.set_part(Part::Audit, false);
+    health.set_segments(BTreeSet::from([3, 7]));
+    let problems = health.problems();
+    assert!(problems[0].starts_with("segment 3 of the audit log and 1 more are damaged"), "{problems:?}");
+    assert!(health.metrics.render(&[]).contains("meridian_journal_damaged{part=\"audit\"} 1"));
+    health.set_segments(BTreeSet::new());
     assert_eq!(health.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_disk_is_full_while_work_is_refused_or_no_space_is_left() {
+    let health = Health::new(Metrics::new("test"));
+    let is_full = || health.problems().iter().any(|problem| problem.contains("journal is full"));
+    health.observe_free(FREE_BYTES_MIN);
+    assert!(!is_full());
+    health.observe_free(0);
+    assert!(is_full() && health.problems()[0].contains("only the space reserved"), "nothing is refused yet");
+    // new work is tried again after a pause, which says nothing about the disk
+    health.disk_is_full();
+    health.observe(DiskState { refuses: false, found_full: true }, 0);
+    assert!(is_full() && health.problems()[0].contains("new jobs and changes are refused"));
+    health.observe_free(RESERVE_BYTES);
+    assert!(is_full(), "the reserve may be in use");
+    health.observe_free(FREE_BYTES_ENOUGH);
+    assert!(!is_full());
+    health.observe_free(RESERVE_BYTES);
+    health.observe(DiskState::default(), 0);
+    assert!(!is_full(), "new work was stored");
 }
 
 #[test]
@@ -35,10 +61,14 @@ fn what_is_waited_for_and_kept_back_is_said() {
     health.set_pause("waiting for X".to_owned());
     assert!(health.pause().starts_with("waiting for X; until it leads"), "{}", health.pause());
     assert!(health.holds().is_empty());
-    health.observe_holds(Holds { recovery: Some(2), rules_in_doubt: true });
+    health.observe_holds(Holds { recovery: Some(2), unconfirmed: true, rules_in_doubt: true });
     let holds = health.holds();
     assert!(holds[0].contains("2 clusters haven't reported yet what they run"), "{holds:?}");
-    assert!(holds[0].contains("jobs from before this start are kept back, new ones start"), "{holds:?}");
+    assert!(
+        holds[0]
+            .contains("jobs that were submitted before the manager started may be held, and new ones start"),
+        "{holds:?}"
+    );
     assert!(holds[1].contains("nothing is offered until"), "{holds:?}");
     assert!(health.problems().is_empty());
 }

@@ -133,8 +133,8 @@ fn a_real_filesystem_that_fills_up_is_survived() {
         assert!(journal.urgent_only() && !reserve.exists());
         std::fs::remove_file(&ballast).unwrap();
         let options = format!("remount,size={}", 128 << 20);
-        let grown = Command::new("mount").args(["-o", &options]).arg(mounted.path()).status().unwrap();
-        assert!(grown.success());
+        let remounted = Command::new("mount").args(["-o", &options]).arg(mounted.path()).status().unwrap();
+        assert!(remounted.success());
     });
     assert!(reserve.exists());
     drop(journal);

@@ -1,4 +1,4 @@
-//! The bytes of format 2, fixed. A change here needs a new version of the format, with a reader for the old
+//! The bytes of format 3, fixed. A change here needs a new version of the format, with a reader for the old
 //! one.
 
 use super::*;
@@ -12,7 +12,7 @@ use meridian_shared::time::Mono;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-const CHECKED_IN: &str = include_str!("golden/format-2.txt");
+const CHECKED_IN: &str = include_str!("golden/format-3.txt");
 
 /// Environment variable that makes the test write the file again, for a new version of the format.
 const WRITE: &str = "MERIDIAN_WRITE_GOLDEN";
@@ -74,7 +74,7 @@ fn unhex(text: &str) -> Vec<u8> {
 
 #[test]
 fn the_bytes_are_the_checked_in_ones() {
-    let mut text = String::from("# values of format 2: table/key, then the value in hexadecimal\n");
+    let mut text = String::from("# values of format 3: table/key, then the value in hexadecimal\n");
     for (name, value) in values() {
         write!(text, "{name} ").unwrap();
         for byte in value {
@@ -83,7 +83,7 @@ fn the_bytes_are_the_checked_in_ones() {
         text.push('\n');
     }
     if std::env::var_os(WRITE).is_some() {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/journal/tests/golden/format-2.txt");
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/journal/tests/golden/format-3.txt");
         std::fs::write(path, &text).unwrap();
         return;
     }
@@ -96,7 +96,7 @@ fn the_checked_in_bytes_are_read() {
         let line = CHECKED_IN.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         unhex(line.unwrap_or_else(|| panic!("no `{name}`")))
     };
-    assert_eq!(value("meta/format"), b"meridian journal 2");
+    assert_eq!(value("meta/format"), b"meridian journal 3");
     assert_eq!(MetaRow::decode(&value("meta/meta")).unwrap(), meta());
     assert_eq!(State::decode(&value("meta/state")).unwrap(), state());
     let row = SnapshotRow::decode(&value("meta/snapshot")).unwrap();

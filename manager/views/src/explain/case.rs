@@ -188,16 +188,17 @@ fn verdicts(world: &World, case: &Case<'_>, now: Mono) -> Verdicts {
     let class = world.queues.class(case.workload.class());
     let candidates =
         CandidateClusters::new(world.state.catalog(), class, queue, world.config.residency_required);
-    let judge = |candidate: &Candidate| {
+    let check = |candidate: &Candidate| {
         candidate.listed.ok_or_else(|| candidates.not_listed())?;
         candidate.verdict.clone().map_err(Why::Forbidden)?;
-        let judged = |gang| {
-            candidates::judge_cluster(world, (case.uid, now), gang, &candidates, candidate).map(|_| ())
+        let check_gang = |gang| {
+            candidates::check_cluster(world, (case.uid, now), gang, &candidates, candidate).map(|_| ())
         };
-        judged(&case.gang)
-            .or_else(|why| case.smaller.as_ref().filter(|gang| judged(gang).is_ok()).map(|_| ()).ok_or(why))
+        check_gang(&case.gang).or_else(|why| {
+            case.smaller.as_ref().filter(|gang| check_gang(gang).is_ok()).map(|_| ()).ok_or(why)
+        })
     };
-    candidates.candidates.iter().map(|candidate| (candidate.cluster.clone(), judge(candidate))).collect()
+    candidates.candidates.iter().map(|candidate| (candidate.cluster.clone(), check(candidate))).collect()
 }
 
 fn is_active(queues: &QueueState, queue: QueueId) -> bool {

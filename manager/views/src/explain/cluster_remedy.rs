@@ -32,18 +32,18 @@ pub(crate) fn uncordoned<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Opti
     let cordoned = case.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Err(Why::Cordoned)));
     cordoned
         .map(|(cluster, _)| cluster)
-        .find(|cluster| judge_behind(world, case, cluster, &Why::Cordoned) == Some(Ok(())))
+        .find(|cluster| check_behind(world, case, cluster, &Why::Cordoned) == Some(Ok(())))
 }
 
 /// Verdict of a cluster without this obstacle. `None` if that can't be known before the obstacle is gone.
-pub(crate) fn judge_behind(
+pub(crate) fn check_behind(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
     cluster: &ClusterName,
     why: &Why,
 ) -> Option<Result<(), Why>> {
     let mut trial = TrialCluster::new(world, case, cluster)?;
-    trial.remove(why).then(|| trial.judge(world, case))
+    trial.remove(why).then(|| trial.check(world, case))
 }
 
 /// All obstacles at a cluster: each is found as if those before it were gone.
@@ -55,7 +55,7 @@ pub(crate) fn obstacles_at(
 ) -> Vec<Why> {
     let mut all = vec![first.clone()];
     let Some(mut trial) = TrialCluster::new(world, case, cluster) else { return all };
-    while let Some(Err(next)) = all.last().filter(|last| trial.remove(last)).map(|_| trial.judge(world, case))
+    while let Some(Err(next)) = all.last().filter(|last| trial.remove(last)).map(|_| trial.check(world, case))
     {
         if all.contains(&next) {
             break;
@@ -69,7 +69,7 @@ pub(crate) fn obstacles_at(
 struct TrialCluster {
     all: CandidateClusters,
     candidate: Candidate,
-    /// Whether only capacity is judged.
+    /// Whether only capacity is checked.
     ready: bool,
 }
 
@@ -104,29 +104,29 @@ impl TrialCluster {
         true
     }
 
-    fn judge(&self, world: &AskedWorld<'_>, case: &Case<'_>) -> Result<(), Why> {
+    fn check(&self, world: &AskedWorld<'_>, case: &Case<'_>) -> Result<(), Why> {
         self.candidate.listed.ok_or_else(|| self.all.not_listed())?;
         self.candidate.verdict.clone().map_err(Why::Forbidden)?;
         let known = || {
             let live = world.live.clusters.get(&self.candidate.cluster);
             live.is_some_and(|live| live.capacity.known())
         };
-        let judged = |gang| match self.ready {
-            false => candidates::judge_cluster(world, (case.uid, case.now), gang, &self.all, &self.candidate)
+        let check_gang = |gang| match self.ready {
+            false => candidates::check_cluster(world, (case.uid, case.now), gang, &self.all, &self.candidate)
                 .map(drop),
             true if known() => {
-                candidates::judge_capacity(world, case.uid, gang, &self.all, &self.candidate).map(drop)
+                candidates::check_capacity(world, case.uid, gang, &self.all, &self.candidate).map(drop)
             }
             true => Ok(()),
         };
-        judged(&case.gang).or_else(|why| match &case.smaller {
-            Some(gang) => judged(gang),
+        check_gang(&case.gang).or_else(|why| match &case.smaller {
+            Some(gang) => check_gang(gang),
             None => Err(why),
         })
     }
 }
 
-/// Whether a cluster skips the workload for a while, and then judges it again.
+/// Whether a cluster skips the workload for a while, and then evaluates it again.
 fn is_temporary(why: &Why) -> bool {
     match why {
         Why::Refused { reason, .. } => *reason != RefuseReason::Unsupported,
@@ -315,7 +315,7 @@ pub(crate) fn level_too_small(
     case: &Case<'_>,
     cluster: &ClusterName,
 ) -> Option<String> {
-    let too_small = |gang: &Gang| match topology::judge_domains(world, gang, cluster, Gone::All) {
+    let too_small = |gang: &Gang| match topology::check_domains(world, gang, cluster, Gone::All) {
         Err(Misfit::NoDomain { level, .. }) => Some(level),
         _ => None,
     };

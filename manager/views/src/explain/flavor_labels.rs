@@ -17,7 +17,7 @@ pub(crate) fn unmet_label(
     cluster: &ClusterName,
     why: &Why,
 ) -> Option<(String, String)> {
-    let Why::NoCapacity(Misfit::NoSuchNode { pod_set }) = why else { return None };
+    let Why::NoCapacity(Misfit::NoSuchNode { pod_set, .. }) = why else { return None };
     let set = case.gang.pod_sets.iter().find(|set| set.name == *pod_set)?;
     let capacity = &world.live.clusters.get(cluster)?.capacity;
     let (blocks, pools) = (capacity.blocks(), capacity.provisionable());

@@ -330,11 +330,11 @@ fn nearest<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Option<(&'a Cluste
         Why::Capped { .. } => {
             (0, cluster_remedy::sufficient_ends(world, case, cluster).len().max(1), Reverse(0))
         }
-        Why::Refused { .. } => match cluster_remedy::judge_behind(world, case, cluster, why) {
+        Why::Refused { .. } => match cluster_remedy::check_behind(world, case, cluster, why) {
             Some(Err(behind)) if cluster_remedy::is_too_small(&behind) => (2, 1, Reverse(0)),
             _ => (0, 1, Reverse(0)),
         },
-        Why::Cordoned => match cluster_remedy::judge_behind(world, case, cluster, why) {
+        Why::Cordoned => match cluster_remedy::check_behind(world, case, cluster, why) {
             Some(Err(behind)) if cluster_remedy::is_too_small(&behind) => (2, 1, Reverse(0)),
             Some(Err(_)) => (1, 1, Reverse(0)),
             _ => (1, 0, Reverse(0)),

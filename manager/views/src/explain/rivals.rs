@@ -20,6 +20,7 @@ use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::WorkloadsAhead;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::packing::Misfit;
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -146,7 +147,7 @@ pub(crate) fn others_first(
     gone: &[Uid],
 ) -> String {
     // The added capacity of new nodes or of a higher limit is unknown.
-    let grows =
+    let pools_can_grow =
         gone.is_empty() && matches!(why, Why::NoCapacity(_) | Why::Capped { .. } | Why::Refused { .. });
     if matches!(why, Why::Forbidden(_)) {
         return String::new();
@@ -155,7 +156,7 @@ pub(crate) fn others_first(
     // workload further behind.
     let in_parts = gone.len() > 1;
     let all = rivals_for_capacity(world, case, in_parts);
-    let able = could_take(world, &all, cluster, gone, grows);
+    let able = could_take(world, &all, cluster, gone, pools_can_grow);
     let count: usize = able.iter().map(|class| class.count).sum();
     let Some(first) = able.first().and_then(|class| world.state.workloads().get(&class.first.uid)) else {
         return String::new();
@@ -174,14 +175,14 @@ pub(crate) fn others_first(
 }
 
 /// Classes that would get quota and capacity once the workloads of `gone` have ended. Classes that have both
-/// already are left out, because something else blocks them. If the cluster's node pools can grow (`grows`),
-/// every class with quota may fit, and so may every unchecked one.
+/// already are left out, because something else blocks them. With `pools_can_grow`, every class with quota
+/// may fit, and so may every unchecked one.
 fn could_take<'a>(
     world: &AskedWorld<'_>,
     all: &'a [Class],
     cluster: &ClusterName,
     gone: &[Uid],
-    grows: bool,
+    pools_can_grow: bool,
 ) -> Vec<&'a Class> {
     let checked = all.len().min(CHECKED_CLASSES_MAX);
     let ids: Vec<Option<WorkloadId>> =
@@ -199,7 +200,10 @@ fn could_take<'a>(
         let fits = |gangs: &[Arc<Gang>]| would_fit_there(world, class.id, class.first.uid, cluster, gangs);
         let already = || !gone.is_empty() && before[at] && fits(&[]);
         at >= checked
-            || (after[at] && may_use(world, class, cluster) && (grows || (fits(&gangs) && !already())))
+            || (after[at]
+                && may_use(world, class, cluster)
+                && ((pools_can_grow && has_suitable_nodes(world, class.id, cluster))
+                    || (fits(&gangs) && !already())))
     };
     all.iter().enumerate().filter(|(at, class)| could_take(*at, class)).map(|(_, class)| class).collect()
 }
@@ -261,6 +265,14 @@ fn may_use(world: &AskedWorld<'_>, class: &Class, cluster: &ClusterName) -> bool
         .any(|one| one.cluster == *cluster && one.listed.is_some() && one.verdict.is_ok())
 }
 
+/// Whether a cluster has nodes with the labels and without the taints that a pending class needs. More nodes
+/// of its kinds are no use to others.
+fn has_suitable_nodes(world: &AskedWorld<'_>, id: ClassId, cluster: &ClusterName) -> bool {
+    let Some(live) = world.live.clusters.get(cluster) else { return false };
+    let misfit = live.capacity.fits(&world.queues.class(id).gang).err();
+    !matches!(misfit, Some(Misfit::NoSuchNode { .. })) || !live.capacity.provisionable().is_empty()
+}
+
 /// Whether the gang of a pending class would fit in a cluster without the gangs of `gone`.
 fn would_fit_there(
     world: &AskedWorld<'_>,
@@ -277,7 +289,7 @@ fn would_fit_there(
     // A rival that might fit is named, so assume that the capacity is freed in any domain.
     let fits = |gang: &Gang| {
         live.capacity.fits_without(gang, gone, &reserved)
-            && topology::judge_domains(world, gang, cluster, Gone::Having(&freed)).is_ok()
+            && topology::check_domains(world, gang, cluster, Gone::Having(&freed)).is_ok()
     };
     fits(&class.gang) || class.gang.least().is_some_and(|least| fits(&least))
 }

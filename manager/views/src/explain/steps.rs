@@ -8,7 +8,7 @@ use crate::explain::case::{self, Case, Obstacle};
 pub(crate) use crate::explain::step::Steps;
 use crate::explain::step::{self, Alongside};
 use crate::explain::words::{self, Wording};
-use crate::explain::{head_order, obstacle, remedy, rivals};
+use crate::explain::{head_order, obstacle, remedy, rivals, trial};
 use meridian_manager_core::facts::reason::{NoQuota, NoRoute, Why};
 use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::queue::classes::QueuePosition;
@@ -57,6 +57,13 @@ pub(crate) fn steps(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps 
         .and_then(|queue| released_head_that_blocks(world, &ahead, queue, now));
     let blocked = blocking.is_some();
     steps.extend(blocking.unwrap_or_default());
+    let is_stopped = case.workload.inactive().is_some();
+    if let [resume] = &mut steps.list[..]
+        && let Some(victims) = trial::victims_when_resumed(world, case).filter(|_| is_stopped)
+    {
+        resume.remedy += &format!("; {}", trial::preempts_message(world, &victims));
+        return steps;
+    }
     steps.extend(afterwards(world, case, true));
     if let Some((step, also)) =
         steps.list.last_mut().filter(|_| !blocked).zip(released_rivals_message(world, case, &ahead))

@@ -6,9 +6,11 @@
 use crate::asker::AskedWorld;
 use crate::explain::case::Case;
 use crate::explain::cluster_remedy;
+use meridian_manager_core::dispatch::align::entries;
 use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::world::gangs;
+use meridian_queueing::QueueState;
 use meridian_queueing::explain::{Trial, TrialCapacity, TrialChanges};
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::names::{FlavorId, ResourceId};
@@ -63,7 +65,7 @@ impl TrialCapacity for Clusters<'_, '_> {
         self.case.verdicts.iter().any(|(cluster, verdict)| match verdict {
             Ok(()) => true,
             Err(Why::Cordoned) if self.changes.uncordoned.as_ref() == Some(cluster) => {
-                match cluster_remedy::judge_behind(self.world, self.case, cluster, &Why::Cordoned) {
+                match cluster_remedy::check_behind(self.world, self.case, cluster, &Why::Cordoned) {
                     Some(Ok(())) => true,
                     Some(Err(why)) => self.frees_enough(cluster, &why, &gone),
                     None => false,
@@ -113,6 +115,19 @@ pub(crate) fn victims(
     changes: &Changes,
 ) -> Option<Vec<Uid>> {
     match decide(world, case, id, changes) {
+        Trial::Preempts(victims) => {
+            Some(victims.into_iter().filter_map(|victim| world.mirror().uid(victim)).collect())
+        }
+        Trial::Admitted | Trial::Pending => None,
+    }
+}
+
+/// The victims, if a workload in no queue would start by a preemption as soon as it is in one.
+pub(crate) fn victims_when_resumed(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<Vec<Uid>> {
+    let clusters = Clusters { world, case, changes: &Changes::default() };
+    let (queue, uid) = (case.queue.filter(|_| case.id.is_none())?, case.uid);
+    let resumed = |queues: &mut QueueState| entries::preview_pending(world, queues, uid, queue);
+    match world.mirror().queue_state().try_in(queue, resumed, &clusters)? {
         Trial::Preempts(victims) => {
             Some(victims.into_iter().filter_map(|victim| world.mirror().uid(victim)).collect())
         }

@@ -135,7 +135,8 @@ impl Wording for Why {
                 "the manager is recovering: not every cluster has reported what it runs".into()
             }
             Self::RulesDoubted => {
-                "agents know newer rules than this journal: an operator must confirm policies and quotas"
+                "policies and quotas may have changed since this journal was written: an operator must \
+                 confirm them"
                     .into()
             }
             Self::BackOff => "backing off before the next attempt".into(),
@@ -189,6 +190,12 @@ impl Wording for Why {
             Self::NoCapacity(Misfit::NoSuchNode { .. }) => {
                 "add nodes there that match the pods' selectors and tolerations, or change these".into()
             }
+            // a pod can't ask for less than one device
+            Self::NoCapacity(Misfit::PodTooLarge { resource, asks: 1, .. }) if resource.contains('/') => {
+                format!("add nodes with `{resource}` there")
+            }
+            // smaller pods may be too many as well: the scarce resource is unknown, and may be a device
+            Self::NoCapacity(Misfit::NotEnoughCapacity { count, .. }) if *count > 1 => MORE_NODES.into(),
             Self::NoCapacity(_) => LARGER_NODES.into(),
             Self::Refused { reason, .. } => refusal_remedy(*reason).into(),
             Self::BackedOff | Self::BackOff => NEXT_ATTEMPT.into(),
@@ -207,11 +214,12 @@ impl Wording for Why {
 const NEXT_ATTEMPT: &str = "wait for the next attempt";
 
 const LARGER_NODES: &str = "add or enlarge nodes there, or use smaller pods";
+const MORE_NODES: &str = "add or enlarge nodes there, or use fewer pods";
 
 const fn refusal_remedy(reason: RefuseReason) -> &'static str {
     match reason {
         RefuseReason::NoCapacity | RefuseReason::StillRuns => "wait until a workload there ends",
-        RefuseReason::NeverFits => LARGER_NODES,
+        RefuseReason::NeverFits => "add or enlarge nodes there, or use fewer or smaller pods",
         RefuseReason::Unsupported => "use a runner there that can run the job, or another cluster",
         RefuseReason::Overloaded | RefuseReason::ProviderFailed => NEXT_ATTEMPT,
     }

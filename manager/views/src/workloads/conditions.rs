@@ -1,7 +1,7 @@
 //! Conditions of a `Workload`. Types and reasons are Kueue's; messages too where the meaning is the same.
 
 use super::{Shown, workload_uid};
-use crate::asker::Asker;
+use crate::asker::{Asker, OTHER_TENANT};
 use crate::explain::words::{self, Wording};
 use meridian_manager_core::facts::end::{EvictionCause, Preempted, PreemptionReason};
 use meridian_manager_core::facts::reason::Why;
@@ -38,7 +38,7 @@ impl Shown {
         all.extend(self.admitted());
         all.extend(self.pods_ready());
         if let Some(evicted) = self.workload.evicted() {
-            all.extend(self.eviction(evicted));
+            all.extend(self.eviction(evicted, asker));
         }
         if self.damaged {
             let since = self.workload.since();
@@ -96,7 +96,7 @@ impl Shown {
     }
 
     /// `Evicted`, `Preempted` and `Requeued`.
-    fn eviction(&self, evicted: &Evicted) -> Vec<Value> {
+    fn eviction(&self, evicted: &Evicted, asker: &Asker) -> Vec<Value> {
         let w = &self.workload;
         let mut all = Vec::new();
         let was_preempted = evicted.cause == EvictionCause::Preempted;
@@ -108,7 +108,7 @@ impl Shown {
         };
         let reason = evicted.cause.reason();
         let message = match (w.preempted(), deactivation, evicted.cause.underlying()) {
-            (Some(preempted), ..) if was_preempted => preempted_message(preempted),
+            (Some(preempted), ..) if was_preempted => self.preempted_message(preempted, asker),
             (_, Some((_, message)), _) => message.to_owned(),
             (_, None, "") => format!("The workload was evicted: {reason}"),
             (_, None, cause) => format!("The workload was evicted: {reason}: {cause}"),
@@ -155,6 +155,23 @@ impl Shown {
         self.workload.lost_run().map(words::lost_run)
     }
 
+    /// Kueue's message. The UIDs are those of a workload that the asker may read.
+    fn preempted_message(&self, Preempted { by, reason }: &Preempted, asker: &Asker) -> String {
+        let right = match reason {
+            PreemptionReason::InClusterQueue => "prioritization in the ClusterQueue",
+            PreemptionReason::InCohortReclamation => "reclamation within the cohort",
+            PreemptionReason::InCohortFairSharing => "Fair Sharing within the cohort",
+            PreemptionReason::InCohortReclaimWhileBorrowing => {
+                "reclamation within the cohort while borrowing"
+            }
+        };
+        let preemptor = match asker.may_name_or_all(self.preemptor.as_ref()) {
+            true => format!("a workload (UID: {}, JobUID: {by})", workload_uid(*by)),
+            false => OTHER_TENANT.to_owned(),
+        };
+        format!("Preempted to accommodate {preemptor} due to {right}")
+    }
+
     /// The `Requeued` condition of an evicted workload: status, reason, message and time.
     fn requeued<'a>(&self, evicted: &'a Evicted) -> (bool, &'a str, String, Wall) {
         let w = &self.workload;
@@ -188,14 +205,4 @@ impl Shown {
 
 pub(super) fn damaged_message(asker: &Asker) -> String {
     format!("{}; {}", Why::Damaged.message(asker), Why::Damaged.remedy(asker))
-}
-
-fn preempted_message(Preempted { by, reason }: &Preempted) -> String {
-    let right = match reason {
-        PreemptionReason::InClusterQueue => "prioritization in the ClusterQueue",
-        PreemptionReason::InCohortReclamation => "reclamation within the cohort",
-        PreemptionReason::InCohortFairSharing => "Fair Sharing within the cohort",
-        PreemptionReason::InCohortReclaimWhileBorrowing => "reclamation within the cohort while borrowing",
-    };
-    format!("Preempted to accommodate a workload (UID: {}, JobUID: {by}) due to {right}", workload_uid(*by))
 }

@@ -16,8 +16,8 @@
 {{- if and .Values.joinByIssuer (not .Values.featureGates.JoinByIssuer) -}}
 {{- fail "joinByIssuer needs a manager that checks service-account tokens, which no released version does: leave joinByIssuer empty and join by token, or set featureGates.JoinByIssuer for a build that has `join-by-issuer`" -}}
 {{- end -}}
-{{- if and .Values.kubernetes.enabled (not .Values.featureGates.KubernetesObjects) -}}
-{{- fail "kubernetes.enabled needs a manager with `--kubernetes`, which no released version has: write false, or set featureGates.KubernetesObjects for a build that has it" -}}
+{{- if and .Values.kubernetes.kubeconfigSecretNamespaces (not .Values.featureGates.HostedClusters) -}}
+{{- fail "kubernetes.kubeconfigSecretNamespaces needs a manager that hosts agents for MultiKueueClusters, which no released version does: leave it empty and run an agent in each cluster, or set featureGates.HostedClusters for a build that has it" -}}
 {{- end -}}
 {{- end -}}
 
@@ -148,6 +148,7 @@ securityContext: {{- include "meridian-manager.securityContext" $root | nindent 
 - --init
 {{- else if .root.Values.kubernetes.enabled }}
 - --kubernetes
+- --lease-name={{ .root.Release.Name }}
 {{- end }}
 {{- end -}}
 
@@ -183,4 +184,22 @@ topologySpreadConstraints:
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- end -}}
+
+{{/* Whether this release has the definitions of Kueue's kinds; empty for no. With `auto`, one that another manager made means
+that Kueue is there, and then none is touched. `helm template` asks no cluster and has them all. */}}
+{{- define "meridian-manager.kueueDefinitions" -}}
+{{- $has := .Values.crds.kueue | toString -}}
+{{- if eq $has "auto" -}}
+{{- $has = "true" -}}
+{{- range $path, $_ := .Files.Glob "files/crds/kueue/*.yaml" -}}
+{{- $name := ($.Files.Get $path | fromYaml).metadata.name -}}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name -}}
+{{- if ne (dig "labels" "app.kubernetes.io/part-of" "" .metadata) "meridian" -}}
+{{- $has = "false" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if eq $has "true" -}}true{{- end -}}
 {{- end -}}

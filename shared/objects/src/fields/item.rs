@@ -2,7 +2,7 @@
 
 use super::findings::Findings;
 use super::mapping::Fields;
-use super::path::FieldPath;
+use super::path::{FieldPath, split_pointer};
 use super::suggest;
 use crate::units::json::type_name;
 use crate::units::quantity;
@@ -143,6 +143,26 @@ impl<'p> Item<'p> {
         Item::new(self.findings, Step::Index(&self.step, index), value)
     }
 
+    /// Calls `read` with the value at a JSON pointer below this one, if there is one.
+    pub(super) fn at_pointer(&self, pointer: &str, read: &mut dyn FnMut(&Item<'_>)) {
+        let Some((first, rest)) = split_pointer(pointer) else { return read(self) };
+        match self.value {
+            Value::Object(map) => {
+                if let Some(value) = map.get(first).filter(|value| !value.is_null()) {
+                    self.field(first, value).at_pointer(rest, read);
+                }
+            }
+            Value::Array(items) => {
+                let index = first.parse().ok();
+                if let Some((index, value)) = index.and_then(|index: usize| Some((index, items.get(index)?)))
+                {
+                    self.at(index, value).at_pointer(rest, read);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
     /// A field of this mapping.
     pub(super) fn field<'c>(&'c self, name: &'c str, value: &'c Value) -> Item<'c> {
         Item::new(self.findings, Step::Key(&self.step, name), value)
@@ -202,8 +222,10 @@ impl<'p> Item<'p> {
         }
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if found.is_none() {
-            let all = words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
-            let remedy = match suggest::nearest(text, words.iter().map(|(word, _)| *word)) {
+            // a choice that may be left empty is known by its other words
+            let named = || words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty());
+            let all = named().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+            let remedy = match suggest::nearest(text, named()) {
                 Some(near) => format!("did you mean `{near}`? the choices are {all}"),
                 None => format!("the choices are {all}"),
             };

@@ -2,7 +2,7 @@
 
 use super::findings::Findings;
 use super::item::{Item, Step};
-use super::path::FieldPath;
+use super::path::{FieldPath, split_pointer};
 use super::schema::{self, Shape};
 use super::suggest;
 use crate::units::duration;
@@ -119,6 +119,13 @@ impl<'p> Fields<'p> {
 
     pub(crate) fn fields<'c>(&'c self, name: &'static str) -> Option<Fields<'c>> {
         self.get(name)?.fields()
+    }
+
+    /// Calls `read` with the value at a JSON pointer below this mapping, if there is one.
+    pub(crate) fn at_pointer(&self, pointer: &str, read: &mut dyn FnMut(&Item<'_>)) {
+        let Some((first, rest)) = split_pointer(pointer) else { return };
+        let Some(value) = self.map.get(first).filter(|value| !value.is_null()) else { return };
+        Item::new(self.findings, Step::Key(&self.step, first), value).at_pointer(rest, read);
     }
 
     /// Calls `each` for every element of a list. Does nothing when the list is absent.

@@ -84,6 +84,22 @@ pub(crate) fn is_variable_name(text: &str) -> bool {
     text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=')
 }
 
+/// Whether `text` names a parameter of the kernel: parts of lower-case letters, digits, `-` and `_`.
+pub(crate) fn is_sysctl_name(text: &str) -> bool {
+    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let part = |part: &str| {
+        part.bytes().next().is_some_and(alphanumeric)
+            && part.bytes().all(|byte| alphanumeric(byte) || matches!(byte, b'-' | b'_'))
+    };
+    text.len() <= MAX_SUBDOMAIN_CHARS && text.split(['.', '/']).all(part)
+}
+
+/// Whether `text` names a finalizer: with a domain, or one of Kubernetes' own.
+pub(crate) fn is_finalizer(text: &str) -> bool {
+    let own = ["orphan", "foregroundDeletion", "kubernetes"].contains(&text);
+    own || (text.contains('/') && is_label_key(text))
+}
+
 /// A valid name close to `text`, for a remedy.
 pub(crate) fn closest_name(text: &str) -> Option<String> {
     let mapped: String = text

@@ -2,6 +2,12 @@
 
 use std::fmt;
 
+/// The first key of a JSON pointer, and the rest of it; `None` for the empty pointer.
+pub(super) fn split_pointer(pointer: &str) -> Option<(&str, &str)> {
+    let keys = pointer.strip_prefix('/')?;
+    Some(keys.split_at(keys.find('/').unwrap_or(keys.len())))
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
     Key(String),

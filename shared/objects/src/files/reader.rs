@@ -5,7 +5,7 @@ use super::problem::{FilePosition, Located, Parsed, Problem, whole};
 use crate::fields::{FieldError, FieldPath, FieldValidation, Warning};
 use crate::object::Object;
 use crate::object::unknown::{Foreign, UnknownKind};
-use crate::text::syntax::{MAX_DOCUMENTS, Position, SyntaxError, SyntaxNode, SyntaxValue};
+use crate::text::syntax::{Key, MAX_DOCUMENTS, Position, SyntaxError, SyntaxNode, SyntaxValue};
 use crate::text::{json, yaml};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -88,7 +88,8 @@ impl ReadDocument for Object {
 
 /// Reads several files that belong together into `T`.
 pub(crate) fn read_set<T: ReadDocument>(files: &[(&str, &str)], strictness: Strictness) -> Parsed<T> {
-    let mut reader = Reader { parsed: Parsed::default(), strictness, skipped: BTreeMap::new() };
+    let mut reader =
+        Reader { parsed: Parsed::default(), strictness, skipped: BTreeMap::new(), unknown: BTreeMap::new() };
     let total: usize = files.iter().map(|(_, text)| text.len()).sum();
     if total > MAX_SET_BYTES {
         let name = files.first().map_or("", |(name, _)| *name);
@@ -113,6 +114,16 @@ struct Reader<T> {
     strictness: Strictness,
     /// Documents of the file that other programs take, by message, each with its position.
     skipped: BTreeMap<String, Vec<FilePosition>>,
+    /// Documents of the file whose kind or version is wrong, by message.
+    unknown: BTreeMap<String, UnknownDocuments>,
+}
+
+/// Documents with the same error, which is reported once.
+struct UnknownDocuments {
+    /// Index of the error at the first document.
+    error: usize,
+    /// Lines of the others.
+    lines: Vec<u32>,
 }
 
 impl<T: ReadDocument> Reader<T> {
@@ -175,9 +186,37 @@ impl<T: ReadDocument> Reader<T> {
                 self.error(place, FieldPath::default(), broken.message, broken.remedy);
             }
         }
+        self.count_unknown();
         let skipped = self.warn_of_skipped();
         if self.parsed.errors.len() == before && self.parsed.objects.len() == count && !skipped {
             self.warn(whole(name), FieldPath::default(), "there is no object in it", "");
+        }
+    }
+
+    /// Reports a wrong kind or version, once for all documents of the file with the same error.
+    fn unknown(&mut self, place: FilePosition, field: FieldPath, message: String, remedy: String) {
+        let error = self.parsed.errors.len();
+        match self.unknown.get_mut(&message) {
+            Some(known) => known.lines.push(place.line),
+            None if error < MAX_PROBLEMS => {
+                self.unknown.insert(message.clone(), UnknownDocuments { error, lines: Vec::new() });
+                self.error(place, field, message, remedy);
+            }
+            None => {}
+        }
+    }
+
+    /// Adds to each error of [`Reader::unknown`] where else it is in the file.
+    fn count_unknown(&mut self) {
+        for UnknownDocuments { error, lines } in std::mem::take(&mut self.unknown).into_values() {
+            let shown: Vec<String> = lines.iter().take(SHOWN_LINES).map(u32::to_string).collect();
+            let also = match lines.len() {
+                0 => continue,
+                1 => format!(" (also at line {})", shown.join("")),
+                count if count > SHOWN_LINES => format!(" (also in {count} more documents of this file)"),
+                _ => format!(" (also at lines {})", shown.join(", ")),
+            };
+            self.parsed.errors[error].message += &also;
         }
     }
 
@@ -203,6 +242,7 @@ impl<T: ReadDocument> Reader<T> {
         let place = FilePosition { file: file.clone(), line: node.at.line, column: node.at.column };
         let is_list =
             node.text("kind").is_some_and(|kind| kind.ends_with("List")) && node.get("items").is_some();
+        let implied = is_list.then(|| implied_type(&node)).flatten();
         let children = match node.content {
             SyntaxValue::Null => return,
             SyntaxValue::List(items) => items,
@@ -239,7 +279,7 @@ impl<T: ReadDocument> Reader<T> {
             );
         }
         for child in children {
-            self.document(file, child, depth + 1);
+            self.document(file, with_implied_type(child, implied.as_ref()), depth + 1);
         }
     }
 
@@ -251,12 +291,8 @@ impl<T: ReadDocument> Reader<T> {
         };
         if let Some(unknown) = T::foreign(&value) {
             if self.strictness.refuse_foreign {
-                return self.error(
-                    at(&FieldPath::of("kind")),
-                    FieldPath::of("kind"),
-                    unknown.message,
-                    unknown.remedy,
-                );
+                let kind = FieldPath::of("kind");
+                return self.unknown(at(&kind), kind, unknown.message, unknown.remedy);
             }
             return self.skipped.entry(unknown.message).or_default().push(at(&FieldPath::of("kind")));
         }
@@ -268,8 +304,12 @@ impl<T: ReadDocument> Reader<T> {
                 self.parsed.objects.push(Located { place, value: object });
             }
             Err(errors) => {
-                for error in errors {
-                    self.error(at(&error.field), error.field, error.message, error.remedy);
+                for FieldError { field, message, remedy, .. } in errors {
+                    let is_type = [FieldPath::of("kind"), FieldPath::of("apiVersion")].contains(&field);
+                    match is_type {
+                        true => self.unknown(at(&field), field, message, remedy),
+                        false => self.error(at(&field), field, message, remedy),
+                    }
                 }
             }
         }
@@ -312,6 +352,28 @@ impl<T: ReadDocument> Reader<T> {
         }
         self.parsed.objects = kept;
     }
+}
+
+/// The API version and the kind that items of a typed list, such as a `JobList`, have if they state neither,
+/// as in kubectl.
+fn implied_type(list: &SyntaxNode) -> Option<(String, String)> {
+    let kind = list.text("kind")?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
+    Some((list.text("apiVersion")?.to_owned(), kind.to_owned()))
+}
+
+fn with_implied_type(mut item: SyntaxNode, implied: Option<&(String, String)>) -> SyntaxNode {
+    let states_none = item.get("apiVersion").is_none() && item.get("kind").is_none();
+    if let (SyntaxValue::Map(entries), Some((api_version, kind)), true) =
+        (&mut item.content, implied, states_none)
+    {
+        let at = item.at;
+        let entry = |name: &str, value: &str| {
+            let content = SyntaxValue::Text(value.to_owned());
+            (Key { at, text: name.to_owned() }, SyntaxNode { at, content })
+        };
+        entries.extend([entry("apiVersion", api_version), entry("kind", kind)]);
+    }
+    item
 }
 
 /// Reads JSON if the text looks like JSON and is, else YAML. If it is neither, the reader that got further

@@ -55,6 +55,16 @@ fn reads_every_shape_of_file() {
         &[],
         &[],
     );
+    let untyped = json!([{"metadata": {"name": "a"}}]);
+    check(
+        &json!({"apiVersion": "v1", "kind": "NamespaceList", "metadata": {}, "items": untyped}).to_string(),
+        1,
+        &[],
+        &[],
+    );
+    let missing = "f:1:29: this document has neither `apiVersion` nor `kind`, so it is not an object; add \
+                   both, or leave the document out";
+    check(&json!({"apiVersion": "v1", "kind": "List", "items": untyped}).to_string(), 0, &[missing], &[]);
     check(
         "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n",
         1,
@@ -414,6 +424,27 @@ fn later_problems_are_located_in_the_text() {
 }
 
 #[test]
+fn a_wrong_kind_is_one_error_however_often_it_is_written() {
+    let queue = |n: u32| {
+        let name = format!("metadata: {{name: q{n}}}");
+        format!("apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueu\n{name}\nspec: {{}}\n---\n")
+    };
+    let text: String = (0..18).map(queue).collect();
+    let errors = lines(&parse("f", &text).errors);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].starts_with("f:2:7: kind: unknown kind `ClusterQueu`"), "{errors:?}");
+    assert!(errors[0].contains("(also in 17 more documents of this file)"), "{errors:?}");
+    let three: String = (0..3).map(queue).collect();
+    let errors = lines(&parse("f", &three).errors);
+    assert!(errors.len() == 1 && errors[0].contains("(also at lines 7, 12)"), "{errors:?}");
+    // each file has its own, and another mistake is another error
+    let both = parse_set(&[("f", &*queue(1)), ("g", &*queue(2))]);
+    assert_eq!(lines(&both.errors).len(), 2);
+    let other = format!("{three}{}", queue(3).replace("ClusterQueu", "LocalQueu"));
+    assert_eq!(lines(&parse("f", &other).errors).len(), 2);
+}
+
+#[test]
 fn objects_of_other_programs_are_skipped_with_one_warning_each() {
     let monitoring = |name: &str| {
         format!(
@@ -433,10 +464,11 @@ fn objects_of_other_programs_are_skipped_with_one_warning_each() {
     check(&mixed, 1, &[], &warnings);
     let strict = Strictness { refuse_foreign: true, ..Strictness::default() };
     let refused = parse_set_with(&[("f", &mixed)], strict);
-    assert_eq!(refused.errors.len(), 3);
-    assert!(lines(&refused.errors)[2].starts_with("f:10:7: kind: `Service` of `v1`"));
+    assert_eq!(refused.errors.len(), 2, "one for each kind");
+    assert!(lines(&refused.errors)[0].contains("(also at line 6)"));
+    assert!(lines(&refused.errors)[1].starts_with("f:10:7: kind: `Service` of `v1`"));
     check_error(
-        "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\n",
+        "apiVersion: ray.io/v1\nkind: RayService\nmetadata: {name: r}\n",
         "submit it as a `batch/v1` Job",
     );
     check_error("apiVersion: batch/v1\nkind: Jbo\nmetadata: {name: r}\n", "did you mean `Job`?");

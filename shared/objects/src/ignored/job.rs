@@ -2,7 +2,7 @@
 
 use super::Ignored;
 use crate::fields::FieldPath;
-use crate::job::topology;
+use crate::job::{FoundPodSet, topology};
 use crate::object::Object;
 use crate::spec::Spec;
 use serde_json::Value;
@@ -20,6 +20,20 @@ const IGNORED_CONTAINER_FIELDS: &[(&str, &str)] = &[
     ("livenessProbe", "a container that hangs is not restarted"),
 ];
 
+/// Pod fields that have no effect in any kind of job but Job, which has a list of its own, and what happens
+/// instead.
+const IGNORED_POD_FIELDS: &[(&str, &str)] = &[
+    ("nodeName", "the cluster's agent chooses the nodes"),
+    ("resourceClaims", "resource claims are not counted"),
+    ("affinity.podAffinity", "pods are placed without regard to other pods"),
+    ("affinity.podAntiAffinity", "pods are placed without regard to other pods"),
+    ("topologySpreadConstraints", "pods are placed without regard to other pods"),
+    (
+        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
+        "preferred nodes are not preferred",
+    ),
+];
+
 pub(super) fn ignored_in_job(object: &Object, all: &mut Ignored) {
     for (key, message) in
         IGNORED_JOB_ANNOTATIONS.iter().filter(|(key, _)| object.annotations.contains_key(*key))
@@ -35,6 +49,9 @@ pub(super) fn ignored_in_job(object: &Object, all: &mut Ignored) {
         let message = format!("a {} with one pod set has nothing to group it with", kind.name());
         all.at(at, &message, "");
     }
+    if !kind.can_be_scaled() {
+        return ignored_in_pods(object, &sets, all);
+    }
     for set in &sets {
         let containers = object.stored.pointer(&format!("{}/spec/containers", set.template));
         let at = set.template_path().key("spec").key("containers");
@@ -48,9 +65,23 @@ pub(super) fn ignored_in_job(object: &Object, all: &mut Ignored) {
         }
     }
     for (field, message) in kind.ignored() {
-        let written = field.split('.').try_fold(&object.stored, |value, name| value.get(name));
-        let counts =
-            |value: &&Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
-        all.when(written.filter(counts).is_some(), field, message);
+        all.when(is_written(&object.stored, field), field, message);
     }
+}
+
+/// Jobs of other kinds run on Kubernetes clusters, which honour what a process can't.
+fn ignored_in_pods(object: &Object, sets: &[FoundPodSet], all: &mut Ignored) {
+    for set in sets {
+        let Some(pod) = object.stored.pointer(&format!("{}/spec", set.template)) else { continue };
+        for (field, message) in IGNORED_POD_FIELDS.iter().filter(|(field, _)| is_written(pod, field)) {
+            let at = field.split('.').fold(set.template_path().key("spec"), FieldPath::key);
+            all.at(at, message, "");
+        }
+    }
+}
+
+/// Whether a field has a value; an empty list is none.
+fn is_written(object: &Value, field: &str) -> bool {
+    let written = field.split('.').try_fold(object, |value, name| value.get(name));
+    written.is_some_and(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
 }

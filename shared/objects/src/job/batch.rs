@@ -3,29 +3,24 @@
 //! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. [`crate::pod`] reads the
 //! pod template, [`super::topology`] its topology request.
 
-use super::keys::{MAX_EXEC_LABEL, MAX_RUN_ANNOTATION, MIN_PARALLELISM_ANNOTATION};
-use super::kind::{JobKind, SizePaths};
-use super::metadata::{read_metadata, seconds_in};
+use super::keys::{MIN_PARALLELISM_ANNOTATION, REMOTE_MANAGERS};
+use super::kind::{JobKind, SizePaths, Switch};
+use super::metadata::read_metadata;
 use super::pod_set_paths::{PodSetName, PodSetPaths};
 use super::schema::{self, JOB_SPEC};
 use super::status::{PodProgress, StateRules, StateSign};
-use super::{CompletionMode, JobWorkload, MAX_PODS, POD_SET, topology};
+use super::{CompletionMode, JobWorkload, MAX_PODS, POD_SET, pod_set_reader, topology};
 use crate::fields::{FieldPath, Fields, Findings, names, scheduling};
 use crate::kind::Kind;
 use crate::pod;
-use crate::units::quantity;
-use meridian_shared::gang::PodSet;
-use meridian_shared::time::Millis;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// `backoffLimit` of a Job that states none, as in Kubernetes.
 const USUAL_BACKOFF_LIMIT: u32 = 6;
 
-/// The controller of jobs for worker clusters; Meridian acts as this controller.
-const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// Jobs of these controllers are taken.
-const MANAGERS: [&str; 2] = ["kubernetes.io/job-controller", MULTIKUEUE];
+const MANAGERS: [&str; 3] = ["kubernetes.io/job-controller", REMOTE_MANAGERS[0], REMOTE_MANAGERS[1]];
 /// Longest name, in characters: pods carry it as a label.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS;
 
@@ -38,15 +33,21 @@ pub(super) static JOB: JobKind = JobKind {
         counts: &["/spec/parallelism"],
         completions: Some("/spec/completions"),
     }],
+    find: None,
     size: Some(SizePaths {
         parallelism: "/spec/parallelism",
         completions: "/spec/completions",
         indexed: ("/spec/completionMode", "Indexed"),
     }),
-    suspend: "/spec/suspend",
+    suspend: Switch::Flag("/spec/suspend"),
     managed_by: "/spec/managedBy",
     managers: &MANAGERS,
     name_chars_max: NAME_CHARS_MAX,
+    ttl: "/spec/ttlSecondsAfterFinished",
+    deadline: Some("/spec/activeDeadlineSeconds"),
+    spec: &JOB_SPEC,
+    check: |_| {},
+    complete: |_| {},
     ignored: IGNORED,
     states: StateRules {
         succeeded: StateSign::Condition("Complete"),
@@ -116,6 +117,7 @@ fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manif
 }
 
 fn read(
+    kind: &JobKind,
     root: &Fields<'_>,
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
@@ -125,34 +127,16 @@ fn read(
     let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
 
     read_counts(&spec, &mut job);
-    read_run_time(&spec, labels, annotations, &mut job);
-    job.ttl_after_finished = seconds(&spec, "ttlSecondsAfterFinished", 0);
+    job.gang.active_deadline = pod_set_reader::seconds(&spec, "activeDeadlineSeconds", 1);
+    pod_set_reader::read_run_time(root, labels, annotations, &mut job);
+    job.ttl_after_finished = pod_set_reader::seconds(&spec, "ttlSecondsAfterFinished", 0);
     job.suspend = spec.flag("suspend");
-    if let Some(manager) = spec.text("managedBy").filter(|manager| !JOB.takes_over_from(manager)) {
-        spec.error(
-            "managedBy",
-            format!("`{manager}` would run this job, not Meridian"),
-            format!("remove it, or write `{MULTIKUEUE}`"),
-        );
-    }
+    pod_set_reader::check_manager(kind, root);
     read_template(&spec, annotations, &mut job);
-    spec.findings().in_job_spec(|| spec.check(&JOB_SPEC));
+    spec.findings().in_job_spec(|| spec.check(kind.spec));
     let metadata = root.written().get("metadata");
     schema::check(&spec, metadata.and_then(|metadata| metadata.get("name")).and_then(Value::as_str));
     job
-}
-
-/// Reads the bounds of the job's run time.
-fn read_run_time(
-    spec: &Fields<'_>,
-    labels: &BTreeMap<String, String>,
-    annotations: &BTreeMap<String, String>,
-    job: &mut JobWorkload,
-) {
-    let findings = spec.findings();
-    job.gang.active_deadline = seconds(spec, "activeDeadlineSeconds", 1);
-    job.gang.max_run = seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings);
-    job.gang.max_exec = seconds_in("metadata.labels", MAX_EXEC_LABEL, labels, findings);
 }
 
 /// Reads the pod template, its topology request, and how few of its pods the job accepts.
@@ -224,11 +208,6 @@ fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
     }
 }
 
-fn seconds(fields: &Fields<'_>, name: &'static str, min: i64) -> Option<Millis> {
-    let seconds = fields.int(name, min, i64::from(i32::MAX))?;
-    u64::try_from(seconds).ok().map(Millis::secs)
-}
-
 fn read_pod(pod: &Fields<'_>, job: &mut JobWorkload) {
     let template = pod::read_submitted(pod);
     job.restarts_in_place = pod
@@ -242,34 +221,13 @@ fn read_pod(pod: &Fields<'_>, job: &mut JobWorkload) {
             false => pod.warn("restartPolicy", "is missing and read as `Never`", remedy),
         }
     }
-    job.grace_period = seconds(pod, "terminationGracePeriodSeconds", 0);
+    job.grace_period = pod_set_reader::seconds(pod, "terminationGracePeriodSeconds", 0);
     job.pod_priority_class = template.priority_class.clone();
     job.containers = u32::try_from(template.containers.len()).unwrap_or(u32::MAX);
     job.has_command =
         !template.containers.is_empty() && template.containers.iter().all(|container| container.has_command);
 
     let count = job.completions.map_or(job.parallelism, |completions| completions.min(job.parallelism));
-    let mut per_pod = template.requests();
-    // A resource of amount zero is the same as no resource, and must not require a queue that covers it.
-    per_pod.retain(|_, amount| *amount > 0);
-    for (resource, amount) in &per_pod {
-        if amount.checked_mul(i64::from(count)).is_none() {
-            let each = quantity::format(resource, *amount);
-            pod.error(
-                "containers",
-                format!("{count} pods of `{each}` `{resource}` are too many to count"),
-                "ask for less",
-            );
-        }
-    }
-    job.gang.pod_sets = vec![PodSet {
-        name: POD_SET.to_owned(),
-        count,
-        per_pod,
-        node_selector: template.node_selector.clone(),
-        affinity: template.affinity.clone(),
-        tolerations: template.tolerations.clone(),
-        ..PodSet::default()
-    }];
+    job.gang.pod_sets = vec![pod_set_reader::pod_set(pod, &template, POD_SET, count)];
     job.templates = vec![template];
 }

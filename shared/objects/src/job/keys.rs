@@ -11,6 +11,8 @@ pub const USUAL_PRIORITY_CLASS: &str = "default";
 /// Priority classes that every Kubernetes cluster has.
 pub const SYSTEM_PRIORITIES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+/// The controller of jobs for worker clusters; Meridian acts as this controller.
+pub(super) const MULTIKUEUE_MANAGER: &str = "kueue.x-k8s.io/multikueue";
 /// Label: longest run time, in seconds.
 pub const MAX_EXEC_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 /// Annotation: how long a provider gives the machines, in seconds.
@@ -23,6 +25,13 @@ pub const ELASTIC_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
 pub const REGION_KEY: &str = "meridian.dev/region";
 /// Annotation: identifies a submission, so that a repeated one is recognised.
 pub const SUBMISSION_ANNOTATION: &str = "meridian.dev/submission";
+/// Annotation: another store that has the object, and from which it is kept in line.
+pub const SOURCE_ANNOTATION: &str = "meridian.dev/source";
+/// Value of [`SOURCE_ANNOTATION`]: the Kubernetes management cluster.
+pub const SOURCE_CLUSTER: &str = "management-cluster";
+/// Values of `spec.managedBy` that keep a cluster's own controller from running a job, and leave it to
+/// Meridian: Kueue's name for jobs of worker clusters, and our own.
+pub const REMOTE_MANAGERS: [&str; 2] = [MULTIKUEUE_MANAGER, "meridian.dev/manager"];
 /// Label: added to objects that belong to one cluster.
 pub const CLUSTER_LABEL: &str = "meridian.dev/cluster";
 /// Domains of Meridian's own keys.
@@ -30,8 +39,9 @@ pub(super) const OUR_DOMAINS: [&str; 2] = ["meridian.dev", "simulated.meridian.d
 /// Labels and annotations in these domains and their subdomains affect admission.
 const DECIDING_DOMAINS: [&str; 2] = ["kueue.x-k8s.io", "meridian.dev"];
 /// Meridian's own annotations of a job.
-pub(super) const OUR_ANNOTATIONS: [&str; 6] = [
+pub(super) const OUR_ANNOTATIONS: [&str; 7] = [
     REGION_KEY,
+    SOURCE_ANNOTATION,
     SUBMISSION_ANNOTATION,
     SIMULATED_DURATION,
     SIMULATED_STAGGER,

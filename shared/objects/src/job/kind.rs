@@ -1,14 +1,14 @@
-//! The table of job kinds: everything that Meridian must know about a kind of job, in one place.
+//! One kind of job: everything that Meridian must know about it, in one place.
 //!
 //! Other crates ask [`Kind::job`] and never compare with one kind. A new kind of job is a new row: paths
-//! within its manifest as data, and functions where paths are not enough.
+//! within its manifest as data, and functions where paths are not enough. [`super::table`] has all rows.
 
 use super::JobWorkload;
-use super::batch;
 use super::keys::ELASTIC_ANNOTATION;
 use super::pod_set_paths::{FoundPodSet, PodSetPaths, resolve};
 use super::status::{JobFinish, PodProgress, StateRules};
 use crate::fields::Fields;
+use crate::fields::schema::Shape;
 use crate::kind::Kind;
 use meridian_shared::protocol::Size;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Reads the content of a job: its root, its labels and its annotations.
-type Read = fn(&Fields<'_>, &BTreeMap<String, String>, &BTreeMap<String, String>) -> JobWorkload;
+type Read = fn(&JobKind, &Fields<'_>, &BTreeMap<String, String>, &BTreeMap<String, String>) -> JobWorkload;
 
 /// Writes what the pods of a job do into its status, in the fields of the kind. The last argument is the
 /// manifest.
@@ -33,19 +33,39 @@ pub struct SizePaths {
     pub indexed: (&'static str, &'static str),
 }
 
+/// How the controller of a kind is kept from making pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// JSON pointer to a flag.
+    Flag(&'static str),
+    /// JSON pointer to a number of replicas, which is 0 while the job is suspended. For kinds without a flag.
+    Replicas(&'static str),
+}
+
 /// One kind of job.
 pub struct JobKind {
     pub(super) kind: Kind,
     pub(super) pod_sets: &'static [PodSetPaths],
+    /// Finds the pod sets of a kind that paths can't describe, in place of `pod_sets`.
+    pub(super) find: Option<fn(&Value) -> Vec<FoundPodSet>>,
     /// `None` for a kind whose jobs can't be scaled.
     pub(super) size: Option<SizePaths>,
-    /// JSON pointer to the switch that keeps the job's own controller from starting pods.
-    pub(super) suspend: &'static str,
-    /// JSON pointer to the name of the controller that may run the job.
+    pub(super) suspend: Switch,
+    /// JSON pointer to the name of the controller that may run the job; empty for a kind without one.
     pub(super) managed_by: &'static str,
     /// Jobs of these controllers are taken.
     pub(super) managers: &'static [&'static str],
     pub(super) name_chars_max: usize,
+    /// JSON pointer to the time for which a finished job is kept, in seconds; empty for a kind without one.
+    pub(super) ttl: &'static str,
+    /// JSON pointer to the longest run time of the job, in seconds, which the kind's controller enforces.
+    pub(super) deadline: Option<&'static str>,
+    /// Known fields of the spec. A cluster's API server checks their content.
+    pub(super) spec: &'static Shape,
+    /// Rules of the kind beyond those of its pod sets.
+    pub(super) check: fn(&Fields<'_>),
+    /// Writes what the kind's controller would assume for missing fields, where it matters for pod sets.
+    pub(super) complete: fn(&mut Value),
     /// Fields without effect, and what happens instead.
     pub(super) ignored: &'static [(&'static str, &'static str)],
     pub(super) states: StateRules,
@@ -53,63 +73,10 @@ pub struct JobKind {
     pub(super) write_progress: WriteProgress,
 }
 
-/// The first row is assumed for a manifest that names no kind.
-static KINDS: [&JobKind; 1] = [&batch::JOB];
-
-/// The pattern of all kinds of jobs, for a `match` over [`Kind`] that names every kind.
-#[macro_export]
-macro_rules! any_job {
-    () => {
-        $crate::Kind::Job
-    };
-}
-
-/// The kind of the jobs that `meridian submit` makes.
-pub const SUBMITTED_KIND: Kind = Kind::Job;
-
-impl Kind {
-    /// The row of this kind, if it is a kind of job.
-    pub fn job(self) -> Option<&'static JobKind> {
-        JobKind::of(self)
-    }
-
-    /// Whether objects of this kind are jobs: each is run as one workload.
-    pub fn is_job(self) -> bool {
-        self.job().is_some()
-    }
-}
+/// JSON pointer to the number of running pods, for kinds whose own status doesn't count pods.
+const RUNNING_PODS: &str = "/status/meridian/runningPods";
 
 impl JobKind {
-    /// The kind that a name stands for if a request names no kind.
-    pub fn usual() -> &'static Self {
-        KINDS[0]
-    }
-
-    /// The kind of job whose objects come first in the order of [`Kind`].
-    pub fn first() -> Kind {
-        Self::all().map(Self::kind).min().unwrap_or(KINDS[0].kind)
-    }
-
-    pub fn all() -> impl Iterator<Item = &'static Self> {
-        KINDS.into_iter()
-    }
-
-    /// The row of a kind; `None` for a kind that is no job.
-    pub fn of(kind: Kind) -> Option<&'static Self> {
-        Self::all().find(|job| job.kind == kind)
-    }
-
-    /// The row of the kind that a manifest names by `apiVersion` and `kind`.
-    pub fn of_manifest(manifest: &Value) -> Option<&'static Self> {
-        let text = |name: &str| manifest.get(name).and_then(Value::as_str);
-        Self::of(Kind::from_gvk(text("apiVersion")?, text("kind")?)?.0)
-    }
-
-    /// The row of a kind's name, as offers carry it.
-    pub fn by_name(name: &str) -> Option<&'static Self> {
-        Self::all().find(|job| job.name() == name)
-    }
-
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -125,7 +92,10 @@ impl JobKind {
 
     /// The pod sets of a manifest, in the order of the workload's pod sets.
     pub fn pod_sets(&self, manifest: &Value) -> Vec<FoundPodSet> {
-        self.pod_sets.iter().flat_map(|paths| paths.find(manifest)).collect()
+        match self.find {
+            Some(find) => find(manifest),
+            None => self.pod_sets.iter().flat_map(|paths| paths.find(manifest)).collect(),
+        }
     }
 
     /// Number of pods of a manifest that run at the same time; `None` if a count isn't a number.
@@ -160,7 +130,7 @@ impl JobKind {
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
     ) -> JobWorkload {
-        (self.read)(root, labels, annotations)
+        (self.read)(self, root, labels, annotations)
     }
 
     /// A manifest without content, for a job whose manifest is lost.
@@ -214,22 +184,69 @@ impl JobKind {
     /// Removes the fields that may change while the job exists: its size and its suspend switch.
     pub fn remove_mutable_fields(&self, manifest: &mut Value) {
         let sizes = self.size.map(|paths| [paths.parallelism, paths.completions]);
-        for pointer in sizes.into_iter().flatten().chain([self.suspend]) {
-            let Some((parent, field)) = pointer.rsplit_once('/') else { continue };
-            if let Some(parent) = manifest.pointer_mut(parent).and_then(Value::as_object_mut) {
-                parent.remove(field);
-            }
+        let suspend = match self.suspend {
+            Switch::Flag(pointer) => Some(pointer),
+            Switch::Replicas(_) => None,
+        };
+        for pointer in sizes.into_iter().flatten().chain(suspend) {
+            remove(manifest, pointer);
         }
     }
 
     /// Whether the job's own controller is kept from starting pods.
     pub fn is_suspended(&self, manifest: &Value) -> bool {
-        manifest.pointer(self.suspend).and_then(Value::as_bool).unwrap_or(false)
+        match self.suspend {
+            Switch::Flag(pointer) => manifest.pointer(pointer).and_then(Value::as_bool).unwrap_or(false),
+            Switch::Replicas(pointer) => manifest.pointer(pointer).is_some_and(|replicas| *replicas == 0),
+        }
     }
 
-    /// Suspends or resumes a manifest.
+    /// Suspends or resumes a manifest. A kind without a flag for it stays as it is.
     pub fn set_suspended(&self, manifest: &mut Value, suspended: bool) {
-        put(manifest, self.suspend, suspended.into());
+        if let Switch::Flag(pointer) = self.suspend {
+            put(manifest, pointer, suspended.into());
+        }
+    }
+
+    /// The object that a worker cluster gets: suspended, and without the fields that mean something only
+    /// where the job was submitted.
+    pub fn for_cluster(&self, mut manifest: Value) -> Value {
+        for pointer in [self.managed_by, self.ttl] {
+            remove(&mut manifest, pointer);
+        }
+        match self.suspend {
+            Switch::Flag(pointer) => put(&mut manifest, pointer, true.into()),
+            Switch::Replicas(pointer) => put(&mut manifest, pointer, 0.into()),
+        }
+        manifest
+    }
+
+    /// The merge patch that suspends an object of a worker cluster.
+    pub fn suspending_patch(&self) -> Value {
+        match self.suspend {
+            Switch::Flag(pointer) => patch(pointer, true.into()),
+            Switch::Replicas(pointer) => patch(pointer, 0.into()),
+        }
+    }
+
+    /// The merge patch that resumes an object of a worker cluster. `manifest` is the one that was submitted.
+    pub fn resuming_patch(&self, manifest: &Value) -> Value {
+        match self.suspend {
+            Switch::Flag(pointer) => patch(pointer, false.into()),
+            Switch::Replicas(pointer) => {
+                patch(pointer, manifest.pointer(pointer).cloned().unwrap_or_else(|| 1.into()))
+            }
+        }
+    }
+
+    /// Whether the number of pods can be reduced: when the job is admitted in part, or while it runs.
+    pub fn can_be_scaled(&self) -> bool {
+        self.size.is_some()
+    }
+
+    /// Writes what the kind's controller would assume for missing fields, where it matters for pod sets.
+    pub(crate) fn complete(&self, manifest: &mut Value) {
+        (self.complete)(manifest);
     }
 
     /// The controller that the manifest names, if it names one.
@@ -260,8 +277,12 @@ impl JobKind {
         if self.active(job) > 0 { "Running" } else { "Pending" }
     }
 
-    /// Number of running pods, by the job's status.
+    /// Number of running pods, by the job's status: as Meridian counts them, or as the kind's own controller
+    /// does.
     pub fn active(&self, job: &Value) -> u64 {
+        if let Some(running) = job.pointer(RUNNING_PODS).and_then(Value::as_u64) {
+            return running;
+        }
         let counts = resolve(job, self.states.active);
         counts.iter().filter_map(|at| job.pointer(at)?.as_u64()).fold(0, u64::saturating_add)
     }
@@ -277,6 +298,12 @@ impl JobKind {
     /// Whether a job with this status has ended.
     pub fn status_has_ended(&self, status: &Value) -> bool {
         self.states.succeeded.is_set_in(status) || self.states.failed.is_set_in(status)
+    }
+
+    /// How and when a job ended; `None` if it didn't.
+    pub fn end<'m>(&self, job: &'m Value) -> Option<JobFinish<'m>> {
+        let status = &job["status"];
+        self.states.succeeded.end(status, true).or_else(|| self.states.failed.end(status, false))
     }
 
     /// Reason and message of a job that failed; `None` if it didn't.
@@ -302,14 +329,19 @@ impl fmt::Debug for JobKind {
     }
 }
 
-/// The row of a job's kind. A manifest that names no known kind is read as a `batch/v1` Job.
-pub fn of_object(job: &Value) -> &'static JobKind {
-    JobKind::of_manifest(job).unwrap_or_else(JobKind::usual)
+/// A merge patch that sets one value.
+fn patch(pointer: &str, value: Value) -> Value {
+    let mut patch = json!({});
+    put(&mut patch, pointer, value);
+    patch
 }
 
-/// The state of a job in one word; see [`JobKind::state`].
-pub fn state(job: &Value) -> &str {
-    of_object(job).state(job)
+/// Removes the value at a pointer of plain keys.
+fn remove(manifest: &mut Value, pointer: &str) {
+    let Some((parent, field)) = pointer.rsplit_once('/') else { return };
+    if let Some(parent) = manifest.pointer_mut(parent).and_then(Value::as_object_mut) {
+        parent.remove(field);
+    }
 }
 
 /// Sets the value at a pointer of plain keys; creates the mappings on the way.

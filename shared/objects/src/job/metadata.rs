@@ -103,10 +103,6 @@ fn check_own_keys(root: &Fields<'_>, findings: &Findings) {
             .try_fold(root.get(top).map(|item| item.value()), |value, step| Some(value?.get(step)));
         found.flatten().and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
     };
-    let ours = |key: &&String| {
-        key.split_once('/')
-            .is_some_and(|(domain, _)| OUR_DOMAINS.iter().any(|ours| domain.eq_ignore_ascii_case(ours)))
-    };
     let places: [(&str, &[&str], &[&str]); 4] = [
         ("metadata", &["annotations"], &OUR_ANNOTATIONS),
         ("metadata", &["labels"], &OUR_LABELS),
@@ -114,21 +110,37 @@ fn check_own_keys(root: &Fields<'_>, findings: &Findings) {
         ("spec", &["template", "metadata", "labels"], &[]),
     ];
     for (top, path, known) in places {
-        for key in keys(top, path).iter().filter(ours).filter(|key| !known.contains(&key.as_str())) {
-            let at = path.iter().fold(FieldPath::of(top), |at, step| at.key(*step)).key(key);
-            let (elsewhere, near) =
-                (OUR_ANNOTATIONS.contains(&key.as_str()), suggest::nearest(key, OUR_ANNOTATIONS));
-            let remedy = match near {
-                _ if elsewhere => "write it into the job's own `metadata.annotations`".to_owned(),
-                Some(near) => format!("did you mean the annotation `{near}`?"),
-                None => {
-                    format!("remove it; the known annotations of a job are {}", OUR_ANNOTATIONS.join(", "))
-                }
-            };
-            let message =
-                if elsewhere { "has no effect here" } else { "is an unknown key and would have no effect" };
-            findings.error(at, message, remedy);
-        }
+        let at = path.iter().fold(FieldPath::of(top), |at, step| at.key(*step));
+        refuse_own_keys(&at, &keys(top, path), known, findings);
+    }
+}
+
+/// Refuses Meridian's own keys in the metadata of a pod template.
+pub(super) fn check_template_keys(template: &Fields<'_>) {
+    for map in ["annotations", "labels"] {
+        let written = template.written().get("metadata").and_then(|metadata| metadata.get(map)?.as_object());
+        let keys: Vec<String> = written.into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        refuse_own_keys(&template.path().key("metadata").key(map), &keys, &[], template.findings());
+    }
+}
+
+/// Refuses keys of Meridian's domains that aren't known at this place.
+fn refuse_own_keys(at: &FieldPath, keys: &[String], known: &[&str], findings: &Findings) {
+    let is_ours = |key: &&String| {
+        key.split_once('/')
+            .is_some_and(|(domain, _)| OUR_DOMAINS.iter().any(|ours| domain.eq_ignore_ascii_case(ours)))
+    };
+    for key in keys.iter().filter(is_ours).filter(|key| !known.contains(&key.as_str())) {
+        let (elsewhere, near) =
+            (OUR_ANNOTATIONS.contains(&key.as_str()), suggest::nearest(key, OUR_ANNOTATIONS));
+        let remedy = match near {
+            _ if elsewhere => "write it into the job's own `metadata.annotations`".to_owned(),
+            Some(near) => format!("did you mean the annotation `{near}`?"),
+            None => format!("remove it; the known annotations of a job are {}", OUR_ANNOTATIONS.join(", ")),
+        };
+        let message =
+            if elsewhere { "has no effect here" } else { "is an unknown key and would have no effect" };
+        findings.error(at.clone().key(key), message, remedy);
     }
 }
 

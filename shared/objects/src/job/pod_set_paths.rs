@@ -33,6 +33,8 @@ pub struct PodSetPaths {
 /// A pod set of one manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundPodSet {
+    /// JSON pointer to the pod set.
+    pub at: String,
     /// Empty if the manifest lacks the name.
     pub name: String,
     /// JSON pointer to the pod template.
@@ -50,7 +52,8 @@ impl PodSetPaths {
                 PodSetName::Fixed(name) => name.to_owned(),
                 PodSetName::At(pointer) => text(set, pointer).to_owned(),
             };
-            Some(FoundPodSet { name, template: format!("{at}{}", self.template), count: self.count(set) })
+            let (template, count) = (format!("{at}{}", self.template), self.count(set));
+            Some(FoundPodSet { at, name, template, count })
         };
         resolve(manifest, self.at).into_iter().filter_map(found).collect()
     }
@@ -70,6 +73,25 @@ impl PodSetPaths {
         u32::try_from(pods).ok()
     }
 
+    /// Whether a pod set at this pointer is described by this row.
+    pub(super) fn describes(&self, at: &str) -> bool {
+        match self.at.split_once("/*") {
+            Some((list, rest)) => at.strip_prefix(list).is_some_and(|at| {
+                at.strip_prefix('/')
+                    .is_some_and(|at| at.trim_start_matches(|c: char| c.is_ascii_digit()) == rest)
+            }),
+            None => at == self.at,
+        }
+    }
+
+    /// The field that all pod sets of this row are in, such as `spec.replicatedJobs`.
+    pub(super) fn field(&self) -> FieldPath {
+        match self.at.split_once("/*") {
+            Some((list, _)) => path_of(list),
+            None => path_of(self.at.rsplit_once('/').map_or("", |(parent, _)| parent)),
+        }
+    }
+
     /// The template as messages name it, such as `spec.template`.
     pub(super) fn template_field(&self) -> String {
         field_path(&format!("{}{}", self.at, self.template))
@@ -79,12 +101,16 @@ impl PodSetPaths {
 impl FoundPodSet {
     /// The pod template as problems name it.
     pub(crate) fn template_path(&self) -> FieldPath {
-        let segments = self.template.split('/').skip(1);
-        segments.fold(FieldPath::of(""), |path, segment| match segment.parse() {
-            Ok(index) => path.index(index),
-            Err(_) => path.key(segment),
-        })
+        path_of(&self.template)
     }
+}
+
+/// A JSON pointer as problems name it.
+pub(super) fn path_of(pointer: &str) -> FieldPath {
+    pointer.split('/').skip(1).fold(FieldPath::of(""), |path, segment| match segment.parse() {
+        Ok(index) => path.index(index),
+        Err(_) => path.key(segment),
+    })
 }
 
 /// A path as messages name it: `/spec/jobs/*/template` is `spec.jobs[*].template`.

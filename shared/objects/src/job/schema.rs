@@ -3,6 +3,7 @@
 use crate::fields::schema::Choice::ExactlyOne;
 use crate::fields::schema::{Shape, Type};
 use crate::fields::{FieldPath, Fields, names, scheduling};
+use crate::job::selector;
 use crate::pod::TEMPLATE;
 use serde_json::Value;
 
@@ -86,7 +87,12 @@ pub(super) fn check(spec: &Fields<'_>, job: Option<&str>) {
     }
     if let Some(policy) = written("podFailurePolicy") {
         check_failure_policy(spec, policy);
+        check_exit_codes(spec, policy);
     }
+    if let Some(policy) = written("successPolicy") {
+        check_success_policy(spec, policy, written("completions").and_then(Value::as_u64));
+    }
+    selector::check(spec);
     let completions = written("completions").and_then(Value::as_u64);
     if let (Some(job), Some(completions), true) = (job, completions, is_indexed) {
         check_host_name(spec, job, completions);
@@ -121,6 +127,87 @@ fn check_failure_policy(spec: &Fields<'_>, policy: &Value) {
             spec.findings().error(at, "`0` is no failure", "remove it");
         }
     }
+}
+
+/// Exit codes belong to a container of the template, each is written once, and the smaller ones come first.
+fn check_exit_codes(spec: &Fields<'_>, policy: &Value) {
+    let pod = spec.written().get("template").and_then(|template| template.get("spec"));
+    let has_container = |name: &str| {
+        let lists =
+            ["initContainers", "containers"].into_iter().filter_map(|list| pod?.get(list)?.as_array());
+        lists.flatten().any(|container| container.get("name").is_some_and(|of| of == name))
+    };
+    let rules = policy.get("rules").and_then(Value::as_array).into_iter().flatten();
+    for (index, rule) in rules.enumerate() {
+        let at = |name: &str| {
+            spec.path().key("podFailurePolicy").key("rules").index(index).key("onExitCodes").key(name)
+        };
+        let container = rule.pointer("/onExitCodes/containerName").and_then(Value::as_str);
+        if let Some(name) = container.filter(|name| !has_container(name)) {
+            let message = format!("there is no container `{name}`");
+            spec.findings().error(at("containerName"), message, "correct the name, or remove it");
+        }
+        let codes = rule.pointer("/onExitCodes/values").and_then(Value::as_array).into_iter().flatten();
+        let codes: Vec<i64> = codes.filter_map(Value::as_i64).collect();
+        let twice = codes.iter().enumerate().find(|(at, code)| codes[..*at].contains(code));
+        if let Some((_, code)) = twice {
+            spec.findings().error(at("values"), format!("`{code}` appears twice"), "write it once");
+        } else if !codes.is_sorted() {
+            spec.findings().error(at("values"), "is not in order", "write the smaller exit codes first");
+        }
+    }
+}
+
+/// Each rule names indexes of the job, or how many of them are enough.
+fn check_success_policy(spec: &Fields<'_>, policy: &Value, completions: Option<u64>) {
+    let Some(rules) = policy.get("rules").and_then(Value::as_array) else { return };
+    let path = || spec.path().key("successPolicy").key("rules");
+    if rules.is_empty() {
+        spec.findings().error(path(), "is empty", "write at least one rule, or remove the policy");
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let written = |name: &str| rule.get(name).filter(|value| !value.is_null());
+        let at = |name: &str| path().index(index).key(name);
+        let indexes = written("succeededIndexes").and_then(Value::as_str);
+        let count = written("succeededCount").and_then(Value::as_u64);
+        if written("succeededIndexes").is_none() && written("succeededCount").is_none() {
+            let remedy = "write `succeededIndexes`, `succeededCount` or both";
+            spec.findings().error(path().index(index), "is empty", remedy);
+        }
+        let named = indexes.map(|indexes| count_indexes(indexes, completions));
+        if let Some(Err(why)) = &named {
+            let remedy = "write indexes of the job in order, such as `0,2-4`";
+            spec.findings().error(at("succeededIndexes"), why.clone(), remedy);
+        }
+        let most = named.and_then(Result::ok).or(completions);
+        if let Some((count, most)) = count.zip(most).filter(|(count, most)| count > most) {
+            let message = format!("`{count}` is more than the {most} indexes of the rule");
+            spec.findings().error(at("succeededCount"), message, format!("write at most {most}"));
+        }
+    }
+}
+
+/// The number of indexes in a text such as `0,2-4`. Fails if it has another form, or names others than those
+/// below `completions`.
+fn count_indexes(text: &str, completions: Option<u64>) -> Result<u64, String> {
+    let (mut count, mut next) = (0, 0);
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (Ok(first), Ok(last)) = (first.parse::<u64>(), last.parse::<u64>()) else {
+            return Err(format!("`{part}` is not an index or a range of them"));
+        };
+        if last < first || (first == last && part.contains('-')) {
+            return Err(format!("`{part}` is not a range from a smaller index to a larger one"));
+        }
+        if first < next {
+            return Err(format!("`{part}` is not after the indexes before it"));
+        }
+        if completions.is_some_and(|completions| last >= completions) {
+            return Err(format!("index {last} is out of range"));
+        }
+        (count, next) = (count + (last - first + 1), last + 1);
+    }
+    Ok(count)
 }
 
 /// Pods of an indexed job have the name of the job and their index as host name.

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 pub enum StateSign {
     /// A condition of this type with the status `True`.
     Condition(&'static str),
-    /// A field of the status with this value.
-    Field { name: &'static str, value: &'static str },
+    /// A field of the status with a value, out of these. The first one is written.
+    Fields(&'static [(&'static str, &'static str)]),
 }
 
 /// The fields by which a kind of job reports its state.
@@ -47,7 +47,7 @@ pub struct JobFinish<'f> {
     pub succeeded: bool,
     pub reason: &'f str,
     pub message: &'f str,
-    /// Timestamp of the end.
+    /// Timestamp of the end; empty if it isn't known.
     pub at: &'f str,
 }
 
@@ -55,7 +55,7 @@ impl StateSign {
     pub(super) fn is_set_in(self, status: &Value) -> bool {
         match self {
             Self::Condition(kind) => condition(status, kind).is_some(),
-            Self::Field { name, value } => status[name] == value,
+            Self::Fields(all) => all.iter().any(|(name, value)| status[name] == *value),
         }
     }
 
@@ -63,9 +63,19 @@ impl StateSign {
     pub(super) fn reason_and_message(self, status: &Value) -> Option<[&str; 2]> {
         let beside = match self {
             Self::Condition(kind) => condition(status, kind)?,
-            Self::Field { .. } => Some(status).filter(|status| self.is_set_in(status))?,
+            Self::Fields(_) => Some(status).filter(|status| self.is_set_in(status))?,
         };
         Some(["reason", "message"].map(|part| beside[part].as_str().unwrap_or_default()))
+    }
+
+    /// The end that the sign states; `None` if it isn't set.
+    pub(super) fn end(self, status: &Value, succeeded: bool) -> Option<JobFinish<'_>> {
+        let [reason, message] = self.reason_and_message(status)?;
+        let at = match self {
+            Self::Condition(kind) => &condition(status, kind)?["lastTransitionTime"],
+            Self::Fields(_) => &status["endTime"],
+        };
+        Some(JobFinish { succeeded, reason, message, at: at.as_str().unwrap_or_default() })
     }
 
     pub(super) fn write(self, status: &mut Map<String, Value>, finish: &JobFinish<'_>) {
@@ -80,8 +90,8 @@ impl StateSign {
                     }));
                 }
             }
-            Self::Field { name, value } => {
-                status.insert(name.to_owned(), json!(value));
+            Self::Fields(all) => {
+                status.extend(all.first().map(|(name, value)| ((*name).to_owned(), json!(value))));
                 status.insert("reason".to_owned(), json!(reason));
                 status.insert("message".to_owned(), json!(message));
             }

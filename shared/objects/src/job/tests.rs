@@ -1,5 +1,7 @@
 //! Jobs and the gangs that they become.
 
+mod job_set;
+mod kinds;
 mod metadata;
 mod pods;
 mod refused;

@@ -84,7 +84,7 @@ fn slices(annotations: &Fields<'_>, count: u32) -> Vec<SliceLayer> {
         [false, true] => annotations.error(
             SLICE_LEVEL,
             format!("is missing next to `{SLICE_SIZE}`"),
-            "say in which level a slice must be together",
+            "name the topology level that each slice must stay in",
         ),
         [true, true] | [false, false] => {}
     }

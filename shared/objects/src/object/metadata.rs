@@ -55,6 +55,23 @@ pub(super) fn quote_annotations(stored: &mut Value, findings: &Findings) {
     }
 }
 
+/// Checks the names of finalizers, as an API server does.
+fn check_finalizers(metadata: &Fields<'_>) {
+    if !metadata.findings().is_submission() {
+        return;
+    }
+    let finalizers = metadata.written().get("finalizers").and_then(Value::as_array).into_iter().flatten();
+    for (index, finalizer) in finalizers.enumerate() {
+        if let Some(name) = finalizer.as_str().filter(|name| !names::is_finalizer(name)) {
+            metadata.findings().error(
+                metadata.path().key("finalizers").index(index),
+                format!("`{}` is not the name of a finalizer", name.escape_default()),
+                "write a domain and a name, such as `example.com/cleanup`",
+            );
+        }
+    }
+}
+
 pub(super) fn read_metadata(kind: Kind, root: &Fields<'_>) -> Identity {
     let mut identity = Identity {
         name: String::new(),
@@ -66,6 +83,7 @@ pub(super) fn read_metadata(kind: Kind, root: &Fields<'_>) -> Identity {
     let Some(metadata) = root.require("metadata").and_then(|item| item.fields()) else { return identity };
     metadata.known(&["uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"]);
     metadata.known(&["deletionGracePeriodSeconds", "ownerReferences", "finalizers"]);
+    check_finalizers(&metadata);
     identity.name = metadata.text("name").unwrap_or_default().to_owned();
     identity.generate_name =
         metadata.text("generateName").filter(|prefix| !prefix.is_empty()).map(str::to_owned);

@@ -25,12 +25,9 @@ pub(crate) struct UnknownKind {
 }
 
 /// Kinds of jobs whose names don't end in `Job`.
-const JOBS: [(&str, &str); 8] = [
+const JOBS: [(&str, &str); 5] = [
     ("", "Pod"),
-    ("jobset.x-k8s.io", "JobSet"),
-    ("ray.io", "RayCluster"),
     ("ray.io", "RayService"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
     ("workload.codeflare.dev", "AppWrapper"),
     ("sparkoperator.k8s.io", "SparkApplication"),
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
@@ -109,12 +106,12 @@ fn unknown(api_version: &str, kind: &str) -> String {
 }
 
 fn job(api_version: &str, kind: &str) -> UnknownKind {
-    let kinds: Vec<_> = JobKind::all().map(|job| format!("`{}` {}", job.api_version(), job.name())).collect();
+    let usual = JobKind::usual();
     let plan = if kind == "Pod" { "; `meridian plan -f FILE` reads it" } else { "" };
     refused(
         "kind",
         format!("`{kind}` of `{api_version}` is not a kind of job that Meridian runs"),
-        format!("submit it as a {}{plan}", kinds.join(" or ")),
+        format!("submit it as a `{}` {}{plan}", usual.api_version(), usual.name()),
     )
 }
 
@@ -169,11 +166,8 @@ mod tests {
         for (api_version, kind) in [
             ("batch/v1", "CronJob"),
             ("batch.volcano.sh/v1alpha1", "Job"),
-            ("jobset.x-k8s.io/v1alpha2", "JobSet"),
-            ("kubeflow.org/v1", "PyTorchJob"),
-            ("kubeflow.org/v2beta1", "MPIJob"),
-            ("ray.io/v1", "RayCluster"),
-            ("ray.io/v1", "RayJob"),
+            ("kubeflow.org/v1", "TFJob"),
+            ("ray.io/v1", "RayService"),
             ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
             ("v1", "Pod"),
         ] {

@@ -12,7 +12,7 @@ static PORT_NAME: TextRule = TextRule {
     what: "the name of a port",
     remedy: "use at most 15 lower-case letters, digits and single `-`, with at least one letter",
 };
-static RELATIVE_PATH: TextRule = TextRule {
+pub(super) static RELATIVE_PATH: TextRule = TextRule {
     holds: names::is_relative_path,
     what: "a path within the volume",
     remedy: "write a relative path without `..`",

@@ -36,6 +36,8 @@ pub(super) fn check(pod: &Fields<'_>, template: &PodTemplate) {
             rules.check(&mut names);
         }
     }
+    check_volumes(findings, &path, written);
+    check_spread(findings, &path, written);
     check_host_ports(findings, &path, written);
     check_whole_pod(findings, &path, written, template);
     check_huge_pages(findings, &path, template);
@@ -92,7 +94,10 @@ impl<'a> ContainerRules<'a> {
             self.error(self.at("name"), message, "give every container a name of its own");
         }
         let image = self.container.get("image").and_then(Value::as_str).unwrap_or_default();
-        if image.trim() != image {
+        // a container without an image is for runners of processes, which use none
+        if self.container.get("image").is_some_and(|image| image == "") {
+            self.error(self.at("image"), "is empty", "name an image, or remove it");
+        } else if image.trim() != image {
             self.error(self.at("image"), "has spaces around it", "remove them");
         }
         self.check_variables();
@@ -116,6 +121,9 @@ impl<'a> ContainerRules<'a> {
         for (index, variable) in items(self.container, "env").enumerate() {
             let at = |name: &str| self.at("env").index(index).key(name);
             let name = text(variable, "name");
+            if variable.get("name").is_some_and(|name| name == "") {
+                self.error(at("name"), "is empty", "write the name of the variable");
+            }
             if !names::is_variable_name(name) {
                 let message = format!("`{}` can't be the name of a variable", name.escape_default());
                 self.error(at("name"), message, "leave out `=` and control characters");
@@ -128,6 +136,8 @@ impl<'a> ContainerRules<'a> {
     }
 
     fn check_mounts(&self) {
+        let security = self.container.get("securityContext").and_then(Value::as_object);
+        let is_privileged = security.is_some_and(|security| flag(security, "privileged"));
         for (list, name_of) in [("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")] {
             for (index, mount) in items(self.container, list).enumerate() {
                 let name = text(mount, "name");
@@ -139,6 +149,13 @@ impl<'a> ContainerRules<'a> {
                 }
                 if mount.get(name_of).is_some_and(|path| path == "") {
                     self.error(at(name_of), "is empty", "write a path");
+                }
+                if name_of == "mountPath" && text(mount, name_of).contains(':') {
+                    self.error(at(name_of), "has a `:`", "write a path without it");
+                }
+                if text(mount, "mountPropagation") == "Bidirectional" && !is_privileged {
+                    let message = "`Bidirectional` is for privileged containers";
+                    self.error(at("mountPropagation"), message, "write `HostToContainer`, or leave it out");
                 }
             }
         }
@@ -188,6 +205,13 @@ fn check_resources(findings: &Findings, path: &FieldPath, resources: &Map<String
             if is_standard {
                 continue;
             }
+            if resource.contains('/') && !is_device(resource) {
+                findings.error(
+                    at(),
+                    format!("`{resource}` can't be the name of a device"),
+                    "write a domain other than `kubernetes.io`, `/` and a name, such as `nvidia.com/gpu`",
+                );
+            }
             if quantity::nano_from_json(amount).is_ok_and(|nano| nano % NANO != 0) {
                 let written = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
                 findings.error(at(), format!("`{written}` is not whole"), "devices can't be divided");
@@ -199,6 +223,48 @@ fn check_resources(findings: &Findings, path: &FieldPath, resources: &Map<String
         if !overcommits && !list("limits").is_some_and(|limits| limits.contains_key(resource)) {
             let message = format!("has no limit of `{resource}`, which can't be overcommitted");
             findings.error(path.clone().key("limits"), message, "write the request as the limit too");
+        }
+    }
+}
+
+/// Whether `resource` can name what a device plugin offers. Quotas use the prefix `requests.`, and the domain
+/// of Kubernetes is its own.
+fn is_device(resource: &str) -> bool {
+    !resource.contains("kubernetes.io/")
+        && !resource.starts_with("requests.")
+        && names::is_label_key(resource)
+}
+
+/// Sizes and paths of volumes.
+fn check_volumes(findings: &Findings, path: &FieldPath, pod: &Map<String, Value>) {
+    for (index, volume) in items(pod, "volumes").enumerate() {
+        let at = |source: &str, name: &str| path.clone().key("volumes").index(index).key(source).key(name);
+        let limit = volume.pointer("/emptyDir/sizeLimit").filter(|limit| !limit.is_null());
+        match limit.map(quantity::nano_from_json) {
+            Some(Ok(nano)) if nano < 0 => {
+                findings.error(at("emptyDir", "sizeLimit"), "is negative", "write a size such as `1Gi`");
+            }
+            Some(Err(_)) => {
+                findings.error(at("emptyDir", "sizeLimit"), "is not a size", "write a size such as `1Gi`");
+            }
+            _ => {}
+        }
+        let host = volume.pointer("/hostPath/path").and_then(Value::as_str).unwrap_or_default();
+        if host.split('/').any(|part| part == "..") {
+            findings.error(at("hostPath", "path"), "has `..` in it", "write the path without it");
+        }
+    }
+}
+
+/// Constraints that repeat another one: the same topology and the same consequence.
+fn check_spread(findings: &Findings, path: &FieldPath, pod: &Map<String, Value>) {
+    let mut seen = BTreeSet::new();
+    for (index, constraint) in items(pod, "topologySpreadConstraints").enumerate() {
+        let [key, when] = ["topologyKey", "whenUnsatisfiable"].map(|name| text(constraint, name));
+        if !key.is_empty() && !seen.insert((key, when)) {
+            let at = path.clone().key("topologySpreadConstraints").index(index);
+            let message = format!("repeats the constraint on `{key}` with `{when}`");
+            findings.error(at, message, "keep one of them");
         }
     }
 }

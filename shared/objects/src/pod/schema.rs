@@ -43,6 +43,22 @@ static HOST: TextRule = TextRule {
     remedy: "use lower-case letters, digits, `-` and `.`",
 };
 
+static SEARCH_DOMAIN: TextRule = TextRule {
+    holds: |text| text == "." || names::is_dns_subdomain(&text.trim_end_matches('.').replace('_', "-")),
+    what: "a domain",
+    remedy: "use lower-case letters, digits, `-`, `_` and `.`",
+};
+static SYSCTL_NAME: TextRule = TextRule {
+    holds: names::is_sysctl_name,
+    what: "the name of a kernel parameter",
+    remedy: "write it as `sysctl` does, such as `net.core.somaxconn`",
+};
+static FINALIZER: TextRule = TextRule {
+    holds: names::is_finalizer,
+    what: "the name of a finalizer",
+    remedy: "write a domain and a name, such as `example.com/cleanup`",
+};
+
 pub(super) static NAMED: Type = Type::Object(&Shape::of(&[("name", Type::Rule(&DNS_SUBDOMAIN))]));
 
 /// Metadata of a template. Keys and values of labels and annotations are checked where they are read.
@@ -53,7 +69,7 @@ pub(crate) static TEMPLATE_METADATA: Shape = Shape::of(&[
     ("labels", Type::Strings),
     ("annotations", Type::Strings),
     ("creationTimestamp", Type::Any),
-    ("finalizers", Type::List(&Type::Text)),
+    ("finalizers", Type::List(&Type::Rule(&FINALIZER))),
     ("ownerReferences", Type::Any),
     ("resourceVersion", Type::Any),
     ("uid", Type::Any),
@@ -114,7 +130,7 @@ pub(crate) static POD_SPEC: Shape = Shape::of(&[
 static DNS_CONFIG: Shape = Shape::of(&[
     ("nameservers", Type::List(&Type::Rule(&IP))),
     ("options", Type::List(&Type::Object(&Shape::of(&[("name", Type::Text), ("value", Type::Text)])))),
-    ("searches", Type::List(&Type::Text)),
+    ("searches", Type::List(&Type::Rule(&SEARCH_DOMAIN))),
 ]);
 static HOST_ALIAS: Shape =
     Shape::of(&[("ip", Type::Rule(&IP)), ("hostnames", Type::List(&Type::Rule(&HOST)))]).required(&["ip"]);
@@ -214,4 +230,5 @@ static POD_SECURITY: Shape = Shape::of(&[
     ("sysctls", Type::Unique("name", &Type::Object(&SYSCTL))),
     ("windowsOptions", Type::Object(&WINDOWS)),
 ]);
-static SYSCTL: Shape = Shape::of(&[("name", Type::Text), ("value", Type::Text)]).required(&["name", "value"]);
+static SYSCTL: Shape =
+    Shape::of(&[("name", Type::Rule(&SYSCTL_NAME)), ("value", Type::Text)]).required(&["name", "value"]);

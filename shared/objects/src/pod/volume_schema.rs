@@ -1,6 +1,6 @@
 //! The volumes of the Kubernetes API. Sources that few jobs use are only known by name.
 
-use super::container_schema::{FIELD_REF, RESOURCE_REF};
+use super::container_schema::{FIELD_REF, RELATIVE_PATH, RESOURCE_REF};
 use super::schema::{DNS_LABEL, DNS_SUBDOMAIN};
 use crate::fields::schema::Choice::{AtMostOne, ExactlyOne};
 use crate::fields::schema::{Shape, Type};
@@ -79,8 +79,8 @@ static VOLUME_SHAPE: Shape = Shape::of(&[
 /// The mode of a file.
 const MODE: Type = Type::Int(0, 0o777);
 
-static ITEM: Shape =
-    Shape::of(&[("key", Type::Text), ("mode", MODE), ("path", Type::Text)]).required(&["key", "path"]);
+static ITEM: Shape = Shape::of(&[("key", Type::Text), ("mode", MODE), ("path", Type::Rule(&RELATIVE_PATH))])
+    .required(&["key", "path"]);
 static CONFIG_MAP: Shape = Shape::of(&[
     ("defaultMode", MODE),
     ("items", Type::List(&Type::Object(&ITEM))),
@@ -108,7 +108,7 @@ static DOWNWARD: Shape =
 static DOWNWARD_FILE: Shape = Shape::of(&[
     ("fieldRef", Type::Object(&FIELD_REF)),
     ("mode", MODE),
-    ("path", Type::Text),
+    ("path", Type::Rule(&RELATIVE_PATH)),
     ("resourceFieldRef", Type::Object(&RESOURCE_REF)),
 ])
 .required(&["path"])

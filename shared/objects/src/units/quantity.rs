@@ -2,7 +2,7 @@
 //!
 //! A quantity is an exact decimal times a power of ten or of 1024. The base unit is a thousandth of a core
 //! for `cpu`, and one (a byte, a device, a pod) for everything else. Fractions of a base unit are rounded
-//! away from zero, as in Kubernetes, so a request is never taken for less than it is. No floats are used.
+//! away from zero, as in Kubernetes, so a request is never rounded down. No floats are used.
 
 mod decimal;
 
@@ -189,7 +189,7 @@ fn scale(mantissa: i128, power: i32) -> Option<i128> {
     if power >= 0 {
         return mantissa.checked_mul(ten?);
     }
-    // A divisor that does not fit is larger than any mantissa, and the remainder rounds up to one.
+    // A power that overflows is larger than any mantissa, so the quotient is below one and is rounded up.
     Some(ten.map_or(1, |ten| (mantissa + ten - 1) / ten))
 }
 

@@ -24,7 +24,7 @@ impl Simulation {
         let (uid, fence) = (start.uid, start.fence);
         let fence_field = format!("\"fence\":\"{fence}\"");
         if !self.stored_run(a, (uid, fence)).is_some_and(|run| run.contains(&fence_field)) {
-            self.judge_not_durable(a, (uid, fence), "starts it");
+            self.check_not_durable(a, (uid, fence), "starts it");
         }
         let Some((behaviour, has_topology)) =
             self.invariants.jobs.get(&uid).map(|job| (job.behaviour.clone(), job.topology.is_some()))
@@ -41,7 +41,7 @@ impl Simulation {
         self.cx.counters.add("gangs started with a topology", u64::from(has_topology));
         let verdict = self.invariants.check_start(uid, fence, start);
         if self.machines[machine].honest {
-            self.cx.judge(verdict);
+            self.cx.record_verdict(verdict);
             self.check_runs_once(uid);
             self.check_placement(machine);
             self.check_lease(machine, (uid, fence));
@@ -59,7 +59,7 @@ impl Simulation {
         // The gang may have ended in the very turn that decided this.
         let lives = self.machines[machine].runner.living(order.key).is_some();
         if stored.is_none_or(|moves| moves < u64::from(order.number)) && lives {
-            self.judge_not_durable(a, order.key, "moves its pods");
+            self.check_not_durable(a, order.key, "moves its pods");
         }
         self.cx.log(|| {
             let name = &self.agents[a].name;
@@ -77,7 +77,7 @@ impl Simulation {
         if !self.agents[a].is_copy && known.is_some_and(is_of_other_pods) {
             let details =
                 format!("move {} of {uid} (fence {fence}) is of other pods than its start", order.number);
-            self.cx.judge(violation("P3", details));
+            self.cx.record_verdict(violation("P3", details));
         }
         let now = self.machines[machine].clock.now(self.cx.now);
         if let Some(event) = self.machines[machine].runner.move_pods(now, order) {
@@ -94,7 +94,7 @@ impl Simulation {
         // The gang may have ended in the very turn that decided this.
         let Some(gang) = self.machines[machine].runner.living(key).cloned() else { return };
         if !stored {
-            self.judge_not_durable(a, key, "makes it larger");
+            self.check_not_durable(a, key, "makes it larger");
         }
         self.cx.log(|| {
             let (name, PodMove { placement, .. }) = (&self.agents[a].name, &order);
@@ -106,8 +106,8 @@ impl Simulation {
             if honest {
                 let (places, pods) = (order.placement.len(), size.parallelism as usize);
                 let verdict = self.invariants.check_scale_up(key.0, key.1, places, pods);
-                self.cx.judge(verdict);
-                self.cx.judge(check_added_places(&gang, &order, size));
+                self.cx.record_verdict(verdict);
+                self.cx.record_verdict(check_added_places(&gang, &order, size));
             }
         }
         if let Some(event) = self.machines[machine].runner.scale_up(order, size) {
@@ -122,7 +122,7 @@ impl Simulation {
         let stored = self.stored_run(a, key).is_some_and(|run| run.contains("\"size\":"));
         // The gang may have ended in the very turn that decided this.
         if !stored && self.machines[machine].runner.living(key).is_some() {
-            self.judge_not_durable(a, key, "makes it smaller");
+            self.check_not_durable(a, key, "makes it smaller");
         }
         self.cx.log(|| {
             format!("agent {}: scales {} (fence {}) down to {size:?}", self.agents[a].name, key.0, key.1)
@@ -137,10 +137,10 @@ impl Simulation {
         self.agents[a].store.get(&format!("run/{uid}")).map(String::as_str)
     }
 
-    fn judge_not_durable(&mut self, a: usize, (uid, fence): AttemptKey, order: &str) {
+    fn check_not_durable(&mut self, a: usize, (uid, fence): AttemptKey, order: &str) {
         let name = &self.agents[a].name;
         let details = format!("agent {name} {order} before that is in its store: {uid} (fence {fence})");
-        self.cx.judge(violation("durable first", details));
+        self.cx.record_verdict(violation("durable first", details));
     }
 
     /// Asks the provider for the nodes of a gang.

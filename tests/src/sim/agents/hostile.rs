@@ -213,7 +213,8 @@ fn absurd_run(target: Target, random: &mut Random) -> Run {
         mac: None,
         placement: absurd_placement(random),
         spare: BTreeMap::from([("main".to_owned(), u32::MAX)]),
-        grown: Some(Box::new(scale_up)),
+        job: None,
+        scale_up: Some(Box::new(scale_up)),
         priority: Some(i64::MIN),
     }
 }

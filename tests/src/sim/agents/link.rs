@@ -41,7 +41,7 @@ impl Simulation {
         let patience = ANSWER_MS_MAX + if lane == Lane::Poll { agent.poll().0 } else { 0 };
         let (life, hostile) = (host.life, host.hostile);
         let verdict = if hostile { Ok(()) } else { check_tombstones(&host.store, &request) };
-        self.cx.judge(verdict);
+        self.cx.record_verdict(verdict);
         let timeout = SimEvent::AnswerTimeout { agent: a, life, lane, transmission };
         self.cx.schedule(self.cx.now + patience, timeout);
         if !hostile || self.tamper(a, &mut request) {

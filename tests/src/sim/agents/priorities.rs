@@ -45,7 +45,7 @@ impl Simulation {
         }
         self.cx.counters.add("priorities known", known_priorities);
         if let Some(details) = wrong {
-            self.cx.judge(violation("P7", details));
+            self.cx.record_verdict(violation("P7", details));
         }
     }
 }

@@ -73,7 +73,7 @@ impl Simulation {
                 self.commit_store(a, vec![durable.birth()]).then_some(durable)
             }
             Err(error) => {
-                self.cx.judge(violation("store", error.to_string()));
+                self.cx.record_verdict(violation("store", error.to_string()));
                 None
             }
         }

@@ -70,7 +70,7 @@ impl Simulation {
         self.agents[a].timers = observed.timers;
         self.cx.counters.add("toleration times that ended", observed.ended);
         if let Some(details) = observed.late {
-            self.cx.judge(violation("tolerations", details));
+            self.cx.record_verdict(violation("tolerations", details));
         } else if has_timers && self.may_kill_agent(a) && self.cx.random.nodes.permille(KILL_PERMILLE) {
             self.cx.log(|| format!("agent {}: ends while it counts a toleration", self.agents[a].name));
             self.end_agent(a, true);

@@ -52,7 +52,7 @@ impl Simulation {
         }
         let sound = agent.check();
         let follows = agent.durable().follows();
-        self.cx.judge(sound.or_else(|details| violation("Agent::check", details)));
+        self.cx.record_verdict(sound.or_else(|details| violation("Agent::check", details)));
         // An agent that ends before this leadership is durable has not followed it.
         if !self.cx.has_failed() && self.persist(a, store) {
             self.agents[a].unseen_back = false;
@@ -70,7 +70,7 @@ impl Simulation {
             && (after.epoch < before.epoch || (after.epoch == before.epoch && after.id != before.id))
         {
             let details = format!("agent {} follows {after} after {before}", self.agents[a].name);
-            self.cx.judge(violation("leadership", details));
+            self.cx.record_verdict(violation("leadership", details));
         }
     }
 

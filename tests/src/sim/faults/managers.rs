@@ -40,7 +40,7 @@ impl Simulation {
         }
     }
 
-    /// A frozen machine goes on.
+    /// A frozen machine continues.
     pub(crate) fn thaw_manager(&mut self, m: usize) {
         self.managers[m].clock.thaw(self.cx.now);
         self.wake_manager(m, self.cx.now);

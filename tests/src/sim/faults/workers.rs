@@ -70,9 +70,9 @@ impl Simulation {
         guards || self.agents.iter().any(|agent| agent.machine == machine && !agent.gone && agent.unseen_back)
     }
 
-    /// A frozen machine goes on: its guards read the clocks before anything else happens there.
+    /// A frozen machine continues: its guards read the clocks before anything else happens there.
     pub(crate) fn thaw_machine(&mut self, machine: usize) {
-        self.cx.log(|| format!("machine {machine}: goes on"));
+        self.cx.log(|| format!("machine {machine}: continues"));
         self.machines[machine].clock.thaw(self.cx.now);
         self.tick_machine(machine);
         let alive: Vec<Uid> = self.machines[machine].runner.alive().map(|(uid, _)| uid).collect();

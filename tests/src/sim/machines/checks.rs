@@ -32,7 +32,7 @@ impl Simulation {
             };
             let places: Vec<String> = alive.iter().map(on).collect();
             let details = format!("workload {uid} runs on {}", places.join(" and on "));
-            self.cx.judge(violation("P2", details));
+            self.cx.record_verdict(violation("P2", details));
         }
     }
 
@@ -41,7 +41,7 @@ impl Simulation {
         if self.machines[machine].honest {
             self.check_nodes(machine);
             let verdict = self.topology_verdict(machine);
-            self.cx.judge(verdict);
+            self.cx.record_verdict(verdict);
         }
     }
 
@@ -57,7 +57,7 @@ impl Simulation {
         if let Some((node, gpus)) = over.filter(|_| !host.has_unknown_gangs) {
             let details =
                 format!("node `{node}` of machine {machine} has {NODE_GPUS} accelerators and runs {gpus}");
-            self.cx.judge(violation("P4", details));
+            self.cx.record_verdict(violation("P4", details));
         }
     }
 
@@ -99,7 +99,7 @@ impl Simulation {
                 "workload {uid} (fence {fence}) may run on machine {machine} until {ends} ms, \
                  and its manager may call the lease lapsed at {allowed} ms"
             );
-            self.cx.judge(violation("lease", details));
+            self.cx.record_verdict(violation("lease", details));
         }
     }
 }

@@ -164,6 +164,6 @@ impl Simulation {
             (Err(e), _) => violation("audit", e.to_string()),
             (_, Err(e)) => violation("audit", e.to_string()),
         };
-        self.cx.judge(verdict);
+        self.cx.record_verdict(verdict);
     }
 }

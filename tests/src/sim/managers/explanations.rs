@@ -36,6 +36,6 @@ impl Simulation {
         let verdict = checked
             .into_iter()
             .try_for_each(|uid| self.explanations.check(m, uid, self.cx.now, explain(world, uid, now)?));
-        self.cx.judge(verdict);
+        self.cx.record_verdict(verdict);
     }
 }

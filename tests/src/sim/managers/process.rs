@@ -38,14 +38,14 @@ impl Simulation {
         }
         let world = match replay(&journal, self.cx.scenario.config()) {
             Ok(world) => world,
-            Err(error) => return self.cx.judge(violation("replay", error.to_string())),
+            Err(error) => return self.cx.record_verdict(violation("replay", error.to_string())),
         };
         self.cx.log(|| format!("manager {m}: opens its journal at record {}", journal.last()));
         let machine = &mut self.managers[m];
         if let Some(expected) = machine.expected.take()
             && let Err(why) = same_state("replayed against committed", &world.state, &expected)
         {
-            return self.cx.judge(Err(why));
+            return self.cx.record_verdict(Err(why));
         }
         let claim = lease::claim(self.cx.scenario.term_min);
         let vouched = machine
@@ -90,7 +90,7 @@ impl Simulation {
             self.cx.schedule(self.cx.now + OPEN_AGAIN_MS, event);
         } else {
             let details = format!("manager {m} can't open it after a fault that it must survive: {error}");
-            self.cx.judge(violation("journal", details));
+            self.cx.record_verdict(violation("journal", details));
         }
         None
     }
@@ -140,7 +140,7 @@ impl Simulation {
         }
         let verdict = self.check_durability(world);
         let is_empty = world.state.catalog().iter().next().is_none();
-        self.cx.judge(verdict);
+        self.cx.record_verdict(verdict);
         self.users.needs_fleet |= is_empty;
     }
 
@@ -179,7 +179,9 @@ impl Simulation {
         let plan = match reloaded {
             Ok(Reloaded::ForeignWriter) => return self.end_manager(m, false, FOREIGN_WRITER_PAUSE_MS),
             Err(_) if machine.cut => return self.end_manager(m, false, FOREIGN_WRITER_PAUSE_MS),
-            Err(ReplayError::Undecodable(details)) => return self.cx.judge(violation("replay", details)),
+            Err(ReplayError::Undecodable(details)) => {
+                return self.cx.record_verdict(violation("replay", details));
+            }
             Err(_) => {
                 let event = SimEvent::ManagerReloads { manager: m, life };
                 return self.cx.schedule(self.cx.now + RELOAD_AGAIN_MS, event);
@@ -188,7 +190,7 @@ impl Simulation {
                 if let (false, Some(known)) = (completed, &known)
                     && let Err(why) = same_state("reloaded against known", &host.world().state, known)
                 {
-                    return self.cx.judge(Err(why));
+                    return self.cx.record_verdict(Err(why));
                 }
                 plan
             }

@@ -201,7 +201,7 @@ impl Simulation {
         self.check_outcome(m, now.mono, &before, &outcome);
         if let Some(caller) = recipient.caller() {
             let verdict = self.check_sync(m, now.mono, caller, &input, &outcome.reply, is_newest);
-            self.cx.judge(verdict);
+            self.cx.record_verdict(verdict);
         }
         self.expect_host(m).record(recipient, outcome);
     }
@@ -251,7 +251,7 @@ impl Simulation {
         if self.managers[m].cut {
             // Its decisions can't be committed any more.
             let verdict = world.check().or_else(|details| violation("World::check", details));
-            return self.cx.judge(verdict);
+            return self.cx.record_verdict(verdict);
         }
         let (machines, at) = (&self.machines, self.cx.now);
         let is_alive = |uid, fence| {
@@ -265,6 +265,6 @@ impl Simulation {
         if outcome.records.iter().any(|(_, record)| may_forget(record)) {
             verdict = verdict.and_then(|()| self.check_durability(world));
         }
-        self.cx.judge(verdict);
+        self.cx.record_verdict(verdict);
     }
 }

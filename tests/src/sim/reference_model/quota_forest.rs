@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A deeper hierarchy is taken for a cycle.
+/// A deeper hierarchy counts as a cycle.
 const DEPTH_MAX: usize = 16;
 
 /// The name of a cohort or a cluster queue.

@@ -7,7 +7,7 @@ use crate::sim::world::Simulation;
 const OPERATORS_MS: u64 = 1_500;
 
 impl Simulation {
-    /// Handles one event, now or when its host goes on.
+    /// Handles one event, now or when its host continues.
     pub(crate) fn handle(&mut self, event: SimEvent) {
         if let Some(until) = self.stalled_until(&event) {
             return self.cx.schedule(until, event);

@@ -33,7 +33,7 @@ impl Simulation {
             self.verify_audit(m);
             let verdict = self.check_durability(self.managers[m].expect_world());
             self.cx.counters.one("runs to the end");
-            return self.cx.judge(verdict);
+            return self.cx.record_verdict(verdict);
         }
         if self.cx.now > self.cx.scenario.active_ms + HEALING_MS {
             let connected =
@@ -45,7 +45,7 @@ impl Simulation {
                 connected.unwrap_or_default().join(", "),
                 requests.join(", ")
             );
-            return self.cx.judge(violation("liveness", details));
+            return self.cx.record_verdict(violation("liveness", details));
         }
         self.cx.schedule(self.cx.now + CHECK_MS, SimEvent::EndCheck);
     }

@@ -15,7 +15,7 @@ impl Agent {
             Command::Grant(grant) => self.on_grant(at, sent, *grant, out),
             Command::Stop { uid, fence, reason } => self.on_stop(uid, fence, reason, out),
             Command::ScaleDown { uid, fence, size } => self.on_scale_down(uid, fence, size, out),
-            Command::ScaleUp { uid, fence, growth } => self.on_scale_up(uid, fence, *growth, out),
+            Command::ScaleUp { uid, fence, scale_up } => self.on_scale_up(uid, fence, *scale_up, out),
             Command::SetPriority { uid, fence, priority } => self.on_priority(uid, fence, priority, out),
         }
     }

@@ -27,6 +27,7 @@ impl Agent {
             offers,
             runs,
             replacement_queue: _,
+            unavailable_kinds: _,
             strays,
             transmissions,
             commands,

@@ -69,6 +69,7 @@ impl Agent {
             fence,
             offer: grant.offer,
             attempt: grant.attempt,
+            job: Some(format!("{}/{}", grant.namespace, grant.name).into()),
             term: grant.term,
             on_loss: grant.on_loss,
             spec: ContentHash::of(grant.spec.as_bytes()),

@@ -251,6 +251,15 @@ impl Agent {
         self.order_stop(uid, StopCause::Stranded, out);
     }
 
+    /// Ends the attempt of this offer, because the provider takes its nodes back.
+    pub(super) fn strand_without_nodes(&mut self, offer: OfferId, why: &str, out: &mut Outcome) {
+        let of_offer = |run: &LiveRun| run.record.offer == offer && run.can_be_stranded();
+        let Some(uid) = self.runs.iter().find(|(_, run)| of_offer(run)).map(|(uid, _)| uid) else { return };
+        self.end_wait(uid, out);
+        self.runs.get_mut(uid).expect("found above").record.stranded = Some(Arc::from(clean(why)));
+        self.order_stop(uid, StopCause::Stranded, out);
+    }
+
     /// Orders moves and scale-ups again that an earlier session did not see finished.
     pub(super) fn order_open_moves(&self, uid: Uid, out: &mut Outcome) {
         let Some(run) = self.runs.get(uid) else { return };

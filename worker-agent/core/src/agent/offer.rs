@@ -12,6 +12,9 @@ use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{Event, Offer, RUNS_MAX, RefuseReason, RunnerKind, clean};
 use meridian_shared::time::Mono;
 
+/// The only kind of job that processes can be.
+const KIND_OF_PROCESSES: &str = "Job";
+
 impl Agent {
     pub(super) fn on_offer(&mut self, at: Mono, asked: Offer, out: &mut Outcome) {
         let (offer, uid) = (asked.offer, asked.uid);
@@ -84,6 +87,17 @@ impl Agent {
         }
         if asked.requires_guarded && !self.config.guarded {
             let text = "the policy requires guarded gangs, and this runner only supervises".to_owned();
+            return Some((RefuseReason::Unsupported, text));
+        }
+        if let Some(why) = self.unavailable_kinds.get(&*asked.kind) {
+            return Some((RefuseReason::Unsupported, why.clone()));
+        }
+        if self.config.runner == RunnerKind::Process && &*asked.kind != KIND_OF_PROCESSES {
+            let text = format!(
+                "this cluster runs processes, which can't be a {}: submit it as a {KIND_OF_PROCESSES}, or \
+                 send it to a Kubernetes cluster",
+                asked.kind
+            );
             return Some((RefuseReason::Unsupported, text));
         }
         if let Some(needs) =

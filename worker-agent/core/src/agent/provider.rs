@@ -16,12 +16,18 @@ impl Agent {
                 }
             }
             ProviderEvent::Ready { offer, nodes, keeps } => self.on_provided(at, offer, nodes, keeps, out),
-            ProviderEvent::Failed { offer, reason } => {
-                if let Some(uid) = self.offers.get(offer).map(|open| open.uid) {
-                    self.drop_offer(offer, out);
-                    self.refuse(offer, uid, RefuseReason::ProviderFailed, reason);
-                }
+            ProviderEvent::Revoked { offer, reason } => {
+                self.strand_without_nodes(offer, &reason, out);
+                self.fail_offer(offer, reason, out);
             }
+            ProviderEvent::Failed { offer, reason } => self.fail_offer(offer, reason, out),
+        }
+    }
+
+    fn fail_offer(&mut self, offer: OfferId, reason: String, out: &mut Outcome) {
+        if let Some(uid) = self.offers.get(offer).map(|open| open.uid) {
+            self.drop_offer(offer, out);
+            self.refuse(offer, uid, RefuseReason::ProviderFailed, reason);
         }
     }
 

@@ -36,6 +36,7 @@ pub(super) fn start(
         offers: Offers::default(),
         runs: Runs::default(),
         replacement_queue: ReplacementQueue::default(),
+        unavailable_kinds: BTreeMap::new(),
         strays: BTreeMap::new(),
         transmissions: Transmissions::default(),
         commands: CommandQueue::default(),

@@ -28,8 +28,8 @@ const SCALE_UPS_MAX: u32 = 1_024;
 type Refusal = (RefuseReason, String);
 
 impl Agent {
-    pub(super) fn on_scale_up(&mut self, uid: Uid, fence: Fence, growth: ScaleUp, out: &mut Outcome) {
-        let number = growth.number;
+    pub(super) fn on_scale_up(&mut self, uid: Uid, fence: Fence, scale_up: ScaleUp, out: &mut Outcome) {
+        let number = scale_up.number;
         // The end of an attempt that is over is reported anyway.
         let Some(run) = self.runs.attempt(uid, fence).filter(|run| run.is_active()) else { return };
         if let Some(refused) = run.record.scale_ups.refused.clone().filter(|known| known.number == number) {
@@ -39,8 +39,8 @@ impl Agent {
         if latest_number(run) == number {
             return self.events.push(Event::ScaledUp { uid, fence, number });
         }
-        match self.allocate_scale_up(uid, &growth) {
-            Ok(gang) => self.begin_scale_up(uid, gang, growth, out),
+        match self.allocate_scale_up(uid, &scale_up) {
+            Ok(gang) => self.begin_scale_up(uid, gang, scale_up, out),
             Err((reason, text)) => {
                 let text = clean(&text);
                 self.remember_refused(uid, RefusedScaleUp { number, reason, text: text.clone() });
@@ -59,10 +59,10 @@ impl Agent {
     }
 
     /// Allocates all added pods. Returns the resulting gang, or why the scale-up is refused.
-    fn allocate_scale_up(&mut self, uid: Uid, growth: &ScaleUp) -> Result<Gang, Refusal> {
+    fn allocate_scale_up(&mut self, uid: Uid, scale_up: &ScaleUp) -> Result<Gang, Refusal> {
         let run = self.runs.get(uid).expect("the caller found this run");
         let (record, ups) = (&run.record, &run.record.scale_ups);
-        let is_stale = |known: RecordNumber| growth.number < known;
+        let is_stale = |known: RecordNumber| scale_up.number < known;
         if is_stale(latest_number(run)) || ups.refused.as_ref().is_some_and(|known| is_stale(known.number)) {
             return Err(still_runs("a later scale-up of the gang is known here"));
         }
@@ -76,32 +76,32 @@ impl Agent {
         if ups.count >= SCALE_UPS_MAX {
             return Err(unsupported(&format!("the gang was scaled up {SCALE_UPS_MAX} times already")));
         }
-        let is_known_shape = growth.places.len() == gang.pod_sets.len()
-            && gang.pod_sets.iter().zip(&growth.places).all(|(set, places)| set.count <= *places);
+        let is_known_shape = scale_up.places.len() == gang.pod_sets.len()
+            && gang.pod_sets.iter().zip(&scale_up.places).all(|(set, places)| set.count <= *places);
         if !is_known_shape {
             return Err(unsupported("the gang has other pods here than the manager knows"));
         }
-        let (offer, grown) = (record.offer, gang.with_counts(&growth.places));
+        let (offer, scaled_up) = (record.offer, gang.with_counts(&scale_up.places));
         let added: Vec<u32> =
-            gang.pod_sets.iter().zip(&growth.places).map(|(set, places)| places - set.count).collect();
+            gang.pod_sets.iter().zip(&scale_up.places).map(|(set, places)| places - set.count).collect();
         let granted = || gang.pod_sets.iter().map(|set| set.count).sum();
         let has = record.size.map_or_else(granted, |size| size.parallelism);
-        if has.saturating_add(added.iter().sum()) != growth.size.parallelism {
+        if has.saturating_add(added.iter().sum()) != scale_up.size.parallelism {
             return Err(still_runs(&format!("the gang has {has} pods here, and the manager counts others")));
         }
-        match self.ledger.scale_up(offer, &grown, &added) {
-            Ok(()) => Ok(grown),
+        match self.ledger.scale_up(offer, &scaled_up, &added) {
+            Ok(()) => Ok(scaled_up),
             Err(why) => Err((RefuseReason::NoCapacity, format!("the added pods do not fit: {why}"))),
         }
     }
 
-    fn begin_scale_up(&mut self, uid: Uid, gang: Gang, growth: ScaleUp, out: &mut Outcome) {
+    fn begin_scale_up(&mut self, uid: Uid, gang: Gang, scale_up: ScaleUp, out: &mut Outcome) {
         let run = self.runs.get_mut(uid).expect("the caller found this run");
-        let (fence, number) = (run.record.fence, growth.number);
-        (run.record.gang, run.record.size) = (Arc::new(gang), Some(growth.size));
+        let (fence, number) = (run.record.fence, scale_up.number);
+        (run.record.gang, run.record.size) = (Arc::new(gang), Some(scale_up.size));
         run.record.moves += 1;
         run.record.scale_ups.count += 1;
-        (run.record.scale_ups.open, run.record.scale_ups.latest) = (true, Some(Box::new(growth)));
+        (run.record.scale_ups.open, run.record.scale_ups.latest) = (true, Some(Box::new(scale_up)));
         self.store_run(uid, out);
         out.effects.extend(self.open_scale_up(uid));
         self.events.push(Event::ScaledUp { uid, fence, number });

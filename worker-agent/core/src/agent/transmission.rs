@@ -8,11 +8,14 @@ use meridian_shared::ids::{Leadership, RecordNumber, Uid};
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    Capacity, Digest, ENDS_MAX, End, Inventory, Lane, PLACEMENTS_BYTES_MAX, PodReport, RECEIPTS_BYTES_MAX,
-    Run, SyncRequest, VERSION,
+    Capacity, Digest, ENDS_MAX, End, Inventory, JOB_NAMES_BYTES_MAX, Lane, PLACEMENTS_BYTES_MAX, PodReport,
+    RECEIPTS_BYTES_MAX, Run, SyncRequest, VERSION,
 };
 use meridian_shared::time::Mono;
 use std::sync::Arc;
+
+/// Bytes around the name of a job in an inventory: `,"job":""`.
+const JOB_FIELD_BYTES: usize = 9;
 
 impl Agent {
     pub(super) fn compose_at(&mut self, at: Mono, lane: Lane) -> SyncRequest {
@@ -35,9 +38,9 @@ impl Agent {
             inventory,
             capacity: self.capacity_report(),
             spare: reported.into_iter().filter_map(|uid| self.usage_of(uid)).collect(),
-            shrinks: true,
-            grows: true,
-            ranks: true,
+            supports_scale_down: true,
+            supports_scale_up: true,
+            supports_priority: true,
         }
     }
 
@@ -63,12 +66,20 @@ impl Agent {
             bytes_left -= if fits { placed.weight() } else { 0 };
             fits
         };
+        let mut name_bytes_left = JOB_NAMES_BYTES_MAX;
+        let mut name_fits = |job: &Arc<str>| {
+            let bytes = job.len() + JOB_FIELD_BYTES;
+            let fits = bytes <= name_bytes_left;
+            name_bytes_left -= if fits { bytes } else { 0 };
+            fits
+        };
         let runs = self
             .runs
             .iter()
             .map(|(uid, run)| {
                 let placement = Some(run.record.placed.clone()).filter(&mut fits);
-                self.run_report(uid, run, placement)
+                let job = run.record.job.clone().filter(&mut name_fits);
+                Run { job, placement, ..self.run_report(uid, run) }
             })
             .collect();
         let mut ends: Vec<End> = self.unacknowledged_ends().take(ENDS_MAX + 1).collect();
@@ -84,22 +95,24 @@ impl Agent {
         }
     }
 
-    fn run_report(&self, uid: Uid, run: &LiveRun, placement: Option<Arc<Placement>>) -> Run {
+    /// The report of a run without its placement and the name of its job.
+    fn run_report(&self, uid: Uid, run: &LiveRun) -> Run {
         let record = &run.record;
         Run {
             uid,
             fence: record.fence,
             offer: record.offer,
             attempt: record.attempt,
+            job: None,
             running: run.phase == Phase::Running,
             stopping: run.phase == Phase::Stopping,
             term: record.term,
             on_loss: record.on_loss,
             spec: record.spec,
             mac: record.mac.clone(),
-            placement,
+            placement: None,
             spare: self.ledger.reclaimed_pods(record.offer),
-            grown: record.scale_ups.latest.clone(),
+            scale_up: record.scale_ups.latest.clone(),
             priority: Some(record.priority),
         }
     }

@@ -90,21 +90,29 @@ impl Ledger {
         Ok(())
     }
 
-    /// Adds `added` pods to each set of an allocation, all or none; `grown` is the resulting gang. All other
-    /// pods stay. Fails if the added pods don't fit; then nothing changes.
-    pub(crate) fn scale_up(&mut self, offer: OfferId, grown: &Gang, added: &[u32]) -> Result<(), Obstacle> {
+    /// Adds `added` pods to each set of an allocation, all or none; `scaled_up` is the resulting gang. The
+    /// other pods stay. Fails if the added pods don't fit; then nothing changes.
+    pub(crate) fn scale_up(
+        &mut self,
+        offer: OfferId,
+        scaled_up: &Gang,
+        added: &[u32],
+    ) -> Result<(), Obstacle> {
         let Some(allocation) = self.allocations.get(&offer) else { return Ok(()) };
-        let mut standing = standing(grown, allocation, &BTreeSet::new());
+        let mut standing = standing(scaled_up, allocation, &BTreeSet::new());
         standing.iter_mut().zip(added).for_each(|(standing, added)| standing.missing = *added);
         let needed: Vec<u32> = standing.iter().map(RemainingPods::pods).collect();
         let open: Vec<(&String, &Node)> = self.nodes.usable_by(offer).collect();
         let views = self.views(&open);
         // The added pods are placed like pods of a lost node without a name.
-        let placed_pods = placing::replace(&views, &grown.with_counts(&needed), &standing, "")?;
+        let placed_pods = placing::replace(&views, &scaled_up.with_counts(&needed), &standing, "")?;
         let count = |set: &str| allocation.placement.iter().filter(|pod| pod.pod_set == set).count();
-        let next: Vec<u32> =
-            grown.pod_sets.iter().map(|set| u32::try_from(count(&set.name)).unwrap_or(u32::MAX)).collect();
-        let mut pods = placement_of(&placed_pods, grown, &open, next);
+        let next: Vec<u32> = scaled_up
+            .pod_sets
+            .iter()
+            .map(|set| u32::try_from(count(&set.name)).unwrap_or(u32::MAX))
+            .collect();
+        let mut pods = placement_of(&placed_pods, scaled_up, &open, next);
         self.nodes.assign_accelerators(&mut pods, &allocation.per_pod);
         let allocation = self.allocations.get_mut(&offer).expect("found above");
         for pod in pods {
@@ -112,7 +120,7 @@ impl Ledger {
             allocation.placement.push(pod);
         }
         self.revision += 1;
-        self.count_new_pods(offer, grown);
+        self.count_new_pods(offer, scaled_up);
         Ok(())
     }
 

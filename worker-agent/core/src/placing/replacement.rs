@@ -114,7 +114,7 @@ impl<'a> GangPlacer<'a> {
 struct Loss<'a> {
     /// Indexes of the pod sets.
     sets: &'a [usize],
-    /// For every pod set of the gang.
+    /// The pods that keep their nodes, one entry per pod set of the gang.
     standing: &'a [RemainingPods<'a>],
     /// Name of the lost node.
     lost: &'a str,

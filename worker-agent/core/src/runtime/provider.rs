@@ -25,6 +25,12 @@ pub enum ProviderEvent {
         /// How long the provider keeps them without pods, where it does that only for a time.
         keeps: Option<Millis>,
     },
+    /// The provider takes the nodes back that it made for this offer, although a gang may use them.
+    Revoked {
+        offer: OfferId,
+        /// The provider's own text.
+        reason: String,
+    },
     /// The provider makes no nodes for this offer.
     Failed {
         offer: OfferId,

@@ -44,7 +44,7 @@ fn of_two_gangs_the_first_gets_the_only_node() {
     );
     assert_eq!(bench.orders(), (vec![(1, 1)], vec![]));
     assert!(bench.agent.is_waiting(Uid(2)) && !bench.agent.is_waiting(Uid(1)));
-    // The node that the first one leaves is lost, so it is none for the second.
+    // The first gang leaves a node that is lost, so the second can't use it.
     bench.confirm(1, 1);
     assert_eq!(bench.orders(), (vec![], vec![]));
     // The first one ends, and the second takes its node.

@@ -45,6 +45,22 @@ fn only_pods_of_the_lost_node_move_within_their_domain() {
 }
 
 #[test]
+fn an_attempt_ends_when_the_provider_takes_its_nodes_back() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    bench.run(2, plain(4));
+    let reason = || "maxRunDuration reached".to_owned();
+    bench.apply(Input::Provider(ProviderEvent::Revoked { offer: offer(9), reason: reason() }));
+    assert_eq!(bench.moved(1), None, "another offer's nodes concern no run");
+    bench.apply(Input::Provider(ProviderEvent::Revoked { offer: offer(1), reason: reason() }));
+    let stopped: Vec<&Effect> =
+        bench.effects.iter().filter(|effect| matches!(effect, Effect::Stop { .. })).collect();
+    assert_eq!(stopped, [&Effect::Stop { uid: Uid(1), fence: fence(1) }]);
+    assert_eq!(lost(bench.ends(1)), "maxRunDuration reached");
+    assert_eq!(bench.places(2), "b0-r0-h1=4");
+}
+
+#[test]
 fn an_attempt_that_fits_nowhere_else_ends() {
     let mut bench = Bench::new();
     bench.run(1, near(10, "rack"));

@@ -9,7 +9,7 @@ fn size(pods: u32) -> Size {
     Size { parallelism: pods, completions: Some(pods) }
 }
 
-fn growth(number: u64, places: u32, pods: u32) -> ScaleUp {
+fn scale_up_order(number: u64, places: u32, pods: u32) -> ScaleUp {
     ScaleUp { number: RecordNumber(number), places: vec![places], size: size(pods), mac: None }
 }
 
@@ -19,7 +19,7 @@ impl Bench {
         self.exchange(Some(Command::ScaleUp {
             uid: JOB,
             fence: fence(1),
-            growth: Box::new(growth(number, places, pods)),
+            scale_up: Box::new(scale_up_order(number, places, pods)),
         }));
         self.exchange(None);
     }
@@ -75,7 +75,7 @@ fn a_scale_up_is_durable_before_pods_start() {
         .agent
         .compose(at(bench.now), Lane::News)
         .inventory
-        .map(|inventory| inventory.runs[0].grown.as_ref().map(|grown| grown.number.0));
+        .map(|inventory| inventory.runs[0].scale_up.as_ref().map(|scale_up| scale_up.number.0));
     bench.nodes(fleet());
     bench.exchange(None);
     assert!(reported.is_none_or(|number| number == Some(7)));

@@ -266,13 +266,13 @@ fn toleration_of_added_pods_counts_from_their_start() {
         fleet().into_iter().map(|node| node.name).filter(|name| name != "b0-r0-h0").collect();
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
     bench.nodes(drained(&others, Some(1)));
-    let grow = ScaleUp {
+    let scale_up = ScaleUp {
         number: RecordNumber(7),
         places: vec![6],
         size: Size { parallelism: 6, completions: Some(6) },
         mac: None,
     };
-    bench.exchange(Some(Command::ScaleUp { uid: Uid(1), fence: fence(1), growth: Box::new(grow) }));
+    bench.exchange(Some(Command::ScaleUp { uid: Uid(1), fence: fence(1), scale_up: Box::new(scale_up) }));
     let added = bench.now;
     assert_eq!(bench.places(1), "b0-r0-h0=4 b0-r0-h1=2");
     bench.confirm(1, 1);

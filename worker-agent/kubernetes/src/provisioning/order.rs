@@ -3,6 +3,7 @@
 use crate::facts::RequestFacts;
 use meridian_agent_core::runtime::{NodeRequest, NodeSpec, ProviderEvent};
 use meridian_objects::spec::RetryStrategy;
+use meridian_shared::counted::counted_with;
 use meridian_shared::ids::OfferId;
 use meridian_shared::packing;
 use meridian_shared::packing::Block;
@@ -192,7 +193,9 @@ impl Order {
         }
         let Some(request) = request else {
             // A watch can be behind the answer to a create.
-            return self.seen.then(|| self.attempt_failed(now, "somebody deleted the request", false))?;
+            return self
+                .seen
+                .then(|| self.attempt_failed(now, "another client deleted the request", false))?;
         };
         self.seen = true;
         let words = |reason: &str, message: &str| match (reason.is_empty(), message.is_empty()) {
@@ -241,8 +244,8 @@ impl Order {
                 })
             }
             Err(misfit) => {
-                let ready = blocks.len();
-                self.report(format!("provisioned; {ready} nodes have joined, and {misfit}"), None)
+                let ready = counted_with(blocks.len(), "node", "has", "have");
+                self.report(format!("provisioned; {ready} joined, and {misfit}"), None)
             }
         }
     }

@@ -2,12 +2,12 @@
 
 use super::manifest::{self, Objects};
 use super::order::Answer;
-use crate::connection::ANSWER_WITHIN;
 use crate::error::{Failure, classify, words};
 use crate::hub;
 use crate::labels::{self, OFFER};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
+use meridian_kubernetes::connection::ANSWER_WITHIN;
 use meridian_shared::ids::OfferId;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! The settings of the provider, and the parts that it works with.
 
-use crate::Connection;
 use crate::hub::Hub;
 use meridian_agent_core::runtime::{NodePool, ProviderEvent};
+use meridian_kubernetes::Connection;
 use meridian_objects::spec::ProvisioningRequestConfigSpec;
 use meridian_shared::time::Now;
 use std::sync::Arc;

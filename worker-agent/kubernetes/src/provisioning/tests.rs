@@ -99,7 +99,7 @@ fn the_providers_own_reason_is_passed_on_until_the_whole_gang_has_nodes() {
     assert_eq!(order.observe(now(3), Some(&facts(&stockout)), &[]), None, "said once");
     let provisioned = [queued[0], ("Provisioned", true, "Provisioned", "")];
     let said = waits(order.observe(now(60), Some(&facts(&provisioned)), &nodes(1)));
-    assert!(said.contains("1 nodes have joined"), "{said}");
+    assert!(said.contains("1 node has joined"), "{said}");
     let Some(ProviderEvent::Ready { nodes, keeps, offer: OFFER }) =
         order.observe(now(90), Some(&facts(&provisioned)), &nodes(2))
     else {
@@ -184,7 +184,7 @@ fn an_order_that_is_cancelled_leaves_nothing_behind_whatever_was_going_on() {
 
     let mut gone = followed();
     let _ = gone.observe(now(0), Some(&facts(&[])), &[]);
-    assert!(waits(gone.observe(now(1), None, &[])).contains("somebody deleted the request"));
+    assert!(waits(gone.observe(now(1), None, &[])).contains("another client deleted the request"));
 }
 
 fn config(class: &str) -> ProvisioningRequestConfigSpec {

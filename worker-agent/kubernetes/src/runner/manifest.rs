@@ -4,9 +4,11 @@
 use super::notes::Notes;
 use crate::hub::Booking;
 use crate::labels::{
-    self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, MANAGED_BY, NOTES, ORIGIN, OWNED, RunKey, UID,
+    self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, MANAGED_BY, NOTES, ORIGIN, OWNED, POD_SET, RunKey,
+    UID,
 };
 use meridian_agent_core::runtime::Start;
+use meridian_objects::job::{self, JobKind};
 use meridian_shared::time::Millis;
 use serde_json::{Map, Value, json};
 
@@ -20,18 +22,70 @@ const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-paralleli
 const CONTROLLER_LABELS: [&str; 4] =
     ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 
+/// The job to create, and what is done with it later.
+#[derive(Clone, Debug)]
+pub(super) struct Built {
+    pub(super) kind: &'static JobKind,
+    pub(super) manifest: Value,
+    /// The patch that resumes the job.
+    pub(super) resume: Value,
+}
+
 /// Builds the job for a start, on the nodes that were booked for it, if any were. Fails if the manifest is
 /// not that of a job.
-pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> Result<Value, String> {
+pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> Result<Built, String> {
     let job: Value = serde_json::from_str(&start.spec).map_err(|error| format!("it is not JSON: {error}"))?;
-    let mut spec = job.get("spec").and_then(Value::as_object).cloned().ok_or("it has no spec")?;
+    let kind = job::of_object(&job);
+    if !job.get("spec").is_some_and(Value::is_object) {
+        return Err("it has no spec".to_owned());
+    }
+    let resume = kind.resuming_patch(&job);
+    let mut made = kind.for_cluster(job);
+    if kind.can_be_scaled() {
+        fit_to_grant(&mut made, start);
+    }
+    let key = (start.uid, start.fence);
+    let sets = kind.pod_sets(&made);
+    if sets.is_empty() {
+        return Err("it has no pod template".to_owned());
+    }
+    for set in sets {
+        let template = made.pointer_mut(&set.template).and_then(Value::as_object_mut);
+        let template = template.ok_or("it has no pod template")?;
+        mark_template(template, key, &set.name);
+        if let Some(Booking { request, class }) = booking {
+            let annotations = object(object(template, "metadata"), "annotations");
+            annotations.insert(CONSUMES.to_owned(), json!(request));
+            annotations.insert(CONSUMED_CLASS.to_owned(), json!(class));
+        }
+    }
+    let mut labels = kept(made.pointer("/metadata/labels"));
+    mark(&mut labels, key);
+    labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));
+    let mut annotations = kept(made.pointer("/metadata/annotations"));
+    annotations.insert(ORIGIN.to_owned(), json!(cluster));
+    annotations.insert(NOTES.to_owned(), json!(Notes::of(start).to_text()));
+    let manifest = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.name(),
+        "metadata": {
+            "name": &*start.name,
+            "namespace": &*start.namespace,
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": made["spec"].take(),
+    });
+    Ok(Built { kind, manifest, resume })
+}
+
+/// Sizes a Job as granted, with the failures and the time that earlier attempts left it.
+fn fit_to_grant(job: &mut Value, start: &Start) {
     let follows = job
         .pointer("/metadata/annotations")
         .and_then(|all| all.get(COMPLETIONS_FOLLOW))
         .is_some_and(|value| value == "true");
-    for field in ["managedBy", "ttlSecondsAfterFinished"] {
-        spec.remove(field);
-    }
+    let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if spec.remove("manualSelector") != Some(Value::Bool(true)) {
         spec.remove("selector");
     }
@@ -51,32 +105,6 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
         let written = spec.get("activeDeadlineSeconds").and_then(Value::as_u64).unwrap_or(u64::MAX);
         spec.insert("activeDeadlineSeconds".to_owned(), json!(written.min(seconds(left))));
     }
-    spec.insert("suspend".to_owned(), Value::Bool(true));
-    let key = (start.uid, start.fence);
-    let template = spec.get_mut("template").and_then(Value::as_object_mut).ok_or("it has no pod template")?;
-    mark_template(template, key);
-    if let Some(Booking { request, class }) = booking {
-        let annotations = object(object(template, "metadata"), "annotations");
-        annotations.insert(CONSUMES.to_owned(), json!(request));
-        annotations.insert(CONSUMED_CLASS.to_owned(), json!(class));
-    }
-    let mut labels = kept(job.pointer("/metadata/labels"));
-    mark(&mut labels, key);
-    labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));
-    let mut annotations = kept(job.pointer("/metadata/annotations"));
-    annotations.insert(ORIGIN.to_owned(), json!(cluster));
-    annotations.insert(NOTES.to_owned(), json!(Notes::of(start).to_text()));
-    Ok(json!({
-        "apiVersion": job.get("apiVersion").cloned().unwrap_or(json!("batch/v1")),
-        "kind": job.get("kind").cloned().unwrap_or(json!("Job")),
-        "metadata": {
-            "name": &*start.name,
-            "namespace": &*start.namespace,
-            "labels": labels,
-            "annotations": annotations,
-        },
-        "spec": spec,
-    }))
 }
 
 /// At least a second, since the API refuses a deadline of zero.
@@ -100,7 +128,7 @@ fn mark(labels: &mut Map<String, Value>, (uid, fence): RunKey) {
 }
 
 /// Marks the pods, holds them back until their node is known, and lets them onto reserved nodes.
-fn mark_template(template: &mut Map<String, Value>, key: RunKey) {
+fn mark_template(template: &mut Map<String, Value>, key: RunKey, pod_set: &str) {
     let labels = object(template, "metadata");
     let labels = object(labels, "labels");
     for name in CONTROLLER_LABELS {
@@ -108,6 +136,7 @@ fn mark_template(template: &mut Map<String, Value>, key: RunKey) {
     }
     labels.retain(|name, _| !name.starts_with(KUEUE_PREFIX));
     mark(labels, key);
+    labels.insert(POD_SET.to_owned(), json!(pod_set));
     let pod = object(template, "spec");
     list(pod, "schedulingGates").push(json!({"name": GATE}));
     list(pod, "tolerations").push(json!({"key": OWNED, "operator": "Exists"}));

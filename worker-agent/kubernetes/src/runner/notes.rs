@@ -23,6 +23,8 @@ pub(super) struct Notes {
     pub(super) ended_by_moves: u32,
     /// The stop begins this long before the deadline.
     pub(super) stop_budget: Millis,
+    /// How long the attempt may run.
+    pub(super) run_left: Option<Millis>,
 }
 
 /// The form on disk: node names once, since many pods share a node.
@@ -41,6 +43,8 @@ struct Stored {
     #[serde(default)]
     moved: u32,
     budget: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<u64>,
 }
 
 impl Notes {
@@ -52,6 +56,7 @@ impl Notes {
             failures_before: start.pod_failures,
             ended_by_moves: 0,
             stop_budget: start.stop_budget,
+            run_left: start.run_left,
         }
     }
 
@@ -76,6 +81,7 @@ impl Notes {
             failures: self.failures_before,
             moved: self.ended_by_moves,
             budget: self.stop_budget.0,
+            run: self.run_left.map(|left| left.0),
             nodes,
         };
         serde_json::to_string(&stored).expect("names and numbers are JSON")
@@ -102,6 +108,7 @@ impl Notes {
             failures_before: stored.failures,
             ended_by_moves: stored.moved,
             stop_budget: Millis(stored.budget),
+            run_left: stored.run.map(Millis),
         })
     }
 }

@@ -1,16 +1,19 @@
 //! Carries out the requests of runs at the API server.
 
 use super::request::{Answer, Placing, Request};
-use crate::connection::ANSWER_WITHIN;
-use crate::election::Leader;
 use crate::error::{Failure, classify, words};
 use crate::facts::{JobFacts, PodFacts};
-use crate::hub;
-use crate::labels::{self, NOTES, RunKey, STOPPED};
+use crate::hub::{self, Hub};
+use crate::labels::{self, NOTES, RunKey, STARTED, STOPPED};
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
+use meridian_kubernetes::connection::ANSWER_WITHIN;
+use meridian_kubernetes::election::Leader;
+use meridian_objects::job::JobKind;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Requests for single pods that one run has open at the same time.
 const PODS_AT_ONCE: usize = 16;
@@ -24,6 +27,7 @@ const PAGE: u32 = 500;
 pub(super) struct Target {
     pub(super) key: RunKey,
     pub(super) namespace: String,
+    pub(super) kind: &'static JobKind,
     /// Name of the job; empty while only the attempt is known.
     pub(super) name: String,
 }
@@ -33,11 +37,12 @@ pub(super) struct Target {
 pub(super) struct Performer {
     client: Client,
     leader: Option<Leader>,
+    hub: Arc<Hub>,
 }
 
 impl Performer {
-    pub(super) fn new(client: Client, leader: Option<Leader>) -> Self {
-        Self { client, leader }
+    pub(super) fn new(client: Client, leader: Option<Leader>, hub: Arc<Hub>) -> Self {
+        Self { client, leader, hub }
     }
 
     /// Performs one request. Never waits for ever: an answer that doesn't come in time is unknown.
@@ -52,10 +57,11 @@ impl Performer {
     }
 
     async fn answer(&self, target: &Target, request: &Request) -> Answer {
-        let jobs = self.jobs(target);
+        let (jobs, kind) = (self.jobs(target), target.kind);
+        let job = |answer| job(kind, answer);
         let patch = async |patch: Value| job(jobs.patch(&target.name, &params(), &Patch::Merge(patch)).await);
         match request {
-            Request::Create(manifest) => self.create(&jobs, manifest).await,
+            Request::Create(manifest) => self.create(kind, &jobs, manifest).await,
             Request::Read if target.name.is_empty() => self.find(target.key).await,
             Request::Read => job(jobs.get(&target.name).await),
             Request::Seed { completed } => {
@@ -63,10 +69,13 @@ impl Performer {
                 let patch = Patch::Merge(json!({"status": status}));
                 job(jobs.patch_status(&target.name, &params(), &patch).await)
             }
-            Request::Start { resource_version } => match self.still_leads().await {
+            Request::Start { resource_version, resume } => match self.still_leads().await {
                 Ok(true) => {
-                    let version = json!({"resourceVersion": resource_version});
-                    patch(json!({"metadata": version, "spec": {"suspend": false}})).await
+                    let mut resume = resume.clone();
+                    let annotations = json!({STARTED: Timestamp::now().to_string()});
+                    resume["metadata"] =
+                        json!({"resourceVersion": resource_version, "annotations": annotations});
+                    patch(resume).await
                 }
                 Ok(false) => Answer::NotLeading,
                 Err(why) => Answer::Unknown(why),
@@ -80,7 +89,9 @@ impl Performer {
                 patch(json!({"metadata": {"annotations": {NOTES: notes}}, "spec": spec})).await
             }
             Request::Suspend { why } => {
-                patch(json!({"metadata": {"annotations": {STOPPED: why}}, "spec": {"suspend": true}})).await
+                let mut suspend = kind.suspending_patch();
+                suspend["metadata"] = json!({"annotations": {STOPPED: why}});
+                patch(suspend).await
             }
             Request::Place(placings) => self.place(&target.namespace, placings).await,
             Request::EndPods(pods) => self.end_pods(&target.namespace, pods).await,
@@ -100,7 +111,7 @@ impl Performer {
     }
 
     fn jobs(&self, target: &Target) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &target.namespace, &hub::jobs())
+        Api::namespaced_with(self.client.clone(), &target.namespace, &hub::jobs(target.kind))
     }
 
     fn pods(&self, namespace: &str) -> Api<DynamicObject> {
@@ -111,25 +122,30 @@ impl Performer {
         }
     }
 
-    async fn create(&self, jobs: &Api<DynamicObject>, manifest: &Value) -> Answer {
+    async fn create(&self, kind: &'static JobKind, jobs: &Api<DynamicObject>, manifest: &Value) -> Answer {
         let object: DynamicObject = match serde_json::from_value(manifest.clone()) {
             Ok(object) => object,
             Err(error) => return Answer::Refused(error.to_string()),
         };
         let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        job(jobs.create(&params, &object).await)
+        job(kind, jobs.create(&params, &object).await)
     }
 
-    /// Looks for the job of an attempt in all namespaces.
+    /// Looks for the job of an attempt among all kinds and in all namespaces.
     async fn find(&self, key: RunKey) -> Answer {
-        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &hub::jobs());
-        match all.list(&ListParams::default().labels(&labels::selector(key))).await {
-            Ok(list) => match list.items.first() {
-                Some(found) => Answer::Job(Box::new(JobFacts::read(found))),
-                None => Answer::Absent,
-            },
-            Err(error) => failed(&error),
+        let kinds = self.hub.view().served_kinds();
+        for kind in kinds {
+            let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &hub::jobs(kind));
+            match all.list(&ListParams::default().labels(&labels::selector(key))).await {
+                Ok(list) => {
+                    if let Some(found) = list.items.first() {
+                        return Answer::Job(Box::new(JobFacts::read(kind, found)));
+                    }
+                }
+                Err(error) => return failed(&error),
+            }
         }
+        Answer::Absent
     }
 
     async fn still_leads(&self) -> Result<bool, String> {
@@ -227,9 +243,9 @@ fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-fn job(answer: kube::Result<DynamicObject>) -> Answer {
+fn job(kind: &'static JobKind, answer: kube::Result<DynamicObject>) -> Answer {
     match answer {
-        Ok(object) => Answer::Job(Box::new(JobFacts::read(&object))),
+        Ok(object) => Answer::Job(Box::new(JobFacts::read(kind, &object))),
         Err(error) => failed(&error),
     }
 }

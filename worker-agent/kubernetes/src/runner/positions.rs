@@ -14,10 +14,17 @@ const PLACED_AT_ONCE: usize = 64;
 /// Pod set and index.
 type Position = (String, u32);
 
+/// Whether a position is one of the pod's set. A pod without the label was made for a gang of one set.
+fn is_of_set(pod: &PodFacts, position: &Position) -> bool {
+    pod.pod_set.as_ref().is_none_or(|set| *set == position.0)
+}
+
 /// State of one position.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     node: String,
+    /// Place among all pods of the gang.
+    number: u32,
     /// A pod of this position has run.
     started: bool,
     /// The position's last pod succeeded.
@@ -57,10 +64,10 @@ impl Positions {
     /// Takes over a new placement. Returns the number of pods that must end for it.
     pub(super) fn place(&mut self, placement: &[PodPlacement]) -> u32 {
         let mut slots = BTreeMap::new();
-        for pod in placement {
+        for (number, pod) in (0..).zip(placement) {
             let position = (pod.pod_set.clone(), pod.index);
             let known = self.slots.remove(&position).unwrap_or_default();
-            slots.insert(position, Slot { node: pod.node.clone(), reclaimed: false, ..known });
+            slots.insert(position, Slot { node: pod.node.clone(), number, reclaimed: false, ..known });
         }
         self.slots = slots;
         u32::try_from(self.misplaced().len()).unwrap_or(u32::MAX)
@@ -102,7 +109,7 @@ impl Positions {
             return Some(given.clone());
         }
         let index = u32::try_from(pod.position?).ok()?;
-        self.slots.keys().find(|(_, own)| *own == index).cloned()
+        self.slots.keys().find(|position| position.1 == index && is_of_set(pod, position)).cloned()
     }
 
     /// Pods that wait for their node, each with the patch that sends it there.
@@ -136,16 +143,18 @@ impl Positions {
         placings
     }
 
-    /// A free position for a new pod: that of its completion index where every index has one, else the first.
+    /// A free position of a new pod's set: that of its completion index where every index has one, else the
+    /// first.
     fn free_for(&self, pod: &PodFacts) -> Option<Position> {
         let free = |slot: &Slot| slot.held_by.is_none() && !slot.reclaimed;
-        let own = pod.index.and_then(|index| self.slots.iter().find(|((_, own), _)| *own == index));
+        let mut of_set = self.slots.iter().filter(|(position, _)| is_of_set(pod, position));
+        let own = pod.index.and_then(|index| of_set.clone().find(|((_, own), _)| *own == index));
         if let Some((position, slot)) = own
             && free(slot)
         {
             return Some(position.clone());
         }
-        self.slots.iter().find(|(_, slot)| free(slot)).map(|(position, _)| position.clone())
+        of_set.find(|(_, slot)| free(slot)).map(|(position, _)| position.clone())
     }
 
     /// The gates of these pods were removed.
@@ -222,15 +231,17 @@ impl Positions {
         self.slots.values().map(|slot| slot.node.clone()).collect()
     }
 
-    /// Names of the pods, and their positions.
+    /// Names of the pods, and their places in the gang.
     pub(super) fn pods(&self) -> Vec<(String, u32)> {
         let mut pods: Vec<&PodFacts> = self.pods.values().collect();
         pods.sort_by_key(|pod| (pod.created, pod.name.clone()));
-        pods.iter()
-            .map(|pod| {
-                let position = self.position_of(pod).map(|(_, index)| index);
-                (pod.name.clone(), pod.index.or(position).unwrap_or(0))
-            })
-            .collect()
+        // Indexes of Jobs repeat in a gang of several pod sets.
+        let has_one_set = self.slots.keys().map(|(set, _)| set).collect::<BTreeSet<_>>().len() <= 1;
+        let number = |pod: &PodFacts| {
+            let position = self.position_of(pod);
+            let number = position.as_ref().and_then(|at| Some(self.slots.get(at)?.number));
+            pod.index.filter(|_| has_one_set).or(number).unwrap_or(0)
+        };
+        pods.iter().map(|pod| (pod.name.clone(), number(pod))).collect()
     }
 }

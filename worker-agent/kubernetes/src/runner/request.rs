@@ -13,10 +13,11 @@ pub(super) enum Request {
     /// Reads the job.
     Read,
     /// Writes which completion indexes succeeded in earlier attempts into the job's status, from which its
-    /// controller goes on.
+    /// controller continues.
     Seed { completed: Indexes },
-    /// Reads the Lease, then lets the job's pods be made, if the job still has this version.
-    Start { resource_version: String },
+    /// Reads the Lease, then lets the job's pods be made by the patch that resumes it, if the job still has
+    /// this version.
+    Start { resource_version: String, resume: Value },
     /// Writes nodes into pods and lets them be scheduled.
     Place(Vec<Placing>),
     /// Writes the notes.

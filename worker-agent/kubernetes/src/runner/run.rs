@@ -10,15 +10,17 @@
 //! The run has at most one request under way. What is known of its objects is what the watches and the last
 //! answers showed; an answer that got lost is replaced by a read.
 
+use super::manifest::Built;
 use super::notes::Notes;
 use super::positions::Positions;
 use super::request::Request;
 use crate::facts::{JobFacts, PodFacts};
 use crate::labels::RunKey;
 use meridian_agent_core::runtime::{Found, FoundState, PodPlacement, RunnerEvent, Start};
+use meridian_objects::job::JobKind;
 use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::Size;
-use meridian_shared::time::{Millis, Mono};
+use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -49,6 +51,8 @@ enum Job {
 pub(super) enum Cause {
     Ordered,
     Lapsed,
+    /// The attempt ran as long as it may.
+    TimeOver,
     /// The run can't run here, or doesn't any more; with a message for users.
     Lost(String),
 }
@@ -58,6 +62,7 @@ impl Cause {
         match self {
             Self::Ordered => "stopped as ordered".to_owned(),
             Self::Lapsed => "the lease ended".to_owned(),
+            Self::TimeOver => "the time of the attempt was over".to_owned(),
             Self::Lost(why) => why.clone(),
         }
     }
@@ -66,9 +71,12 @@ impl Cause {
 #[derive(Debug)]
 pub(super) struct Run {
     key: RunKey,
+    pub(super) kind: &'static JobKind,
     pub(super) namespace: String,
     pub(super) name: String,
     manifest: Option<Arc<Value>>,
+    /// The patch that resumes the job.
+    resume: Value,
     /// Completion indexes of earlier attempts that are still to be written into the job's status.
     seed: Indexes,
     notes: Notes,
@@ -107,9 +115,11 @@ struct Reports {
 }
 
 impl Run {
-    /// A run that is to start. The manifest is the job to create.
-    pub(super) fn granted(start: &Start, manifest: Value) -> Self {
-        let mut run = Self::blank((start.uid, start.fence), &start.namespace, &start.name);
+    /// A run that is to start.
+    pub(super) fn granted(start: &Start, built: Built) -> Self {
+        let Built { kind, manifest, resume } = built;
+        let mut run = Self::blank((start.uid, start.fence), kind, &start.namespace, &start.name);
+        run.resume = resume;
         if manifest.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed") {
             run.seed = start.completed.clone();
         }
@@ -125,7 +135,8 @@ impl Run {
     /// A run whose job an earlier agent made. A job that never started, or that was ordered to stop, is
     /// stopped.
     pub(super) fn adopted(key: RunKey, job: JobFacts) -> Self {
-        let mut run = Self::blank(key, &job.namespace, &job.name);
+        let kind = job.kind.job().unwrap_or_else(JobKind::usual);
+        let mut run = Self::blank(key, kind, &job.namespace, &job.name);
         run.notes = job.notes.as_deref().and_then(Notes::from_text).unwrap_or_default();
         run.reports.moved = run.notes.moves.saturating_sub(1);
         run.reports.failures = run.notes.failures_before;
@@ -140,15 +151,17 @@ impl Run {
 
     /// A run of which only the name is known, to be stopped.
     pub(super) fn unknown(key: RunKey) -> Self {
-        Self { stop: Some(Cause::Ordered), ..Self::blank(key, "", "") }
+        Self { stop: Some(Cause::Ordered), ..Self::blank(key, JobKind::usual(), "", "") }
     }
 
-    fn blank(key: RunKey, namespace: &str, name: &str) -> Self {
+    fn blank(key: RunKey, kind: &'static JobKind, namespace: &str, name: &str) -> Self {
         Self {
             key,
+            kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             manifest: None,
+            resume: Value::Null,
             seed: Indexes::default(),
             notes: Notes::default(),
             notes_dirty: false,
@@ -245,10 +258,18 @@ impl Run {
         }
     }
 
-    /// Stops the run one stop budget before its lease lapses.
-    pub(super) fn observe_time(&mut self, now: Mono) {
-        if self.lapses.is_some_and(|at| now >= at - self.notes.stop_budget) && self.started_or_waits() {
+    /// Stops the run one stop budget before its lease lapses, and when its time is over.
+    pub(super) fn observe_time(&mut self, now: Now) {
+        if self.lapses.is_some_and(|at| now.mono >= at - self.notes.stop_budget) && self.started_or_waits() {
             self.stop(Cause::Lapsed);
+        }
+        // The controller of a Job ends it in time, and says that it did.
+        if let (Job::Ours(job), Some(left)) = (&self.job, self.notes.run_left)
+            && !self.kind.can_be_scaled()
+            && job.end.is_none()
+            && job.started.is_some_and(|started| now.wall.since(started) >= left)
+        {
+            self.stop(Cause::TimeOver);
         }
     }
 
@@ -291,12 +312,16 @@ impl Run {
             && job.end.is_none()
         {
             if job.suspended {
-                self.stop = Some(Cause::Lost("its Job was suspended in the cluster by somebody else".into()));
+                self.stop = Some(self.lost_to_others("suspended"));
             } else if job.deleting {
-                self.stop = Some(Cause::Lost("its Job was deleted in the cluster by somebody else".into()));
+                self.stop = Some(self.lost_to_others("deleted"));
             }
         }
         self.report()
+    }
+
+    fn lost_to_others(&self, done: &str) -> Cause {
+        Cause::Lost(format!("its {} was {done} in the cluster by somebody else", self.kind.name()))
     }
 
     fn report(&mut self) -> Vec<RunnerEvent> {
@@ -363,7 +388,8 @@ impl Run {
                     return Some(Request::Seed { completed: self.seed.clone() });
                 }
                 if job.suspended {
-                    return Some(Request::Start { resource_version: job.resource_version.clone() });
+                    let (resource_version, resume) = (job.resource_version.clone(), self.resume.clone());
+                    return Some(Request::Start { resource_version, resume });
                 }
                 self.keep_running()
             }
@@ -393,8 +419,10 @@ impl Run {
     /// Nothing new starts: waits for the pods' ends, and confirms them.
     fn close(&mut self, now: Mono) -> Option<Request> {
         let since = *self.closing_since.get_or_insert(now);
-        let job_is_over = matches!(&self.job, Job::Ours(job) if job.end.is_some());
-        if self.positions.some_unended() && !job_is_over {
+        // The controllers of other kinds than Job may leave pods running when their job is over.
+        let ends_its_pods =
+            matches!(&self.job, Job::Ours(job) if job.end.is_some()) && self.kind.can_be_scaled();
+        if self.positions.some_unended() && !ends_its_pods {
             let patience_ends = (since + CONTROLLER_PATIENCE).max(self.ended_pods_at + CONTROLLER_PATIENCE);
             if now >= patience_ends && self.positions.some_undeleted() {
                 self.ended_pods_at = now;

@@ -202,7 +202,9 @@ impl Supervisor {
         for key in keys {
             let view = self.hub.view();
             let (job, pods) = match self.runs.get(key) {
-                Some(run) => (view.job(&run.namespace, &run.name).cloned(), view.pods_of(*key)),
+                Some(run) => {
+                    (view.job(run.kind.kind(), &run.namespace, &run.name).cloned(), view.pods_of(*key))
+                }
                 None => (view.jobs().find(|job| job.run == Some(*key)).cloned(), view.pods_of(*key)),
             };
             if !self.runs.contains_key(key) {
@@ -232,7 +234,7 @@ impl Supervisor {
     }
 
     fn tick(&mut self) -> Vec<RunKey> {
-        let now = (self.clock)().mono;
+        let now = (self.clock)();
         self.runs.retain(|_, run| !run.is_over());
         self.logged.retain(|key, _| self.runs.contains_key(key));
         for run in self.runs.values_mut() {
@@ -251,7 +253,12 @@ impl Supervisor {
             let Some(run) = self.runs.get_mut(key) else { continue };
             log_trouble(&mut self.logged, run);
             let Some(request) = run.next(now) else { continue };
-            let target = Target { key: *key, namespace: run.namespace.clone(), name: run.name.clone() };
+            let target = Target {
+                key: *key,
+                namespace: run.namespace.clone(),
+                kind: run.kind,
+                name: run.name.clone(),
+            };
             let performer = self.performer.clone();
             self.open.push(Box::pin(async move {
                 let answer = performer.perform(&target, &request).await;

@@ -1,5 +1,6 @@
 //! One run against a cluster that loses requests, loses replies, and restarts the agent at any moment.
 
+mod kinds;
 use super::manifest;
 use super::request::{Answer, Placing, Request};
 use super::run::{Cause, Run};
@@ -62,7 +63,7 @@ fn start(pods: u32) -> Start {
 
 #[test]
 fn the_created_job_is_the_users_without_what_belongs_to_the_manager() {
-    let job = manifest::build(&start(4), "worker-eu", None).unwrap();
+    let job = manifest::build(&start(4), "worker-eu", None).unwrap().manifest;
     let at = |path: &str| job.pointer(path).cloned().unwrap_or(Value::Null);
     assert_eq!(at("/spec/suspend"), true);
     assert_eq!(at("/spec/backoffLimit"), 3, "an earlier failure counts");
@@ -84,7 +85,7 @@ fn the_created_job_is_the_users_without_what_belongs_to_the_manager() {
 fn a_grant_of_fewer_pods_makes_a_smaller_job() {
     let mut part = start(4);
     part.placement.truncate(2);
-    let job = manifest::build(&part, "worker-eu", None).unwrap();
+    let job = manifest::build(&part, "worker-eu", None).unwrap().manifest;
     assert_eq!((&job["spec"]["parallelism"], &job["spec"]["completions"]), (&json!(2), &json!(4)));
 }
 
@@ -93,11 +94,11 @@ fn indexes_of_earlier_attempts_are_written_into_the_status_before_the_start() {
     let mut rest = start(4);
     rest.completed = "0-1".parse().unwrap();
     rest.placement.truncate(2);
-    rest.spec =
-        rest.spec.replace("\"suspend\":false", "\"completionMode\":\"Indexed\",\"suspend\":false").into();
-    let job = manifest::build(&rest, "worker-eu", None).unwrap();
-    assert_eq!((&job["spec"]["parallelism"], &job["spec"]["completions"]), (&json!(4), &json!(4)));
-    let mut run = Run::granted(&rest, job);
+    let indexed = "\"completionMode\":\"Indexed\",\"suspend\":false";
+    rest.spec = rest.spec.replace("\"suspend\":false", indexed).into();
+    let built = manifest::build(&rest, "worker-eu", None).unwrap();
+    assert_eq!(["parallelism", "completions"].map(|name| &built.manifest["spec"][name]), [4, 4]);
+    let mut run = Run::granted(&rest, built);
     let mut cluster = Cluster { job: None, pods: Vec::new(), version: 3, made: 0, nodes_answer: true };
     for expected in ["create", "seed", "start"] {
         let request = run.next(Mono(0)).unwrap();
@@ -153,7 +154,7 @@ impl Cluster {
         match request {
             Request::Create(manifest) => self.create(manifest),
             Request::Read => self.answer(),
-            Request::Start { resource_version } => match &mut self.job {
+            Request::Start { resource_version, .. } => match &mut self.job {
                 None => Answer::Absent,
                 Some(job) if job.resource_version != *resource_version => Answer::Conflict,
                 Some(job) => {
@@ -201,6 +202,7 @@ impl Cluster {
         }
         let count = |name: &str| manifest["spec"][name].as_u64().map(|n| u32::try_from(n).unwrap());
         self.job = Some(JobFacts {
+            kind: meridian_objects::Kind::Job,
             namespace: "ml".into(),
             name: "train".into(),
             uid: format!("job-{}", self.version),
@@ -305,6 +307,7 @@ fn pod(number: u32) -> PodFacts {
         deleting: false,
         written_off: false,
         index: None,
+        pod_set: None,
         position: None,
         failed_container: None,
         held_up: None,

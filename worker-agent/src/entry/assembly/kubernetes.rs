@@ -7,13 +7,13 @@ use crate::inventory::FleetFile;
 use crate::settings::{ProviderChoice, Settings};
 use anyhow::Context as _;
 use meridian_agent_core::runtime::{Inventory, InventorySource as _, Provider};
-use meridian_agent_kubernetes::election::{self, ElectionSettings};
 use meridian_agent_kubernetes::provisioning::ProvisioningParts;
 use meridian_agent_kubernetes::runner::RunnerParts;
 use meridian_agent_kubernetes::{
-    ClusterInventory, Connection, ConnectionSettings, Hub, JobRunner, NodeSettings, ProvisioningProvider,
-    ProvisioningSettings,
+    ClusterInventory, Hub, JobRunner, NodeSettings, ProvisioningProvider, ProvisioningSettings, connect,
 };
+use meridian_kubernetes::ConnectionSettings;
+use meridian_kubernetes::election::{self, ElectionSettings};
 use meridian_objects::spec::Spec;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) async fn open(
         Some(ProviderChoice::ProvisioningRequest) => Some(provisioning(all, identity).await?),
         _ => None,
     };
-    let connection = Connection::open(&ConnectionSettings {
+    let connection = connect(&ConnectionSettings {
         kubeconfig: settings.kubeconfig.clone(),
         context: settings.context.clone(),
     })
@@ -93,7 +93,9 @@ pub(super) async fn open(
         clock: Arc::new(clock::now),
     };
     let runner = Box::new(JobRunner::open(parts, tasks));
-    Ok(Some(ClusterParts { source: Box::new(ClusterInventory::new(hub)), runner, provider }))
+    let unavailable_kinds = hub.unavailable_kinds();
+    let source = Box::new(ClusterInventory::new(hub));
+    Ok(Some(ClusterParts { source, runner, provider, unavailable_kinds }))
 }
 
 /// Most open requests where the settings give none: GKE's quota `active_resize_requests`.

@@ -38,7 +38,7 @@ impl Watch {
     /// Whether a move has as many pods as there are; or, for a scale-up, the same pods and further ones.
     fn is_possible(&self, movement: &Movement) -> bool {
         let known = &self.plan.start.placement;
-        if movement.grows_to.is_some() {
+        if movement.scale_up_to.is_some() {
             movement.placement.starts_with(known)
         } else {
             movement.placement.len() == known.len()
@@ -101,7 +101,7 @@ impl Watch {
         }
         let Some(movement) = &self.movement else { return };
         // No pod starts while another one of its index has yet to end.
-        if movement.grows_to.is_some() && self.running.values().any(|running| running.surplus) {
+        if movement.scale_up_to.is_some() && self.running.values().any(|running| running.surplus) {
             return;
         }
         if self.moving_out.iter().any(|this| self.has_left_behind(this)) {
@@ -110,12 +110,12 @@ impl Watch {
         let mut plan = self.plan.clone();
         plan.start.placement.clone_from(&movement.placement);
         // A scale-up ends the smaller size that was ordered before.
-        let forgotten = if movement.grows_to.is_some() { self.dir.forget_resize() } else { Ok(()) };
+        let forgotten = if movement.scale_up_to.is_some() { self.dir.forget_resize() } else { Ok(()) };
         if let Err(error) = forgotten.and_then(|()| self.dir.write_plan(&plan)) {
             return remark(&error.to_string());
         }
         self.moved = movement.number;
-        if let Some(size) = movement.grows_to {
+        if let Some(size) = movement.scale_up_to {
             self.pods.scale_up(size, plan.start.placement.len());
         }
         (self.plan, self.movement) = (plan, None);

@@ -49,7 +49,10 @@ impl Reason {
                 format!("booking expired (BookingExpired): no grant used {} within {expiry}", all())
             }
             Self::CapacityRevoked(after) => {
-                format!("revoked (CapacityRevoked): {} reached the maximum run time of {after}", all())
+                format!(
+                    "revoked (CapacityRevoked): maxRunDuration reached: {} had a run time of {after}",
+                    all()
+                )
             }
         };
         format!("simulated {}: {said}", provider_name(pools.of(nodes)))

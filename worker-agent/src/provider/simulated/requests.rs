@@ -5,7 +5,8 @@
 //! delays no other.
 //!
 //! The provider isn't told which nodes a grant uses. When a booking expires, it says so and keeps the nodes:
-//! the core gives them back if nothing was granted, and ignores the report if a gang runs on them.
+//! the core gives them back if nothing was granted, and ignores the report if a gang runs on them. When the
+//! nodes reach their pool's maximum run time they are revoked, and the core ends the attempt.
 
 use super::pool::{NodeCounts, Pools};
 use super::reason::Reason;
@@ -170,7 +171,12 @@ impl Request {
             }
             Phase::InUse { since } if now >= since + self.lifetime(pools) => {
                 self.phase = Phase::Revoked;
-                Some(self.failure(Reason::CapacityRevoked(self.lifetime(pools)), offer, pools))
+                let reason = Reason::CapacityRevoked(self.lifetime(pools)).text(pools, &self.nodes);
+                // a gang with a shorter limit is ended by that: its job fails, and doesn't run again
+                Some(match self.run_time.is_some_and(|own| own <= self.lifetime(pools)) {
+                    true => ProviderEvent::Failed { offer, reason },
+                    false => ProviderEvent::Revoked { offer, reason },
+                })
             }
             _ => None,
         }

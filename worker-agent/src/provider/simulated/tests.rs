@@ -87,6 +87,12 @@ impl Bench {
         (at, reason)
     }
 
+    async fn revoked(&mut self) -> (u64, String) {
+        let (at, event) = self.next().await;
+        let ProviderEvent::Revoked { reason, .. } = event else { panic!("{event:?}") };
+        (at, reason)
+    }
+
     fn left(&self) -> Vec<u32> {
         self.provider.pools().iter().map(|block| block.nodes).collect()
     }
@@ -225,8 +231,9 @@ async fn a_booking_expires_and_nodes_are_revoked() {
     assert_eq!(at, 60 + 600);
     assert!(reason.contains("BookingExpired") && reason.contains("within 10m"), "{reason}");
     assert_eq!(bench.left(), [98], "perhaps a gang runs on them: the core gives them back");
-    let (at, reason) = bench.failed().await;
+    let (at, reason) = bench.revoked().await;
     assert_eq!(at, 60 + 3_600);
+    assert!(reason.contains("maxRunDuration reached"), "{reason}");
     assert!(reason.contains("CapacityRevoked") && reason.contains("run time of 60m"), "{reason}");
     bench.provider.cancel(offer(1));
     assert_eq!(bench.left(), [100]);

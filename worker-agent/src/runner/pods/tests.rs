@@ -46,7 +46,7 @@ fn every_completion_runs_once_and_no_more_at_a_time_than_there_are_places() {
 }
 
 #[test]
-fn failures_are_retried_with_growing_waits_until_the_limit() {
+fn failures_are_retried_after_longer_waits_until_the_limit() {
     let mut pods = pods(r#""backoffLimit":2,"#, 1);
     let mut now = Mono(0);
     for (attempt, wait) in [(0, 100), (1, 200)] {
@@ -141,7 +141,7 @@ fn where_completions_follow_the_highest_indexes_go_and_are_spare_once_they_are_g
 
 #[test]
 fn only_successes_that_still_count_are_counted_and_all_of_them_end_the_job_at_once() {
-    // The two that are too many have succeeded; the others go on.
+    // The two that are too many have succeeded; the others continue.
     let mut one = pods(FOUR, 4);
     let running = one.due(Mono(0));
     one.ended(running[2], 0, None, Mono(1));
@@ -256,7 +256,7 @@ fn completions_that_go_after_places_went_leave_a_place_for_what_is_owed() {
     pods.removed(running[1], Mono(0));
     let second = pods.due(Mono(0));
     pods.ended(second[0], 0, None, Mono(0));
-    // The fourth takes the only place while the third isn't gone yet.
+    // The fourth completion gets the only free slot, because the pod of the third hasn't ended yet.
     let fourth = pods.due(Mono(0));
     assert_eq!(fourth, [Try { slot: 0, index: 3, attempt: 0 }]);
     assert_eq!(pods.scale_down(size(1, Some(3))), Some(fourth.clone()));
@@ -336,7 +336,7 @@ fn places_that_were_given_up_stay_so_and_their_indexes_run_in_new_ones() {
 }
 
 #[test]
-fn a_work_queue_grows_until_something_of_it_has_succeeded() {
+fn a_work_queue_scales_up_until_a_pod_of_it_has_succeeded() {
     let mut queue = pods(r#""parallelism":2,"#, 2);
     let running = queue.due(Mono(0));
     queue.scale_up(size(3, None), 3);

@@ -30,7 +30,7 @@ pub(super) enum Order {
         number: u32,
         placement: Vec<PodPlacement>,
         /// The new size, where pods are added.
-        grows_to: Option<Size>,
+        scale_up_to: Option<Size>,
     },
     ScaleDown {
         uid: Uid,

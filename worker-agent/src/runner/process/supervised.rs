@@ -29,7 +29,7 @@ enum PendingMove {
     /// Not on disk yet, and due to be written.
     Unwritten(Movement, Mono),
     /// On disk; sent in every connection.
-    Written { number: u32, grows: bool },
+    Written { number: u32, is_scale_up: bool },
 }
 
 impl PendingMove {
@@ -265,9 +265,9 @@ impl SupervisedRun {
         key: Key,
         number: u32,
         placement: Vec<PodPlacement>,
-        grows_to: Option<Size>,
+        scale_up_to: Option<Size>,
     ) {
-        let movement = Movement { version: VERSION, number, placement, grows_to };
+        let movement = Movement { version: VERSION, number, placement, scale_up_to };
         self.pending_move = Some(PendingMove::Unwritten(movement, Mono(0)));
         self.write_move(key, clock::now().mono);
     }
@@ -277,13 +277,13 @@ impl SupervisedRun {
         if now < *due {
             return;
         }
-        let (number, grows) = (movement.number, movement.grows_to.is_some());
-        if grows && matches!(self.pending_size, Some(PendingSize::Unwritten(..))) {
+        let (number, is_scale_up) = (movement.number, movement.scale_up_to.is_some());
+        if is_scale_up && matches!(self.pending_size, Some(PendingSize::Unwritten(..))) {
             return; // The size was ordered before.
         }
         match self.dir.write_movement(movement) {
             Ok(()) => {
-                self.pending_move = Some(PendingMove::Written { number, grows });
+                self.pending_move = Some(PendingMove::Written { number, is_scale_up });
                 self.send_move();
             }
             Err(error) => {
@@ -310,7 +310,7 @@ impl SupervisedRun {
         let Some(number) = self.pending_move.as_ref().map(PendingMove::number) else { return };
         match moved {
             Some(done) if done >= number => {
-                if let Some(PendingMove::Written { grows: true, .. }) = self.pending_move.take() {
+                if let Some(PendingMove::Written { is_scale_up: true, .. }) = self.pending_move.take() {
                     // The guard has dropped the smaller size that was ordered before.
                     self.pending_size = None;
                 }

@@ -112,9 +112,9 @@ impl Supervisor {
                     run.renew(deadline, given);
                 }
             }
-            Order::Move { uid, fence, number, placement, grows_to } => {
+            Order::Move { uid, fence, number, placement, scale_up_to } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
-                    run.order_move((uid, fence), number, placement, grows_to);
+                    run.order_move((uid, fence), number, placement, scale_up_to);
                 }
             }
             Order::ScaleDown { uid, fence, size } => {
@@ -142,7 +142,7 @@ impl Supervisor {
         }
         let mut run = SupervisedRun::of_start(RunDir::of(&self.settings.runs(), key.0, key.1), &start, given);
         let not_runnable = |message| EndResult::Failed { reason: "NotRunnable".into(), message };
-        // No guard for a lapsed run: it would be taken for late while it starts.
+        // No guard for a lapsed run: it would count as late while it starts.
         let over = refused
             .map(not_runnable)
             .or_else(|| run.must_have_stopped(clock::now()).then_some(EndResult::LeaseLapsed));

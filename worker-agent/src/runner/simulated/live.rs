@@ -6,6 +6,7 @@ use crate::guard::lease::Deadline;
 use crate::runner::JobSpec;
 use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
 use meridian_agent_core::runtime::{PodPlacement, Start};
+use meridian_shared::counted::counted;
 use meridian_shared::protocol::{EndResult, Size};
 use meridian_shared::time::{Millis, Mono, Now};
 use std::collections::BTreeMap;
@@ -227,10 +228,10 @@ impl LiveRun {
         let Start { namespace, name, placement, .. } = &self.start;
         let moved = match self.moves().count() {
             0 => String::new(),
-            count => format!("; its pods were moved {count} times"),
+            count => format!("; its pods were moved {}", counted(count, "time")),
         };
         format!(
-            "each pod of `{namespace}/{name}` ({} at a time) was to take {} at {speed} times real \
+            "each pod of `{namespace}/{name}` ({} at a time) takes {} at {speed} times real \
              speed{moved}",
             placement.len(),
             self.script.duration

@@ -1,8 +1,11 @@
 //! The behaviour of a simulated job, as the job describes it (pure).
 
+use crate::runner::Error;
 use crate::runner::JobSpec;
+use meridian_objects::job;
 use meridian_objects::job::simulated::{InvalidAnnotation, Simulated, parse_duration};
 use meridian_shared::time::Millis;
+use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
 
@@ -78,6 +81,25 @@ impl Script {
     }
 }
 
+/// The Job that is simulated: the submitted one, or for another kind one with as many pods as the gang, all
+/// of the first pod set's template. Fails if the manifest can't be read.
+pub fn job_of(manifest: &str) -> Result<JobSpec, Error> {
+    let read: Value = serde_json::from_str(manifest).map_err(Error::NotAJob)?;
+    let kind = job::of_object(&read);
+    if kind.can_be_scaled() {
+        return JobSpec::parse(manifest);
+    }
+    let pods = kind.pods(&read);
+    let stand_in = json!({
+        "metadata": read["metadata"],
+        "spec": {
+            "parallelism": pods, "completions": pods, "backoffLimit": 0,
+            "template": kind.templates(&read).first(),
+        },
+    });
+    JobSpec::parse(&stand_in.to_string())
+}
+
 /// Fails with a reason if a job can't be simulated.
 pub fn check(spec: &JobSpec) -> Result<(), String> {
     if let Some(InvalidAnnotation { key, written, wanted, remedy }) =
@@ -142,6 +164,23 @@ mod tests {
                 "{command:?} {args:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_job_of_another_kind_is_simulated_with_all_pods_of_its_gang() {
+        let template = json!({"spec": {"containers": [{"command": ["sleep", "30"]}]}});
+        let job_set = json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "metadata": {"annotations": {SIMULATED_EXIT_CODE: "1"}},
+            "spec": {"replicatedJobs": [
+                {"name": "a", "template": {"spec": {"template": template}}},
+                {"name": "b", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": template}}},
+            ]},
+        });
+        let job = job_of(&job_set.to_string()).unwrap();
+        assert_eq!((job.width(), job.completions, job.backoff_limit), (5, Some(5), 0));
+        let script = Script::of(&job);
+        assert_eq!((script.duration, script.exit_code), (Millis::secs(30), 1));
     }
 
     #[test]

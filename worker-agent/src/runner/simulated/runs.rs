@@ -6,7 +6,7 @@
 use super::command::Command;
 use super::live::LiveRun;
 use super::plan::{self, Speed};
-use crate::runner::{JobSpec, RunEnd};
+use crate::runner::RunEnd;
 use meridian_agent_core::runtime::{Found, FoundState, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::jumps::ClockJumps;
@@ -193,7 +193,7 @@ impl SimulatedRuns {
             Some(Run::Ended { end, .. }) => return events.extend(end.clone().events(uid, fence)),
             None => {}
         }
-        let job = JobSpec::parse(&start.spec)
+        let job = plan::job_of(&start.spec)
             .map_err(|e| e.to_string())
             .and_then(|job| plan::check(&job).map(|()| job));
         let job = match job {

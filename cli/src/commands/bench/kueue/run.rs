@@ -142,7 +142,7 @@ async fn wait_until_ended(bench: &Bench, scenario: &Scenario, began: Instant) ->
 /// Reads every grant from the audit log.
 async fn read_admissions(bench: &Bench) -> Result<Admissions, Error> {
     let mut admissions = Admissions::default();
-    let mut lines = bench.client.audit(1).await?;
+    let mut lines = bench.client.audit(Some(1)).await?;
     while let Some(line) = lines.next(&bench.client).await? {
         let line: Value = serde_json::from_slice(&line)
             .map_err(|e| Error::Refused(format!("can't read the audit log: {e}")))?;

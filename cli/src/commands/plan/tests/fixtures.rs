@@ -6,7 +6,7 @@ use meridian_objects::plan::PlanObject;
 use serde_json::{Value, json};
 
 /// Kinds in the order in which `plan --what-if` asks for them.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 22] = [
     "Namespace",
     "PriorityClass",
     "RuntimeClass",
@@ -22,16 +22,27 @@ const KINDS: [&str; 16] = [
     "ClusterQueue",
     "LocalQueue",
     "Job",
+    "JobSet",
+    "PyTorchJob",
+    "MPIJob",
+    "RayJob",
+    "RayCluster",
+    "LeaderWorkerSet",
     "Workload",
 ];
 
 /// A manager with these objects.
 pub(super) fn manager(objects: &[Value]) -> Fake {
+    manager_asked_for(objects, &[])
+}
+
+/// A manager with these objects that is asked for `more` kinds: those of given objects that plans don't
+/// evaluate.
+pub(super) fn manager_asked_for(objects: &[Value], more: &[&str]) -> Fake {
     let items =
         |kind: &str| objects.iter().filter(|object| object["kind"] == kind).cloned().collect::<Vec<_>>();
-    Fake::new(
-        KINDS.map(|kind| ("GET ", FakeAnswer::Json(200, json!({"metadata": {}, "items": items(kind)})))),
-    )
+    let answer = |kind: &&str| FakeAnswer::Json(200, json!({"metadata": {}, "items": items(kind)}));
+    Fake::new(KINDS.iter().chain(more).map(|kind| ("GET ", answer(kind))))
 }
 
 /// What the given objects would change at a manager with the existing ones. Flavor `f` exists.

@@ -65,7 +65,7 @@ impl Listing {
         text
     }
 
-    /// The text in as many columns as it takes, without details.
+    /// The rows as a table with all columns, without details.
     pub(super) fn table(&self, colour: bool) -> String {
         let mut table = Table::new(self.headers.iter().copied());
         for row in &self.rows {

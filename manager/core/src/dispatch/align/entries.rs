@@ -24,7 +24,8 @@ pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<PodSetAdmission> {
         gang.pod_sets.iter().map(|set| world.config.resources.counted(&set.per_pod)).collect();
     let state = world.mirror.queue_state_mut();
     let mut admissions = Vec::with_capacity(gang.pod_sets.len());
-    for (set, counted) in gang.pod_sets.iter().zip(&counted) {
+    for (at, (set, counted)) in gang.pod_sets.iter().zip(&counted).enumerate() {
+        let flavors = flavors.of(at);
         let mut admission = PodSetAdmission { count: set.count, ..PodSetAdmission::default() };
         let requests = state.requests(counted);
         for (resource, amount) in requests {

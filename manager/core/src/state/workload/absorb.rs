@@ -91,11 +91,11 @@ impl Workload {
                 let before = size::counts_of(&self.given_gang(class));
                 self.begin_scale_up(
                     places.clone(),
-                    size::Growing { number, before, runs: runs.clone(), size: *size },
+                    size::StartedScaleUp { number, before, runs: runs.clone(), size: *size },
                 );
             }
-            WorkloadFact::ScaledUp { growth, .. } => {
-                self.finish_scale_up(&size::counts_of(&class.gang), growth, number);
+            WorkloadFact::ScaledUp { scale_up, .. } => {
+                self.finish_scale_up(&size::counts_of(&class.gang), scale_up, number);
             }
             WorkloadFact::ScaleUpRefused { .. } => self.cancel_scale_up(&size::counts_of(&class.gang)),
             WorkloadFact::PriorityChanged { priority, .. } => self.priority = *priority,
@@ -328,7 +328,7 @@ impl Workload {
         self.apply(Transition::Adopt);
         self.spare = spare;
         if class.elastic || self.resized.is_some() {
-            self.resize_adopted(&requested, places, run.grown.as_deref(), number);
+            self.resize_adopted(&requested, places, run.scale_up.as_deref(), number);
         } else {
             self.counts = (places != requested).then_some(places);
         }
@@ -381,7 +381,7 @@ impl Workload {
         self.flavors = Default::default();
         (self.reserved, self.counts, self.spare, self.charged_to) = (None, None, None, None);
         if let Some(resized) = &mut self.resized {
-            resized.growing = None;
+            resized.scale_up = None;
         }
     }
 

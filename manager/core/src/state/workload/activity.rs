@@ -39,9 +39,14 @@ impl Workload {
         self.right().map(|(_, leg)| leg).filter(|leg| runs && leg.replaced_ledger.is_some())
     }
 
-    /// The phase, for display.
-    pub fn state_word(&self) -> &'static str {
-        if self.rests_inactive() {
+    /// The phase, for display. A job that failed is `Failed`, as kubectl shows it. `damaged` says that the
+    /// stored manifest can't be read, so that it can't start.
+    pub fn state_word(&self, damaged: bool) -> &'static str {
+        if damaged && self.waits() {
+            "Damaged"
+        } else if self.finished.as_ref().is_some_and(|finish| !finish.succeeded) {
+            "Failed"
+        } else if self.rests_inactive() {
             "Deactivated"
         } else if self.lost_run().is_some() {
             "ClusterLost"

@@ -20,6 +20,8 @@ impl Workload {
             ttl: _,
             created: _,
             submitted,
+            managed,
+            existed,
             phase,
             since: _,
             changed: _,
@@ -50,6 +52,7 @@ impl Workload {
             refusals: _,
             history: _,
         } = self;
+        (managed, existed).hash(into);
         (submitted, phase, fence, attempts, pod_failures, completed, ran, stopping).hash(into);
         (
             spare,

@@ -82,6 +82,16 @@ impl Workload {
         self.submitted
     }
 
+    /// Whether the job is an object of the management cluster, and is changed there only.
+    pub fn is_managed(&self) -> bool {
+        self.managed
+    }
+
+    /// Whether the job may have run before the leadership that began with the record `since`.
+    pub fn is_older_than(&self, since: RecordNumber) -> bool {
+        self.existed || self.submitted < since
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -96,7 +106,7 @@ impl Workload {
         self.changed
     }
 
-    /// Flavor by resource while quota is charged, otherwise empty.
+    /// Flavors while quota is charged, otherwise empty.
     pub fn flavors(&self) -> &Flavors {
         &self.flavors
     }

@@ -2,7 +2,7 @@
 //! or runs.
 //!
 //! A waiting job takes the new size at once and keeps its age in the queue. A running gang that is scaled
-//! down goes on: its agent ends the surplus pods, and their quota and capacity are free once the agent
+//! down continues: its agent ends the surplus pods, and their quota and capacity are free once the agent
 //! reports that they have ended, as for pods that succeeded. How a running gang is scaled up is decided in
 //! `dispatch::scale_up` and reported in `link::scale_up`.
 //!
@@ -36,7 +36,7 @@ pub struct Resized {
     pub wants: Option<Wants>,
     /// The scale-up that is under way: quota is charged, but the agent hasn't confirmed the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub growing: Option<Growing>,
+    pub scale_up: Option<StartedScaleUp>,
     /// Number of the newest scale-up, under way or not.
     #[serde(default)]
     pub last: RecordNumber,
@@ -46,13 +46,13 @@ impl Resized {
     /// A gang that runs all its admitted pods.
     pub(crate) fn of(admitted: Vec<u32>) -> Self {
         let (size, last) = (total_size(&admitted), RecordNumber(0));
-        Self { size, most: admitted.clone(), runs: admitted, wants: None, growing: None, last }
+        Self { size, most: admitted.clone(), runs: admitted, wants: None, scale_up: None, last }
     }
 
     /// Takes over the requested size if it needs no more pods in any pod set and no scale-up is under way. A
     /// larger one must first be admitted.
     pub(crate) fn settle(&mut self, requested: &[u32]) {
-        let Some(Wants { size, .. }) = self.wants.filter(|_| self.growing.is_none()) else { return };
+        let Some(Wants { size, .. }) = self.wants.filter(|_| self.scale_up.is_none()) else { return };
         if self.runs.iter().zip(requested).all(|(runs, requested)| requested <= runs) {
             self.size = if self.runs == requested { self.size } else { size };
             (self.runs, self.wants) = (requested.to_vec(), None);
@@ -70,7 +70,7 @@ pub struct Wants {
 
 /// A scale-up under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Growing {
+pub struct StartedScaleUp {
     /// The record that charged quota for it.
     pub number: RecordNumber,
     /// Pods admitted per pod set before the scale-up.
@@ -89,7 +89,7 @@ impl Workload {
     /// is an old copy, which shows in the run having another manifest. All other runs have the admitted gang.
     pub(crate) fn adopted_gang(&self, class: &Class, run: &Run) -> Arc<Gang> {
         if let Some(scale_up) =
-            run.grown.as_ref().filter(|scale_up| scale_up.places.len() == class.gang.pod_sets.len())
+            run.scale_up.as_ref().filter(|scale_up| scale_up.places.len() == class.gang.pod_sets.len())
         {
             return Arc::new(class.gang.with_counts(&scale_up.places));
         }
@@ -212,7 +212,7 @@ impl Workload {
     /// Pods per pod set that the gang is to run, once a scale-up under way has succeeded.
     pub fn runs_with(&self, class: &Class) -> Vec<u32> {
         match self.resized.as_deref() {
-            Some(Resized { growing: Some(growing), .. }) => growing.runs.clone(),
+            Some(Resized { scale_up: Some(started), .. }) => started.runs.clone(),
             Some(Resized { runs, .. }) if !runs.is_empty() => runs.clone(),
             Some(_) => counts_of(&class.gang),
             None => counts_of(&self.given_gang(class)),
@@ -245,8 +245,10 @@ impl Workload {
     /// Pods per pod set that the job asks for in addition to those that run. `None` if there are none, or if
     /// the workload can't be scaled up now.
     pub(crate) fn scale_up_counts(&self, class: &Class) -> Option<Vec<u32>> {
-        let resized =
-            self.resized.as_deref().filter(|resized| resized.growing.is_none() && resized.wants.is_some())?;
+        let resized = self
+            .resized
+            .as_deref()
+            .filter(|resized| resized.scale_up.is_none() && resized.wants.is_some())?;
         let can_scale_up = self.phase == Phase::Running
             && self.deletion.is_none()
             && self.inactive.is_none()
@@ -267,8 +269,8 @@ impl Workload {
     }
 
     /// The scale-up under way.
-    pub fn growing(&self) -> Option<&Growing> {
-        self.resized.as_ref()?.growing.as_ref()
+    pub fn started_scale_up(&self) -> Option<&StartedScaleUp> {
+        self.resized.as_ref()?.scale_up.as_ref()
     }
 
     /// Records the size of an adopted run: it has `admitted` pods per pod set, by its last scale-up if it had
@@ -291,7 +293,7 @@ impl Workload {
         let asked = before.as_ref().and_then(|before| before.wants).map_or(number, |wants| wants.asked);
         let mut resized = before.unwrap_or_else(|| Box::new(Resized::of(admitted.clone())));
         resized.most.clone_from(&admitted);
-        (resized.growing, resized.last) =
+        (resized.scale_up, resized.last) =
             (None, scale_up.map_or(RecordNumber(0), |scale_up| scale_up.number));
         resized.runs = scale_up
             .map_or_else(|| admitted.clone(), |scale_up| vec![scale_up.size.parallelism; admitted.len()]);
@@ -324,7 +326,7 @@ impl Workload {
         runs: Vec<u32>,
     ) {
         let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(admitted.clone())));
-        if resized.growing.is_none() {
+        if resized.scale_up.is_none() {
             resized.runs = runs;
         }
         resized.most.clone_from(&admitted);
@@ -334,10 +336,10 @@ impl Workload {
     }
 
     /// Quota is charged for `admitted` pods per pod set, which is more than before.
-    pub(super) fn begin_scale_up(&mut self, admitted: Vec<u32>, scale_up: Growing) {
+    pub(super) fn begin_scale_up(&mut self, admitted: Vec<u32>, scale_up: StartedScaleUp) {
         let Some(resized) = self.resized.as_mut() else { return };
         (resized.most, resized.last) = (admitted.clone(), scale_up.number);
-        resized.growing = Some(scale_up);
+        resized.scale_up = Some(scale_up);
         self.counts = Some(admitted);
     }
 
@@ -346,17 +348,17 @@ impl Workload {
         let admitted = &scale_up.places;
         let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(admitted.clone())));
         resized.wants.get_or_insert(Wants { size: total_size(requested), asked: number });
-        (resized.growing, resized.last) = (None, scale_up.number);
+        (resized.scale_up, resized.last) = (None, scale_up.number);
         (resized.runs, resized.size) = (vec![scale_up.size.parallelism; admitted.len()], scale_up.size);
         resized.most.clone_from(admitted);
         resized.settle(requested);
         (self.counts, self.resized) = (Some(admitted.clone()), Some(resized));
     }
 
-    /// The agent refused the scale-up under way. The gang goes on with the pods that it had.
+    /// The agent refused the scale-up under way. The gang continues with the pods that it had.
     pub(super) fn cancel_scale_up(&mut self, requested: &[u32]) {
         let Some(resized) = self.resized.as_mut() else { return };
-        let Some(Growing { before, .. }) = resized.growing.take() else { return };
+        let Some(StartedScaleUp { before, .. }) = resized.scale_up.take() else { return };
         resized.most.clone_from(&before);
         resized.settle(requested);
         self.counts = Some(before);

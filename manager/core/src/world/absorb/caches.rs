@@ -1,7 +1,7 @@
 //! Caches over workloads, updated with every change of a workload: classes and queue positions, charged
 //! quota, counts by queue, workloads by cluster, and the queue mirror.
 
-use crate::facts::flavors::Flavors;
+use crate::facts::flavors::FlavorUsage;
 use crate::facts::submission::{Class, ClassId};
 use crate::queue::classes::QueuePosition;
 use crate::queue::counts::{CountedWorkload, QueueCounts};
@@ -20,7 +20,6 @@ struct CachedFields {
     waits: bool,
     inactive: bool,
     position: QueuePosition,
-    flavors: Flavors,
     legs: Vec<(ClusterName, LegState)>,
 }
 
@@ -31,7 +30,6 @@ impl CachedFields {
             waits: workload.waits(),
             inactive: workload.inactive().is_some(),
             position: QueuePosition::new(workload.priority(), workload.submitted(), uid),
-            flavors: workload.flavors().clone(),
             legs: workload.legs().values().map(|leg| (leg.cluster.clone(), leg.state)).collect(),
         }
     }
@@ -41,6 +39,8 @@ impl CachedFields {
 struct CachedWorkload {
     fields: CachedFields,
     total: Arc<Amounts>,
+    /// Usage of its flavors; empty without quota.
+    charge: FlavorUsage,
     charged_to: Option<Arc<str>>,
 }
 
@@ -49,7 +49,7 @@ impl CachedWorkload {
         CountedWorkload {
             phase: self.fields.phase,
             inactive: self.fields.inactive,
-            flavors: &self.fields.flavors,
+            charge: &self.charge,
             total: &self.total,
             charged_to: self.charged_to.as_ref(),
         }
@@ -71,19 +71,30 @@ impl World {
             }
         };
         let gang_before = workload.gang(&shape);
+        let total_before = total_of(&gang_before);
+        let usage = |workload: &Workload, gang: &Gang, total: &Amounts| {
+            workload.flavors().usage(gang, total, &self.config.resources)
+        };
+        let charge_before = usage(workload, &gang_before, &total_before);
         let before = CachedFields::of(uid, workload);
         let charged_before = before.phase.charged().then(|| self.queues.charged_to(uid).cloned()).flatten();
         change(workload, &shape);
         let after = CachedFields::of(uid, workload);
+        let flavors = workload.flavors().clone();
         if before.phase.charged() && !after.phase.charged() {
             workload.clear_charge();
         }
         let gang = workload.gang(&shape);
-        let total_before = total_of(&gang_before);
         let total = if Arc::ptr_eq(&gang, &gang_before) { total_before.clone() } else { total_of(&gang) };
+        let charge = flavors.usage(&gang, &total, &self.config.resources);
         self.mirror.touch(uid);
-        let before = CachedWorkload { fields: before, total: total_before, charged_to: charged_before };
-        let mut after = CachedWorkload { fields: after, total, charged_to: None };
+        let before = CachedWorkload {
+            fields: before,
+            total: total_before,
+            charge: charge_before,
+            charged_to: charged_before,
+        };
+        let mut after = CachedWorkload { fields: after, total, charge, charged_to: None };
         self.update_charge(uid, &shape, &before, &after);
         after.charged_to = self.queues.charged_to(uid).cloned();
         self.update_counts(class, &shape, &before, &after);
@@ -103,22 +114,22 @@ impl World {
     /// Charges quota that was reserved, and refunds quota that was released or has changed.
     fn update_charge(&mut self, uid: Uid, shape: &Class, before: &CachedWorkload, after: &CachedWorkload) {
         let (had, has) = (before.fields.phase.charged(), after.fields.phase.charged());
-        let changed = before.total != after.total || before.fields.flavors != after.fields.flavors;
+        let changed = before.charge != after.charge;
         if had && !has {
-            self.queues.refund(uid, &after.fields.flavors, &before.total);
+            self.queues.refund(uid, &before.charge);
         } else if had
             && has
             && changed
             && let Some(queue) = &before.charged_to
         {
-            self.queues.refund(uid, &before.fields.flavors, &before.total);
-            self.queues.charge(uid, queue.clone(), &after.fields.flavors, &after.total);
+            self.queues.refund(uid, &before.charge);
+            self.queues.charge(uid, queue.clone(), &after.charge);
         } else if !had && has && !self.config.planted.has(Bug::QuotaNotCharged) {
             let queue = self.state.catalog().leads_to(shape);
             if let Some(workload) = self.state.workload_mut(uid) {
                 workload.set_charged_to(queue.clone());
             }
-            self.queues.charge(uid, queue, &after.fields.flavors, &after.total);
+            self.queues.charge(uid, queue, &after.charge);
         }
     }
 
@@ -131,7 +142,7 @@ impl World {
     ) {
         let (old, new) = (&before.fields, &after.fields);
         let unchanged = old.phase == new.phase
-            && old.flavors == new.flavors
+            && before.charge == after.charge
             && before.total == after.total
             && old.inactive == new.inactive;
         if unchanged {
@@ -180,7 +191,9 @@ impl World {
             }
             if phase.charged() {
                 let queue = w.charged_to().cloned().expect("a charged workload names its cluster queue");
-                self.queues.charge(uid, queue, w.flavors(), &self.config.resources.total(&w.gang(&shape)));
+                let gang = w.gang(&shape);
+                let total = self.config.resources.total(&gang);
+                self.queues.charge(uid, queue, &w.flavors().usage(&gang, &total, &self.config.resources));
             }
             for leg in w.legs().values() {
                 self.loads.entry(leg.cluster.clone()).or_default().insert(uid, class);
@@ -209,12 +222,13 @@ fn count_in(world: &World, counts_by_queue: &mut QueueCounts, uid: Uid, more: bo
         counts_by_queue.leg(leg.cluster.clone(), leg.state, more);
     }
     let class = world.queues.class(workload.class());
-    let total = world.config.resources.total(&workload.gang(class));
+    let (gang, resources) = (workload.gang(class), &world.config.resources);
+    let total = resources.total(&gang);
     let inactive = workload.inactive().is_some();
     let counted = CountedWorkload {
         phase: workload.phase(),
         inactive,
-        flavors: workload.flavors(),
+        charge: &workload.flavors().usage(&gang, &total, resources),
         total: &total,
         charged_to: world.queues.charged_to(uid),
     };

@@ -102,7 +102,7 @@ fn an_agent_without_scale_up_support_gets_no_such_command() {
     let (gang, _) = f.put(elastic("gang", 1));
     f.settle();
     let eu = ClusterName::new("eu");
-    f.world.live.clusters.get_mut(&eu).unwrap().grows = false;
+    f.world.live.clusters.get_mut(&eu).unwrap().supports_scale_up = false;
     let refused = f.refused(elastic("gang", 2));
     assert_eq!(refused.field.as_deref(), Some("spec.parallelism"));
     assert!(
@@ -138,4 +138,28 @@ fn a_node_lost_after_a_scale_up_leaves_the_granted_size() {
     f.advance(Millis::secs(2));
     f.settle();
     assert_eq!((f.phase(gang), f.used(), f.scale_ups()), (Some(Phase::Running), 4, 1), "{}", f.summary(gang));
+}
+
+#[test]
+fn a_scale_up_requested_before_the_pods_run_is_evaluated_once_they_run() {
+    let mut f = Fleet::new(EU);
+    f.hold_starts = true;
+    let (gang, _) = f.put(elastic("gang", 2));
+    f.settle();
+    f.put(elastic("gang", 4));
+    f.settle();
+    assert_eq!((f.phase(gang), f.scale_ups()), (Some(Phase::Granted), 0));
+    // Nothing else happens meanwhile that would have the queue evaluated.
+    f.hold_starts = false;
+    let (eu, Start { uid, fence, .. }) = (ClusterName::new("eu"), f.starts[0].clone());
+    let event = AgentInput::Runner(RunnerEvent::Running { uid, fence });
+    let out = f.agents.get_mut(&eu).unwrap().apply(now(f.now), event);
+    f.perform(&eu, out.effects);
+    f.settle();
+    assert_eq!(
+        (f.phase(gang), f.used(), f.scale_up_answers()),
+        (Some(Phase::Running), 4, (1, 0)),
+        "{}",
+        f.summary(gang)
+    );
 }

@@ -28,6 +28,31 @@ pub(super) fn pod_too_large() -> (Fleet, Uid) {
     (f, uid)
 }
 
+/// A job whose pods are too many for the cluster. Each asks for one device, so it can't be smaller.
+pub(super) fn too_many_pods() -> (Fleet, Uid) {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![cluster_object("us", "us-east4", "US")]);
+    let uid = wait(&mut f, "waits", 9);
+    (f, uid)
+}
+
+pub(super) fn no_device() -> (Fleet, Uid) {
+    eu(|f| nodes(f, "eu", &[("eu-1", 0, &[])]), 1)
+}
+
+fn submit_again(f: &mut Fleet, pods: u32) -> Uid {
+    f.delete(&Key::namespaced(Kind::Job, "default", "waits"), false).unwrap();
+    wait(f, "waits", pods)
+}
+
+pub(super) fn fewer_pods(f: &mut Fleet, _: Uid) -> Uid {
+    submit_again(f, 2)
+}
+
+pub(super) fn smaller_pods(f: &mut Fleet, _: Uid) -> Uid {
+    submit_again(f, 1)
+}
+
 pub(super) fn larger_nodes(f: &mut Fleet, uid: Uid) -> Uid {
     nodes(f, "eu", &[("eu-1", 64, &[])]);
     f.advance(Millis::secs(90));

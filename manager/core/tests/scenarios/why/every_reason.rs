@@ -30,6 +30,7 @@ fn rows() -> Vec<Row> {
     all.extend(cluster_rows());
     all.extend(agent_rows());
     all.extend(capacity_rows());
+    all.extend(placement_rows());
     all.extend(turn_rows());
     all.extend(check_rows());
     all
@@ -265,6 +266,29 @@ fn capacity_rows() -> Vec<Row> {
             Do("add or enlarge nodes there, or use smaller pods", capacity_fleets::larger_nodes),
         ),
         (
+            "PodTooLarge",
+            capacity_fleets::pod_too_large,
+            "the largest matching node has 4",
+            Do("or use smaller pods", capacity_fleets::smaller_pods),
+        ),
+        (
+            "NotEnoughCapacity",
+            capacity_fleets::too_many_pods,
+            "pods of `main` fit now, and not all even with nothing else running",
+            Do("add or enlarge nodes there, or use fewer pods", capacity_fleets::fewer_pods),
+        ),
+        (
+            "PodTooLarge",
+            capacity_fleets::no_device,
+            "the largest matching node has 0",
+            Do("add nodes with `nvidia.com/gpu` there", capacity_fleets::larger_nodes),
+        ),
+    ]
+}
+
+fn placement_rows() -> Vec<Row> {
+    vec![
+        (
             "NotEnoughCapacity",
             capacity_fleets::not_enough_capacity,
             "1 of 2 pods of `main` fit now",
@@ -318,7 +342,7 @@ fn turn_rows() -> Vec<Row> {
         (
             "RulesDoubted",
             capacity_fleets::rules_doubted,
-            "agents know newer rules than this journal",
+            "policies and quotas may have changed since this journal was written",
             Do("check policies and quotas, then run `meridian journal confirm`", |f, uid| {
                 f.confirm_rules();
                 f.advance(Millis::secs(60));

@@ -336,3 +336,34 @@ fn quota_reserved_for_a_preemptor_is_named_as_the_obstacle() {
     f.settle();
     assert_eq!(f.phase(fewer), Some(Phase::Running), "{:#}", f.why(fewer));
 }
+
+#[test]
+fn a_stopped_job_that_would_preempt_others_needs_only_its_resume() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        priority_class("high", 9),
+        cluster_queue("a", 4, &json!({"preemption": {"withinClusterQueue": "LowerPriority"}})),
+        local_queue("a", "a"),
+    ]);
+    let stopped = f.submit_to("a", "stopped", 4, Some("high"));
+    f.settle();
+    f.stop(stopped);
+    f.settle();
+    f.submit_to("a", "low", 4, None);
+    f.settle();
+    f.settle();
+    let why = f.why(stopped);
+    assert_eq!(why["obstacles"].as_array().unwrap().len(), 1, "{why:#}");
+    let help = why["wouldHelp"].as_str().unwrap();
+    assert!(help.contains("meridian resume job stopped"), "{help}");
+    assert!(help.ends_with("; it would preempt workload `default/low`"), "{help}");
+    f.resume(stopped);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(stopped), Some(Phase::Running), "{:#}", f.why(stopped));
+    // a job that may not preempt has more before it
+    let equal = f.submit_to("a", "equal", 4, None);
+    f.stop(equal);
+    f.settle();
+    assert!(f.why(equal)["obstacles"].as_array().unwrap().len() > 1, "{:#}", f.why(equal));
+}

@@ -24,6 +24,19 @@ fn a_workload_that_never_fits_is_no_rival() {
 }
 
 #[test]
+fn a_workload_for_nodes_that_no_cluster_has_is_no_rival() {
+    let mut f = Fleet::new(EU);
+    let mut nowhere = job("default", "nowhere", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    nowhere["spec"]["template"]["spec"]["nodeSelector"] = json!({"room": "none"});
+    suggestions::send(&mut f, nowhere);
+    f.settle();
+    let waits = f.submit("waits", 9);
+    f.settle();
+    let help = f.summary_and_help(waits).1;
+    assert!(help.contains("add or enlarge nodes there") && !help.contains("default/nowhere"), "{help}");
+}
+
+#[test]
 fn a_workload_for_another_region_is_no_rival() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
     let submit_for_region = |f: &mut Fleet, name: &str, region: &str| {

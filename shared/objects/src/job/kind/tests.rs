@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::job::pod_set_paths::PodSetName;
+use crate::job::state;
 use crate::job::status::StateSign;
 
 fn job() -> &'static JobKind {
@@ -85,16 +86,23 @@ fn an_annotation_makes_a_job_elastic() {
 }
 
 /// A kind that is described only here: what is not about its shape is that of a Job.
-fn described(pod_sets: &'static [PodSetPaths], suspend: &'static str, states: StateRules) -> JobKind {
-    let JobKind { kind, managed_by, managers, name_chars_max, ignored, read, write_progress, .. } = *job();
+fn described(pod_sets: &'static [PodSetPaths], suspend: Switch, states: StateRules) -> JobKind {
+    let JobKind { kind, managed_by, managers, name_chars_max, ttl, .. } = *job();
+    let JobKind { deadline, spec, check, complete, ignored, read, write_progress, .. } = *job();
     JobKind {
         kind,
         pod_sets,
+        find: None,
         size: None,
         suspend,
         managed_by,
         managers,
         name_chars_max,
+        ttl,
+        deadline,
+        spec,
+        check,
+        complete,
         ignored,
         states,
         read,
@@ -130,7 +138,7 @@ fn a_row_describes_a_list_of_replicated_jobs() {
             counts: &["/replicas", "/template/spec/parallelism"],
             completions: Some("/template/spec/completions"),
         }],
-        "/spec/suspend",
+        Switch::Flag("/spec/suspend"),
         StateRules {
             succeeded: StateSign::Condition("Completed"),
             failed: StateSign::Condition("Failed"),
@@ -166,7 +174,7 @@ fn rows_describe_named_replica_specs() {
     ];
     let pytorch = described(
         &REPLICAS,
-        "/spec/runPolicy/suspend",
+        Switch::Flag("/spec/runPolicy/suspend"),
         StateRules {
             succeeded: StateSign::Condition("Succeeded"),
             failed: StateSign::Condition("Failed"),
@@ -203,10 +211,10 @@ fn rows_describe_a_head_and_groups_of_workers() {
                 completions: None,
             },
         ],
-        "/spec/suspend",
+        Switch::Flag("/spec/suspend"),
         StateRules {
-            succeeded: StateSign::Field { name: "jobStatus", value: "SUCCEEDED" },
-            failed: StateSign::Field { name: "jobStatus", value: "FAILED" },
+            succeeded: StateSign::Fields(&[("jobStatus", "SUCCEEDED")]),
+            failed: StateSign::Fields(&[("jobStatus", "FAILED")]),
             active: "/status/rayClusterStatus/readyWorkerReplicas",
         },
     );

@@ -247,6 +247,26 @@ fn rules_of_jobs() {
         ("spec.ttlSecondsAfterFinished", json!(-1), "ttlSecondsAfterFinished", "is too small"),
         ("spec.backoffLimit", json!(-1), "backoffLimit", "is too small"),
     ]);
+    let selecting = |selector: Value| {
+        let labels = json!({"app": "train", "tier": "gpu"});
+        with(&[
+            ("spec.manualSelector", json!(true)),
+            ("spec.template.metadata.labels", labels),
+            ("spec.selector", selector),
+        ])
+    };
+    let expression = |operator: &str| json!({"key": "tier", "operator": operator, "values": ["gpu", "tpu"]});
+    for (selector, is_accepted) in [
+        (json!({"matchLabels": {"app": "train"}}), true),
+        (json!({"matchLabels": {"app": "other"}}), false),
+        (json!({"matchExpressions": [expression("In")]}), true),
+        (json!({"matchExpressions": [expression("NotIn")]}), false),
+        (json!(null), false),
+    ] {
+        let errors = read(selecting(selector.clone())).err().unwrap_or_default();
+        assert_eq!(errors.is_empty(), is_accepted, "{selector}: {errors:?}");
+        assert!(errors.iter().all(|error| error.starts_with("spec.selector: ")), "{errors:?}");
+    }
     let indexed = |name: String, completions: u32| {
         with(&[
             ("metadata.name", json!(name)),
@@ -262,6 +282,121 @@ fn rules_of_jobs() {
         ("spec.podFailurePolicy", policy("FailJob", json!([1]))),
     ]);
     assert!(read(failing).unwrap_err()[0].contains("is for pods with `restartPolicy: Never`"));
+}
+
+#[test]
+fn values_that_only_an_api_server_would_notice() {
+    let pod = |field: &str| format!("{POD}.{field}");
+    let [env, mounts, resources] = ["env", "volumeMounts", "resources"].map(in_container);
+    let spread = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
+    let downward = json!({"items": [{"path": "../x", "fieldRef": {"fieldPath": "metadata.name"}}]});
+    check_rows(&[
+        (&env, json!([{"name": "", "value": "1"}]), "env[0].name", "is empty"),
+        (&in_container("image"), json!(""), "containers[0].image", "is empty"),
+        (
+            &resources,
+            json!({"limits": {"kubernetes.io/gpu": 1}}),
+            "limits[kubernetes.io/gpu]",
+            "can't be the name of a device",
+        ),
+        (
+            &resources,
+            json!({"limits": {"requests.nvidia.com/gpu": 1}}),
+            "limits[requests.nvidia.com/gpu]",
+            "can't be the name of a device",
+        ),
+        (&mounts, json!([{"name": "v", "mountPath": "/a:b"}]), "volumeMounts[0].mountPath", "has a `:`"),
+        (
+            &mounts,
+            json!([{"name": "v", "mountPath": "/a", "mountPropagation": "Bidirectional"}]),
+            "volumeMounts[0].mountPropagation",
+            "is for privileged containers",
+        ),
+        (
+            &pod("volumes"),
+            json!([{"name": "v", "hostPath": {"path": "/a/../b"}}]),
+            "hostPath.path",
+            "has `..`",
+        ),
+        (
+            &pod("volumes"),
+            json!([{"name": "v", "emptyDir": {"sizeLimit": "-1Gi"}}]),
+            "sizeLimit",
+            "is negative",
+        ),
+        (
+            &pod("volumes"),
+            json!([{"name": "v", "downwardAPI": downward}]),
+            "downwardAPI.items[0].path",
+            "is not a path within the volume",
+        ),
+        (
+            &pod("securityContext"),
+            json!({"sysctls": [{"name": "A B", "value": "1"}]}),
+            "sysctls[0].name",
+            "is not the name of a kernel parameter",
+        ),
+        (&pod("dnsConfig"), json!({"searches": ["a b"]}), "searches[0]", "is not a domain"),
+        (
+            &pod("topologySpreadConstraints"),
+            json!([spread, spread]),
+            "topologySpreadConstraints[1]",
+            "repeats the constraint on `zone`",
+        ),
+        ("spec.template.metadata", json!({"finalizers": ["x"]}), "finalizers[0]", "name of a finalizer"),
+        ("metadata.finalizers", json!(["x"]), "metadata.finalizers[0]", "name of a finalizer"),
+        (
+            &in_container("ports"),
+            json!([{"containerPort": 80, "protocol": "HTTP"}]),
+            "ports[0].protocol",
+            "is not a choice",
+        ),
+    ]);
+}
+
+#[test]
+fn rules_of_policies() {
+    let exits = |codes: Value| json!({"rules": [{"action": "FailJob", "onExitCodes": codes}]});
+    let failure = "spec.podFailurePolicy";
+    check_rows(&[
+        (
+            failure,
+            exits(json!({"containerName": "other", "operator": "In", "values": [1]})),
+            "onExitCodes.containerName",
+            "no container `other`",
+        ),
+        (failure, exits(json!({"operator": "In", "values": [1, 1]})), "values", "`1` appears twice"),
+        (failure, exits(json!({"operator": "In", "values": [2, 1]})), "values", "is not in order"),
+    ]);
+    let success = |rules: Value| {
+        read(with(&[
+            ("spec.completionMode", json!("Indexed")),
+            ("spec.completions", json!(5)),
+            ("spec.successPolicy", json!({"rules": rules})),
+        ]))
+    };
+    assert!(success(json!([{"succeededIndexes": "0,2-4", "succeededCount": 4}])).is_ok());
+    assert!(success(json!([{"succeededCount": 5}])).is_ok());
+    for (rules, expect) in [
+        (json!([]), "rules: is empty"),
+        (json!([{}]), "rules[0]: is empty"),
+        (json!([{"succeededIndexes": "5-3"}]), "`5-3` is not a range"),
+        (json!([{"succeededIndexes": "3-5"}]), "index 5 is out of range"),
+        (json!([{"succeededIndexes": "2,1"}]), "`1` is not after"),
+        (json!([{"succeededIndexes": "a"}]), "`a` is not an index"),
+        (json!([{"succeededIndexes": "0,1", "succeededCount": 3}]), "`3` is more than the 2 indexes"),
+        (json!([{"succeededCount": 6}]), "`6` is more than the 5 indexes"),
+    ] {
+        let errors = success(rules.clone()).unwrap_err();
+        assert!(errors.iter().any(|error| error.contains(expect)), "{rules}: {errors:?}");
+    }
+}
+
+#[test]
+fn choices_that_may_be_empty_are_named_without_the_empty_one() {
+    let ports = with(&[(&in_container("ports"), json!([{"containerPort": 80, "protocol": "HTTP"}]))]);
+    let errors = read(ports).unwrap_err();
+    assert!(errors[0].ends_with("the choices are `TCP`, `UDP`, `SCTP`"), "{errors:?}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl<'a> QuotaReplay<'a> {
         let gpus = job.gpus_for(counts);
         let holder = QuotaHolder {
             queue: job.queue.clone(),
-            amounts: flavors.values().map(|flavor| (flavor.to_string(), gpus)).collect(),
+            amounts: flavors.names().iter().map(|flavor| (flavor.to_string(), gpus)).collect(),
             flavors: flavors.clone(),
             counts: counts.cloned(),
             before_scale_up: None,
@@ -98,7 +98,7 @@ impl<'a> QuotaReplay<'a> {
     fn reclaim(&mut self, uid: Uid, reclaimable: Option<&Vec<u32>>) {
         let (Some(job), Some(holder)) = (self.jobs.get(&uid), self.holders.get_mut(&uid)) else { return };
         let gpus = job.gpus_left(holder.counts.as_ref(), reclaimable);
-        holder.amounts = holder.flavors.values().map(|flavor| (flavor.to_string(), gpus)).collect();
+        holder.amounts = holder.flavors.names().iter().map(|flavor| (flavor.to_string(), gpus)).collect();
         self.forest = None;
     }
 
@@ -219,10 +219,10 @@ impl<'a> QuotaReplay<'a> {
                     holder.before_scale_up = before;
                 }
             }
-            Record::Workload { uid, fact: WorkloadFact::ScaledUp { growth, .. } } => {
-                self.resize(*uid, &growth.places);
+            Record::Workload { uid, fact: WorkloadFact::ScaledUp { scale_up, .. } } => {
+                self.resize(*uid, &scale_up.places);
                 let requested = self.demand.sizes.get(uid).map_or(u32::MAX, |size| size.pods);
-                self.demand.running_pods.insert(*uid, growth.size.parallelism.min(requested));
+                self.demand.running_pods.insert(*uid, scale_up.size.parallelism.min(requested));
                 if let Some(holder) = self.holders.get_mut(uid) {
                     holder.before_scale_up = None;
                 }
@@ -282,7 +282,7 @@ impl<'a> QuotaReplay<'a> {
                 let pods = reported.filter(|pods| (1..=most).contains(pods)).unwrap_or(most);
                 holder.counts = Some(vec![pods]);
             }
-            if let Some(scaled_up) = &run.grown {
+            if let Some(scaled_up) = &run.scale_up {
                 (holder.counts, holder.before_scale_up) = (Some(scaled_up.places.clone()), None);
                 if let Some(size) = size {
                     size.most = Some(scaled_up.places.iter().sum());
@@ -339,7 +339,7 @@ impl<'a> QuotaReplay<'a> {
             );
             return violation("P3", details);
         }
-        for flavor in flavors.values() {
+        for flavor in flavors.names() {
             let available = self.forest().available(queue, flavor);
             if available.is_none_or(|available| available < gpus) {
                 let details = format!(
@@ -365,7 +365,7 @@ impl<'a> QuotaReplay<'a> {
             let details = format!("{uid} is scaled up by {gpus} accelerators in queue `{queue}`: {holder:?}");
             return violation("P4", details);
         }
-        for flavor in holder.flavors.values() {
+        for flavor in holder.flavors.names() {
             let available = self.forest().available(queue, flavor);
             if available.is_none_or(|available| available < gpus) {
                 let details = format!(

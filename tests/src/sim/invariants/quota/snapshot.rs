@@ -63,7 +63,7 @@ impl QuotaSnapshot {
         let sizes: BTreeMap<Uid, ElasticSize> = elastic.map(size).collect();
         let charge = |(uid, w): (&Uid, &meridian_manager_core::state::workload::Workload)| {
             let stopping = w.phase() == Phase::Stopping;
-            let scale_up = w.resized().and_then(|resized| resized.growing.as_ref());
+            let scale_up = w.resized().and_then(|resized| resized.scale_up.as_ref());
             let charged = ChargedWorkload {
                 flavors: w.flavors().clone(),
                 counts: w.counts().cloned().or_else(|| sizes.get(uid).map(|size| vec![size.pods])),
@@ -79,7 +79,7 @@ impl QuotaSnapshot {
         let resized = workloads.iter().filter_map(|(uid, w)| Some((*uid, w.resized()?)));
         let running_pods = resized
             .map(|(uid, resized)| {
-                let runs = resized.growing.as_ref().map_or(&resized.runs, |scale_up| &scale_up.runs);
+                let runs = resized.scale_up.as_ref().map_or(&resized.runs, |scale_up| &scale_up.runs);
                 (uid, runs.iter().sum())
             })
             .collect();

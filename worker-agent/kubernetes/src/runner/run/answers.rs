@@ -75,7 +75,7 @@ impl Run {
             Job::Absent
         };
         if self.started {
-            self.stop(Cause::Lost("its Job was deleted in the cluster by somebody else".into()));
+            self.stop(self.lost_to_others("deleted"));
         }
     }
 
@@ -94,19 +94,25 @@ impl Run {
             // A lost answer to a start shows as a job that runs.
             self.started |= !job.suspended;
             (self.namespace, self.name) = (job.namespace.clone(), job.name.clone());
+            self.kind = job.kind.job().unwrap_or(self.kind);
             self.job = Job::Ours(Box::new(job));
             return;
         }
-        // The core grants again only after it saw the end of the earlier attempt.
-        if job.run.is_some_and(|(uid, fence)| uid == self.key.0 && fence < self.key.1) {
+        // The core grants again only after it saw the end of the earlier attempt. The manager gives a name to
+        // another workload only after the first one is gone, so what is left of that one runs nothing.
+        let is_over = job.suspended || job.end.is_some();
+        let is_earlier = |(uid, fence)| if uid == self.key.0 { fence < self.key.1 } else { is_over };
+        if job.run.is_some_and(is_earlier) {
             self.job = Job::Earlier(job.uid);
             return;
         }
         self.job = Job::Foreign;
         self.stop(Cause::Lost(format!(
-            "the cluster has a Job `{}/{}` that Meridian didn't make for this workload, and it is left \
+            "the cluster has a {} `{}/{}` that Meridian didn't make for this workload, and it is left \
              alone: delete or rename one of the two",
-            self.namespace, self.name
+            self.kind.name(),
+            self.namespace,
+            self.name
         )));
     }
 }

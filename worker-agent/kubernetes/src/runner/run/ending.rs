@@ -68,6 +68,10 @@ impl Run {
         }
         match &self.stop {
             Some(Cause::Lapsed) => EndResult::LeaseLapsed,
+            Some(Cause::TimeOver) => EndResult::Failed {
+                reason: "DeadlineExceeded".to_owned(),
+                message: format!("the {} was active longer than its run time allows", self.kind.name()),
+            },
             Some(Cause::Lost(message)) => EndResult::NodeLost { message: message.clone() },
             Some(Cause::Ordered) | None => EndResult::Stopped,
         }

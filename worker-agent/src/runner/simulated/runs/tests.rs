@@ -250,5 +250,5 @@ fn its_commands_make_the_same_runs_again() {
     again.lose_all();
     assert!(matches!(&again.found()[0].state, FoundState::Ended { result: EndResult::NodeLost { .. }, .. }));
     let (description, is_live) = again.describe(UID, FENCE).unwrap();
-    assert!(description.contains("was to take") && !is_live, "{description}");
+    assert!(description.contains("real speed") && !is_live, "{description}");
 }

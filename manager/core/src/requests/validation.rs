@@ -7,18 +7,19 @@ use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason};
 use crate::facts::read_job::ReadJob;
 use crate::facts::submission::Class;
-use crate::requests::{activity, deletion, jobs, rejection};
+use crate::requests::{activity, adopted_orphans, deletion, jobs, rejection};
 use crate::state::catalog::Catalog;
+use crate::state::workload::Workload;
 use crate::world::turn::Turn;
 use meridian_objects::{Kind, Object, any_job};
-use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::ids::Uid;
 use meridian_shared::lease;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Checks one change and applies it to `catalog`, so that later changes of the request see it. Returns the
 /// class that a submitted or changed job would have. `seen` holds the keys of the request's earlier changes.
-pub(crate) fn judge_change(
+pub(crate) fn check_change(
     turn: &Turn<'_>,
     catalog: &mut Cow<'_, Catalog>,
     change: &Change,
@@ -37,18 +38,19 @@ pub(crate) fn judge_change(
             format!("{key} appears twice in one request"),
         );
     }
+    check_owner(turn, catalog, &key, by)?;
     match change {
         Change::Put { object, uid, mode, .. } => {
-            judge_kind(&key, object.kind)?;
-            judge_put_mode(turn, catalog, &key, object.kind, mode)?;
+            check_kind(&key, object.kind)?;
+            check_put_mode(turn, catalog, &key, object.kind, mode)?;
             if object.kind.is_job() {
-                judge_uid(turn, &key, *uid)?;
+                check_uid(turn, &key, *uid, job, by)?;
                 let not_a_job = || {
                     rejection::reject(RejectionReason::Invalid, Some("kind"), format!("{key} isn't a job"))
                 };
-                return job.map_or_else(not_a_job, |job| jobs::judge_job(turn, catalog, job, &key));
+                return job.map_or_else(not_a_job, |job| jobs::check_job(turn, catalog, job, &key));
             }
-            judge_value(catalog, &key, object)?;
+            check_value(catalog, &key, object)?;
             catalog.to_mut().put(
                 key,
                 (**object).clone(),
@@ -60,7 +62,7 @@ pub(crate) fn judge_change(
             Ok(None)
         }
         Change::SetActive { active, version, .. } => {
-            activity::judge_activity(turn, &key, *active, *version).map(|()| None)
+            activity::check_activity(turn, &key, *active, *version).map(|()| None)
         }
         Change::Delete { uid, force, .. } => {
             let existing = match key.kind {
@@ -75,7 +77,7 @@ pub(crate) fn judge_change(
                     rejection::reject(RejectionReason::Conflict, None, format!("{key} has another uid now"))
                 }
                 (Some(_), _) => {
-                    deletion::judge_delete(turn, catalog, &key, *force)?;
+                    deletion::check_delete(turn, catalog, &key, *force)?;
                     if !key.kind.is_job() {
                         catalog.to_mut().remove(&key);
                     }
@@ -86,7 +88,23 @@ pub(crate) fn judge_change(
     }
 }
 
-fn judge_kind(key: &Key, kind: Kind) -> Result<(), Rejection> {
+/// Refuses to change what the management cluster has: the next look at that cluster would undo it.
+fn check_owner(turn: &Turn<'_>, catalog: &Catalog, key: &Key, by: &Actor) -> Result<(), Rejection> {
+    let is_managed = match key.kind {
+        any_job!() | Kind::Workload => {
+            activity::named(turn, key).and_then(|uid| turn.workload(uid)).is_some_and(Workload::is_managed)
+        }
+        _ => catalog.get(key).is_some_and(|stored| stored.by == Actor::ManagementCluster),
+    };
+    if !is_managed || matches!(by, Actor::ManagementCluster | Actor::System) {
+        return Ok(());
+    }
+    let message =
+        format!("{key} is an object of the management cluster: change or delete it there, with `kubectl`");
+    rejection::reject(RejectionReason::Forbidden, None, message)
+}
+
+fn check_kind(key: &Key, kind: Kind) -> Result<(), Rejection> {
     if let Some(cluster) = key.scope.as_ref().filter(|_| !meridian_objects::applies_to_clusters(kind)) {
         let message =
             format!("a {kind} can't apply to cluster `{cluster}` alone: apply it without `--cluster`");
@@ -104,7 +122,7 @@ fn judge_kind(key: &Key, kind: Kind) -> Result<(), Rejection> {
 
 /// Checks that the object exists if it is to be replaced, that it doesn't if it is to be created, and that it
 /// didn't change since the version that the user read. Changes of the status don't count.
-fn judge_put_mode(
+fn check_put_mode(
     turn: &Turn<'_>,
     catalog: &Catalog,
     key: &Key,
@@ -138,11 +156,29 @@ fn judge_put_mode(
     }
 }
 
-/// Refuses a new job with the uid of an orphan: the job would run twice.
-fn judge_uid(turn: &Turn<'_>, key: &Key, uid: Uid) -> Result<(), Rejection> {
-    const FIRST: Fence = Fence { epoch: 0, leadership: 0, counter: 0 };
-    let orphan = turn.world.state.orphans().range((uid, FIRST)..).next().filter(|((of, _), _)| *of == uid);
-    match orphan.filter(|_| rejection::job_at(turn, key).is_none()) {
+/// Refuses a new job with the uid of an orphan: the job would run twice. From the management cluster such a
+/// job is the orphan's own, and adopts it.
+fn check_uid(
+    turn: &Turn<'_>,
+    key: &Key,
+    uid: Uid,
+    job: Option<&ReadJob>,
+    by: &Actor,
+) -> Result<(), Rejection> {
+    let orphan = adopted_orphans::newest(turn, uid).filter(|_| rejection::job_at(turn, key).is_none());
+    match orphan {
+        Some((fence, orphan)) if *by == Actor::ManagementCluster => {
+            adopted_orphans::check(turn, uid, fence, orphan)?;
+            if job.is_some_and(|job| job.hash != orphan.run.spec) {
+                let message = format!(
+                    "`{uid}` runs in cluster `{}` as {key} was before it was changed: stop that run with \
+                     `meridian orphan stop {uid} {fence}`",
+                    orphan.cluster
+                );
+                return rejection::reject(RejectionReason::Conflict, None, message);
+            }
+            Ok(())
+        }
         Some((_, orphan)) => rejection::reject(
             RejectionReason::Conflict,
             None,
@@ -158,7 +194,7 @@ fn judge_uid(turn: &Turn<'_>, key: &Key, uid: Uid) -> Result<(), Rejection> {
 
 /// Refuses to change the value of a PriorityClass, as Kubernetes does: workloads keep the value that they
 /// were given.
-fn judge_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Rejection> {
+fn check_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match (&object.spec, catalog.get(key).map(|stored| &stored.object.spec)) {
         (Spec::PriorityClass(new), Some(Spec::PriorityClass(old))) if new.value != old.value => {
@@ -174,7 +210,7 @@ fn judge_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Reje
 }
 
 /// Checks that what an object refers to exists in `catalog`, which includes the changes of the same request.
-pub(crate) fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Result<(), Rejection> {
+pub(crate) fn check_references(catalog: &Catalog, config: &Config, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match &object.spec {
         Spec::LocalQueue(spec) if catalog.cluster_queue(&spec.cluster_queue).is_none() => rejection::reject(
@@ -210,6 +246,34 @@ pub(crate) fn judge_references(catalog: &Catalog, config: &Config, object: &Obje
         }
         _ => Ok(()),
     }
+}
+
+/// Most names of a kind that a warning lists.
+const NAMED_MAX: usize = 10;
+
+/// Warnings about references of an object that have no effect. `catalog` includes the changes of the same
+/// request.
+pub(crate) fn reference_warnings(catalog: &Catalog, object: &Object) -> Vec<String> {
+    use meridian_objects::Spec;
+    let Spec::DispatchPolicy(spec) = &object.spec else { return Vec::new() };
+    let is_missing = |name: &&String| *name != "*" && catalog.cluster_queue(name).is_none();
+    spec.queues.iter().filter(is_missing).map(|name| missing_queue_warning(catalog, name)).collect()
+}
+
+fn missing_queue_warning(catalog: &Catalog, name: &str) -> String {
+    let is_local = catalog.all(Kind::LocalQueue).any(|(key, _)| &*key.name == name);
+    let instead = if is_local { ", but a local queue, and only cluster queues count here" } else { "" };
+    let mut known: Vec<&str> = catalog.cluster_queues().map(|(known, _)| &**known).collect();
+    let others = known.len().saturating_sub(NAMED_MAX);
+    known.truncate(NAMED_MAX);
+    let names = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let known = match (known.len(), others) {
+        (0, _) => "there is none".to_owned(),
+        (1, _) => format!("there is {names}"),
+        (_, 0) => format!("there are {names}"),
+        (_, _) => format!("there are {names} and {others} more"),
+    };
+    format!("spec.applies.queues: there is no cluster queue `{name}`{instead}; {known}")
 }
 
 /// How to get a local queue that doesn't exist, for messages.

@@ -8,7 +8,6 @@ use crate::world::World;
 use meridian_queueing::model::{Marks, QueueId};
 use meridian_shared::ids::Uid;
 use meridian_shared::time::Mono;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Adds, replaces or removes the entry of a workload's scale-up.
@@ -19,7 +18,7 @@ pub(crate) fn align_scale_up(world: &mut World, uid: Uid, now: Mono) {
         return world.mirror.forget_scale_up(uid);
     };
     let workload = &world.state.workloads()[&uid];
-    let known = world.mirror.growth(uid).and_then(|id| world.mirror.queue_state().workload(id));
+    let known = world.mirror.scale_up(uid).and_then(|id| world.mirror.queue_state().workload(id));
     let same = known.filter(|known| known.queue == queue && known.since == since && known.holding.is_none());
     if same
         .is_some_and(|known| world.mirror.queue_state().shape_of(known.shape).priority == workload.priority())
@@ -34,10 +33,10 @@ pub(crate) fn align_scale_up(world: &mut World, uid: Uid, now: Mono) {
         since,
         key: format!("{uid}+"),
     };
-    let flavors: BTreeSet<Arc<str>> = workload.flavors().values().cloned().collect();
+    let flavors: Vec<Arc<str>> = workload.flavors().names().into_iter().cloned().collect();
     let mut new = entries::new_entry(world, uid, queue, parts);
     let state = world.mirror.queue_state_mut();
-    // All pods of a gang use the same flavors.
+    // The kinds of jobs that can be scaled have one pod set.
     let pinned = flavors.iter().map(|flavor| state.flavor_id(flavor)).collect();
     new.marks = Some(Box::new(Marks { pinned, ..Marks::default() }));
     let id = state.add_pending(new);

@@ -9,8 +9,9 @@ use meridian_manager_core::facts::reason::{NoQuota, Why};
 use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
-use meridian_manager_core::state::workload::size::{self, Growing};
+use meridian_manager_core::state::workload::size::{self, StartedScaleUp};
 use meridian_manager_core::world::{World, gangs};
+use meridian_shared::counted::counted;
 use meridian_shared::ids::Uid;
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::RefuseReason;
@@ -43,15 +44,18 @@ impl ScaleUp {
 /// cluster would have capacity once there is quota.
 pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option<Mono>) -> Option<ScaleUp> {
     let class = world.queues.class(workload.class());
-    if let Some(Growing { runs, .. }) = workload.growing() {
-        return Some(ScaleUp::of(format!("scaling up to {} pods", runs.iter().sum::<u32>())));
+    if let Some(StartedScaleUp { runs, .. }) = workload.started_scale_up() {
+        return Some(ScaleUp::of(format!("scaling up to {}", counted(runs.iter().sum::<u32>(), "pod"))));
     }
     let requested: u32 = size::counts_of(&class.gang).iter().sum();
     let resized = workload
         .resized()
         .filter(|resized| resized.wants.is_some() && requested > resized.runs.iter().sum())?;
-    let pending =
-        format!("scale-up from {} to {requested} pods is pending", resized.runs.iter().sum::<u32>());
+    let pending = format!(
+        "scale-up from {} to {} is pending",
+        resized.runs.iter().sum::<u32>(),
+        counted(requested, "pod")
+    );
     if workload.pods_too_many(class) > 0 {
         return Some(ScaleUp::of(format!("{pending}: its surplus pods have to end first")));
     }
@@ -64,7 +68,7 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option
     ];
     let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
     let missing_capacity =
-        || scale_up::judge_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now?).err();
+        || scale_up::check_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now?).err();
     let reason = || {
         world
             .live
@@ -106,7 +110,7 @@ pub(crate) fn scale_up_message(
 fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why> {
     let Why::Quota(quota @ NoQuota::Used(short)) = why else { return None };
     let queues = world.mirror().queue_state();
-    let queue = queues.workload(world.mirror().growth(uid)?)?.queue;
+    let queue = queues.workload(world.mirror().scale_up(uid)?)?.queue;
     let (flavor, resource, more) = case::key_of(queues, quota)?;
     let asks = class.gang.total().get(&short.resource).copied().unwrap_or(0);
     let nominal = queues.potential(queue, (flavor, resource));
@@ -130,7 +134,7 @@ fn too_small_remedy(world: &AskedWorld<'_>, workload: &Workload, why: &Why) -> O
     let cluster = &workload.right()?.1.cluster;
     let gang =
         gangs::with_flavor_constraints(world, &world.queues.class(workload.class()).gang, workload.flavors());
-    match topology::judge_domains(world, &gang, cluster, Gone::All) {
+    match topology::check_domains(world, &gang, cluster, Gone::All) {
         Err(Misfit::NoDomain { level, .. }) => {
             return Some(cluster_remedy::larger_domains_in(world, cluster, &level, &gang));
         }

@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::PostParams;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,8 @@ impl ElectionSettings {
 pub struct Leader {
     leases: Api<Lease>,
     settings: Arc<ElectionSettings>,
+    /// When the Lease was last taken or renewed: the time before the request.
+    renewed: Arc<Mutex<Instant>>,
 }
 
 impl std::fmt::Debug for Leader {
@@ -67,14 +69,19 @@ pub async fn acquire(
     stop: &CancellationToken,
 ) -> Result<Option<Leader>, Error> {
     let leases = Api::namespaced(connection.client.clone(), &settings.namespace);
-    let leader = Leader { leases, settings: Arc::new(settings) };
+    let renewed = Arc::new(Mutex::new(Instant::now()));
+    let leader = Leader { leases, settings: Arc::new(settings), renewed };
     // The other holder's Lease as last seen, and since when it has looked like that on this machine's clock:
     // clocks of two machines are never compared.
     let mut seen: Option<(String, Instant)> = None;
     let mut logged = false;
     loop {
+        let asked = Instant::now();
         match leader.try_acquire(&mut seen).await {
-            Ok(true) => return Ok(Some(leader)),
+            Ok(true) => {
+                leader.set_renewed(asked);
+                return Ok(Some(leader));
+            }
             Ok(false) if !logged => {
                 logged = true;
                 let (name, holder) = (&leader.settings.name, leader.holder().await.unwrap_or_default());
@@ -99,8 +106,12 @@ impl Leader {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
+            let asked = Instant::now();
             match self.renew().await {
-                Ok(true) => renewed = Instant::now(),
+                Ok(true) => {
+                    renewed = asked;
+                    self.set_renewed(asked);
+                }
                 Ok(false) => {
                     return format!("another replica took the Lease `{}`", self.settings.name);
                 }
@@ -114,6 +125,26 @@ impl Leader {
                 Err(error) => tracing::warn!(%error, "cannot renew the Lease: trying again"),
             }
         }
+    }
+
+    /// Gives the Lease up, so that another replica need not wait for its end. A failure only costs that wait.
+    pub async fn release(&self) {
+        let read = within("read the Lease".to_owned(), self.leases.get(&self.settings.name)).await;
+        let Ok(lease) = read else { return };
+        let spec = lease.spec.clone().unwrap_or_default();
+        if spec.holder_identity == Some(self.settings.holder()) {
+            let spec = LeaseSpec { holder_identity: None, ..spec };
+            drop(self.replace(Lease { spec: Some(spec), ..lease }).await);
+        }
+    }
+
+    /// Whether the Lease was renewed so recently that no other replica can hold it, by this machine's clock.
+    pub fn is_fresh(&self) -> bool {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < GIVE_UP_AFTER
+    }
+
+    fn set_renewed(&self, at: Instant) {
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     /// Whether the server still names this replica as the holder. Fails if it can't be asked.

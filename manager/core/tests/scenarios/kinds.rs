@@ -1,0 +1,144 @@
+//! Jobs of other kinds than Job: gangs of several pod sets, and clusters that can't run their kind.
+
+use super::*;
+
+/// A JobSet with a driver on cpus and `workers` pods with a GPU each, which may run on nodes of two pools.
+fn job_set(name: &str, workers: u32) -> Value {
+    let template = |pool: &str, requests: Value| {
+        json!({"spec": {
+            "restartPolicy": "Never",
+            "nodeSelector": {"pool": pool},
+            "containers": [{"name": "c", "image": "i",
+                "resources": {"requests": requests.clone(), "limits": requests}}],
+        }})
+    };
+    json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "both"}},
+        "spec": {"replicatedJobs": [
+            {"name": "driver", "template": {"spec": {"template": template("small", json!({"cpu": 2}))}}},
+            {"name": "workers", "replicas": workers, "template": {"spec": {
+                "template": template("large", json!({"cpu": 1, GPU: 1}))}}},
+        ]},
+    })
+}
+
+/// A cluster with one node of each pool, and a queue with quota of 4 cpus of each, and 4 GPUs.
+fn two_pools(runner: RunnerKind) -> Fleet {
+    let mut f = Fleet::without_agents(EU);
+    f.runner = runner;
+    f.add_agent("eu", 1_000);
+    f.settle();
+    let node = |pool: &str, gpus: i64| NodeSpec {
+        name: pool.into(),
+        capacity: Amounts::from([(GPU.into(), gpus), ("cpu".into(), 8_000)]),
+        labels: [("pool".to_owned(), pool.to_owned())].into(),
+        ..NodeSpec::default()
+    };
+    let nodes = vec![node("small", 0), node("large", 8)];
+    let eu = f.agents.values_mut().next().unwrap();
+    eu.apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    let flavor = |name: &str| kueue_object("ResourceFlavor", name, json!({"nodeLabels": {"pool": name}}));
+    let flavor_quota = |name: &str, gpus: u32| {
+        json!({"name": name, "resources": [
+            {"name": "cpu", "nominalQuota": 4}, {"name": GPU, "nominalQuota": gpus}]})
+    };
+    let groups = json!([{"coveredResources": ["cpu", GPU],
+        "flavors": [flavor_quota("small", 0), flavor_quota("large", 4)]}]);
+    let queue =
+        kueue_object("ClusterQueue", "both", json!({"namespaceSelector": {}, "resourceGroups": groups}));
+    f.apply(vec![flavor("small"), flavor("large"), queue, local_queue("both", "both")]);
+    f.settle();
+    f
+}
+
+/// What the queue has reserved, by flavor and resource.
+fn reserved(f: &Fleet) -> Vec<(String, String, i64)> {
+    let usage = f.world.queues.usage("both").cloned().unwrap_or_default();
+    usage.into_iter().map(|((flavor, resource), amount)| (flavor.to_string(), resource, amount)).collect()
+}
+
+#[test]
+fn each_pod_set_has_the_quota_of_its_own_flavor() {
+    let mut f = two_pools(RunnerKind::Simulated);
+    let uid = f.create(job_set("train", 3));
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
+    let expected = [("large", "cpu", 3_000), ("large", GPU, 3), ("small", "cpu", 2_000)];
+    let charged = |expected: &[(&str, &str, i64)]| {
+        expected.iter().map(|(flavor, of, amount)| (flavor.to_string(), of.to_string(), *amount)).collect()
+    };
+    let expected: Vec<_> = charged(&expected);
+    assert_eq!(reserved(&f), expected);
+    let pods: BTreeMap<_, u32> = f.starts[0].placement.iter().fold(BTreeMap::new(), |mut pods, pod| {
+        *pods.entry((pod.pod_set.clone(), pod.node.clone())).or_default() += 1;
+        pods
+    });
+    let at = |set: &str, node: &str| (set.to_owned(), node.to_owned());
+    assert_eq!(pods, BTreeMap::from([(at("driver", "small"), 1), (at("workers", "large"), 3)]));
+    // The workers' cpus are free on the large node, and the driver's aren't on the small one.
+    let second = f.create(job_set("second", 1));
+    f.settle();
+    assert_eq!(f.phase(second), Some(Phase::Running), "{:#}", f.why(second));
+    let third = f.create(job_set("third", 0));
+    f.settle();
+    assert_eq!(f.phase(third), Some(Phase::Pending), "the drivers of two JobSets use the small flavor up");
+}
+
+#[test]
+fn a_gang_of_several_pod_sets_starts_whole_or_not_at_all() {
+    let mut f = two_pools(RunnerKind::Simulated);
+    let uid = f.create(job_set("large", 5));
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Pending), "four GPUs of quota are too few for five workers");
+    assert_eq!((reserved(&f), f.starts.len()), (Vec::new(), 0), "the driver alone isn't started");
+}
+
+#[test]
+fn charges_survive_a_restart_of_the_manager() {
+    let mut f = two_pools(RunnerKind::Simulated);
+    let uid = f.create(job_set("train", 2));
+    f.settle();
+    let before = reserved(&f);
+    let record = f.records.iter().find_map(|(_, record)| {
+        let json = serde_json::to_value(record).unwrap();
+        json.pointer("/Workload/fact/QuotaReserved/flavors").cloned()
+    });
+    assert_eq!(record, Some(json!([{"cpu": "small"}, {"cpu": "large", GPU: "large"}])));
+    f.restart(2, RECOVERY);
+    f.settle();
+    assert_eq!((f.phase(uid), reserved(&f)), (Some(Phase::Running), before));
+}
+
+#[test]
+fn processes_refuse_every_kind_but_job_before_a_grant() {
+    let mut f = two_pools(RunnerKind::Process);
+    let uid = f.create(job_set("train", 1));
+    f.settle();
+    assert_eq!((f.phase(uid), f.starts.len()), (Some(Phase::Pending), 0));
+    let why = f.why(uid).to_string();
+    assert!(why.contains("this cluster runs processes, which can't be a JobSet"), "{why}");
+}
+
+#[test]
+fn a_cluster_without_the_kind_says_so_and_runs_the_others() {
+    let mut f = two_pools(RunnerKind::Kubernetes);
+    let why = "the cluster has no JobSet of `jobset.x-k8s.io/v1alpha2`";
+    let kinds = |kinds: &[(&str, &str)]| {
+        let kinds = kinds.iter().map(|(kind, why)| (kind.to_string(), why.to_string()));
+        AgentInput::UnavailableKinds(kinds.collect())
+    };
+    let at = now(f.now);
+    f.agents.values_mut().next().unwrap().apply(at, kinds(&[("JobSet", why)]));
+    let set = f.create(job_set("train", 1));
+    let job = f.submit("plain", 1);
+    f.settle();
+    assert_eq!(f.phase(set), Some(Phase::Pending));
+    assert!(f.why(set).to_string().contains(why), "{:#}", f.why(set));
+    assert_eq!(f.phase(job), Some(Phase::Running), "{:#}", f.why(job));
+    let at = now(f.now);
+    f.agents.values_mut().next().unwrap().apply(at, kinds(&[]));
+    f.advance(Millis::mins(2));
+    assert_eq!(f.phase(set), Some(Phase::Running), "{:#}", f.why(set));
+}

@@ -1,0 +1,348 @@
+//! The watches, the workers, and their end.
+
+use crate::decide::{self, Action, Memory, Next, Pair};
+use crate::events;
+use crate::perform::{NotDone, Performer, RequestCounts};
+use crate::queue::Queue;
+use crate::resources::{self, Flow, Resource};
+use crate::sides::{News, ObjectKey, Side, Sides, uid};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::api::{DynamicObject, TypeMeta};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use meridian_kubernetes::election::{self, ElectionSettings, Leader};
+use meridian_kubernetes::{Connection, ConnectionSettings, Error};
+use meridian_objects::Kind;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Objects that are worked on at the same time.
+const WORKERS: usize = 16;
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+/// How often kinds are looked for that the management cluster didn't serve.
+const KINDS_EVERY: Duration = Duration::from_secs(30);
+/// Pause of a job while settings are on their way to the manager.
+const SETTINGS_WAIT: Duration = Duration::from_millis(50);
+/// A watch that fails again is logged this often.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
+
+/// Which management cluster, and by which Lease.
+#[derive(Clone, Debug)]
+pub struct ManagementSettings {
+    pub connection: ConnectionSettings,
+    /// Name of the Lease by which one manager acts.
+    pub lease: String,
+}
+
+/// A checked connection to the management cluster.
+#[derive(Clone, Debug)]
+pub struct Management {
+    connection: Connection,
+    settings: ManagementSettings,
+}
+
+impl Management {
+    /// Connects. Fails if the settings can't be used, the server doesn't answer or is too old, or a
+    /// permission is missing.
+    pub async fn open(settings: ManagementSettings) -> Result<Self, Error> {
+        let connection = Connection::open(&settings.connection, &crate::MANAGER).await?;
+        tracing::info!(
+            server = connection.server(),
+            version = connection.version(),
+            "connected to the management cluster"
+        );
+        Ok(Self { connection, settings })
+    }
+
+    /// Keeps the management cluster and the manager in line until `stop` is cancelled. `manager` is a client
+    /// of the manager's own API, `replica` identifies its journal.
+    pub async fn run(self, replica: String, manager: Client, count: RequestCounts, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            let lease = ElectionSettings {
+                namespace: self.connection.namespace().to_owned(),
+                name: self.settings.lease.clone(),
+                replica: replica.clone(),
+                life: std::process::id().to_string(),
+            };
+            let leader = match election::acquire(&self.connection, lease, &stop).await {
+                Ok(Some(leader)) => leader,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::error!(%error, "the management cluster can't be used");
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(KINDS_EVERY) => continue,
+                    }
+                }
+            };
+            tracing::info!(lease = self.settings.lease, "this manager acts for the management cluster");
+            let performer = Performer::new(self.connection.client.clone(), manager.clone(), count.clone());
+            let shared = Arc::new(Shared::new(performer, leader.clone()));
+            let mut tasks = JoinSet::new();
+            for _ in 0..WORKERS {
+                tasks.spawn(Arc::clone(&shared).work());
+            }
+            tasks.spawn(Arc::clone(&shared).follow_kinds(self.connection.client.clone(), manager.clone()));
+            tokio::select! {
+                () = stop.cancelled() => {}
+                why = leader.keep() => {
+                    tracing::error!(why, "this manager no longer acts for the management cluster");
+                }
+            }
+            tasks.shutdown().await;
+            leader.release().await;
+        }
+    }
+}
+
+/// What the watches and the workers share.
+struct Shared {
+    performer: Performer,
+    leader: Leader,
+    sides: Mutex<Sides>,
+    resources: Mutex<BTreeMap<Kind, Arc<Resource>>>,
+    memories: Mutex<BTreeMap<ObjectKey, Kept>>,
+    queue: Queue,
+}
+
+/// What was written for an object, with the time of the last status.
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    memory: Memory,
+    sent_at: Option<Instant>,
+    applied_at: Option<Instant>,
+    status_at: Option<Instant>,
+    /// The last refusal, so that each is told once.
+    refusal: String,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn new(performer: Performer, leader: Leader) -> Self {
+        Self {
+            performer,
+            leader,
+            sides: Mutex::default(),
+            resources: Mutex::default(),
+            memories: Mutex::default(),
+            queue: Queue::default(),
+        }
+    }
+
+    /// Follows every kind that both sides serve, and looks for more of them from time to time.
+    async fn follow_kinds(self: Arc<Self>, cluster: Client, manager: Client) {
+        let mut tasks = JoinSet::new();
+        loop {
+            match resources::served(&cluster).await {
+                Ok(served) => {
+                    for resource in served {
+                        let resource = Arc::new(resource);
+                        let is_new = !lock(&self.resources).contains_key(&resource.kind);
+                        if !is_new {
+                            continue;
+                        }
+                        tracing::info!(
+                            kind = resource.kind.name(),
+                            version = resource.api.version,
+                            "following"
+                        );
+                        lock(&self.resources).insert(resource.kind, Arc::clone(&resource));
+                        for (side, client) in [(Side::Cluster, &cluster), (Side::Manager, &manager)] {
+                            tasks.spawn(Arc::clone(&self).follow(
+                                side,
+                                client.clone(),
+                                Arc::clone(&resource),
+                            ));
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the kinds of the management cluster are not known"),
+            }
+            tokio::time::sleep(KINDS_EVERY).await;
+        }
+    }
+
+    /// Follows one kind on one side for ever.
+    async fn follow(self: Arc<Self>, side: Side, client: Client, resource: Arc<Resource>) {
+        let api: Api<DynamicObject> = Api::all_with(client, &resource.api);
+        let mut events = watcher(api, Config::default().page_size(PAGE)).default_backoff().boxed();
+        let mut logged: Option<Instant> = None;
+        loop {
+            match events.try_next().await {
+                Ok(Some(event)) => {
+                    logged = None;
+                    if let Some(news) = news(event, &resource) {
+                        let touched = lock(&self.sides).take(side, resource.kind, news);
+                        self.queue.push(touched);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    if logged.is_none_or(|at| at.elapsed() >= LOG_AGAIN) {
+                        logged = Some(Instant::now());
+                        let kind = resource.kind.name();
+                        let side = side.name();
+                        tracing::warn!(side, kind, %error, "can't be watched: the last known state is used");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Works on one object after the other.
+    async fn work(self: Arc<Self>) {
+        loop {
+            let key = self.queue.take().await;
+            match self.look(&key).await {
+                Ok(again) => self.queue.done(key, again),
+                Err(error) => {
+                    let object = key.to_string();
+                    let failures = self.queue.failed(key);
+                    if failures == 1 || failures.is_multiple_of(10) {
+                        tracing::warn!(
+                            object,
+                            error,
+                            failures,
+                            "not in line with the management cluster yet"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes all writes that an object needs now. Returns when to look again.
+    async fn look(&self, key: &ObjectKey) -> Result<Option<Duration>, String> {
+        let Some(resource) = lock(&self.resources).get(&key.kind).cloned() else { return Ok(None) };
+        let (cluster, manager, existed) = {
+            let sides = lock(&self.sides);
+            if !sides.is_complete(key.kind) {
+                // both lists end with a look at every object
+                return Ok(None);
+            }
+            let cluster = sides.get(Side::Cluster, key);
+            let uid = cluster.as_deref().and_then(uid);
+            let existed = uid.is_none_or(|uid| sides.was_in_first_list(key.kind, &uid));
+            (cluster, sides.get(Side::Manager, key), existed)
+        };
+        let kept = lock(&self.memories).get(key).cloned().unwrap_or_default();
+        let mut memory = kept.memory;
+        let aged = |known: Option<(u64, Duration)>, at: Option<Instant>| {
+            known.zip(at).map(|((hash, _), at)| (hash, at.elapsed()))
+        };
+        memory.status = aged(memory.status, kept.status_at);
+        memory.applied = aged(memory.applied, kept.applied_at);
+        memory.sent = aged(memory.sent, kept.sent_at);
+        let pair = Pair { cluster: cluster.as_deref(), manager: manager.as_deref(), existed };
+        let action = match decide::next(&resource, pair, &memory) {
+            Next::Nothing => {
+                if pair.cluster.is_none() && pair.manager.is_none() {
+                    lock(&self.memories).remove(key);
+                }
+                return Ok(None);
+            }
+            Next::LookIn(pause) => return Ok(Some(pause)),
+            Next::Do(action) => action,
+        };
+        let is_submission = resource.flow == Flow::Job && matches!(action, Action::Submit { .. });
+        if is_submission && self.settings_are_on_their_way() {
+            return Ok(Some(SETTINGS_WAIT));
+        }
+        if !self.leader.is_fresh() {
+            return Err("the Lease may be another manager's".to_owned());
+        }
+        match self.performer.perform(&resource, key, &action).await {
+            Ok(()) => {
+                self.remember(key, &action);
+                self.tell(&action, pair).await;
+                // an unchanged object brings no news; all other writes do
+                Ok(matches!(action, Action::Change { .. }).then_some(Duration::ZERO))
+            }
+            Err(NotDone::Later(error)) => Err(error),
+            Err(NotDone::Refused(error)) => {
+                let is_new = {
+                    let mut memories = lock(&self.memories);
+                    let kept = memories.entry(key.clone()).or_default();
+                    std::mem::replace(&mut kept.refusal, error.clone()) != error
+                };
+                if let Some(object) = pair.cluster.filter(|_| is_new) {
+                    self.performer.event(object, events::of_refusal(&error)).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether objects that decide about jobs are still to be written. Jobs wait for them, so that a policy
+    /// that is applied together with jobs counts for them.
+    fn settings_are_on_their_way(&self) -> bool {
+        let settings: Vec<Kind> = lock(&self.resources)
+            .values()
+            .filter(|resource| resource.flow == Flow::Settings)
+            .map(|resource| resource.kind)
+            .collect();
+        let sides = lock(&self.sides);
+        settings.iter().any(|kind| !sides.is_complete(*kind))
+            || self.queue.has_fresh(|key| settings.contains(&key.kind))
+    }
+
+    fn remember(&self, key: &ObjectKey, action: &Action) {
+        let mut memories = lock(&self.memories);
+        let kept = memories.entry(key.clone()).or_default();
+        kept.refusal.clear();
+        match action {
+            Action::Submit { manifest, .. } | Action::Change { manifest } => {
+                kept.memory.sent = Some((decide::fingerprint(manifest), Duration::ZERO));
+                kept.sent_at = Some(Instant::now());
+            }
+            Action::ApplyWorkload { object } => {
+                kept.memory.applied = Some((decide::fingerprint(object), Duration::ZERO));
+                kept.applied_at = Some(Instant::now());
+            }
+            Action::WriteStatus { status } => {
+                kept.memory.status = Some((decide::fingerprint(status), Duration::ZERO));
+                kept.status_at = Some(Instant::now());
+            }
+            Action::Remove { .. } | Action::RemoveWorkload { .. } => *kept = Kept::default(),
+            Action::SetActive(_) => {}
+        }
+    }
+
+    /// Writes the event that a new status of a Workload is worth.
+    async fn tell(&self, action: &Action, pair: Pair<'_>) {
+        let (Action::WriteStatus { status }, Some(object)) = (action, pair.cluster) else { return };
+        if object["kind"] != Kind::Workload.name() {
+            return;
+        }
+        if let Some(text) = events::of_workload(&object["status"], status) {
+            self.performer.event(object, text).await;
+        }
+    }
+}
+
+fn news(event: Event<DynamicObject>, resource: &Resource) -> Option<News> {
+    let value = |mut object: DynamicObject| {
+        // objects of a list don't say what they are
+        object.types.get_or_insert_with(|| TypeMeta {
+            api_version: resource.api.api_version.clone(),
+            kind: resource.api.kind.clone(),
+        });
+        serde_json::to_value(object).ok()
+    };
+    Some(match event {
+        Event::Init => News::ListBegins,
+        Event::InitDone => News::ListEnds,
+        Event::InitApply(object) => News::Listed(value(object)?),
+        Event::Apply(object) => News::Applied(value(object)?),
+        Event::Delete(object) => News::Deleted(value(object)?),
+    })
+}

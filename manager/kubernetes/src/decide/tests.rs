@@ -1,0 +1,135 @@
+use super::*;
+use kube::api::ApiResource;
+use kube::core::GroupVersionKind;
+use meridian_objects::Kind;
+use meridian_objects::job::{QUEUE_LABEL, SOURCE_ANNOTATION, SOURCE_CLUSTER, SUBMITTED_KIND};
+
+fn resource(kind: Kind, flow: Flow) -> Resource {
+    let gvk = GroupVersionKind::gvk(kind.group(), kind.storage_version(), kind.name());
+    Resource { kind, flow, api: ApiResource::from_gvk_with_plural(&gvk, kind.plural()), has_status: true }
+}
+
+fn jobs() -> Resource {
+    resource(SUBMITTED_KIND, Flow::Job)
+}
+
+/// A job of the cluster, as its API server shows it.
+fn job(uid: &str) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "train", "namespace": "team", "uid": uid, "labels": {QUEUE_LABEL: "main"},
+            "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1},
+        "spec": {
+            "suspend": true, "managedBy": "kueue.x-k8s.io/multikueue", "parallelism": 2,
+            "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}},
+            "template": {"metadata": {"labels": {"job-name": "train", "app": "x"}}, "spec": {}},
+        },
+        "status": {},
+    })
+}
+
+/// The manager's version of it.
+fn held(uid: &str, status: Value) -> Value {
+    let mut held = crate::manifest::for_manager(SUBMITTED_KIND, &job(uid));
+    held["status"] = status;
+    held
+}
+
+fn decided(cluster: Option<&Value>, manager: Option<&Value>, memory: &Memory) -> Next {
+    next(&jobs(), Pair { cluster, manager, existed: true }, memory)
+}
+
+fn in_line(uid: &str) -> Memory {
+    let manifest = crate::manifest::for_manager(SUBMITTED_KIND, &job(uid));
+    Memory { sent: Some((fingerprint(&manifest), Duration::from_secs(9))), ..Memory::default() }
+}
+
+#[test]
+fn a_new_job_is_submitted_under_its_uid_and_without_what_the_server_added() {
+    let Next::Do(Action::Submit { manifest, existed: true }) =
+        decided(Some(&job("u1")), None, &Memory::default())
+    else {
+        panic!("not submitted");
+    };
+    assert_eq!(manifest["metadata"]["uid"], "u1");
+    assert_eq!(manifest["spec"]["template"]["metadata"]["labels"], json!({"app": "x"}));
+    assert!(manifest["spec"].get("selector").is_none() && manifest.get("status").is_none());
+    assert_eq!(manifest["spec"]["suspend"], false, "the queue decides");
+}
+
+#[test]
+fn a_job_that_its_own_controller_runs_or_that_has_ended_is_left_alone() {
+    let mut local = job("u1");
+    local["spec"]["managedBy"] = json!("kubernetes.io/job-controller");
+    local["spec"]["suspend"] = json!(false);
+    assert_eq!(decided(Some(&local), None, &Memory::default()), Next::Nothing);
+    let mut unqueued = job("u1");
+    unqueued["metadata"]["labels"] = json!({});
+    assert_eq!(decided(Some(&unqueued), None, &Memory::default()), Next::Nothing);
+    let mut over = job("u1");
+    over["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    assert_eq!(decided(Some(&over), None, &Memory::default()), Next::Nothing, "it would run twice");
+}
+
+#[test]
+fn a_job_that_was_made_again_follows_once_the_old_one_is_gone() {
+    let old = held("u1", json!({"active": 2}));
+    let removal = Next::Do(Action::Remove { uid: Some("u1".to_owned()) });
+    assert_eq!(decided(Some(&job("u2")), Some(&old), &Memory::default()), removal);
+    let mut stopping = old;
+    stopping["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
+    assert_eq!(decided(Some(&job("u2")), Some(&stopping), &Memory::default()), Next::Nothing);
+}
+
+#[test]
+fn only_what_came_from_the_cluster_is_deleted_with_it() {
+    let removal = Next::Do(Action::Remove { uid: Some("u1".to_owned()) });
+    assert_eq!(decided(None, Some(&held("u1", json!({}))), &Memory::default()), removal);
+    let mut others = held("u1", json!({}));
+    others["metadata"]["annotations"] = json!({});
+    assert_eq!(decided(None, Some(&others), &Memory::default()), Next::Nothing);
+}
+
+#[test]
+fn a_status_is_written_once_and_repaired_later() {
+    let running = held("u1", json!({"active": 2, "ready": 2, "startTime": "2026-01-01T00:00:10Z"}));
+    let Next::Do(Action::WriteStatus { status }) = decided(Some(&job("u1")), Some(&running), &in_line("u1"))
+    else {
+        panic!("no status");
+    };
+    let mut memory = in_line("u1");
+    memory.status = Some((fingerprint(&status), Duration::from_secs(1)));
+    let later = decided(Some(&job("u1")), Some(&running), &memory);
+    assert_eq!(later, Next::LookIn(Duration::from_secs(29)), "the watch hasn't shown it yet");
+    let mut seen = job("u1");
+    seen["status"] = status;
+    assert_eq!(decided(Some(&seen), Some(&running), &memory), Next::Nothing);
+    seen["status"]["active"] = json!(7);
+    memory.status = memory.status.map(|(hash, _)| (hash, Duration::from_secs(31)));
+    assert!(matches!(decided(Some(&seen), Some(&running), &memory), Next::Do(Action::WriteStatus { .. })));
+}
+
+#[test]
+fn texts_alone_are_written_rarely() {
+    let workload = |message: &str| {
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {
+                "name": "w", "namespace": "team", "annotations": {SOURCE_ANNOTATION: SOURCE_CLUSTER},
+            },
+            "spec": {"active": true, "queueName": "main"},
+            "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": message}]},
+        })
+    };
+    let workloads = resource(Kind::Workload, Flow::Workload);
+    let memory = Memory { status: Some((1, Duration::from_secs(20))), ..Memory::default() };
+    let (old, new) = (workload("two before it"), workload("one before it"));
+    let pair = Pair { cluster: Some(&old), manager: Some(&new), existed: false };
+    assert_eq!(next(&workloads, pair, &memory), Next::LookIn(Duration::from_secs(40)));
+    let mut stopped = old.clone();
+    stopped["spec"]["active"] = json!(false);
+    let pair = Pair { cluster: Some(&stopped), manager: Some(&new), existed: false };
+    assert_eq!(next(&workloads, pair, &memory), Next::Do(Action::SetActive(false)));
+    let pair = Pair { cluster: Some(&old), manager: None, existed: false };
+    assert_eq!(next(&workloads, pair, &memory), Next::Do(Action::RemoveWorkload { uid: None }));
+}

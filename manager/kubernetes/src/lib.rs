@@ -1,0 +1,73 @@
+//! A Kubernetes management cluster as the manager's front door: people submit there, and see all of it there.
+//!
+//! The crate keeps two API servers in line: the management cluster's, and the manager's own one, which it
+//! uses as any client does ([`engine_client`]). Specs go from the cluster to the manager, statuses come back.
+//! The manager decides everything; this crate reads, writes and compares.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `resources` | the kinds that are kept in line, and in which version each side serves them |
+//! | `sides` | the objects of both sides, as their watches show them. Pure |
+//! | `manifest` | an object of the cluster as the manager takes it. Pure |
+//! | `status` | the manager's statuses as the cluster takes them. Pure |
+//! | `decide` | what one object needs now. Pure |
+//! | `events` | what happened to a job, in a sentence. Pure |
+//! | `queue` | which objects are to be looked at, and when |
+//! | `perform` | the requests |
+//! | `controller` | the watches, the workers and their end |
+//!
+//! Invariants:
+//! - Only the holder of the Lease submits or writes.
+//! - A job that has ended in the cluster is never submitted. A job is submitted under the cluster's uid, so
+//!   that a lost journal doesn't start it twice.
+//! - Nothing is deleted at the manager before the cluster's list was complete, and a failed list is no list.
+//! - Specs in the cluster are never written, except of Workloads, which this crate makes.
+
+mod controller;
+mod decide;
+mod events;
+mod manifest;
+mod perform;
+mod queue;
+mod resources;
+mod sides;
+mod status;
+
+pub use controller::{Management, ManagementSettings};
+pub use perform::{RequestCount, RequestCounts};
+
+use kube::Client;
+use meridian_kubernetes::{Permission, Program};
+
+/// Everything that the manager does in the management cluster, outside of its own namespace.
+const PERMISSIONS: [Permission; 9] = [
+    ("", "namespaces", &["list", "watch"]),
+    ("", "limitranges", &["list", "watch"]),
+    ("", "events", &["create"]),
+    ("batch", "jobs", &["list", "watch"]),
+    ("batch", "jobs/status", &["patch"]),
+    ("scheduling.k8s.io", "priorityclasses", &["list", "watch"]),
+    ("node.k8s.io", "runtimeclasses", &["list", "watch"]),
+    ("kueue.x-k8s.io", "workloads", &["list", "watch", "create", "patch", "delete"]),
+    ("kueue.x-k8s.io", "workloads/status", &["patch"]),
+];
+
+/// What the manager needs of the management cluster.
+pub const MANAGER: Program = Program {
+    name: "manager",
+    minor_min: 30,
+    needs: "`spec.managedBy` of jobs and validating admission policies",
+    permissions: &PERMISSIONS,
+};
+
+/// A client of the manager's own API in this process.
+pub fn engine_client<S, B>(service: S) -> Client
+where
+    S: tower::Service<http::Request<kube::client::Body>, Response = http::Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<tower::BoxError>,
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<tower::BoxError>,
+{
+    Client::new(service, "default")
+}

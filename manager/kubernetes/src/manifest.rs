@@ -1,0 +1,137 @@
+//! An object of the management cluster as the manager takes it.
+
+use meridian_objects::job::{JobKind, QUEUE_LABEL, REMOTE_MANAGERS, SOURCE_ANNOTATION, SOURCE_CLUSTER};
+use meridian_objects::{FieldValidation, Kind, Object};
+use serde_json::{Map, Value, json};
+
+/// Namespaces of Kubernetes itself. No queue is in them.
+const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+/// Kubernetes' own priority classes; the manager has them too.
+const SYSTEM_PREFIX: &str = "system-";
+/// Annotations of tools for the cluster's own copy.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Labels that the API server adds to the pods of a job.
+const CONTROLLER_LABELS: [&str; 4] =
+    ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
+
+/// Whether the manager takes this object.
+pub(crate) fn is_taken(kind: Kind, object: &Value) -> bool {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    match (kind, kind.job()) {
+        (_, Some(job)) => is_taken_job(job, object),
+        (Kind::Namespace, _) => !SYSTEM_NAMESPACES.contains(&name) && !is_being_deleted(object),
+        (Kind::PriorityClass, _) => !name.starts_with(SYSTEM_PREFIX),
+        _ => !is_being_deleted(object),
+    }
+}
+
+/// A job with a queue, and with a switch that keeps the cluster's own controller from running it.
+fn is_taken_job(kind: &JobKind, job: &Value) -> bool {
+    let has_queue = job["metadata"]["labels"][QUEUE_LABEL].as_str().is_some_and(|queue| !queue.is_empty());
+    has_queue && !is_being_deleted(job) && (is_ours(kind, job) || kind.is_suspended(job))
+}
+
+/// Whether the job names a controller that Meridian stands for, so that the cluster's own one ignores it.
+pub(crate) fn is_ours(kind: &JobKind, job: &Value) -> bool {
+    kind.manager(job).is_some_and(|manager| REMOTE_MANAGERS.contains(&manager))
+}
+
+fn is_being_deleted(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// The object for the manager: without status and without what the API server or tools added.
+pub(crate) fn for_manager(kind: Kind, object: &Value) -> Value {
+    let mut manifest = object.as_object().cloned().unwrap_or_default();
+    manifest.remove("status");
+    let written = &object["metadata"];
+    let mut metadata = Map::new();
+    for field in ["name", "namespace"] {
+        if let Some(value) = written.get(field) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    let map = |field: &str| written[field].as_object().cloned().unwrap_or_default();
+    let mut annotations = map("annotations");
+    annotations.remove(LAST_APPLIED);
+    annotations.insert(SOURCE_ANNOTATION.to_owned(), json!(SOURCE_CLUSTER));
+    metadata.insert("annotations".to_owned(), Value::Object(annotations));
+    metadata.insert("labels".to_owned(), Value::Object(map("labels")));
+    if kind.versions().len() > 1 {
+        manifest.insert("apiVersion".to_owned(), json!(kind.api_version(written_version(kind, object))));
+    }
+    // the manager takes it for new objects: what refers to it, such as a certificate, outlives a lost journal
+    metadata.insert("uid".to_owned(), written["uid"].clone());
+    if let Some(job) = kind.job() {
+        strip_job(job, &mut manifest);
+    }
+    manifest.insert("metadata".to_owned(), Value::Object(metadata));
+    Value::Object(manifest)
+}
+
+/// The version in whose words an object is written. The API server may serve an object under another version
+/// than it was written in, without a conversion: the version in which it reads without faults is right.
+fn written_version(kind: Kind, object: &Value) -> &'static str {
+    let faults = |version: &&'static str| {
+        let mut object = object.clone();
+        object["apiVersion"] = json!(kind.api_version(version));
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
+        }
+        Object::validated(object, FieldValidation::Warn)
+            .map_or_else(|errors| 1_000 + errors.len(), |read| read.1.len())
+    };
+    // of equals the first, which is the storage version
+    kind.versions().iter().min_by_key(|version| faults(version)).copied().unwrap_or(kind.storage_version())
+}
+
+fn strip_job(kind: &JobKind, manifest: &mut Map<String, Value>) {
+    let mut value = Value::Object(std::mem::take(manifest));
+    // the queue decides, as with Kueue
+    kind.set_suspended(&mut value, false);
+    if let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut)
+        && spec.remove("manualSelector") != Some(Value::Bool(true))
+    {
+        spec.remove("selector");
+    }
+    let templates: Vec<String> = kind.pod_sets(&value).into_iter().map(|set| set.template).collect();
+    for template in templates {
+        let mut labels =
+            value.pointer_mut(&format!("{template}/metadata/labels")).and_then(Value::as_object_mut);
+        for label in CONTROLLER_LABELS {
+            if let Some(labels) = labels.as_deref_mut() {
+                labels.remove(label);
+            }
+        }
+    }
+    *manifest = value.as_object().cloned().unwrap_or_default();
+}
+
+/// Whether the manager has this object from the management cluster.
+pub(crate) fn is_from_cluster(object: &Value) -> bool {
+    object["metadata"]["annotations"][SOURCE_ANNOTATION] == SOURCE_CLUSTER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_keeps_the_version_in_whose_words_it_is_written() {
+        let queue = |version: &str, field: &str| {
+            json!({
+                "apiVersion": format!("kueue.x-k8s.io/{version}"), "kind": "ClusterQueue",
+                "metadata": {"name": "q", "uid": "u", "resourceVersion": "7"},
+                "spec": {"namespaceSelector": {}, field: "all", "resourceGroups": []},
+                "status": {"pendingWorkloads": 3},
+            })
+        };
+        // served as v1beta2, written as v1beta1
+        let manifest = for_manager(Kind::ClusterQueue, &queue("v1beta2", "cohort"));
+        assert_eq!(manifest["apiVersion"], "kueue.x-k8s.io/v1beta1");
+        let manifest = for_manager(Kind::ClusterQueue, &queue("v1beta2", "cohortName"));
+        assert_eq!(manifest["apiVersion"], "kueue.x-k8s.io/v1beta2");
+        assert!(manifest.get("status").is_none() && manifest["metadata"]["uid"] == "u");
+        assert!(is_from_cluster(&manifest));
+    }
+}

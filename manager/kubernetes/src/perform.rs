@@ -1,0 +1,239 @@
+//! The requests to both API servers.
+
+use crate::decide::Action;
+use crate::events::{self, EventText};
+use crate::resources::{Flow, Resource};
+use crate::sides::ObjectKey;
+use jiff::Timestamp;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use meridian_kubernetes::connection::ANSWER_WITHIN;
+use meridian_kubernetes::error::{Failure, classify, words};
+use meridian_objects::Kind;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+
+/// Field manager of everything that is written in the management cluster.
+const FIELD_MANAGER: &str = "meridian";
+/// Header by which the manager learns that a job may have run before it.
+const EXISTED: &str = "meridian-existed";
+
+/// One request to the management cluster: its verb and its resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestCount {
+    pub verb: &'static str,
+    pub resource: String,
+}
+
+/// Counts requests to the management cluster.
+pub type RequestCounts = Arc<dyn Fn(RequestCount) + Send + Sync>;
+
+/// Why a write didn't happen.
+#[derive(Debug)]
+pub(crate) enum NotDone {
+    /// Try again: no answer, an overload, or another writer.
+    Later(String),
+    /// The server understood and refused.
+    Refused(String),
+}
+
+/// Talks to both API servers.
+#[derive(Clone)]
+pub(crate) struct Performer {
+    cluster: Client,
+    manager: Client,
+    count: RequestCounts,
+}
+
+impl fmt::Debug for Performer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Performer").finish_non_exhaustive()
+    }
+}
+
+impl Performer {
+    pub(crate) fn new(cluster: Client, manager: Client, count: RequestCounts) -> Self {
+        Self { cluster, manager, count }
+    }
+
+    pub(crate) async fn perform(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        action: &Action,
+    ) -> Result<(), NotDone> {
+        let done = async {
+            match action {
+                Action::Submit { manifest, existed } => self.submit(resource, key, manifest, *existed).await,
+                Action::Change { manifest } => self.change(resource, key, manifest).await,
+                Action::Remove { uid } => self.remove(&self.manager, resource, key, uid.clone(), true).await,
+                Action::SetActive(active) => {
+                    let patch = json!({"spec": {"active": active}});
+                    let patched = api(&self.manager, &resource.api, key)
+                        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+                        .await;
+                    patched.map(drop)
+                }
+                Action::ApplyWorkload { object } => {
+                    self.count("patch", resource.api.plural.clone());
+                    let params = PatchParams::apply(FIELD_MANAGER).force();
+                    let applied = api(&self.cluster, &resource.api, key)
+                        .patch(&key.name, &params, &Patch::Apply(object))
+                        .await;
+                    applied.map(drop)
+                }
+                Action::WriteStatus { status } => {
+                    self.count("patch", format!("{}/status", resource.api.plural));
+                    let params = PatchParams::apply(FIELD_MANAGER).force();
+                    let body = json!({
+                        "apiVersion": resource.api.api_version, "kind": resource.api.kind,
+                        "metadata": {"name": key.name}, "status": status,
+                    });
+                    let patched = api(&self.cluster, &resource.api, key)
+                        .patch_status(&key.name, &params, &Patch::Apply(body))
+                        .await;
+                    patched.map(drop)
+                }
+                Action::RemoveWorkload { uid } => {
+                    self.count("delete", resource.api.plural.clone());
+                    self.remove(&self.cluster, resource, key, uid.clone(), false).await
+                }
+            }
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, done).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => not_done(resource.flow, action, &error),
+            Err(_) => Err(NotDone::Later(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),
+        }
+    }
+
+    async fn submit(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        manifest: &Value,
+        existed: bool,
+    ) -> kube::Result<()> {
+        let path = collection(resource, key, manifest);
+        let mut request = http::Request::post(format!("{path}?fieldValidation=Ignore"))
+            .header(http::header::CONTENT_TYPE, "application/json");
+        if existed {
+            request = request.header(EXISTED, "true");
+        }
+        let body = serde_json::to_vec(manifest).map_err(kube::Error::SerdeError)?;
+        let request = request.body(body).map_err(kube::Error::HttpError)?;
+        self.manager.request::<Value>(request).await.map(drop)
+    }
+
+    async fn change(&self, resource: &Resource, key: &ObjectKey, manifest: &Value) -> kube::Result<()> {
+        let mut manifest = manifest.clone();
+        if let Some(metadata) = manifest["metadata"].as_object_mut() {
+            metadata.remove("uid");
+        }
+        let path = format!("{}/{}?fieldValidation=Ignore", collection(resource, key, &manifest), key.name);
+        let body = serde_json::to_vec(&manifest).map_err(kube::Error::SerdeError)?;
+        let request = http::Request::put(path).header(http::header::CONTENT_TYPE, "application/json");
+        let request = request.body(body).map_err(kube::Error::HttpError)?;
+        self.manager.request::<Value>(request).await.map(drop)
+    }
+
+    async fn remove(
+        &self,
+        client: &Client,
+        resource: &Resource,
+        key: &ObjectKey,
+        uid: Option<String>,
+        force: bool,
+    ) -> kube::Result<()> {
+        let params = DeleteParams {
+            // an object that is gone in the cluster is gone, even if others refer to it
+            grace_period_seconds: force.then_some(0),
+            preconditions: uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        api(client, &resource.api, key).delete(&key.name, &params).await.map(drop)
+    }
+
+    /// Writes an event about an object. A failure is logged only: events are for people.
+    pub(crate) async fn event(&self, object: &Value, text: EventText) {
+        let about = events::about(object);
+        let namespace = about["namespace"].as_str().unwrap_or("default").to_owned();
+        let now = Timestamp::now();
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"generateName": format!("{}.", about["name"].as_str().unwrap_or("object")),
+                "namespace": namespace},
+            "involvedObject": about,
+            "type": if text.is_warning { "Warning" } else { "Normal" },
+            "reason": text.reason, "message": clipped(&text.message),
+            "source": {"component": FIELD_MANAGER}, "reportingComponent": FIELD_MANAGER,
+            "reportingInstance": FIELD_MANAGER, "action": text.reason,
+            "firstTimestamp": seconds(now), "lastTimestamp": seconds(now), "count": 1,
+        });
+        self.count("create", "events".to_owned());
+        let resource = ApiResource::from_gvk_with_plural(
+            &kube::core::GroupVersionKind::gvk("", "v1", "Event"),
+            "events",
+        );
+        let Ok(event) = serde_json::from_value::<DynamicObject>(event) else { return };
+        let events: Api<DynamicObject> = Api::namespaced_with(self.cluster.clone(), &namespace, &resource);
+        if let Err(error) = events.create(&PostParams::default(), &event).await {
+            tracing::debug!(error = words(&error), "an event could not be written");
+        }
+    }
+
+    fn count(&self, verb: &'static str, resource: String) {
+        (self.count)(RequestCount { verb, resource });
+    }
+}
+
+/// Longest message of an event, in bytes, as Kubernetes bounds it.
+const MESSAGE_BYTES_MAX: usize = 1_024;
+
+fn clipped(message: &str) -> &str {
+    let mut end = message.len().min(MESSAGE_BYTES_MAX);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    &message[..end]
+}
+
+fn seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn api(client: &Client, resource: &ApiResource, key: &ObjectKey) -> Api<DynamicObject> {
+    match key.namespace.as_str() {
+        "" => Api::all_with(client.clone(), resource),
+        namespace => Api::namespaced_with(client.clone(), namespace, resource),
+    }
+}
+
+/// Path of the collection, in the version of the manifest.
+fn collection(resource: &Resource, key: &ObjectKey, manifest: &Value) -> String {
+    let ApiResource { group, api_version, plural, .. } = &resource.api;
+    let version = manifest["apiVersion"].as_str().unwrap_or(api_version);
+    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{version}") };
+    match (key.namespace.as_str(), resource.kind) {
+        ("", _) | (_, Kind::Namespace) => format!("{root}/{plural}"),
+        (namespace, _) => format!("{root}/namespaces/{namespace}/{plural}"),
+    }
+}
+
+/// Takes "gone already" and "changed meanwhile" as no failure where the next look settles it.
+fn not_done(flow: Flow, action: &Action, error: &kube::Error) -> Result<(), NotDone> {
+    let is_removal = matches!(action, Action::Remove { .. } | Action::RemoveWorkload { .. });
+    let is_status = matches!(action, Action::WriteStatus { .. });
+    match classify(error) {
+        Failure::Absent if is_removal || is_status => Ok(()),
+        // the watch is about to show it
+        Failure::Exists if flow == Flow::Job && matches!(action, Action::Submit { .. }) => Ok(()),
+        Failure::Refused => Err(NotDone::Refused(words(error))),
+        // an orphan of the same uid, or a job that can't be changed so
+        Failure::Conflict if !is_removal => Err(NotDone::Refused(words(error))),
+        Failure::Absent | Failure::Exists | Failure::Conflict | Failure::Unknown => {
+            Err(NotDone::Later(words(error)))
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The kinds that are kept in line, and the version in which the management cluster serves each.
+
+use kube::api::ApiResource;
+use kube::core::GroupVersionKind;
+use kube::discovery::{ApiCapabilities, Discovery, Scope};
+use kube::{Client, Result};
+use meridian_kubernetes::connection::within;
+use meridian_objects::Kind;
+
+/// How a kind is kept in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Its specs go to the manager, and its status comes back.
+    Settings,
+    /// As settings, for jobs with a queue, and with the cluster's uid.
+    Job,
+    /// Made by this crate from the manager's.
+    Workload,
+}
+
+/// A kind, as both sides serve it.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    pub(crate) kind: Kind,
+    pub(crate) flow: Flow,
+    pub(crate) api: ApiResource,
+    /// Whether the management cluster has its status as a subresource.
+    pub(crate) has_status: bool,
+}
+
+/// How a kind is kept in line; `None` for kinds of the manager alone.
+pub(crate) fn flow(kind: Kind) -> Option<Flow> {
+    match kind {
+        kind if kind.is_job() => Some(Flow::Job),
+        Kind::Workload => Some(Flow::Workload),
+        // users and roles of the manager are not those of the cluster
+        kind if kind.grants() => None,
+        _ => Some(Flow::Settings),
+    }
+}
+
+/// The kinds that the management cluster serves. Fails if it can't be asked.
+pub(crate) async fn served(client: &Client) -> Result<Vec<Resource>, meridian_kubernetes::Error> {
+    let groups: Vec<&str> = Kind::ALL.iter().map(|kind| kind.group()).collect();
+    let asked = Discovery::new(client.clone()).filter(&groups).run();
+    let discovery = within("list the kinds of the management cluster".to_owned(), asked).await?;
+    Ok(Kind::ALL.into_iter().filter_map(|kind| find(&discovery, kind)).collect())
+}
+
+fn find(discovery: &Discovery, kind: Kind) -> Option<Resource> {
+    let flow = flow(kind)?;
+    // the manager's preferred version first
+    kind.versions().iter().find_map(|version| {
+        let gvk = GroupVersionKind::gvk(kind.group(), version, kind.name());
+        let (api, capabilities) = discovery.resolve_gvk(&gvk)?;
+        let is_alike = (capabilities.scope == Scope::Namespaced) == kind.namespaced();
+        is_alike.then(|| Resource { kind, flow, has_status: has_status(&capabilities), api })
+    })
+}
+
+fn has_status(capabilities: &ApiCapabilities) -> bool {
+    capabilities.subresources.iter().any(|(resource, _)| resource.plural.ends_with("status"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_but_those_of_users_is_kept_in_line() {
+        let left: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| flow(*kind).is_none()).collect();
+        assert!(left.iter().all(|kind| kind.grants()), "{left:?}");
+        assert_eq!(flow(Kind::Workload), Some(Flow::Workload));
+        assert_eq!(flow(Kind::Namespace), Some(Flow::Settings));
+    }
+}

@@ -1,0 +1,189 @@
+//! The manager's statuses as the management cluster takes them.
+
+use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
+use meridian_objects::kind::MERIDIAN_GROUP;
+use serde_json::{Map, Value, json};
+
+/// The manager's own part of a status. Kubernetes' and Kueue's schemas don't have it.
+const OWN: &str = "meridian";
+
+/// API group of the kind whose statuses the API server checks.
+const BATCH: &str = "batch";
+
+/// The status of a settings object; `None` if the manager has none.
+pub(crate) fn of_settings(kind: Kind, held: &Value) -> Option<Value> {
+    let mut status = held.get("status")?.as_object()?.clone();
+    if kind.group() != MERIDIAN_GROUP {
+        status.remove(OWN);
+    }
+    (!status.is_empty()).then(|| without_nulls(Value::Object(status)))
+}
+
+/// Schemas don't take a null for an absent field.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let present = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(present.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
+/// The status of a job as its own controller would write it, on top of the one in the cluster. `None` if
+/// there is nothing to write.
+pub(crate) fn of_job(kind: &JobKind, held: &Value, written: &Value, is_ours: bool) -> Option<Value> {
+    let has_ended = kind.has_ended(held);
+    if kind.has_ended(written) || (!is_ours && !has_ended) {
+        // an ended job's status is final, and a job that its own controller keeps suspended has that
+        // controller's status until its end
+        return None;
+    }
+    let mut status = held.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    status.remove(OWN);
+    let is_suspended = kind.is_suspended(held);
+    let is_batch = kind.kind().group() == BATCH;
+    if is_batch {
+        let conditions = conditions(held, &status, is_suspended, has_ended);
+        status.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+    if is_batch && has_ended {
+        end(&mut status, held);
+    }
+    // a start that was reported can't be taken back while the job isn't suspended in its spec
+    let began = written.pointer("/status/startTime").cloned();
+    if let Some(began) = began.filter(|_| !kind.is_suspended(written) || has_ended) {
+        status.insert("startTime".to_owned(), began);
+    }
+    (!status.is_empty()).then_some(Value::Object(status))
+}
+
+/// What the API server wants of a `batch/v1` Job that has ended: it began, and no pod is active.
+fn end(status: &mut Map<String, Value>, held: &Value) {
+    for count in ["active", "ready", "terminating"] {
+        status.remove(count);
+    }
+    let created = held["metadata"]["creationTimestamp"].clone();
+    status.entry("startTime").or_insert(created);
+}
+
+fn conditions(held: &Value, status: &Map<String, Value>, is_suspended: bool, has_ended: bool) -> Vec<Value> {
+    let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != "Suspended");
+    // Kubernetes wants the cause before the end
+    for (end, cause) in [("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")] {
+        let has = |wanted: &str| conditions.iter().position(|condition| condition["type"] == wanted);
+        if let (Some(at), None) = (has(end), has(cause)) {
+            let mut before = conditions[at].clone();
+            before["type"] = json!(cause);
+            conditions.insert(at, before);
+        }
+    }
+    if is_suspended && !has_ended {
+        let since = held["metadata"]["creationTimestamp"].clone();
+        conditions.push(json!({
+            "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended",
+            "lastProbeTime": since, "lastTransitionTime": since,
+        }));
+    }
+    conditions
+}
+
+/// A Workload for the cluster, in two parts: everything but the status, and the status.
+pub(crate) fn of_workload(held: &Value) -> (Value, Value) {
+    let metadata = &held["metadata"];
+    let mut spec = held["spec"].clone();
+    if let Some(spec) = spec.as_object_mut() {
+        // people set it in the cluster
+        spec.remove("active");
+    }
+    let object = json!({
+        "apiVersion": held["apiVersion"], "kind": held["kind"],
+        "metadata": {
+            "name": metadata["name"], "namespace": metadata["namespace"], "labels": metadata["labels"],
+            "ownerReferences": metadata["ownerReferences"],
+        },
+        "spec": spec,
+    });
+    let mut status = held["status"].as_object().cloned().unwrap_or_default();
+    status.remove(OWN);
+    (without_nulls(object), without_nulls(Value::Object(status)))
+}
+
+/// Whether `current` has everything that `wanted` says. Lists must be equal in length.
+pub(crate) fn contains(current: &Value, wanted: &Value) -> bool {
+    match (current, wanted) {
+        (_, Value::Null) => true,
+        (Value::Object(current), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, value)| contains(current.get(name).unwrap_or(&Value::Null), value))
+        }
+        (Value::Array(current), Value::Array(wanted)) => {
+            current.len() == wanted.len() && current.iter().zip(wanted).all(|(a, b)| contains(a, b))
+        }
+        (current, wanted) => current == wanted,
+    }
+}
+
+/// A status without the texts and times that change without a change of state.
+pub(crate) fn without_texts(status: &Value) -> Value {
+    let mut status = status.clone();
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.remove("message");
+        condition.remove("lastTransitionTime");
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(status: Value) -> Value {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "j", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"suspend": false}, "status": status,
+        })
+    }
+
+    fn types(status: &Value) -> Vec<&str> {
+        status["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_end_is_written_as_the_api_server_wants_it() {
+        let kind = JobKind::usual();
+        let done = held(json!({
+            "active": 3, "ready": 3, "succeeded": 3, "completionTime": "2026-01-01T00:01:00Z",
+            "conditions": [{"type": "Complete", "status": "True"}], "meridian": {"state": "Finished"},
+        }));
+        let status = of_job(kind, &done, &json!({"spec": {"suspend": true}}), false).unwrap();
+        assert_eq!(types(&status), ["SuccessCriteriaMet", "Complete"]);
+        assert!(status.get("active").is_none() && status.get("meridian").is_none(), "{status}");
+        assert_eq!(status["startTime"], "2026-01-01T00:00:00Z");
+        let written = held(status);
+        assert_eq!(of_job(kind, &done, &written, true), None, "an end is final");
+    }
+
+    #[test]
+    fn a_job_of_the_local_controller_keeps_its_status_until_its_end() {
+        let kind = JobKind::usual();
+        let running = held(json!({"active": 3, "startTime": "2026-01-01T00:00:30Z"}));
+        assert_eq!(of_job(kind, &running, &json!({"spec": {"suspend": true}}), false), None);
+        let status = of_job(kind, &running, &json!({"spec": {"suspend": true}}), true).unwrap();
+        assert_eq!(status["active"], 3);
+        let waiting = json!({"metadata": {}, "spec": {"suspend": true}, "status": {"failed": 0}});
+        assert_eq!(types(&of_job(kind, &waiting, &json!({}), true).unwrap()), ["Suspended"]);
+    }
+
+    #[test]
+    fn other_fields_of_the_cluster_do_not_count_as_a_difference() {
+        let current = json!({"a": 1, "b": {"c": [1, {"d": 2, "e": 3}]}});
+        assert!(contains(&current, &json!({"b": {"c": [1, {"d": 2}]}, "x": null})));
+        assert!(!contains(&current, &json!({"b": {"c": [1]}})));
+        assert!(!contains(&current, &json!({"x": 1})));
+    }
+}

@@ -1,0 +1,15 @@
+//! What manager and agent both need of a Kubernetes API server: a checked connection, a Lease, and errors in
+//! words.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`connection`] | the client, from a kubeconfig or the pod's service account; its permissions |
+//! | [`election`] | the Lease that lets one of several replicas act |
+//! | [`error`] | errors of the API server, as text and by their consequence |
+
+pub mod connection;
+pub mod election;
+pub mod error;
+
+pub use connection::{Client, Connection, ConnectionSettings, Permission, Program};
+pub use error::Error;

@@ -1,0 +1,141 @@
+//! Reads the kinds of jobs that a row describes completely.
+//!
+//! Pod templates are read by all rules, because they decide about quota and placement. The rest of the spec
+//! is the business of the kind's own controller: an unknown field is only a warning, since clusters may have
+//! a newer version of the kind.
+
+use super::keys::MIN_PARALLELISM_ANNOTATION;
+use super::kind::JobKind;
+use super::metadata::{check_template_keys, read_metadata};
+use super::pod_set_paths::{FoundPodSet, path_of};
+use super::pod_set_reader;
+use super::status::PodProgress;
+use super::{JobWorkload, MAX_PODS, topology};
+use crate::fields::{FieldPath, Fields, Item, names, scheduling};
+use crate::pod::{self, PodTemplate, TEMPLATE};
+use meridian_shared::gang::PodSet;
+use meridian_shared::time::Millis;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) fn read(
+    kind: &JobKind,
+    root: &Fields<'_>,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> JobWorkload {
+    let mut job = JobWorkload::default();
+    read_metadata(root, labels, annotations, &mut job);
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
+    pod_set_reader::read_run_time(root, labels, annotations, &mut job);
+    job.gang.active_deadline = kind.deadline.and_then(|pointer| pod_set_reader::seconds_at(root, pointer, 1));
+    job.ttl_after_finished = pod_set_reader::seconds_at(root, kind.ttl, 0);
+    pod_set_reader::check_manager(kind, root);
+    spec.check(kind.spec);
+    if annotations.contains_key(MIN_PARALLELISM_ANNOTATION) {
+        root.findings().warn(
+            FieldPath::of("metadata.annotations").key(MIN_PARALLELISM_ANNOTATION),
+            format!("has no effect: a {} is started whole", kind.name()),
+            "remove it",
+        );
+    }
+    read_pod_sets(kind, root, &mut job);
+    (kind.check)(root);
+    job
+}
+
+fn read_pod_sets(kind: &JobKind, root: &Fields<'_>, job: &mut JobWorkload) {
+    let manifest = Value::Object(root.written().clone());
+    job.suspend = kind.is_suspended(&manifest);
+    let found = kind.pod_sets(&manifest);
+    let mut names = BTreeSet::new();
+    for set in &found {
+        check_name(root, set, &mut names);
+        check_counts(kind, root, set);
+        let mut template = None;
+        root.at_pointer(&set.template, &mut |item: &Item<'_>| template = read_template(item, set));
+        if let Some(Template { pod_set, template, grace }) = template {
+            job.pod_priority_class =
+                job.pod_priority_class.take().or_else(|| template.priority_class.clone());
+            job.grace_period = job.grace_period.max(grace);
+            job.gang.pod_sets.push(pod_set);
+            job.templates.push(template);
+        } else if manifest.pointer(&set.template).is_none_or(Value::is_null) {
+            root.findings().error(path_of(&set.template), "is missing", "add the template of the pods");
+        }
+    }
+    let pods = found.iter().filter_map(|set| set.count).fold(0, u32::saturating_add);
+    let at = || kind.pod_sets.first().map_or_else(FieldPath::default, |paths| paths.field());
+    if pods == 0 && !root.findings().has_errors() {
+        root.findings().error(at(), "describes no pods", "describe at least one");
+    } else if pods > MAX_PODS {
+        root.findings().error(at(), format!("has {pods} pods"), format!("the maximum is {MAX_PODS}"));
+    }
+    job.parallelism = pods;
+}
+
+/// Pod sets are told apart by their names, which become labels of the pods.
+fn check_name(root: &Fields<'_>, set: &FoundPodSet, names: &mut BTreeSet<String>) {
+    let at = || path_of(&set.at);
+    if !names::is_dns_label(&set.name) {
+        let message = match set.name.is_empty() {
+            true => "has no name".to_owned(),
+            false => format!("`{}` can't name pods", set.name),
+        };
+        let remedy = "use at most 63 lower-case letters, digits and `-`";
+        root.findings().error(at(), message, remedy);
+    } else if !names.insert(set.name.clone()) {
+        root.findings().error(at(), format!("`{}` appears twice", set.name), "give every entry its own name");
+    }
+}
+
+/// Reports the counts that are no numbers of pods.
+fn check_counts(kind: &JobKind, root: &Fields<'_>, set: &FoundPodSet) {
+    let mut number = |item: &Item<'_>| {
+        item.int(0, i64::from(MAX_PODS));
+    };
+    let rows = kind.pod_sets.iter().filter(|paths| paths.describes(&set.at));
+    for pointer in rows.flat_map(|paths| paths.counts.iter().chain(&paths.completions)) {
+        root.at_pointer(&format!("{}{pointer}", set.at), &mut number);
+    }
+}
+
+/// What is read of one pod template.
+struct Template {
+    pod_set: PodSet,
+    template: PodTemplate,
+    grace: Option<Millis>,
+}
+
+fn read_template(item: &Item<'_>, set: &FoundPodSet) -> Option<Template> {
+    let fields = item.fields()?;
+    let findings = fields.findings();
+    findings.in_job_spec(|| fields.check(&TEMPLATE));
+    check_template_keys(&fields);
+    if let Some(metadata) = fields.fields("metadata") {
+        scheduling::labels(&metadata, "labels");
+        scheduling::annotations(&metadata);
+    }
+    let pod = fields.require("spec").and_then(|item| item.fields())?;
+    let count = set.count.unwrap_or(0);
+    let (template, mut pod_set) = findings.in_job_spec(|| {
+        let template = pod::read_submitted(&pod);
+        let pod_set = pod_set_reader::pod_set(&pod, &template, &set.name, count);
+        (template, pod_set)
+    });
+    (pod_set.topology, pod_set.group) = topology::read(&fields, count);
+    let grace = pod_set_reader::seconds(&pod, "terminationGracePeriodSeconds", 0);
+    Some(Template { pod_set, template, grace })
+}
+
+/// Writes the number of running pods beside the state. The kind's own counts are in the cluster that runs the
+/// job.
+pub(super) fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, _: &Value) {
+    let running = if progress.running && !progress.lost { progress.pods } else { 0 };
+    if let Some(meridian) = status.get_mut("meridian").and_then(Value::as_object_mut) {
+        meridian.insert("runningPods".to_owned(), json!(running));
+    }
+    if let Some(started) = &progress.started {
+        status.insert("startTime".to_owned(), json!(started));
+    }
+}

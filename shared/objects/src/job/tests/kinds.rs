@@ -1,0 +1,223 @@
+//! Jobs of operators, as their users write them, and their gangs.
+
+use super::*;
+use crate::kind::Kind;
+
+/// Name and number of pods of each pod set, and the cpus of each pod in thousandths.
+fn sets(manifest: Value) -> Vec<(String, u32, i64)> {
+    let job = read(manifest).unwrap();
+    job.gang.pod_sets.into_iter().map(|set| (set.name, set.count, set.per_pod["cpu"])).collect()
+}
+
+fn set(name: &str, count: u32, cpus: i64) -> (String, u32, i64) {
+    (name.to_owned(), count, cpus * 1_000)
+}
+
+fn check_refused(manifest: Value, expect: &str) {
+    let errors = read(manifest).unwrap_err();
+    assert!(errors.iter().any(|error| error.contains(expect)), "wanted `{expect}` in {errors:?}");
+}
+
+fn manifest(api_version: &str, kind: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {"name": "train", "namespace": "ml", "labels": {QUEUE_LABEL: "team"}},
+        "spec": spec,
+    })
+}
+
+/// A pod template with one container of this name.
+fn pods(container: &str, cpus: u32) -> Value {
+    json!({"spec": {"containers": [{
+        "name": container, "image": "registry.example.com/train:1", "command": ["python", "train.py"],
+        "resources": {"requests": {"cpu": cpus, "memory": "1Gi"}},
+    }]}})
+}
+
+fn pytorch_job() -> Value {
+    manifest(
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        json!({
+            "nprocPerNode": "auto",
+            "runPolicy": {"ttlSecondsAfterFinished": 60, "activeDeadlineSeconds": 3600,
+                "cleanPodPolicy": "Running"},
+            "pytorchReplicaSpecs": {
+                "Worker": {"replicas": 3, "restartPolicy": "OnFailure", "template": pods("pytorch", 4)},
+                "Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": pods("pytorch", 1)},
+            },
+        }),
+    )
+}
+
+#[test]
+fn a_pytorch_job_is_a_master_and_workers() {
+    assert_eq!(sets(pytorch_job()), [set("master", 1, 1), set("worker", 3, 4)]);
+    let job = read(pytorch_job()).unwrap();
+    assert_eq!(
+        (job.ttl_after_finished, job.gang.active_deadline),
+        (Some(Millis::secs(60)), Some(Millis::mins(60)))
+    );
+    let kind = Kind::PyTorchJob.job().unwrap();
+    let sent = kind.for_cluster(pytorch_job());
+    assert_eq!(
+        sent["spec"]["runPolicy"],
+        json!({"activeDeadlineSeconds": 3600, "cleanPodPolicy": "Running", "suspend": true})
+    );
+    assert_eq!(kind.resuming_patch(&sent), json!({"spec": {"runPolicy": {"suspend": false}}}));
+    let mut other = pytorch_job();
+    other["spec"]["runPolicy"]["managedBy"] = json!("example.com/mine");
+    check_refused(other, "spec.runPolicy.managedBy: `example.com/mine` would run this job");
+    let mut typo = pytorch_job();
+    typo["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!("3");
+    check_refused(typo, "spec.pytorchReplicaSpecs.Worker.replicas: must be a whole number");
+    check_refused(
+        manifest("kubeflow.org/v1", "PyTorchJob", json!({"pytorchReplicaSpecs": {}})),
+        "spec.pytorchReplicaSpecs: describes no pods",
+    );
+}
+
+#[test]
+fn an_mpi_job_is_a_launcher_and_workers() {
+    let job = manifest(
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        json!({
+            "slotsPerWorker": 1, "runPolicy": {"cleanPodPolicy": "Running"},
+            "mpiReplicaSpecs": {
+                "Launcher": {"replicas": 1, "template": pods("mpi-launcher", 1)},
+                "Worker": {"replicas": 2, "template": pods("mpi-worker", 8)},
+            },
+        }),
+    );
+    assert_eq!(sets(job), [set("launcher", 1, 1), set("worker", 2, 8)]);
+}
+
+fn ray_cluster() -> Value {
+    json!({
+        "rayVersion": "2.46.0",
+        "headGroupSpec": {"rayStartParams": {"dashboard-host": "0.0.0.0"}, "template": pods("ray-head", 1)},
+        "workerGroupSpecs": [
+            {"groupName": "small", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, "rayStartParams": {},
+             "template": pods("ray-worker", 2)},
+            {"groupName": "tpus", "replicas": 1, "numOfHosts": 4, "template": pods("ray-worker", 8)},
+        ],
+    })
+}
+
+fn ray_job() -> Value {
+    let spec = json!({
+        "entrypoint": "python train.py", "shutdownAfterJobFinishes": true, "rayClusterSpec": ray_cluster(),
+    });
+    manifest("ray.io/v1", "RayJob", spec)
+}
+
+#[test]
+fn a_ray_cluster_is_a_head_and_groups_of_workers() {
+    let cluster = manifest("ray.io/v1", "RayCluster", ray_cluster());
+    assert_eq!(sets(cluster.clone()), [set("head", 1, 1), set("small", 2, 2), set("tpus", 4, 8)]);
+    let mut scaled = cluster.clone();
+    scaled["spec"]["enableInTreeAutoscaling"] = json!(true);
+    check_refused(scaled, "spec.enableInTreeAutoscaling: would change the number of pods");
+    let mut unsized_group = cluster.clone();
+    unsized_group["spec"]["workerGroupSpecs"][0].as_object_mut().unwrap().remove("replicas");
+    check_refused(unsized_group, "spec.workerGroupSpecs[0].replicas: is missing");
+    let mut headless = cluster;
+    headless["spec"].as_object_mut().unwrap().remove("headGroupSpec");
+    check_refused(headless, "spec.headGroupSpec: is missing");
+}
+
+/// The operator would make a pod without our labels, and nothing would have counted it.
+#[test]
+fn the_pod_that_submits_a_ray_job_has_quota_too() {
+    let expected = [set("head", 1, 1), set("small", 2, 2), set("tpus", 4, 8)];
+    let submitter = ("submitter".to_owned(), 1, 500);
+    assert_eq!(sets(ray_job()), [&expected[..], &[submitter]].concat());
+    let (object, _) = Object::from_value(ray_job()).unwrap();
+    let image = object.stored.pointer("/spec/submitterPodTemplate/spec/containers/0/image");
+    assert_eq!(image, Some(&json!("registry.example.com/train:1")), "that of the head");
+    let mut own = ray_job();
+    own["spec"]["submitterPodTemplate"] = pods("submit", 2);
+    assert_eq!(sets(own.clone())[3], set("submitter", 1, 2));
+    own["spec"]["submissionMode"] = json!("HTTPMode");
+    check_refused(own, "spec.submitterPodTemplate: has no effect with this `submissionMode`");
+    let mut by_http = ray_job();
+    by_http["spec"]["submissionMode"] = json!("HTTPMode");
+    assert_eq!(sets(by_http), expected);
+    let mut kept = ray_job();
+    kept["spec"]["shutdownAfterJobFinishes"] = json!(false);
+    check_refused(kept, "spec.shutdownAfterJobFinishes: must be set");
+    let mut elsewhere = ray_job();
+    elsewhere["spec"]["clusterSelector"] = json!({"ray.io/cluster": "shared"});
+    check_refused(elsewhere, "spec.clusterSelector: names a cluster that has no quota");
+}
+
+#[test]
+fn a_ray_job_ends_as_its_operator_says() {
+    let kind = Kind::RayJob.job().unwrap();
+    let of = |status: Value| kind.state(&json!({"status": status})).to_owned();
+    assert_eq!(of(json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"})), "Finished");
+    assert_eq!(of(json!({"jobStatus": "FAILED", "jobDeploymentStatus": "Failed"})), "Failed");
+    assert_eq!(of(json!({"jobStatus": "STOPPED", "jobDeploymentStatus": "Complete"})), "Failed");
+    assert_eq!(of(json!({"jobStatus": "FAILED", "jobDeploymentStatus": "Retrying"})), "Pending");
+    let ended = json!({"status": {"jobDeploymentStatus": "Failed", "reason": "AppFailed", "message": "m",
+        "endTime": "2026-01-01T00:00:00Z"}});
+    let end = kind.end(&ended).unwrap();
+    assert_eq!((end.succeeded, end.reason, end.at), (false, "AppFailed", "2026-01-01T00:00:00Z"));
+}
+
+fn leader_worker_set(leader: Value) -> Value {
+    let mut template = json!({"size": 4, "workerTemplate": pods("worker", 2)});
+    if !leader.is_null() {
+        template["leaderTemplate"] = leader;
+    }
+    let spec = json!({"replicas": 3, "leaderWorkerTemplate": template});
+    manifest("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+}
+
+#[test]
+fn a_leader_worker_set_is_groups_of_pods_and_their_leaders() {
+    assert_eq!(sets(leader_worker_set(Value::Null)), [set("main", 12, 2)]);
+    assert_eq!(sets(leader_worker_set(pods("leader", 1))), [set("leader", 3, 1), set("workers", 9, 2)]);
+    let mut wrong = leader_worker_set(Value::Null);
+    wrong["spec"]["replicas"] = json!(-1);
+    check_refused(wrong, "spec.replicas: `-1` is too small");
+    let mut alone = leader_worker_set(pods("leader", 1));
+    alone["spec"]["leaderWorkerTemplate"]["size"] = json!(1);
+    assert_eq!(read(alone).unwrap().gang.pod_sets[1].count, 0);
+}
+
+/// It has no suspend switch.
+#[test]
+fn a_suspended_leader_worker_set_has_no_groups() {
+    let kind = Kind::LeaderWorkerSet.job().unwrap();
+    let sent = kind.for_cluster(leader_worker_set(Value::Null));
+    assert_eq!((&sent["spec"]["replicas"], kind.is_suspended(&sent)), (&json!(0), true));
+    let resumed = kind.resuming_patch(&leader_worker_set(Value::Null));
+    assert_eq!(resumed, json!({"spec": {"replicas": 3}}));
+    let mut shown = leader_worker_set(Value::Null);
+    kind.set_suspended(&mut shown, true);
+    assert_eq!(shown["spec"]["replicas"], 3, "a pending one is shown as it was submitted");
+}
+
+#[test]
+fn what_is_ignored_is_named_in_each_pod_set() {
+    let mut job = pytorch_job();
+    let spread = json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);
+    let worker = &mut job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"];
+    worker["topologySpreadConstraints"] = spread;
+    worker["containers"][0]["securityContext"] = json!({"runAsUser": 1000});
+    let (object, _) = Object::from_value(job).unwrap();
+    let ignored: Vec<_> = ignored_fields(&object).iter().map(|ignored| ignored.field.to_string()).collect();
+    assert_eq!(ignored, ["spec.pytorchReplicaSpecs.Worker.template.spec.topologySpreadConstraints"]);
+}
+
+#[test]
+fn only_jobs_can_be_admitted_in_part() {
+    let mut job = pytorch_job();
+    job["metadata"]["annotations"] = json!({MIN_PARALLELISM_ANNOTATION: "2"});
+    let (object, warnings) = Object::from_value(job).unwrap();
+    assert!(job_to_workload(&object).unwrap().gang.pod_sets.iter().all(|set| set.min_count.is_none()));
+    let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings[0].contains("has no effect: a PyTorchJob is started whole"), "{warnings:?}");
+}

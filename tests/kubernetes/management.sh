@@ -1,0 +1,141 @@
+# A fourth control plane as the management cluster: people submit there with kubectl, and see everything there.
+# Sourced by `run`.
+
+readonly MANAGEMENT=management
+
+# Prepares the management cluster and the manager's account there. Run before the manager starts.
+prepare_management() {
+    kube "$MANAGEMENT" apply -f manifests/crds/kueue -f manifests/crds/meridian -f manifests/admission >/dev/null
+    await 30 kube "$MANAGEMENT" get clusters.meridian.dev || fail 'the management cluster does not serve the definitions'
+    local region
+    for region in "${REGIONS[@]}"; do
+        kube "$MANAGEMENT" apply -f - >/dev/null <<CLUSTER
+apiVersion: meridian.dev/v1alpha1
+kind: Cluster
+metadata: {name: $region}
+spec: {region: $region, jurisdiction: $(jurisdiction "$region")}
+CLUSTER
+    done
+    start_controllers "$MANAGEMENT" "$HERE/stages.yaml"
+    grant_manager_rights
+}
+
+# The service account and the rights of the manager's chart, and a kubeconfig with a token of it.
+grant_manager_rights() {
+    kube "$MANAGEMENT" create namespace meridian-system >/dev/null
+    "$(tests/ground/build --path helm)" template meridian-manager manifests/helm/meridian-manager --namespace meridian-system \
+        --set url=https://manager.example.com:7443,kubernetes.enabled=true --show-only templates/rbac.yaml >"$work/manager-rbac.yaml"
+    kube "$MANAGEMENT" apply -f "$work/manager-rbac.yaml" >/dev/null
+    kube "$MANAGEMENT" -n meridian-system create serviceaccount meridian-manager >/dev/null
+    account_kubeconfig "$MANAGEMENT" meridian-manager >"$work/manager-kubeconfig"
+    chmod 600 "$work/manager-kubeconfig"
+}
+
+front() { kube "$MANAGEMENT" "$@"; }
+
+# Creates a job in the management cluster. Options as for `create`.
+submit() {
+    job_manifest "$@" | sed '/^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' | front create -f - >/dev/null
+}
+
+job_field() { [ "$(front get job "$1" -o "jsonpath={$2}")" = "$3" ]; }
+job_has() { front get job "$1" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
+workload_of() { front get workloads -o json | jq -r --arg job "$1" '.items[] | select(.metadata.ownerReferences[0].name == $job) | .metadata.name'; }
+event_says() { front get events -o json | jq -e --arg job "$1" --arg text "$2" '.items[] | select(.involvedObject.name == $job and (.message | contains($text)))'; }
+runs_in_front() { await 90 runs_whole "$1" "${2:-3}" || { why "$1" >&2; front get job "$1" -o yaml >&2; tail -n 20 "$work/manager.log" >&2; fail "job $1 of the management cluster does not run"; }; }
+uids_in() { kube "$1" get pods -l "batch.kubernetes.io/job-name=$2" -o 'jsonpath={.items[*].metadata.uid}'; }
+
+step_management() {
+    start_fleet
+    local region uids workload
+    sed 's/main$/front/' "$HERE/queues.yaml" | front apply -f - >/dev/null
+    submit fronted queue=front seconds=12
+    runs_in_front fronted
+    region="$(regions_of fronted)"; region="${region% }"
+    await 30 job_field fronted .status.active 3 || fail 'the management cluster does not show the running pods'
+    workload="$(workload_of fronted)"
+    [ "$(front get workload "$workload" -o 'jsonpath={.status.clusterName}')" = "$region" ] || fail 'the Workload does not name the cluster'
+    [ "$(front get pods -o name | wc -l)" -eq 0 ] || fail 'pods run in the management cluster'
+    pass "a job of the management cluster runs in $region, and its Workload names the cluster"
+    event_says fronted "runs in cluster $region" >/dev/null || fail 'no event tells the cluster'
+    await 60 job_has fronted Complete || { front get job fronted -o yaml; tail -n 20 "$work/manager.log"; fail 'the job does not complete in the management cluster'; }
+    job_field fronted .status.succeeded 3 || fail 'the management cluster does not count 3 pods that succeeded'
+    pass 'its completion is written there as the job controller would, with an event'
+    front wait --for=condition=Complete job/fronted --timeout=5s >/dev/null || fail 'kubectl wait does not see the end'
+    await 30 bash -c "[ \"\$('$kubectl' --kubeconfig '$kubeconfig' --context $MANAGEMENT get clusterqueue front -o 'jsonpath={.status.admittedWorkloads}')\" = 0 ]" ||
+        { front get clusterqueue front -o yaml; fail 'the status of the queue is not written'; }
+    pass 'queues have their status there'
+}
+
+step_management_changes() {
+    start_fleet
+    local workload uids region
+    submit lost queue=nowhere
+    await 60 event_says lost 'no local queue' || { front get events; fail 'a refusal is not told as an event'; }
+    front delete job lost >/dev/null
+    pass 'what the manager refuses is an event of the job'
+    submit moved queue=front
+    runs_in_front moved
+    if meridian delete job moved >/dev/null 2>"$work/refused"; then fail 'an object of the management cluster can be deleted at the manager'; fi
+    grep -q 'management cluster' "$work/refused" || fail "the refusal does not say where: $(cat "$work/refused")"
+    pass 'objects of the management cluster are changed there only'
+    workload="$(workload_of moved)"
+    front patch workload "$workload" --type=merge -p '{"spec":{"active":false}}' >/dev/null
+    await 60 gone moved || fail 'a deactivated Workload goes on'
+    front patch workload "$workload" --type=merge -p '{"spec":{"active":true}}' >/dev/null
+    runs_in_front moved
+    pass 'a Workload is deactivated and activated again by its spec.active'
+    front patch job moved --subresource=status --type=merge -p '{"status":{"active":5}}' >/dev/null
+    await 60 job_field moved .status.active 3 || fail 'a status that was changed by hand stays'
+    pass 'a status that was changed by hand is repaired'
+    region="$(regions_of moved)"; uids="$(uids_in "${region% }" moved)"
+    front delete job moved >/dev/null
+    submit moved queue=front
+    await 60 replaced "${region% }" moved "$uids" || fail 'a job that was made again does not run'
+    runs_in_front moved
+    pass 'a job that was deleted and made again runs once, after the old one'
+    front delete job moved >/dev/null
+    await 60 gone moved || fail 'pods of a deleted job stay'
+    pass 'with the job its pods go'
+}
+replaced() { local uid; for uid in $3; do ! kube "$1" get pods -A -o 'jsonpath={.items[*].metadata.uid}' | grep -q "$uid" || return 1; done; }
+
+step_management_faults() {
+    start_fleet
+    local region uids second
+    submit steady queue=front
+    runs_in_front steady
+    region="$(regions_of steady)"; region="${region% }"
+    uids="$(uids_in "$region" steady)"
+    # A second manager for the same cluster, with a journal of its own.
+    "$MERIDIAN_BIN" manager --init --listen "127.0.0.1:$(free_port)" --data-dir "$work/second" --kubernetes \
+        --kubeconfig "$work/manager-kubeconfig" --lease-name meridian-manager >"$work/second.log" 2>&1 &
+    second=$!
+    programs+=("$second")
+    await 30 grep -q 'another replica holds the Lease' "$work/second.log" || fail 'two managers act for one cluster'
+    kill "$second"
+    pass 'of two managers one acts'
+    kill -KILL "$manager_pid"
+    { wait "$manager_pid"; } 2>/dev/null || true
+    submit later queue=front pods=2
+    start_manager
+    runs_in_front later 2
+    [ "$(uids_in "$region" steady)" = "$uids" ] || fail 'a killed manager restarted a gang'
+    pass 'a killed manager comes back to the same gangs, and takes what was submitted meanwhile'
+    front delete job later >/dev/null
+    # The journal is lost; the state comes back from the cluster's objects and the agents.
+    kill "$manager_pid"
+    { wait "$manager_pid"; } 2>/dev/null || true
+    rm "$work/manager/journal.redb"
+    start_manager --init --recover
+    await 60 meridian get clusters || fail 'the manager does not start with a new journal'
+    for second in "${REGIONS[@]}"; do await 60 connected "$second" || fail "the agent of $second does not come back"; done
+    meridian journal confirm --yes >/dev/null
+    await 90 managed_runs steady "$region" || { why steady; meridian journal recovery; tail -n 30 "$work/manager.log"; fail 'a running job is not adopted after the journal was lost'; }
+    [ "$(uids_in "$region" steady)" = "$uids" ] && runs_whole steady 3 || fail 'a lost journal started a second copy, or restarted the gang'
+    pass 'with a lost journal the state comes back from objects and agents, and no gang starts twice'
+    front delete job steady >/dev/null
+    await 60 gone steady || fail 'an adopted job outlives its deletion'
+    pass 'an adopted job ends with its object'
+}
+managed_runs() { [ "$(meridian get jobs "$1" -o json | jq -r '.status.meridian.state + " " + .status.meridian.cluster')" = "Running $2" ]; }

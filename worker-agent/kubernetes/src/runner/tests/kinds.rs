@@ -1,0 +1,213 @@
+//! Gangs of other kinds than Job.
+
+use super::*;
+use meridian_shared::time::Now;
+
+/// A JobSet with one driver and two Jobs of two workers.
+fn job_set() -> Start {
+    let template = |app: &str| {
+        let containers = json!([{"name": "c", "image": "i"}]);
+        json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": containers}})
+    };
+    let spec = json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": "train", "namespace": "ml", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+        "spec": {
+            "managedBy": "kueue.x-k8s.io/multikueue", "ttlSecondsAfterFinished": 5,
+            "failurePolicy": {"maxRestarts": 2},
+            "replicatedJobs": [
+                {"name": "driver", "template": {"spec": {"template": template("driver")}}},
+                {"name": "workers", "replicas": 2, "template": {"spec": {
+                    "parallelism": 2, "completions": 2, "backoffLimit": 3, "template": template("worker")}}},
+            ],
+        },
+    });
+    let pod = |pod_set: &str, index: u32| PodPlacement {
+        pod_set: pod_set.into(),
+        index,
+        node: format!("{pod_set}-{index}"),
+        accelerators: BTreeMap::new(),
+    };
+    let placement = std::iter::once(pod("driver", 0)).chain((0..4).map(|index| pod("workers", index)));
+    Start { spec: spec.to_string().into(), placement: placement.collect(), ..start(1) }
+}
+
+#[test]
+fn a_job_set_is_created_suspended_with_every_template_marked() {
+    let built = manifest::build(&job_set(), "worker-eu", None).unwrap();
+    let at = |path: &str| built.manifest.pointer(path).cloned().unwrap_or(Value::Null);
+    assert_eq!((at("/apiVersion"), at("/kind")), (json!("jobset.x-k8s.io/v1alpha2"), json!("JobSet")));
+    assert_eq!((at("/spec/suspend"), at("/spec/failurePolicy/maxRestarts")), (json!(true), json!(2)));
+    assert_eq!(built.resume, json!({"spec": {"suspend": false}}));
+    for absent in ["/spec/managedBy", "/spec/ttlSecondsAfterFinished", "/spec/backoffLimit"] {
+        assert_eq!(at(absent), Value::Null, "{absent}");
+    }
+    for (index, set) in ["driver", "workers"].into_iter().enumerate() {
+        let template = at(&format!("/spec/replicatedJobs/{index}/template/spec/template"));
+        assert_eq!(template["metadata"]["labels"]["meridian.dev/pod-set"], set);
+        assert_eq!(template["metadata"]["labels"]["meridian.dev/uid"], KEY.0.to_string());
+        assert_eq!(template["spec"]["schedulingGates"], json!([{"name": GATE}]));
+    }
+    assert_eq!(
+        at("/spec/replicatedJobs/1/template/spec/backoffLimit"),
+        3,
+        "the JobSet counts its own failures"
+    );
+}
+
+#[test]
+fn pods_get_places_of_their_own_pod_set() {
+    let granted = job_set();
+    let mut run = Run::granted(&granted, manifest::build(&granted, "worker", None).unwrap());
+    let mut cluster = Cluster { job: None, pods: Vec::new(), version: 3, made: 0, nodes_answer: true };
+    for _ in 0..2 {
+        let request = run.next(Mono(0)).unwrap();
+        let answer = match &request {
+            Request::Create(_) => {
+                cluster.create(&json!({"spec": {"parallelism": 5}}));
+                let job = JobFacts { kind: meridian_objects::Kind::JobSet, ..cluster.job.take().unwrap() };
+                cluster.job = Some(job);
+                cluster.answer()
+            }
+            other => cluster.perform(other),
+        };
+        run.answered(Mono(0), Wall(0), &request, answer, &|_| true);
+    }
+    // The second Job's pods come first, and both Jobs number their pods from 0.
+    cluster.pods = [("workers", 0), ("workers", 1), ("driver", 0), ("workers", 0), ("workers", 1)]
+        .into_iter()
+        .zip(1..)
+        .map(|((set, index), number)| PodFacts {
+            pod_set: Some(set.to_owned()),
+            index: Some(index),
+            ..pod(number)
+        })
+        .collect();
+    run.observe(cluster.job.as_ref(), &cluster.pods.clone(), &|_| true);
+    let request = run.next(Mono(0)).unwrap();
+    let answer = cluster.perform(&request);
+    run.answered(Mono(0), Wall(0), &request, answer, &|_| true);
+    let mut nodes: Vec<_> = cluster.pods.iter().map(|pod| pod.node.clone().unwrap()).collect();
+    assert_eq!(nodes[2], "driver-0");
+    nodes.sort();
+    assert_eq!(nodes, ["driver-0", "workers-0", "workers-1", "workers-2", "workers-3"]);
+    for pod in &mut cluster.pods {
+        pod.phase = PodPhase::Running;
+    }
+    let events = run.observe(cluster.job.as_ref(), &cluster.pods.clone(), &|_| true);
+    assert!(matches!(&events[..], [RunnerEvent::Running { .. }]), "{events:?}");
+    let mut numbers: Vec<_> = run.pods().into_iter().map(|(_, number)| number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2, 3, 4], "logs name every pod of the gang by a number of its own");
+}
+
+#[test]
+fn facts_of_a_job_set_come_from_its_own_status() {
+    let kind = meridian_objects::Kind::JobSet.job().unwrap();
+    let mut job: kube::api::DynamicObject =
+        serde_json::from_value(manifest::build(&job_set(), "worker", None).unwrap().manifest).unwrap();
+    let facts = JobFacts::read(kind, &job);
+    assert!(facts.suspended && facts.end.is_none());
+    assert_eq!((facts.run, facts.parallelism, facts.completions), (Some(KEY), 5, None));
+    job.data["spec"]["suspend"] = json!(false);
+    let annotations = job.metadata.annotations.as_mut().unwrap();
+    annotations.insert("meridian.dev/started".to_owned(), "2026-01-01T00:00:00Z".to_owned());
+    job.data["status"] = json!({"conditions": [
+        {"type": "Suspended", "status": "False"},
+        {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "jobset failed",
+         "lastTransitionTime": "2026-01-01T00:10:00Z"},
+    ]});
+    let facts = JobFacts::read(kind, &job);
+    let end = facts.end.unwrap();
+    assert_eq!((facts.suspended, end.succeeded, end.reason.as_str()), (false, false, "FailedJobs"));
+    assert_eq!(end.at.unwrap().since(facts.started.unwrap()), Millis::mins(10));
+}
+
+#[test]
+fn a_job_set_whose_time_is_over_ends_as_failed() {
+    let granted = Start { run_left: Some(Millis::secs(60)), ..job_set() };
+    let mut run = Run::granted(&granted, manifest::build(&granted, "worker", None).unwrap());
+    let facts = JobFacts {
+        suspended: false,
+        started: Some(Wall(1_000)),
+        ..read(&manifest::build(&granted, "worker", None).unwrap().manifest)
+    };
+    let create = run.next(Mono(0)).unwrap();
+    run.answered(Mono(0), Wall(0), &create, Answer::Job(Box::new(facts)), &|_| true);
+    run.observe_time(Now { mono: Mono(0), wall: Wall(60_999) });
+    assert!(!matches!(run.next(Mono(0)), Some(Request::Suspend { .. })));
+    let mut adopted = Run::adopted(
+        KEY,
+        JobFacts {
+            suspended: false,
+            started: Some(Wall(1_000)),
+            ..read(&manifest::build(&granted, "worker", None).unwrap().manifest)
+        },
+    );
+    adopted.observe_time(Now { mono: Mono(0), wall: Wall(61_000) });
+    let suspend = adopted.next(Mono(0)).unwrap();
+    assert_eq!(suspend, Request::Suspend { why: "the time of the attempt was over".into() });
+    let stopped = JobFacts {
+        started: Some(Wall(1_000)),
+        ..read(&manifest::build(&granted, "worker", None).unwrap().manifest)
+    };
+    adopted.answered(Mono(0), Wall(0), &suspend, Answer::Job(Box::new(stopped)), &|_| true);
+    let events =
+        adopted.answered(Mono(0), Wall(62_000), &Request::ListPods, Answer::Pods(Vec::new()), &|_| true);
+    let Some(RunnerEvent::Ended { result: EndResult::Failed { reason, .. }, .. }) = events.last() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(reason, "DeadlineExceeded");
+}
+
+/// The facts of an object as the API server has it after its creation.
+fn read(manifest: &Value) -> JobFacts {
+    let job: kube::api::DynamicObject = serde_json::from_value(manifest.clone()).unwrap();
+    JobFacts::read(meridian_objects::Kind::JobSet.job().unwrap(), &job)
+}
+
+#[test]
+fn the_objects_of_other_kinds_are_suspended_in_their_own_way() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let built = |api_version: &str, kind: &str, spec: Value| {
+        let manifest =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "t"}, "spec": spec});
+        manifest::build(&Start { spec: manifest.to_string().into(), ..start(2) }, "eu", None).unwrap()
+    };
+    let pytorch = built(
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        json!({"pytorchReplicaSpecs": {
+        "Master": {"template": template}, "Worker": {"template": template}}}),
+    );
+    assert_eq!(pytorch.manifest["spec"]["runPolicy"], json!({"suspend": true}));
+    assert_eq!(pytorch.resume, json!({"spec": {"runPolicy": {"suspend": false}}}));
+    let worker = pytorch.manifest.pointer("/spec/pytorchReplicaSpecs/Worker/template/metadata/labels");
+    assert_eq!(worker.unwrap()["meridian.dev/pod-set"], "worker");
+    let ray = built(
+        "ray.io/v1",
+        "RayJob",
+        json!({
+            "submitterPodTemplate": template,
+            "rayClusterSpec": {"headGroupSpec": {"template": template},
+                "workerGroupSpecs": [{"groupName": "g", "replicas": 1, "template": template}]},
+        }),
+    );
+    for (at, set) in [
+        ("/spec/submitterPodTemplate", "submitter"),
+        ("/spec/rayClusterSpec/headGroupSpec/template", "head"),
+        ("/spec/rayClusterSpec/workerGroupSpecs/0/template", "g"),
+    ] {
+        let template = ray.manifest.pointer(at).unwrap();
+        assert_eq!(template["metadata"]["labels"]["meridian.dev/pod-set"], set);
+        assert_eq!(template["spec"]["schedulingGates"][0]["name"], GATE);
+    }
+    let served = built(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        json!({
+        "replicas": 2, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template}}),
+    );
+    assert_eq!(served.manifest["spec"]["replicas"], 0);
+    assert_eq!(served.resume, json!({"spec": {"replicas": 2}}));
+}
