@@ -34,7 +34,7 @@ mod sides;
 mod status;
 
 pub use controller::{Management, ManagementSettings};
-pub use perform::{RequestCount, RequestCounts};
+pub use perform::{EXISTED, RequestCount, RequestCounts};
 
 use kube::Client;
 use meridian_kubernetes::{Permission, Program};

@@ -1,6 +1,8 @@
 //! An object of the management cluster as the manager takes it.
 
-use meridian_objects::job::{JobKind, QUEUE_LABEL, REMOTE_MANAGERS, SOURCE_ANNOTATION, SOURCE_CLUSTER};
+use meridian_objects::job::{
+    CONTROLLER_LABELS, JobKind, QUEUE_LABEL, REMOTE_MANAGERS, SOURCE_ANNOTATION, SOURCE_CLUSTER,
+};
 use meridian_objects::{FieldValidation, Kind, Object};
 use serde_json::{Map, Value, json};
 
@@ -10,9 +12,6 @@ const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-l
 const SYSTEM_PREFIX: &str = "system-";
 /// Annotations of tools for the cluster's own copy.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Labels that the API server adds to the pods of a job.
-const CONTROLLER_LABELS: [&str; 4] =
-    ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 
 /// Whether the manager takes this object.
 pub(crate) fn is_taken(kind: Kind, object: &Value) -> bool {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Field manager of everything that is written in the management cluster.
 const FIELD_MANAGER: &str = "meridian";
 /// Header by which the manager learns that a job may have run before it.
-const EXISTED: &str = "meridian-existed";
+pub const EXISTED: &str = "meridian-existed";
 
 /// One request to the management cluster: its verb and its resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,7 +7,7 @@
 use crate::facts::container_needs::container_needs;
 use crate::facts::submission::Class;
 use crate::state::catalog::Catalog;
-use meridian_objects::job::{JobKind, PRIORITY_LABEL};
+use meridian_objects::job::{CONTROLLER_LABELS, JobKind, PRIORITY_LABEL};
 use meridian_objects::requests::with_defaults;
 use meridian_objects::spec::{LimitRangeSpec, RuntimeClassSpec};
 use meridian_objects::{JobWorkload, Object, PodTemplate, Spec, limit_range_violations, limit_violations};
@@ -16,10 +16,6 @@ use meridian_shared::ids::{ContentHash, Uid};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Labels that only name the job. They differ between equivalent jobs, so they aren't part of the class.
-const NAMING_LABELS: [&str; 4] =
-    ["job-name", "batch.kubernetes.io/job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReadJob {
@@ -56,7 +52,8 @@ impl ReadJob {
         let job = std::mem::take(&mut **job);
         let plain = gang(&job, &[], |_| None);
         let mut labels = object.labels.clone();
-        for label in NAMING_LABELS {
+        // they only name the job, and differ between equivalent jobs
+        for label in CONTROLLER_LABELS {
             labels.remove(label);
         }
         let body: Arc<str> = Arc::from(body_text(std::mem::take(&mut object.stored), uid));

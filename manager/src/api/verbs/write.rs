@@ -16,13 +16,11 @@ use axum::response::{IntoResponse, Response};
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Reply, WriteResult, Written};
+use meridian_manager_kubernetes::EXISTED;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// Header of the management cluster for jobs that its first complete list had.
-pub(crate) const EXISTED: &str = "meridian-existed";
 
 /// How often a patch without a version is repeated after another writer was faster.
 const PATCH_TRIES: usize = 5;

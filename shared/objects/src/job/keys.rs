@@ -4,6 +4,10 @@ use super::simulated::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_F
 
 /// Label: the job's local queue.
 pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+/// Labels by which Kubernetes' job controller names the job of a pod. It writes them, and refuses them from
+/// others.
+pub const CONTROLLER_LABELS: [&str; 4] =
+    ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 /// Label: the job's workload priority class.
 pub const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
 /// Workload priority class of jobs that name none.

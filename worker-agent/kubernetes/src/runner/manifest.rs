@@ -8,7 +8,7 @@ use crate::labels::{
     UID,
 };
 use meridian_agent_core::runtime::Start;
-use meridian_objects::job::{self, JobKind};
+use meridian_objects::job::{self, CONTROLLER_LABELS, JobKind};
 use meridian_shared::time::Millis;
 use serde_json::{Map, Value, json};
 
@@ -18,9 +18,6 @@ const BACKOFF_LIMIT_DEFAULT: u64 = 6;
 const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
 /// Kueue's annotation that keeps completions equal to parallelism.
 const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
-/// Labels that the job controller writes, and refuses from others.
-const CONTROLLER_LABELS: [&str; 4] =
-    ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 
 /// The job to create, and what is done with it later.
 #[derive(Clone, Debug)]
