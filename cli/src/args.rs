@@ -8,6 +8,7 @@ pub(crate) mod completion;
 mod jobs;
 mod local;
 mod manifests;
+mod migrate;
 mod plan;
 mod records;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub(crate) use self::local::{BenchArgs, DemoArgs, ExampleArgs, LocalRunner, Meas
 pub(crate) use self::manifests::{
     ApplyArgs, CreateArgs, DeleteArgs, DescribeArgs, DryRun, EditArgs, GetArgs, TopArgs, TopView,
 };
+pub(crate) use self::migrate::{MigrateCommand, MigratePart, MigrateSource};
 pub(crate) use self::plan::{PlanArgs, QuotaCheck};
 pub(crate) use self::records::{AuditCommand, JournalCommand};
 
@@ -132,6 +134,9 @@ pub(crate) enum Command {
     Resume(ActivationArgs),
     /// Preview which workloads of files are admitted, preempted or pending
     Plan(Box<PlanArgs>),
+    /// Check a MultiKueue management cluster, and plan its move to Meridian
+    #[command(subcommand)]
+    Migrate(MigrateCommand),
     /// Join, cordon, drain and retire worker clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),

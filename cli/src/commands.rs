@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod example;
 mod jobs;
+mod migrate;
 mod objects;
 mod operators;
 mod plan;
@@ -76,6 +77,7 @@ async fn dispatch(session: &mut Session, command: Command) -> Result<(), Error> 
         Command::Resume(args) => jobs::activation::run(session, args, true).await,
         Command::Why(args) => jobs::why::run(session, args).await,
         Command::Logs(args) => jobs::logs::run(session, args).await,
+        Command::Migrate(command) => migrate::run(session, command).await,
         Command::Cluster(command) => operators::cluster::run(session, command).await,
         Command::Orphan(command) => operators::orphan::run(session, command).await,
         Command::Audit(command) => operators::audit::run(session, command).await,

@@ -94,7 +94,7 @@ fn checked<T>(parsed: Parsed<T>, undone: &'static str, out: &mut Streams) -> Res
 }
 
 /// Name and text of every file, each once, in the order of the command line; directories sorted.
-fn texts(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<(String, String)>, Error> {
+pub(crate) fn texts(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<(String, String)>, Error> {
     let (mut texts, mut seen) = (Vec::new(), BTreeSet::new());
     for path in paths {
         if let Some(url) =

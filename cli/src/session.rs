@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::output::streams::{DocumentFormat, Streams};
 use jiff::Timestamp;
 use std::io::Read;
+use std::path::PathBuf;
 
 pub(crate) struct Session {
     globals: Globals,
@@ -57,6 +58,11 @@ impl Session {
         let client = Client::new(self.access()?)?;
         self.client = Some(client.clone());
         Ok(client)
+    }
+
+    /// `--kubeconfig` and `--context`, for a command that asks another cluster than the manager.
+    pub(crate) fn named_cluster(&self) -> (Option<PathBuf>, Option<String>) {
+        (self.globals.kubeconfig.clone(), self.globals.context.clone())
     }
 
     pub(crate) fn now(&self) -> Timestamp {

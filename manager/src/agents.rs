@@ -3,6 +3,7 @@
 //! ```text
 //! sync       POST /agent/v1/sync           one transmission; polls are parked until there is news
 //! identity   POST /agent/v1/join, renew    certificates, for a join token or for the previous certificate
+//! issuers    agents that join by their service account
 //! admission  which certificates are accepted
 //! logs       GET  /agent/v1/log-requests, POST /agent/v1/logs/{id}
 //! log_relay  hands logs from agents to readers
@@ -16,6 +17,7 @@
 mod admission;
 mod budget;
 mod identity;
+mod issuers;
 mod joins;
 mod log_relay;
 mod logs;
@@ -24,6 +26,7 @@ mod state;
 mod sync;
 
 pub use admission::cut_void_connections;
+pub use issuers::TrustedAgent;
 pub use log_relay::{LogRelay, LogStream, NoLog};
 pub use state::Parts;
 pub use sync::SYNC_PATH;
@@ -33,7 +36,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
-use meridian_shared::identity::{JOIN_PATH, RENEW_PATH};
+use meridian_shared::identity::{ISSUER_JOIN_PATH, JOIN_PATH, RENEW_PATH};
 use meridian_shared::logs::REQUESTS_PATH;
 use state::Agents;
 use std::sync::Arc;
@@ -43,6 +46,7 @@ pub fn router(parts: Parts) -> Router {
     Router::new()
         .route(SYNC_PATH, post(sync::sync))
         .route(JOIN_PATH, post(identity::join))
+        .route(ISSUER_JOIN_PATH, post(identity::join_by_issuer))
         .route(RENEW_PATH, post(identity::renew))
         .route(REQUESTS_PATH, get(logs::requests))
         .route("/agent/v1/logs/{id}", post(logs::answer))

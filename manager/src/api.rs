@@ -14,6 +14,7 @@
 //! | `reviews` | what the asker may do, as an answer |
 //! | `logs` | the source of jobs' logs |
 //! | `internal` | the API for controllers in this process |
+//! | `admission` | what a management cluster's API server asks before it stores a job |
 //! | `callers` | each caller's share of what all callers use together |
 //! | `state`, `metering` | what the handlers share, and counts of requests |
 //!
@@ -23,6 +24,7 @@
 //! - Bodies, requests in work, watches and cached lists are bounded.
 
 mod access;
+mod admission;
 mod callers;
 mod discovery;
 mod front;
@@ -39,6 +41,7 @@ mod tests;
 mod verbs;
 
 pub(crate) use access::shipped;
+pub use admission::{ADMISSION_PATH, admission_router};
 pub use front::Front;
 pub use internal::InternalApi;
 pub use logs::{LogBytes, Logs};

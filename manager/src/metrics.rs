@@ -7,6 +7,7 @@
 //! bounded; [`LABELS`] says by what.
 
 mod buckets;
+mod exemplars;
 pub mod fleet;
 mod handles;
 pub mod kueue;
@@ -16,12 +17,14 @@ mod registrar;
 #[cfg(test)]
 mod tests;
 
+pub use exemplars::OPEN_METRICS;
 pub use handles::{Amounts, Counters, Definition, Entered, Gauge, Gauges, Histograms, Series, Sums};
 pub use labels::{LABELS, Label};
 pub use named::Named;
 
 use crate::locks;
 use buckets::{batch_buckets, request_buckets};
+use exemplars::Exemplars;
 use fleet::FleetMetrics;
 use kueue::Kueue;
 use prometheus::{Registry, TextEncoder};
@@ -222,6 +225,7 @@ pub struct Metrics {
     /// Held while gauges are replaced and while all are gathered, so that no scrape sees half of an update.
     update: Arc<Mutex<()>>,
     catalog: Arc<[Definition]>,
+    exemplars: Exemplars,
     pub build_info: Gauges<1>,
     pub journal: JournalMetrics,
     pub workloads: WorkloadMetrics,
@@ -237,8 +241,12 @@ pub struct Metrics {
 impl Metrics {
     /// All metrics, and `meridian_build_info` with `version`.
     pub fn new(version: &str) -> Self {
-        let mut registrar =
-            Registrar { registry: Registry::new(), families: Families::default(), catalog: Vec::new() };
+        let mut registrar = Registrar {
+            registry: Registry::new(),
+            families: Families::default(),
+            catalog: Vec::new(),
+            exemplars: Exemplars::default(),
+        };
         let build_info: Gauges<1> =
             registrar.gauges("meridian_build_info", "constant 1, labelled with the version", &["version"]);
         build_info.set([version], 1);
@@ -254,6 +262,7 @@ impl Metrics {
             fleet: FleetMetrics::new(&mut registrar),
             kueue: Kueue::new(&mut registrar),
             catalog: registrar.catalog.into(),
+            exemplars: registrar.exemplars,
             registry: registrar.registry,
             families: Arc::new(registrar.families),
             update: Arc::default(),
@@ -285,6 +294,11 @@ impl Metrics {
             .expect("families gathered from a registry have names and samples");
         // the encoder writes infinity as `inf`, but the format requires `+Inf`
         text.replace(" inf\n", " +Inf\n")
+    }
+
+    /// As [`Metrics::render`], in the format of OpenMetrics, with exemplars.
+    pub fn render_open(&self, only: &[String]) -> String {
+        self.exemplars.open_metrics(&self.render(only))
     }
 
     /// Every metric, for tests and for the reference.

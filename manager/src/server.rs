@@ -15,6 +15,7 @@
 
 mod audit_tasks;
 mod data_dir;
+mod health;
 mod management;
 mod port;
 mod settings;
@@ -38,10 +39,6 @@ use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
 use audit_tasks::AuditTasks;
 use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::IntoResponse;
-use axum::routing::get;
 use management::ManagementTask;
 use meridian_manager_core::Config;
 use meridian_manager_core::facts::actor::Actor;
@@ -202,19 +199,19 @@ impl Manager {
             lists: ListLimits::default(),
             audit,
         };
-        let agents = agents::Parts {
-            engine: engine.clone(),
-            authorities: authorities.clone(),
-            relay,
-            poll: lease::poll(settings.term_min),
-            certificate_lifetime: settings.agent_certificate_lifetime,
-            stop: stop.clone(),
-        };
+        let agents = agents(&settings, &engine, &authorities, relay, stop);
         let api = api::router(api);
-        let task =
-            |management| ManagementTask { management, journal: id, api: api.clone(), engine: engine.clone() };
+        let (webhook, admission) = management::webhook(&settings, &authorities, &url, &api)?.unzip();
+        let task = |management| ManagementTask {
+            management,
+            journal: id,
+            api: api.clone(),
+            engine: engine.clone(),
+            webhook,
+        };
         let management = management.map(task);
-        let router = agents::router(agents).merge(health(engine.clone())).merge(api);
+        let router =
+            agents.merge(health::router(engine.clone())).merge(admission.unwrap_or_default()).merge(api);
         Ok(Self {
             paths,
             authorities,
@@ -259,6 +256,10 @@ impl Manager {
         });
         tokio::spawn(agents::cut_void_connections(engine.clone(), listener.connections(), stop.clone()));
         audit_tasks.start(&stop);
+        if let Some(name) = settings.ca_config_map {
+            let pem = authorities.server_ca_pem().to_owned();
+            tokio::spawn(management::publish_authority(name, pem));
+        }
         let management = management.map(|management| tokio::spawn(management.run(stop.clone())));
         tokio::spawn(announce(engine, users, is_new, paths.ready.clone(), url, stop.clone()));
         tokio::spawn(keep_certificate(authorities, settings.names, tls, renew_at, stop.clone()));
@@ -272,6 +273,25 @@ impl Manager {
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// The endpoints of agents.
+fn agents(
+    settings: &Settings,
+    engine: &Handle,
+    authorities: &Arc<Authorities>,
+    relay: LogRelay,
+    stop: &CancellationToken,
+) -> Router {
+    agents::router(agents::Parts {
+        engine: engine.clone(),
+        authorities: Arc::clone(authorities),
+        relay,
+        poll: lease::poll(settings.term_min),
+        certificate_lifetime: settings.agent_certificate_lifetime,
+        trusted: settings.trusted.clone(),
+        stop: stop.clone(),
+    })
 }
 
 fn connection_limits() -> Limits {
@@ -459,24 +479,4 @@ async fn keep_certificate(
             Err(error) => tracing::error!(%error, "the server's certificate can't be renewed"),
         }
     }
-}
-
-/// The endpoints for probes.
-fn health(engine: Handle) -> Router {
-    Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(readyz)).with_state(engine)
-}
-
-async fn readyz(State(engine): State<Handle>) -> impl IntoResponse {
-    if !engine.leading() {
-        return (StatusCode::SERVICE_UNAVAILABLE, engine.pause());
-    }
-    // A leader with a problem stays in service: without it no lease is renewed, and every gang stops.
-    let (problems, holds) = (engine.problems(), engine.holds().join("; "));
-    let text = match (problems.is_empty(), holds.is_empty()) {
-        (true, true) => "ok".to_owned(),
-        (true, false) => format!("ok; {holds}"),
-        (false, true) => format!("degraded: {}", problems.join("; ")),
-        (false, false) => format!("degraded: {}; {holds}", problems.join("; ")),
-    };
-    (StatusCode::OK, text)
 }

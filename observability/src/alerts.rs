@@ -1,5 +1,6 @@
 //! The alerts. Each has a page in `docs/runbooks/`, a case in which it fires and one in which it doesn't.
 
+mod accelerators;
 mod clusters;
 mod journal;
 mod queues;
@@ -40,8 +41,14 @@ pub struct Case {
 
 /// Every alert, in the order of the rule file.
 pub fn all(metrics: &Metrics) -> Vec<Alert> {
-    [clusters::alerts(metrics), queues::alerts(metrics), journal::alerts(metrics), slo::alerts(metrics)]
-        .concat()
+    [
+        clusters::alerts(metrics),
+        accelerators::alerts(metrics),
+        queues::alerts(metrics),
+        journal::alerts(metrics),
+        slo::alerts(metrics),
+    ]
+    .concat()
 }
 
 /// The series of a case: `name{labels}` and its values.

@@ -59,6 +59,8 @@ pub enum PanelKind {
     Lines,
     /// Lines that add up.
     Stack,
+    /// A map of the newest values from 0 (red) to 1 (green), of series with a place.
+    Map,
 }
 
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use crate::DOCS;
 use crate::dashboards::{Dashboard, Panel, PanelKind, Variable};
 use crate::dialect::Dialect;
+use crate::regions::PLACE;
 use serde_json::{Value, json};
 
 /// Version of Grafana's classic schema.
@@ -125,32 +126,60 @@ fn panels(dashboard: &Dashboard, dialect: Dialect) -> Vec<Value> {
 const fn size(kind: PanelKind) -> (u64, u64) {
     match kind {
         PanelKind::Number => (4, 4),
-        PanelKind::Lines | PanelKind::Stack => (8, 8),
+        PanelKind::Lines | PanelKind::Stack | PanelKind::Map => (8, 8),
     }
 }
 
 fn panel_json(panel: &Panel, id: usize, place: &Value, dialect: Dialect) -> Value {
+    let is_map = panel.kind == PanelKind::Map;
     let targets: Vec<Value> = panel
         .queries
         .iter()
         .zip('A'..='Z')
         .map(|(query, id)| {
             json!({
-                "refId": id.to_string(), "datasource": source(), "editorMode": "code", "range": true,
+                "refId": id.to_string(), "datasource": source(), "editorMode": "code",
+                "range": !is_map, "instant": is_map, "format": if is_map { "table" } else { "time_series" },
                 "expr": dialect.text(&query.expression), "legendFormat": dialect.text(query.legend),
+                "exemplar": query.expression.contains("histogram_quantile"),
             })
         })
         .collect();
     let links = panel.runbook.map(runbook_link);
-    json!({
-        "id": id, "type": if panel.kind == PanelKind::Number { "stat" } else { "timeseries" },
+    let mut json = json!({
+        "id": id, "type": grafanas_type(panel.kind),
         "title": panel.title, "description": panel.description, "datasource": source(), "gridPos": place,
         "fieldConfig": {"defaults": defaults(panel), "overrides": []}, "options": options(panel.kind),
         "targets": targets, "links": links.into_iter().collect::<Vec<_>>(),
-    })
+    });
+    if is_map {
+        let numbers = PLACE.map(|field| json!({"targetField": field, "destinationType": "number"}));
+        json["transformations"] =
+            json!([{"id": "convertFieldType", "options": {"fields": {}, "conversions": numbers}}]);
+    }
+    json
+}
+
+const fn grafanas_type(kind: PanelKind) -> &'static str {
+    match kind {
+        PanelKind::Number => "stat",
+        PanelKind::Lines | PanelKind::Stack => "timeseries",
+        PanelKind::Map => "geomap",
+    }
 }
 
 fn defaults(panel: &Panel) -> Value {
+    if panel.kind == PanelKind::Map {
+        let steps = json!([
+            {"color": "red", "value": null},
+            {"color": "yellow", "value": 0.01},
+            {"color": "green", "value": 1},
+        ]);
+        return json!({
+            "unit": panel.unit, "color": {"mode": "thresholds"},
+            "thresholds": {"mode": "absolute", "steps": steps},
+        });
+    }
     let mut steps = vec![json!({"color": "green", "value": null})];
     if let Some((yellow, red)) = panel.thresholds {
         if yellow < red {
@@ -175,18 +204,46 @@ fn defaults(panel: &Panel) -> Value {
 }
 
 fn options(kind: PanelKind) -> Value {
-    if kind == PanelKind::Number {
-        json!({
+    match kind {
+        PanelKind::Number => json!({
             "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": false},
             "colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto",
-            "textMode": "auto",
-        })
-    } else {
-        json!({
+            "textMode": "auto", "percentChangeColorMode": "standard", "showPercentChange": false,
+            "wideLayout": true,
+        }),
+        PanelKind::Lines | PanelKind::Stack => json!({
             "legend": {
                 "displayMode": "table", "placement": "bottom", "showLegend": true, "calcs": ["lastNotNull"],
             },
             "tooltip": {"mode": "multi", "sort": "desc"},
-        })
+        }),
+        PanelKind::Map => map_options(),
     }
+}
+
+/// One layer of markers, coloured by their value.
+fn map_options() -> Value {
+    let [latitude, longitude] = PLACE;
+    json!({
+        "view": {"id": "zero", "lat": 20, "lon": 0, "zoom": 1.2},
+        "controls": {"showZoom": true, "mouseWheelZoom": false, "showAttribution": true},
+        "basemap": {"type": "default", "name": "Base"},
+        "layers": [{
+            "type": "markers", "name": "Regions", "tooltip": true,
+            "location": {"mode": "coords", "latitude": latitude, "longitude": longitude},
+            "config": {
+                "showLegend": false,
+                "style": {
+                    "color": {"field": "Value", "fixed": "green"}, "opacity": 0.8,
+                    "size": {"fixed": 9, "min": 5, "max": 15},
+                    "text": {"field": "region", "fixed": "", "mode": "field"},
+                    "textConfig": {
+                        "fontSize": 11, "offsetX": 0, "offsetY": 14, "textAlign": "center",
+                        "textBaseline": "middle",
+                    },
+                },
+            },
+        }],
+        "tooltip": {"mode": "details"},
+    })
 }

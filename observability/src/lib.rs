@@ -10,6 +10,7 @@
 //! | `alerts` | the alerts, each with a case in which it fires and one in which it doesn't |
 //! | `objectives` | service level objectives and their burn rates |
 //! | `query` | pieces of PromQL |
+//! | `regions` | where regions are, for maps |
 //! | `dialect` | labels as Prometheus and as Managed Prometheus store them |
 //! | `grafana`, `rules` | JSON of Grafana, YAML of Prometheus, of its operator and of Managed Prometheus |
 //! | `reference` | pages about metrics, settings and reasons |
@@ -21,6 +22,7 @@ mod grafana;
 mod objectives;
 mod query;
 pub mod reference;
+mod regions;
 mod rules;
 
 use dialect::Dialect;

@@ -1,7 +1,7 @@
 //! Pieces of PromQL. Metrics come as handles or definitions, never as text.
 
-use meridian_agent::metrics::names::Definition;
-use meridian_manager::metrics::Named;
+use meridian_agent::metrics::names::{self, Definition};
+use meridian_manager::metrics::{Metrics, Named};
 
 /// Window of rates in dashboards: Grafana chooses at least four scrapes.
 const WINDOW: &str = "$__rate_interval";
@@ -14,6 +14,13 @@ impl Named for OfAgent {
     fn name(&self) -> String {
         self.0.name.to_owned()
     }
+}
+
+/// Utilisation in percent of the GPUs that workloads have, by cluster; free ones don't count.
+pub(crate) fn utilisation_of_granted(m: &Metrics) -> String {
+    let busy = sum("cluster", &series(&OfAgent(names::GPU_UTILISATION), ""));
+    let granted = series(&m.fleet.capacity, r#"resource="nvidia.com/gpu",state="granted""#);
+    format!("{busy} / ({} > 0)", sum("cluster", &granted))
 }
 
 /// The series that match `labels`, such as `cluster="eu"`; all if it is empty.
@@ -54,9 +61,10 @@ pub(crate) fn quantile_over(q: &str, by: &str, metric: &impl Named, labels: &str
     format!("histogram_quantile({q}, sum by ({by}) (rate({buckets}[{window}])))")
 }
 
-/// Rate of the observations up to `bound` of a histogram.
+/// Rate of the observations up to `bound` of a histogram, a whole number, which Prometheus 3 stores with a
+/// fraction.
 pub(crate) fn within(metric: &impl Named, bound: &str, window: &str) -> String {
-    format!("sum(rate({}_bucket{{le=\"{bound}\"}}[{window}]))", metric.name())
+    format!("sum(rate({}_bucket{{le=~\"{bound}|{bound}[.]0\"}}[{window}]))", metric.name())
 }
 
 /// Rate of all observations of a histogram.

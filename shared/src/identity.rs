@@ -14,6 +14,8 @@ use std::str::FromStr;
 
 /// Where an agent sends its [`JoinRequest`]; no client certificate is asked for.
 pub const JOIN_PATH: &str = "/agent/v1/join";
+/// The same, for agents that show a token of their service account instead.
+pub const ISSUER_JOIN_PATH: &str = "/agent/v1/join-by-issuer";
 /// Where an agent sends its [`RenewRequest`]; an expired certificate is accepted on this path only.
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
@@ -197,6 +199,22 @@ pub struct JoinRequest {
     /// The agent's ledger, if it has one already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<LedgerId>,
+}
+
+/// An agent's request to join by its service account.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct IssuerJoinRequest {
+    /// A JSON Web Token (RFC 7519) that the agent's own cluster has signed for it.
+    pub service_account_token: String,
+    /// As in [`JoinRequest::csr_pem`].
+    pub csr_pem: String,
+}
+
+/// Never shows the token.
+impl fmt::Debug for IssuerJoinRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuerJoinRequest").finish_non_exhaustive()
+    }
 }
 
 /// An agent's request for its next certificate, over a connection that shows the present one.

@@ -45,11 +45,6 @@ pub const fn poll(term: Millis) -> Millis {
     Millis(term.0 / 8)
 }
 
-/// How long a connected agent takes at most to report to a new leadership: its poll ends, it calls again.
-pub const fn report_within(term: Millis) -> Millis {
-    Millis(poll(term).0 + RESTART_ALLOWANCE.0)
-}
-
 /// A cluster that has acknowledged no answer for this long gets no renewals.
 pub const fn disconnect_after(term: Millis) -> Millis {
     Millis(term.0 / 2)

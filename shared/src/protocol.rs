@@ -17,15 +17,17 @@ mod digest;
 mod event;
 mod inventory;
 mod pods;
+mod reference;
 mod scale;
 mod sync;
 
-pub use capacity::{Capacity, RunnerKind};
+pub use capacity::{Capacity, HoldMethod, RunnerKind};
 pub use command::{Command, Grant, Offer, OnLoss, StopReason, grant_message};
 pub use digest::Digest;
 pub use event::{End, EndResult, Event, GrantRefusal, Proof, RefuseReason};
 pub use inventory::{Inventory, Run};
 pub use pods::PodReport;
+pub use reference::{Reference, ReferenceKind};
 pub use scale::{ScaleUp, Size};
 pub use sync::{Lane, Receipt, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse};
 

@@ -111,6 +111,7 @@ start_controllers() {
     servers+=($!)
     "$(tests/ground/build --path kube-scheduler)" --kubeconfig "$own" --leader-elect=false --secure-port 0 \
         "${quick[@]}" >"$work/$context-scheduler.log" 2>&1 &
+    echo "$!" >"$work/$context.scheduler"
     servers+=($!)
     "$(tests/ground/build --path kwok)" --kubeconfig "$own" --manage-all-nodes=true --node-lease-duration-seconds 40 --config "$stages" \
         --server-address "127.0.0.1:$(free_port)" >"$work/$context-kwok.log" 2>&1 &

@@ -1,42 +1,138 @@
 # shellcheck shell=bash disable=SC2154
-# Steps of tests/kubernetes/run about other kinds of jobs than Job.
+# Steps of tests/kubernetes/run about other kinds of jobs than Job. operator.py plays the operators.
 
-create_jobset() {
-    sed -e "s/: NAME$/: $1/" -e "s/# seconds/test.meridian.dev\/seconds: \"$2\"/" "$HERE/jobset.yaml" | meridian create -f - >/dev/null
-}
-jobset_says() { meridian why "$1" 2>&1 | tr -s ' \n' ' ' | grep -q -- "$2"; }
-jobset_pods() {
-    kube "$1" get pods -A -l "jobset.sigs.k8s.io/jobset-name=$2" -o json |
-        jq '[.items[] | select(.status.phase == "Running")] | length'
-}
-jobset_runs() { [ "$(jobset_pods "$1" "$2")" -eq 5 ]; }
-jobset_gone() { [ "$(jobset_pods "$1" "$2")" -eq 0 ]; }
-jobset_has() { meridian get jobsets "$1" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
+# Kinds, and how many pods each pod set of tests/kubernetes/kinds/KIND.yaml has.
+readonly JOBS_THAT_END=(
+    "jobset driver,workers,workers,workers,workers"
+    "pytorchjob master,worker,worker"
+    "mpijob launcher,worker,worker"
+    "rayjob gpus,gpus,head,submitter"
+    "trainjob node,node,node"
+    "pod main"
+)
+readonly JOBS_THAT_STAY=(
+    "raycluster gpus,gpus,head"
+    "leaderworkerset leader,leader,workers,workers"
+)
 
-# A cluster that gets the kind while its agent runs.
+create_kind() {
+    sed -e "s/: NAME$/: $2/" -e "s/# seconds/test.meridian.dev\/seconds: \"$3\"/" "$HERE/kinds/$1.yaml" | meridian create -f - >/dev/null
+}
+field_of() { meridian get "$1" "$2" -o json | jq -r "$3"; }
+# The pod sets of a job's running pods in a region.
+running_sets() {
+    kube "$1" get pods -A -l "meridian.dev/uid=$2" -o json |
+        jq -r '[.items[] | select(.status.phase == "Running") | .metadata.labels["meridian.dev/pod-set"]] | sort | join(",")'
+}
+sets_are() { [ "$(running_sets "$1" "$2")" = "$3" ]; }
+counts() { [ "$(field_of "$1" "$2" .status.meridian.runningPods)" = "$3" ]; }
+state_is() { [ "$(field_of "$1" "$2" .status.meridian.state)" = "$3" ]; }
+lacks_object() { [ -z "$(kube "$1" get "$2" "$3" --ignore-not-found -o name)" ]; }
+
+# A cluster that gets the kinds while its agent runs.
 step_kinds() {
     start_fleet
-    local with=europe-west4 placed
-    create_jobset set 20
-    await 60 jobset_says set 'has no JobSet of .jobset.x-k8s.io/v1alpha2.' || { why set; fail 'a missing CRD is not named'; }
+    local with=europe-west4 entry kind sets
+    create_kind jobset set 20
+    await 60 says set 'has no JobSet of .jobset.x-k8s.io/v1alpha2.' || { why set; fail 'a missing CRD is not named'; }
     create beside seconds=5
     all_running beside
     pass 'clusters without the CRD say so, and run Jobs'
-    kube "$with" apply -f "$HERE/jobset-crd.yaml" >/dev/null
+    meridian delete jobset set >/dev/null
+    define_kinds "$with"
     python3 "$HERE/operator.py" "$kubectl" "$kubeconfig" "$with" >>"$work/$with-operator.log" 2>&1 &
     programs+=($!)
-    await 180 jobset_runs "$with" set || { why set; fail 'the JobSet does not run whole'; }
-    placed="$(kube "$with" get pods -l jobset.sigs.k8s.io/jobset-name=set -o json |
-        jq -r '[.items[] | .metadata.labels["meridian.dev/pod-set"]] | sort | join(",")')"
-    [ "$placed" = driver,workers,workers,workers,workers ] || fail "the pods are of other sets: $placed"
-    [ "$(meridian get jobsets set -o json | jq .status.meridian.runningPods)" = 5 ] || fail 'the manager does not count 5 running pods'
-    pass 'a JobSet of two pod sets runs whole in the cluster that got the CRD'
-    await 90 jobset_has set Completed || { why set; fail 'the JobSet does not complete'; }
-    pass 'its completion reaches the manager'
-    create_jobset held 600
-    await 120 jobset_runs "$with" held || { why held; fail 'the second JobSet does not run'; }
-    meridian stop jobset held >/dev/null
-    await 60 jobset_gone "$with" held || fail 'pods of a stopped JobSet stay'
-    meridian delete jobset held >/dev/null
-    pass "a stopped JobSet's pods end"
+    for entry in "${JOBS_THAT_END[@]}"; do
+        read -r kind sets <<<"$entry"
+        job_ends "$with" "$kind" "$sets"
+        job_stops "$with" "$kind" "$sets"
+    done
+    for entry in "${JOBS_THAT_STAY[@]}"; do
+        read -r kind sets <<<"$entry"
+        job_stops "$with" "$kind" "$sets"
+    done
 }
+
+# Runs a job whole, with the manager's counts, until its end reaches the manager.
+job_ends() {
+    local with="$1" kind="$2" sets="$3" name="$2-ends" uid pods
+    create_kind "$kind" "$name" 20
+    uid="$(field_of "$kind" "$name" .metadata.uid)"
+    await 180 sets_are "$with" "$uid" "$sets" ||
+        kind_fails "$with" "$kind" "$name" "runs $(running_sets "$with" "$uid"), and not $sets"
+    pods="$(tr ',' '\n' <<<"$sets" | wc -l)"
+    await 30 counts "$kind" "$name" "$pods" || kind_fails "$with" "$kind" "$name" "has not $pods running pods at the manager"
+    await 90 state_is "$kind" "$name" Finished || kind_fails "$with" "$kind" "$name" 'does not finish'
+    await 60 sets_are "$with" "$uid" '' || kind_fails "$with" "$kind" "$name" 'keeps pods'
+    meridian delete "$kind" "$name" >/dev/null
+    pass "a $kind runs whole ($sets), and its end reaches the manager"
+}
+
+# Stops a running job, and runs it again.
+job_stops() {
+    local with="$1" kind="$2" sets="$3" name="$2-held" uid
+    create_kind "$kind" "$name" 600
+    uid="$(field_of "$kind" "$name" .metadata.uid)"
+    await 180 sets_are "$with" "$uid" "$sets" || kind_fails "$with" "$kind" "$name" "runs $(running_sets "$with" "$uid"), and not $sets"
+    meridian stop "$kind" "$name" >/dev/null
+    await 60 sets_are "$with" "$uid" '' || kind_fails "$with" "$kind" "$name" 'keeps pods after a stop'
+    meridian resume "$kind" "$name" >/dev/null
+    await 60 sets_are "$with" "$uid" "$sets" || kind_fails "$with" "$kind" "$name" 'does not run again'
+    meridian delete "$kind" "$name" >/dev/null
+    await 60 sets_are "$with" "$uid" '' || kind_fails "$with" "$kind" "$name" 'keeps pods after its deletion'
+    await 30 lacks_object "$with" "$kind" "$name" || kind_fails "$with" "$kind" "$name" 'leaves its object behind'
+    pass "a $kind is stopped, runs again, and is deleted"
+}
+
+kind_fails() {
+    why "$3" >&2 || true
+    kube "$1" get "$2" "$3" -o yaml >&2 || true
+    kube "$1" get pods -A >&2 || true
+    tail -n 20 "$work/$1-operator.log" >&2
+    fail "the $2 $4"
+}
+
+# Runs the real guard with the lease that an agent writes into a pod. The test plays the kubelet.
+step_guards() {
+    start_fleet
+    local region=europe-west4 guard="${MERIDIAN_POD_GUARD_BIN:-$(dirname "$MERIDIAN_BIN")/meridian-pod-guard}" pid pod kubelet code=0
+    [ -x "$guard" ] || fail "$guard is missing: build it with \`cargo build --release --bin meridian-pod-guard\`"
+    pid="$(agent_of "$region")"
+    kill "$pid"
+    { wait "$pid"; } 2>/dev/null || true
+    MERIDIAN_AGENT_POD_GUARD_IMAGE=registry.example/agent start_agent "$region"
+    await 60 connected "$region" || fail 'the agent does not come back'
+    job_manifest guarded pods=1 |
+        sed "s|queue-name: main|&\\n    meridian.dev/region: $region|; s|image: registry.example/none|&\\n        command: [train]|" |
+        meridian create -f - >/dev/null
+    all_running guarded 1
+    pod="$(kube "$region" get pods -l batch.kubernetes.io/job-name=guarded -o 'jsonpath={.items[0].metadata.name}')"
+    [ "$(kube "$region" get pod "$pod" -o 'jsonpath={.spec.containers[0].command}')" = '["/meridian-guard/meridian-pod-guard","run","--","train"]' ] ||
+        fail 'the container is not started by a guard'
+    write_lease "$region" "$pod"
+    ( while :; do write_lease "$region" "$pod"; sleep 1; done ) &
+    kubelet=$!
+    programs+=("$kubelet")
+    "$guard" run --lease "$work/lease" -- sleep 600 2>"$work/guard.log" &
+    pid=$!
+    programs+=("$pid")
+    sleep $((TERM_SECONDS + TERM_SECONDS / 2))
+    kill -0 "$pid" 2>/dev/null || { cat "$work/guard.log" >&2; fail 'a guard whose lease is renewed ended'; }
+    pass 'the lease that the agent renews keeps a guarded command for longer than its term'
+    kill "$kubelet"
+    await $((TERM_SECONDS + 5)) ended "$pid" || fail 'a guard that sees no renewal does not end'
+    wait "$pid" || code=$?
+    [ "$code" -eq 124 ] || fail "the guard ends with $code"
+    [ "$(running_pods "$region" guarded)" -eq 1 ] || fail 'the agent ended the pod too'
+    pass 'a guard that is cut off from the agent ends its command by itself'
+    remove guarded
+    pid="$(agent_of "$region")"
+    kill "$pid"
+    { wait "$pid"; } 2>/dev/null || true
+    start_agent "$region"
+    await 60 connected "$region" || fail 'the agent does not come back'
+}
+write_lease() {
+    kube "$1" get pod "$2" -o 'jsonpath={.metadata.annotations.meridian\.dev/lease}' >"$work/lease.new" && mv "$work/lease.new" "$work/lease"
+}
+ended() { ! kill -0 "$1" 2>/dev/null; }

@@ -24,7 +24,8 @@ CLUSTER
 grant_manager_rights() {
     kube "$MANAGEMENT" create namespace meridian-system >/dev/null
     "$(tests/ground/build --path helm)" template meridian-manager manifests/helm/meridian-manager --namespace meridian-system \
-        --set url=https://manager.example.com:7443,kubernetes.enabled=true --show-only templates/rbac.yaml >"$work/manager-rbac.yaml"
+        --set url=https://manager.example.com:7443,kubernetes.enabled=true \
+        --show-only templates/rbac.yaml --show-only templates/admission.yaml >"$work/manager-rbac.yaml"
     kube "$MANAGEMENT" apply -f "$work/manager-rbac.yaml" >/dev/null
     kube "$MANAGEMENT" -n meridian-system create serviceaccount meridian-manager >/dev/null
     account_kubeconfig "$MANAGEMENT" meridian-manager >"$work/manager-kubeconfig"
@@ -65,12 +66,25 @@ step_management() {
     await 30 bash -c "[ \"\$('$kubectl' --kubeconfig '$kubeconfig' --context $MANAGEMENT get clusterqueue front -o 'jsonpath={.status.admittedWorkloads}')\" = 0 ]" ||
         { front get clusterqueue front -o yaml; fail 'the status of the queue is not written'; }
     pass 'queues have their status there'
+    front -n meridian-system create serviceaccount migrator >/dev/null
+    front create clusterrolebinding migrator --clusterrole cluster-admin --serviceaccount meridian-system:migrator >/dev/null
+    account_kubeconfig "$MANAGEMENT" migrator >"$work/migrator"
+    chmod 600 "$work/migrator"
+    "$MERIDIAN_BIN" migrate check --kubeconfig "$work/migrator" -o json >"$work/migrate.json" ||
+        { cat "$work/migrate.json"; fail 'something of the management cluster does not carry over'; }
+    jq -e '.objects[] | select(.kind == "ClusterQueue" and .name == "front") | .reasons[0].message | contains("no MultiKueue check")' \
+        "$work/migrate.json" >/dev/null || { cat "$work/migrate.json"; fail 'the check does not say what changes for the queue'; }
+    "$MERIDIAN_BIN" migrate plan --kubeconfig "$work/migrator" --queue front --manifests queue |
+        meridian apply --dry-run=server -f - >/dev/null || fail 'the manager does not take what the plan copies'
+    pass 'migrate reads the cluster, and its manifests are those that the manager takes'
 }
 
 step_management_changes() {
     start_fleet
+    front_queue
     local workload uids region
-    submit lost queue=nowhere
+    submit lost queue=nowhere 2>"$work/warned"
+    grep -q 'no local queue' "$work/warned" || fail "a missing queue is not warned of at creation: $(cat "$work/warned")"
     await 60 event_says lost 'no local queue' || { front get events; fail 'a refusal is not told as an event'; }
     front delete job lost >/dev/null
     pass 'what the manager refuses is an event of the job'
@@ -86,8 +100,10 @@ step_management_changes() {
     runs_in_front moved
     pass 'a Workload is deactivated and activated again by its spec.active'
     front patch job moved --subresource=status --type=merge -p '{"status":{"active":5}}' >/dev/null
+    front patch workload "$workload" --subresource=status --type=merge -p '{"status":{"conditions":[]}}' >/dev/null
     await 60 job_field moved .status.active 3 || fail 'a status that was changed by hand stays'
-    pass 'a status that was changed by hand is repaired'
+    await 60 workload_has moved Admitted || { front get workload "$workload" -o yaml; fail 'the status of a Workload that was changed by hand stays'; }
+    pass 'statuses of a job and its Workload that were changed by hand are repaired'
     region="$(regions_of moved)"; uids="$(uids_in "${region% }" moved)"
     front delete job moved >/dev/null
     submit moved queue=front
@@ -102,6 +118,7 @@ replaced() { local uid; for uid in $3; do ! kube "$1" get pods -A -o 'jsonpath={
 
 step_management_faults() {
     start_fleet
+    front_queue
     local region uids second
     submit steady queue=front
     runs_in_front steady
@@ -139,3 +156,77 @@ step_management_faults() {
     pass 'an adopted job ends with its object'
 }
 managed_runs() { [ "$(meridian get jobs "$1" -o json | jq -r '.status.meridian.state + " " + .status.meridian.cluster')" = "Running $2" ]; }
+
+denying() {
+    front apply -f - >/dev/null <<POLICY
+apiVersion: meridian.dev/v1alpha1
+kind: ResidencyPolicy
+metadata: {name: closed}
+spec:
+  applies: {workloadSelector: {matchLabels: {secret: "yes"}}}
+  deny: {regions: [$(IFS=,; echo "${REGIONS[*]}")]}
+POLICY
+}
+
+# The API server asks the manager before it stores a job; without an answer nothing runs that a policy forbids.
+step_admission() {
+    start_fleet
+    front_queue
+    denying
+    await 60 meridian get residencypolicy closed || fail 'a policy of the management cluster does not reach the manager'
+    await 60 grep -q "API server asks before it stores" "$work/manager.log" || fail 'the webhook is not set up'
+    secret_job() { job_manifest "$1" queue=front pods=1 | sed 's/^  labels:$/&\n    secret: "yes"/; /^spec:/a\  managedBy: kueue.x-k8s.io/multikueue'; }
+    if secret_job forbidden | front create -f - >/dev/null 2>"$work/denied"; then fail 'a job that no cluster may run is stored'; fi
+    grep -q 'no cluster of its queue may run this workload' "$work/denied" && grep -q 'residency policy `closed`' "$work/denied" ||
+        fail "the refusal does not name the policy: $(cat "$work/denied")"
+    pass 'a job that no cluster may run is refused by kubectl create, with the policy that forbids it'
+    kill "$manager_pid"
+    { wait "$manager_pid"; } 2>/dev/null || true
+    secret_job unchecked | front create -f - >/dev/null || fail 'without a manager no job can be created'
+    start_manager
+    for region in "${REGIONS[@]}"; do await 60 connected "$region" || fail "the agent of $region does not come back"; done
+    await 60 event_says unchecked 'no cluster of its queue may run this workload' || fail 'a job that was stored unchecked is not refused'
+    [ -z "$(regions_of unchecked)" ] || fail 'a job that a policy forbids runs'
+    front delete job unchecked >/dev/null
+    front delete residencypolicy closed >/dev/null
+    pass 'without the webhook nothing runs that a policy forbids, and an event says so'
+}
+
+# The claims of a token, unverified.
+claims_of() { local payload; payload="$(cut -d. -f2 <<<"$1" | tr '_-' '/+')"; base64 -d <<<"$payload$(printf '%*s' "$(((4 - ${#payload} % 4) % 4))" '' | tr ' ' '=')"; }
+
+# An agent that joins by the service account that its own API server gives it.
+step_issuer() {
+    start_fleet
+    local region="${REGIONS[0]}" url="https://127.0.0.1:$manager_port" token="$work/issuer-token" agent
+    kube "$region" create serviceaccount joiner >/dev/null
+    kube "$region" get --raw /openid/v1/jwks >"$work/issuer-keys.json"
+    kube "$region" create token joiner --audience https://elsewhere.example >"$token"
+    cat >"$work/manager.yaml" <<SETTINGS
+join-by-issuer:
+- {cluster: issued, region: $region, jurisdiction: $(jurisdiction "$region"), audience: "$url", keys-file: "$work/issuer-keys.json",
+   issuer: "$(claims_of "$(cat "$token")" | jq -r .iss)", subject: "system:serviceaccount:default:joiner"}
+SETTINGS
+    kill "$manager_pid"
+    { wait "$manager_pid"; } 2>/dev/null || true
+    start_manager
+    printf 'cluster: issued\nregion: %s\njurisdiction: %s\nnodes:\n- {name: n1, cpu: 4, memory: 8Gi}\n' \
+        "$region" "$(jurisdiction "$region")" >"$work/issued-fleet.yaml"
+    "$MERIDIAN_BIN" agent run --runner simulated --fleet "$work/issued-fleet.yaml" --data-dir "$work/agents/issued" --manager "$url" \
+        --join-token-file "$token" --manager-ca-file "$work/manager/ca.pem" >"$work/issued.log" 2>&1 &
+    agent=$!
+    programs+=("$agent")
+    await 60 grep -q 'token is not accepted' "$work/issued.log" || { cat "$work/issued.log"; fail 'a token for somebody else is not refused in words'; }
+    pass 'a token that is meant for another audience is refused, and the agent says so'
+    kube "$region" create token joiner --audience "$url" >"$token"
+    await 60 connected issued || { cat "$work/issued.log"; fail 'an agent does not join by its service account'; }
+    pass 'an agent joins by the service account that its own API server signs for'
+    kill "$agent"
+    { wait "$agent"; } 2>/dev/null || true
+    rm -r "$work/agents/issued"
+    meridian cluster revoke issued --confirm issued >/dev/null
+    timeout 20 "$MERIDIAN_BIN" agent run --runner simulated --fleet "$work/issued-fleet.yaml" --data-dir "$work/agents/issued" --manager "$url" \
+        --join-token-file "$token" --manager-ca-file "$work/manager/ca.pem" >"$work/issued.log" 2>&1 || true
+    grep -q 'were revoked' "$work/issued.log" || { cat "$work/issued.log"; fail 'a revoked agent joins again by its service account'; }
+    pass 'a revoked cluster stays out, whatever its issuer signs'
+}

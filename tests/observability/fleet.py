@@ -17,6 +17,22 @@ WAIT_SECONDS = 60
 CLUSTERS = ["multikueue-dws-worker-eu", "multikueue-dws-worker-us", "multikueue-dws-worker-asia"]
 # A cluster with a pool of one node: of two gangs that need it, one is refused.
 POOL = "pool-of-one"
+# A cluster that is this machine, with the GPU of a stand-in for NVIDIA's library.
+GPUS = "machine-with-gpu"
+LIBRARY = """
+#include <string.h>
+struct memory { unsigned version; unsigned long long total, reserved, free, used; };
+struct utilization { unsigned gpu, memory; };
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 1; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)1; return 0; }
+int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name, "Tesla T4", length); return 0; }
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) { strncpy(uuid, "GPU-1", length); return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, struct utilization *rates) { rates->gpu = 35; return 0; }
+int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) { memory->used = 3u << 20; return 0; }
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) { *milliwatts = 27500; return 0; }
+"""
 KUEUE = "kueue.x-k8s.io/v1beta1"
 # The guard's time is short, so that a head starves while we look.
 SETTINGS = {
@@ -88,19 +104,21 @@ def queues():
     research = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}}
     return [
         flavor, kueue("ResourceFlavor", "any", {}), urgent, race, research,
-        *workers("all-regions", CLUSTERS), *workers("pool", [POOL]),
+        *workers("all-regions", CLUSTERS), *workers("pool", [POOL]), *workers("gpus", [GPUS]),
         cluster_queue("dws", "all-regions", 4, **preempting),
         cluster_queue("other", "all-regions", 8),
         cluster_queue("pool", "pool", 0, flavor="any"),
+        cluster_queue("gpus", "gpus", 1, cohort="gpus"),
         kueue("LocalQueue", "dws", {"clusterQueue": "dws"}, namespace="default"),
         kueue("LocalQueue", "other", {"clusterQueue": "other"}, namespace="default"),
         kueue("LocalQueue", "pool", {"clusterQueue": "pool"}, namespace="default"),
+        kueue("LocalQueue", "gpus", {"clusterQueue": "gpus"}, namespace="default"),
         kueue("LocalQueue", "other", {"clusterQueue": "other"}, namespace="research"),
     ]
 
 
-def job(name, queue, seconds, gpus=0, priority=None, namespace="default", region=None):
-    """A job of one pod. Without GPUs it asks for a whole node of the pool."""
+def job(name, queue, seconds, gpus=0, priority=None, namespace="default", region=None, command=None):
+    """A job of one pod. Without GPUs it asks for a whole node of the pool. The command is for real processes."""
     labels = {"kueue.x-k8s.io/queue-name": queue}
     if priority:
         labels["kueue.x-k8s.io/priority-class"] = priority
@@ -108,6 +126,7 @@ def job(name, queue, seconds, gpus=0, priority=None, namespace="default", region
     container = {
         "name": "main", "image": "none", "args": [f"{seconds * SPEED}s"],
         "resources": {"requests": requests, "limits": requests},
+        **({"command": command, "args": []} if command else {}),
     }
     return {
         "apiVersion": "batch/v1", "kind": "Job",
@@ -195,13 +214,30 @@ class Fleet:
 
         self.wait_for(query, above)
 
+    def traced(self, metric):
+        """Waits until Prometheus has an exemplar of a metric, whose trace is that of a job."""
+
+        def stored():
+            now = time.time()
+            found = self.prometheus.get("/api/v1/query_exemplars", query=metric, start=now - 3600, end=now)
+            return {exemplar["labels"]["trace_id"] for series in found for exemplar in series["exemplars"]}
+
+        traces = self.wait_for(f"an exemplar of {metric}", stored)
+        jobs = json.loads(self.meridian("get", "jobs", "-A", "-o", "json"))["items"]
+        uids = {job["metadata"]["uid"].replace("-", "") for job in jobs}
+        if not traces & uids:
+            raise Refused(f"the traces of {metric} are of no job: {traces}")
+
     def make_every_event(self):
         # A connection that says nothing is closed after five seconds, and counted.
         port = int((self.data / "listen").read_text().rsplit(":", 1)[1])
         self.idle = socket.create_connection(("127.0.0.1", port))
         self.counted("meridian_agents_connected")
         self.start_agent_of_pool()
+        self.start_agent_with_gpu()
         self.apply(*queues())
+        # A job that uses a third of its GPU.
+        self.apply(job("idle", "gpus", 0, gpus=1, command=["sleep", "600"]))
         # A race, and a preemption by a more urgent job in the same queue.
         self.apply(job("long", "dws", 600, gpus=4, region=self.region))
         self.counted('meridian_workloads{state="Running"}')
@@ -225,16 +261,42 @@ class Fleet:
         self.apply(job("waits", "dws", 5, gpus=4))
         self.counted("meridian_starved_heads")
         self.counted("meridian_connections_refused_total")
+        self.counted('meridian_cluster_capacity{cluster="%s",state="granted"}' % GPUS)
+        self.counted("DCGM_FI_DEV_GPU_UTIL")
+        self.traced("kueue_admission_wait_time_seconds_bucket")
+        self.traced("meridian_race_seconds_bucket")
 
     def status(self, name):
         return json.loads(self.meridian("get", "job", name, "-o", "json")).get("status", {})
 
     def start_agent_of_pool(self):
         """A cluster that `up` doesn't know, whose only large node is made by a provider."""
+        nodes = self.work / "pool.yaml"
+        nodes.write_text(json.dumps({
+            "cluster": POOL, "region": self.region, "jurisdiction": "EU",
+            "nodes": [{"name": "small", "cpu": 1, "memory": "4Gi"}],
+            "provisionable": [{
+                "name": "flex", "capacityClass": "flex-start", "perNode": {"cpu": 2, "memory": "8Gi"}, "maxNodes": 1,
+            }],
+        }))
+        self.start_agent(POOL, ["--runner", "simulated", "--fleet", nodes, "--speed", SPEED])
+
+    def start_agent_with_gpu(self):
+        """A cluster that is this machine, whose processes are real."""
+        libraries = self.work / "libraries"
+        libraries.mkdir()
+        source = libraries / "nvml.c"
+        source.write_text(LIBRARY)
+        for name in ["libnvidia-ml.so", "libnvidia-ml.so.1"]:
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", libraries / name, source], check=True)
+        self.start_agent(GPUS, ["--runner", "process"], LD_LIBRARY_PATH=str(libraries))
+
+    def start_agent(self, cluster, arguments, **variables):
+        """Joins a cluster, starts its agent, and lets Prometheus scrape it."""
         answer = json.loads(self.meridian(
-            "cluster", "join", POOL, "--region", self.region, "--jurisdiction", "EU", "-o", "json",
+            "cluster", "join", cluster, "--region", self.region, "--jurisdiction", "EU", "-o", "json",
         ))
-        directory, token = self.work / POOL, self.work / "token"
+        directory, token = self.work / cluster, self.work / f"{cluster}.token"
         token.write_text(answer["token"])
         token.chmod(0o600)
         words = answer["command"].split(" | ")[-1].split()[1:]
@@ -247,27 +309,17 @@ class Fleet:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
-        nodes = self.work / "pool.yaml"
-        nodes.write_text(json.dumps({
-            "cluster": POOL, "region": self.region, "jurisdiction": "EU",
-            "nodes": [{"name": "small", "cpu": 1, "memory": "4Gi"}],
-            "provisionable": [{
-                "name": "flex", "capacityClass": "flex-start", "perNode": {"cpu": 2, "memory": "8Gi"}, "maxNodes": 1,
-            }],
-        }))
-        arguments = [
-            "agent", "run", "--runner", "simulated", "--fleet", nodes, "--data-dir", directory,
-            "--metrics-listen", address, "--speed", SPEED,
-        ]
+        words = ["agent", "run", "--data-dir", directory, "--metrics-listen", address, *arguments]
         self.agents.append(subprocess.Popen(
-            [self.binary, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=self.output, env=self.environment,
+            [self.binary, *map(str, words)],
+            stdout=subprocess.DEVNULL, stderr=self.output, env={**self.environment, **variables},
         ))
         file = self.data / "prometheus/prometheus.yml"
         config = json.loads(file.read_text())
         config["scrape_configs"][1]["static_configs"][0]["targets"].append(address)
         file.write_text(json.dumps(config))
         os.kill(self.process("prometheus"), signal.SIGHUP)
-        self.counted(f'meridian_agents_connected{{cluster="{POOL}"}}')
+        self.counted(f'meridian_agents_connected{{cluster="{cluster}"}}')
 
     def process(self, *words):
         """The process below `meridian up` with these words in its command line."""

@@ -16,7 +16,7 @@ mod http;
 mod pin;
 
 pub(crate) use exchange::message_of;
-pub use exchange::{join, renew};
+pub use exchange::{join, join_by_issuer, renew};
 
 use meridian_private_files as files;
 use meridian_shared::identity::{CaPin, parse_agent_uri};

@@ -1,4 +1,4 @@
-//! The inventory sources of this crate: a fleet file, or this machine.
+//! The inventory sources of this crate: a fleet file, or this machine; and how busy its GPUs are.
 //!
 //! The trait and its rules are `meridian_agent_core::runtime::InventorySource`.
 
@@ -7,6 +7,9 @@ use meridian_telemetry::with_causes;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub mod accelerators;
+#[cfg(test)]
+mod driver;
 pub mod fleet;
 mod fleet_file;
 mod quantity;

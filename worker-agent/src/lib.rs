@@ -24,7 +24,7 @@ pub mod uplink;
 
 pub use entry::{AgentCommand, guard_if_asked, join, run};
 pub use meridian_telemetry::with_causes;
-pub use settings::{AgentArgs, JoinArgs, RunnerChoice, SPEED_MAX};
+pub use settings::{AgentArgs, HoldArgs, HoldChoice, JoinArgs, RunnerChoice, SPEED_MAX};
 
 /// Makes aws-lc-rs the provider of cryptography of this process. Repeated calls change nothing.
 pub fn install_crypto() {

@@ -1,10 +1,12 @@
 //! Every metric of the agent, by name, and the server for them.
 //!
-//! Names follow Prometheus' conventions: base units, `_total` for counters. Label values come from closed
-//! lists, never from users.
+//! Names follow Prometheus' conventions: base units, `_total` for counters. The metrics of GPUs have the
+//! names and units of NVIDIA's DCGM exporter instead, so that its dashboards work. Label values come from
+//! closed lists or name a GPU, never from users.
 
 pub mod names;
 
+use crate::inventory::accelerators::Reading;
 use crate::uplink::Landed;
 use axum::Router;
 use axum::extract::State;
@@ -12,16 +14,18 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use meridian_agent_core::{Agent, RunnerEvent};
+use meridian_shared::ids::OfferId;
 use meridian_shared::protocol::{EndResult, Event, Lane, RefuseReason, SyncAnswer, SyncRequest};
+use meridian_shared::time::{Millis, Mono};
 use names::Definition;
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// From a millisecond to two minutes, because a sync is answered at once or after a poll.
@@ -45,10 +49,20 @@ pub struct Metrics {
     violations: IntCounter,
     unreported_nodes: IntGauge,
     certificate_expiry: IntGauge,
+    node_requests: IntGaugeVec,
+    node_requests_limit: IntGauge,
+    unused_booking_age: IntGauge,
+    gpu_utilisation: GaugeVec,
+    gpu_memory_used: GaugeVec,
+    gpu_power: GaugeVec,
     synced: AtomicBool,
     /// Number of the last counted event of this session.
     counted: AtomicU64,
+    unused_since: Mutex<UnusedSince>,
 }
+
+/// When nodes of a provider were first seen without pods, by their offer.
+type UnusedSince = BTreeMap<OfferId, Mono>;
 
 const OURS: &str = "the names are ours, fixed and distinct";
 
@@ -82,6 +96,7 @@ impl Metrics {
         let r = &registry;
         let counter = |of: &Definition| register(r, IntCounter::with_opts(options.of(of)));
         let gauge = |of: &Definition| register(r, IntGauge::with_opts(options.of(of)));
+        let of_gpus = |of: &Definition| register(r, GaugeVec::new(options.of(of), of.labels));
         let this = Self {
             runs: register(r, IntGaugeVec::new(options.of(&names::RUNS), names::RUNS.labels)),
             holds: gauge(&names::HOLDS),
@@ -102,14 +117,24 @@ impl Metrics {
             violations: counter(&names::VIOLATIONS),
             unreported_nodes: gauge(&names::UNREPORTED_NODES),
             certificate_expiry: gauge(&names::CERTIFICATE_EXPIRY),
+            node_requests: register(
+                r,
+                IntGaugeVec::new(options.of(&names::NODE_REQUESTS), names::NODE_REQUESTS.labels),
+            ),
+            node_requests_limit: gauge(&names::NODE_REQUESTS_LIMIT),
+            unused_booking_age: gauge(&names::UNUSED_BOOKING_AGE),
+            gpu_utilisation: of_gpus(&names::GPU_UTILISATION),
+            gpu_memory_used: of_gpus(&names::GPU_MEMORY_USED),
+            gpu_power: of_gpus(&names::GPU_POWER),
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
+            unused_since: Mutex::default(),
             registry,
         };
         Arc::new(this)
     }
 
-    pub(crate) fn observe_agent(&self, agent: &Agent) {
+    pub(crate) fn observe_agent(&self, now: Mono, agent: &Agent) {
         let (mut starting, mut running, mut stopping) = (0, 0, 0);
         for (_, _, is_running, is_stopping) in agent.runs() {
             match (is_running, is_stopping) {
@@ -123,6 +148,25 @@ impl Metrics {
         }
         self.holds.set(i64::try_from(agent.held().count()).unwrap_or(i64::MAX));
         self.unreported_nodes.set(agent.unreported_nodes().into());
+        let provided: Vec<(OfferId, bool)> = agent.provided().collect();
+        for (state, count) in [("waiting", agent.waiting().count()), ("provided", provided.len())] {
+            self.node_requests.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let unused = provided.into_iter().filter(|(_, is_used)| !is_used).map(|(offer, _)| offer);
+        self.unused_booking_age.set(self.longest_unused(now, unused));
+    }
+
+    /// Age in seconds of the oldest of these bookings, counted from when it was first seen.
+    fn longest_unused(&self, now: Mono, unused: impl Iterator<Item = OfferId>) -> i64 {
+        let mut since = self.unused_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = unused.map(|offer| (offer, since.get(&offer).copied().unwrap_or(now))).collect();
+        let oldest = since.values().min().map_or(Millis(0), |seen| now.since(*seen));
+        i64::try_from(oldest.0 / 1_000).unwrap_or(i64::MAX)
+    }
+
+    /// How many requests for nodes may be open; 0 without a limit.
+    pub(crate) fn set_node_requests_limit(&self, limit: usize) {
+        self.node_requests_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
     }
 
     /// Counts what an event of the runner will change; a repeated event changes nothing.
@@ -193,6 +237,23 @@ impl Metrics {
         self.certificate_expiry.set(not_after_ms / 1_000);
     }
 
+    /// Replaces the values of all GPUs, so that a lost one is not shown with its last value.
+    pub(crate) fn set_accelerators(&self, readings: &[Reading]) {
+        type Field = fn(&Reading) -> Option<f64>;
+        let all: [(&GaugeVec, Field); 3] = [
+            (&self.gpu_utilisation, |of| of.utilisation_percent),
+            (&self.gpu_memory_used, |of| of.memory_used_mib),
+            (&self.gpu_power, |of| of.power_watts),
+        ];
+        for (gauges, value) in all {
+            gauges.reset();
+            for (reading, value) in readings.iter().filter_map(|of| Some((of, value(of)?))) {
+                let labels = [&reading.index.to_string(), &reading.uuid, &reading.model];
+                gauges.with_label_values(&labels.map(String::as_str)).set(value);
+            }
+        }
+    }
+
     /// Whether the manager accepts syncs, for `/readyz`.
     pub(crate) fn set_ready(&self, ready: bool) {
         self.synced.store(ready, Ordering::Relaxed);
@@ -214,6 +275,7 @@ fn reason_label(reason: RefuseReason) -> &'static str {
         RefuseReason::Overloaded => "overloaded",
         RefuseReason::ProviderFailed => "provider_failed",
         RefuseReason::StillRuns => "still_runs",
+        RefuseReason::Precondition => "precondition",
     }
 }
 
@@ -253,5 +315,45 @@ mod tests {
         for name in ["meridian_agent_lease_renewals_total", "meridian_agent_commit_seconds_count"] {
             assert!(orders.iter().any(|labels| text.contains(&format!("{name}{{{labels}}} 1"))), "{text}");
         }
+    }
+    #[test]
+    fn a_bookings_age_counts_from_its_first_sight_until_it_is_used() {
+        let metrics = Metrics::new("kubernetes", "eu");
+        let offer = |counter| OfferId { epoch: 1, leadership: 7, counter };
+        let age = |secs: u64, unused: &[u64]| {
+            metrics.longest_unused(Mono(secs * 1_000), unused.iter().map(|number| offer(*number)))
+        };
+        assert_eq!(age(10, &[1]), 0);
+        assert_eq!(age(40, &[1, 2]), 30);
+        assert_eq!(age(50, &[2]), 10, "the first one is in use");
+        assert_eq!(age(60, &[]), 0);
+        assert_eq!(age(70, &[2]), 0, "it was given back, and made again");
+    }
+
+    #[test]
+    fn a_gpu_has_the_labels_of_dcgm_and_a_lost_one_no_value() {
+        let metrics = Metrics::new("process", "eu");
+        let of = |index: u32, utilisation_percent| Reading {
+            index,
+            uuid: format!("GPU-{index}"),
+            model: "NVIDIA L4".into(),
+            utilisation_percent,
+            memory_used_mib: None,
+            power_watts: None,
+        };
+        metrics.set_accelerators(&[of(0, Some(12.0)), of(1, Some(90.0)), of(2, None)]);
+        let samples = |metrics: &Metrics| -> Vec<String> {
+            let text = metrics.text();
+            text.lines().filter(|line| line.starts_with("DCGM_")).map(str::to_owned).collect()
+        };
+        let shown = samples(&metrics);
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        for part in
+            [r#"UUID="GPU-1""#, r#"gpu="1""#, r#"modelName="NVIDIA L4""#, r#"runner="process""#, "} 90"]
+        {
+            assert!(shown[1].starts_with("DCGM_FI_DEV_GPU_UTIL{") && shown[1].contains(part), "{shown:?}");
+        }
+        metrics.set_accelerators(&[]);
+        assert!(samples(&metrics).is_empty());
     }
 }

@@ -2,9 +2,9 @@
 //! provider.
 //!
 //! ```text
-//! select ── answers, runner, provider, time ──▶ apply ──▶ commit ──▶ effects
-//!                                               core      one durable   start, renew, stop,
-//!                                                         transaction   provision, send news
+//! select ── answers, runner, provider, holds, time ──▶ apply ──▶ commit ──▶ effects
+//!                                                      core      one durable   start, renew, stop,
+//!                                                                transaction   provision, hold, send news
 //! ```
 //!
 //! One turn takes everything that waits, so that one flush of the disk serves many events. Invariants: no
@@ -21,7 +21,9 @@ use crate::metrics::Metrics;
 use crate::store::{self, Store};
 use crate::uplink::{Landed, Uplink};
 use meridian_agent_core::durable::{self, Durable, StoreOp};
-use meridian_agent_core::runtime::{self, LogSource, NodeSpec, Provider, ProviderEvent, Runner, RunnerEvent};
+use meridian_agent_core::runtime::{
+    self, HoldEvent, Holds, LogSource, NodeSpec, Provider, ProviderEvent, Runner, RunnerEvent,
+};
 use meridian_agent_core::{Agent, Config, Effect, Input, Outcome};
 use meridian_shared::ids::LedgerId;
 use meridian_shared::packing::Block;
@@ -80,6 +82,9 @@ pub struct Parts {
     pub runner_events: mpsc::Receiver<RunnerEvent>,
     pub provider: Box<dyn Provider>,
     pub provider_events: mpsc::UnboundedReceiver<ProviderEvent>,
+    /// `None` where holds depend on the ledger alone.
+    pub holds: Option<Box<dyn Holds>>,
+    pub hold_events: mpsc::UnboundedReceiver<HoldEvent>,
     /// The nodes of the cluster, followed by [`crate::inventory::follow`].
     pub nodes: watch::Receiver<Vec<NodeSpec>>,
     /// The kinds of jobs that the cluster can't run, each with the reason.
@@ -217,7 +222,15 @@ impl Server {
         let due = due.min((self.observed + OBSERVE_EVERY).since(now));
         let pause = self.parts.uplink.pause();
         let Parts {
-            uplink, runner_events, provider_events, log_queries, nodes, unavailable_kinds, stop, ..
+            uplink,
+            runner_events,
+            provider_events,
+            hold_events,
+            log_queries,
+            nodes,
+            unavailable_kinds,
+            stop,
+            ..
         } = &mut self.parts;
         tokio::select! {
             biased;
@@ -226,6 +239,7 @@ impl Server {
             landed = uplink.landed() => Action::Landed(landed),
             Some(event) = runner_events.recv() => Action::Apply(Input::Runner(event)),
             Some(event) = provider_events.recv() => Action::Apply(Input::Provider(event)),
+            Some(event) = hold_events.recv() => Action::Apply(Input::Hold(event)),
             Ok(()) = nodes.changed() => {
                 let nodes = nodes.borrow_and_update().clone();
                 Action::Apply(Input::Nodes { nodes, pools: self.pools.clone() })
@@ -257,6 +271,8 @@ impl Server {
                 inputs.push(Input::Runner(event));
             } else if let Ok(event) = self.parts.provider_events.try_recv() {
                 inputs.push(Input::Provider(event));
+            } else if let Ok(event) = self.parts.hold_events.try_recv() {
+                inputs.push(Input::Hold(event));
             } else {
                 break;
             }
@@ -304,10 +320,23 @@ impl Server {
     }
 
     fn perform(&mut self, decided: Now, effect: Effect) -> Option<Exit> {
-        let Parts { runner, provider, uplink, metrics, .. } = &mut self.parts;
+        let Parts { runner, provider, holds, uplink, metrics, .. } = &mut self.parts;
         match effect {
             Effect::Provision(request) => provider.request(request),
-            Effect::Deprovision { offer } => provider.cancel(offer),
+            Effect::Deprovision { offer } => {
+                provider.cancel(offer);
+                holds.iter_mut().for_each(|holds| holds.release(offer));
+            }
+            Effect::Check(check) => {
+                if let Some(holds) = holds {
+                    holds.check(check);
+                }
+            }
+            Effect::Secure(order) => {
+                if let Some(holds) = holds {
+                    holds.secure(order);
+                }
+            }
             Effect::SendNews => uplink.want_news(),
             Effect::Superseded => return Some(Exit::Superseded),
             Effect::Renew { uid, fence, deadline } => {
@@ -350,7 +379,7 @@ impl Server {
             return;
         }
         self.observed = now;
-        self.parts.metrics.observe_agent(&self.agent);
+        self.parts.metrics.observe_agent(now, &self.agent);
         let unreported = self.agent.unreported_nodes();
         if unreported > 0 && self.unreported == 0 {
             tracing::warn!(

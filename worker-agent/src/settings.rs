@@ -2,8 +2,13 @@
 //!
 //! Arguments are destructured field by field, so that a new flag can't be ignored.
 
+mod holds;
+mod joining;
 mod kubernetes;
 
+pub(crate) use holds::HoldChosen;
+pub use holds::{HoldArgs, HoldChoice};
+pub(crate) use joining::{IssuerJoin, IssuerJoinArgs};
 pub(crate) use kubernetes::KubernetesSettings;
 
 use clap::{Args, ValueEnum};
@@ -173,6 +178,10 @@ pub struct AgentArgs {
     /// meridian-agent]
     #[arg(long, value_name = "NAME", env = "MERIDIAN_AGENT_LEASE_NAME")]
     pub lease_name: Option<String>,
+    /// Image with `meridian-pod-guard`, such as the agent's own, for the `kubernetes` runner: pods then end
+    /// by themselves when their lease does. [default: pods have no guards]
+    #[arg(long, value_name = "IMAGE", env = "MERIDIAN_AGENT_POD_GUARD_IMAGE")]
+    pub pod_guard_image: Option<String>,
     /// Kueue's ProvisioningRequestConfig, for `--provider provisioning-request`. The pools that can grow are
     /// in the fleet file.
     #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_PROVISIONING_CONFIG")]
@@ -181,6 +190,10 @@ pub struct AgentArgs {
     /// [default: 100]
     #[arg(long, value_name = "N", env = "MERIDIAN_AGENT_PROVISIONING_REQUESTS_MAX")]
     pub provisioning_requests_max: Option<usize>,
+    #[command(flatten)]
+    pub join: IssuerJoinArgs,
+    #[command(flatten)]
+    pub hold: HoldArgs,
 }
 
 /// Arguments of `agent join`.
@@ -220,8 +233,26 @@ struct FileSettings {
     context: Option<String>,
     node_selector: Option<String>,
     lease_name: Option<String>,
+    pod_guard_image: Option<String>,
     provisioning_config: Option<PathBuf>,
     provisioning_requests_max: Option<usize>,
+    join_token_file: Option<PathBuf>,
+    manager_ca_file: Option<PathBuf>,
+    hold: Option<HoldChoice>,
+    placeholder_image: Option<String>,
+    placeholder_priority_class: Option<String>,
+    local_queue: Option<String>,
+}
+
+impl FileSettings {
+    fn take_holds(&mut self) -> HoldArgs {
+        HoldArgs {
+            hold: self.hold.take(),
+            placeholder_image: self.placeholder_image.take(),
+            placeholder_priority_class: self.placeholder_priority_class.take(),
+            local_queue: self.local_queue.take(),
+        }
+    }
 }
 
 /// The settings in effect.
@@ -240,6 +271,7 @@ pub(crate) struct Settings {
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) replacement_wait: Millis,
     pub(crate) kubernetes: KubernetesSettings,
+    join: Option<IssuerJoin>,
 }
 
 impl AgentArgs {
@@ -254,13 +286,17 @@ impl AgentArgs {
             ("speed", self.speed.is_some()),
             ("metrics-listen", self.metrics_listen.is_some()),
             ("node-replacement-wait", self.node_replacement_wait.is_some()),
+            ("hold", self.hold.hold.is_some()),
+            ("placeholder-image", self.hold.placeholder_image.is_some()),
+            ("placeholder-priority-class", self.hold.placeholder_priority_class.is_some()),
+            ("local-queue", self.hold.local_queue.is_some()),
         ];
         let given = given.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
         let origins = Origins { said: given, variable: set, file: Some((&name, &text)) };
         self.decide(file).map_err(|error| error.with_origin(&origins))
     }
 
-    fn decide(self, file: FileSettings) -> Result<Settings, Error> {
+    fn decide(self, mut file: FileSettings) -> Result<Settings, Error> {
         let Self {
             config: _,
             manager,
@@ -278,16 +314,18 @@ impl AgentArgs {
             context,
             node_selector,
             lease_name,
+            pod_guard_image,
             provisioning_config,
             provisioning_requests_max,
+            join,
+            hold,
         } = self;
-        let log_format = match (log_format, file.log_format) {
-            (Some(format), _) => format,
-            (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what))?,
-            (None, None) => Format::default(),
-        };
+        let hold = hold.decide(file.take_holds())?;
+        let join = join.or(file.join_token_file, file.manager_ca_file);
+        let manager = manager.or(file.manager);
         let settings = Settings {
-            manager: manager.or(file.manager),
+            join: IssuerJoin::of(join, manager.as_ref())?,
+            manager,
             data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing {
                 flag: "data-dir",
                 why: "the agent must keep its identity and its store somewhere",
@@ -305,7 +343,7 @@ impl AgentArgs {
                 .map(|text| text.parse().map_err(|what: String| Error::invalid("provider", what)))
                 .transpose()?,
             speed: speed.or(file.speed).unwrap_or(1.0),
-            log_format,
+            log_format: pick_format(log_format, file.log_format)?,
             metrics_listen: metrics_listen.or(file.metrics_listen),
             replacement_wait: replacement_wait(
                 node_replacement_wait.or(file.node_replacement_wait).as_deref(),
@@ -317,8 +355,10 @@ impl AgentArgs {
                     node_selector.or(file.node_selector).as_deref(),
                 )?,
                 lease_name: lease_name.or(file.lease_name),
+                pod_guard_image: pod_guard_image.or(file.pod_guard_image),
                 provisioning_config: provisioning_config.or(file.provisioning_config),
                 provisioning_requests_max: provisioning_requests_max.or(file.provisioning_requests_max),
+                hold,
             },
         };
         settings.check()
@@ -343,6 +383,7 @@ impl Settings {
             return invalid("provider", what.to_owned());
         }
         self.check_provisioning()?;
+        self.check_holds()?;
         if let Some(flag) = self.flag_of_another_runner() {
             let only =
                 if flag == "fleet" { "the cluster's own nodes count" } else { "only that runner uses it" };
@@ -360,6 +401,14 @@ impl Settings {
             ),
             _ => Ok(self),
         }
+    }
+}
+
+fn pick_format(given: Option<Format>, filed: Option<String>) -> Result<Format, Error> {
+    match (given, filed) {
+        (Some(format), _) => Ok(format),
+        (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what)),
+        (None, None) => Ok(Format::default()),
     }
 }
 
@@ -388,88 +437,4 @@ fn read(path: &Path) -> Result<(String, FileSettings), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(text: &str) -> (tempfile::TempDir, AgentArgs) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("agent.yaml");
-        std::fs::write(&path, text).unwrap();
-        (dir, AgentArgs { config: Some(path), ..AgentArgs::default() })
-    }
-
-    #[test]
-    fn flags_take_precedence_over_the_file() {
-        let (_dir, args) = file(
-            "data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: \
-             json\nmetrics-listen: 127.0.0.1:9100\n",
-        );
-        let settings = AgentArgs { speed: Some(2.0), ..args }.resolve().unwrap();
-        assert_eq!(
-            (settings.speed, settings.log_format, settings.runner),
-            (2.0, Format::Json, RunnerChoice::Simulated)
-        );
-        let (_dir, waits) =
-            file("data-dir: /data\nfleet: f\nrunner: simulated\nnode-replacement-wait: 10m\n");
-        assert_eq!(
-            (settings.replacement_wait, waits.resolve().unwrap().replacement_wait),
-            (Millis(0), Millis::mins(10))
-        );
-        assert_eq!(
-            (settings.data_dir.as_path(), settings.metrics_listen.unwrap().port()),
-            (Path::new("/data"), 9100)
-        );
-    }
-
-    #[test]
-    fn missing_and_wrong_settings_are_named() {
-        let whole = AgentArgs {
-            data_dir: Some("d".into()),
-            fleet: Some("f".into()),
-            runner: Some(RunnerChoice::Simulated),
-            ..AgentArgs::default()
-        };
-        whole.clone().resolve().unwrap();
-        for (args, says) in [
-            (AgentArgs { data_dir: None, ..whole.clone() }, "MERIDIAN_AGENT_DATA_DIR"),
-            (AgentArgs { runner: None, ..whole.clone() }, "`simulated` runs nothing"),
-            (AgentArgs { fleet: None, ..whole.clone() }, "`--fleet` is missing"),
-            (
-                AgentArgs { provider: Some("provisioning-request".into()), ..whole.clone() },
-                "`provisioning-request` asks the autoscaler of a Kubernetes cluster, so it needs",
-            ),
-            (AgentArgs { provider: Some("aws".into()), ..whole.clone() }, "use `static`, `simulated` or"),
-            (
-                AgentArgs {
-                    provider: Some("simulated".into()),
-                    runner: Some(RunnerChoice::Process),
-                    ..whole.clone()
-                },
-                "needs the simulated runner",
-            ),
-            (AgentArgs { speed: Some(0.0), ..whole.clone() }, "above 0"),
-            (AgentArgs { speed: Some(f64::NAN), ..whole.clone() }, "above 0"),
-            (
-                AgentArgs { node_replacement_wait: Some("soon".into()), ..whole.clone() },
-                "`--node-replacement-wait`: `soon`",
-            ),
-            (AgentArgs { node_replacement_wait: Some("25h".into()), ..whole.clone() }, "at most 1440m"),
-            (
-                AgentArgs { metrics_listen: Some("0.0.0.0:1".parse().unwrap()), ..whole.clone() },
-                "127.0.0.1:1",
-            ),
-        ] {
-            let error = args.resolve().unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
-        }
-        let (_dir, args) = file("runer: simulated\n");
-        let error = meridian_telemetry::with_causes(&args.resolve().unwrap_err());
-        assert!(
-            error.ends_with("agent.yaml:1:1: runer: `runer` is not known here; did you mean `runner`?"),
-            "{error}"
-        );
-        let (_dir, args) = file("data-dir: /data\nfleet: f\nrunner: simulated\nspeed: 0\n");
-        let error = args.resolve().unwrap_err().to_string();
-        assert!(error.contains("agent.yaml:4:8: speed: `0` must be above 0"), "{error}");
-    }
-}
+mod tests;

@@ -142,7 +142,7 @@ mod tests {
             assert_eq!(error.exit_code(), 2);
         };
         check("jbos a", "unknown kind `jbos`; did you mean `jobs`?");
-        check("pods", "the kinds are namespaces,");
+        check("nodes", "the kinds are namespaces,");
         check("job", "name the job after its kind");
         check("job/a b", "`b` must be KIND/NAME");
         check("all a", "`all` is for `get` only");

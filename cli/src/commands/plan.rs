@@ -1,6 +1,7 @@
 //! `plan`: the decisions that queues would take on the objects of files. With `--what-if`, the effect of the
 //! files on a running manager. Nothing is applied.
 
+mod capacity_notes;
 mod manager_state;
 mod objects;
 mod overlay;
@@ -21,6 +22,10 @@ use meridian_queueing::capacity_model::UnlimitedCapacity;
 use overlay::Overlaid;
 use serde::Serialize;
 
+/// What a plan leaves open about workloads that would be admitted.
+const CAPACITY_NOTE: &str = "`Would be admitted` is by quota: whether a cluster has room, or must ask its \
+                             provider for nodes, isn't evaluated";
+
 pub(crate) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Error> {
     let mut options = settings::read(&args, session.now())?;
     let limits = CycleLimits { cycles: args.cycles, heads_per_queue: usize::from(args.heads_per_queue) };
@@ -36,13 +41,18 @@ pub(crate) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Err
     }
     // A manager breaks ties by age.
     options.settings.ties_by_age = true;
-    let existing = manager_state::fetch(&session.client()?, &objects::kinds(&given)).await?;
+    let mut existing = manager_state::fetch(&session.client()?, &objects::kinds(&given)).await?;
+    let not_running = std::mem::take(&mut existing.not_running);
     let before = plan(existing.objects(), &options, &limits);
     let Overlaid { objects, changes, mut notes } = overlay::overlay(existing, given, options.now);
     objects::refuse_cyclic_cohorts(&objects)?;
     let after = plan(&objects, &options, &limits);
     let mut what_if = WhatIf::new(changes, &before, &after);
     notes.extend(ignored);
+    notes.extend(not_running.notes(&after));
+    if !what_if.admitted.is_empty() {
+        notes.push(CAPACITY_NOTE.to_owned());
+    }
     what_if.notes.splice(0..0, notes);
     show(session, &what_if, |colour| text::what_if(&what_if, colour))
 }

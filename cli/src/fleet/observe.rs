@@ -66,7 +66,7 @@ impl Observer {
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
             .arg(format!("--web.listen-address={address}"))
-            .args(["--log.level=warn"]);
+            .args(["--enable-feature=exemplar-storage", "--log.level=warn"]);
         let child = command.stdin(Stdio::null()).stdout(log()?).stderr(log()?).kill_on_drop(true).spawn();
         match child {
             Ok(child) => Ok(Some(Self { child, url: format!("http://{address}") })),

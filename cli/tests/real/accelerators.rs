@@ -5,6 +5,7 @@ use super::fleet::KUBECONFIG;
 use super::rest::RestClient;
 use super::sandbox::{Sandbox, wait_until};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -15,6 +16,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const LIBRARY: &str = r#"
 #include <string.h>
 static char gpus[3];
+struct memory { unsigned version; unsigned long long total, reserved, free, used; };
+struct utilization { unsigned gpu, memory; };
 int nvmlInit_v2(void) { return 0; }
 int nvmlInitWithFlags(unsigned flags) { return 0; }
 int nvmlShutdown(void) { return 0; }
@@ -29,6 +32,14 @@ int nvmlDeviceGetName(void *device, char *name, unsigned length) {
     strncpy(name, "Tesla T4", length);
     return 0;
 }
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) {
+    strncpy(uuid, "GPU-0", length);
+    uuid[4] += (char *)device - gpus;
+    return 0;
+}
+int nvmlDeviceGetUtilizationRates(void *device, struct utilization *rates) { rates->gpu = 35; return 0; }
+int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) { memory->used = 3u << 20; return 0; }
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) { *milliwatts = 27500; return 0; }
 "#;
 
 /// The flavor selects nodes by the label that the agent sets.
@@ -61,10 +72,8 @@ fn start(sandbox: &Sandbox, log: &str, words: &[&str], library: Option<&str>) ->
     command.args(words).stdout(Stdio::null()).stderr(sandbox.log(log)).spawn().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "starts real processes for minutes: cargo test -p meridian --test real -- --ignored"]
-async fn an_agent_finds_gpus_through_nvml() {
-    let sandbox = Sandbox::create(KUBECONFIG).await;
+/// Builds the library that stands in for NVIDIA's. Returns its directory.
+async fn stand_in(sandbox: &Sandbox) -> PathBuf {
     let libraries = sandbox.path("lib");
     std::fs::create_dir(&libraries).unwrap();
     for name in ["libnvidia-ml.so", "libnvidia-ml.so.1"] {
@@ -78,6 +87,32 @@ async fn an_agent_finds_gpus_through_nvml() {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
+    libraries
+}
+
+/// Waits until the agent's metrics show how busy its three GPUs are.
+async fn await_use_of_gpus(rest: &RestClient, metrics: &str) {
+    wait_until("the agent reports how busy they are", READY_WITHIN, async || {
+        let text = rest.text_at(&format!("http://{metrics}/metrics")).await?;
+        let shows = |name: &str, value: &str| {
+            text.lines().filter(|line| line.starts_with(name) && line.ends_with(value)).count() == 3
+        };
+        let all = [
+            shows("DCGM_FI_DEV_GPU_UTIL{", "} 35"),
+            shows("DCGM_FI_DEV_FB_USED{", "} 3"),
+            shows("DCGM_FI_DEV_POWER_USAGE{", "} 27.5"),
+            text.contains(r#"UUID="GPU-2""#),
+        ];
+        if all == [true; 4] { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts real processes for minutes: cargo test -p meridian --test real -- --ignored"]
+async fn an_agent_finds_gpus_through_nvml() {
+    let sandbox = Sandbox::create(KUBECONFIG).await;
+    let libraries = stand_in(&sandbox).await;
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut manager = start(
         &sandbox,
@@ -99,7 +134,17 @@ async fn an_agent_finds_gpus_through_nvml() {
         .ok();
     sandbox.join(&printed, None).await.ok();
     // Without a fleet file, the agent's node is this machine.
-    let words = ["agent", "run", "--runner", "process", "--data-dir", "meridian-agent-eu"];
+    let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let words = [
+        "agent",
+        "run",
+        "--runner",
+        "process",
+        "--data-dir",
+        "meridian-agent-eu",
+        "--metrics-listen",
+        &metrics,
+    ];
     let mut agent = start(&sandbox, "eu.log", &words, Some(libraries.to_str().unwrap()));
     wait_until("the cluster has three GPUs", READY_WITHIN, async || {
         let clusters = rest.list("/apis/meridian.dev/v1alpha1/clusters").await?;
@@ -110,6 +155,8 @@ async fn an_agent_finds_gpus_through_nvml() {
         }
     })
     .await;
+
+    await_use_of_gpus(&rest, &metrics).await;
 
     sandbox.meridian(&["apply", "-f", &sandbox.write("queue.yaml", QUEUE)]).await.ok();
     let command = ["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"];

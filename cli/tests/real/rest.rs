@@ -61,8 +61,12 @@ impl RestClient {
 
     /// A body that isn't JSON.
     pub(super) async fn text(&self, path: &str) -> Result<String, String> {
-        let answer =
-            self.http.get(format!("{}{path}", self.server)).send().await.map_err(|e| format!("{e:?}"))?;
+        self.text_at(&format!("{}{path}", self.server)).await
+    }
+
+    /// A body that isn't JSON, of any server.
+    pub(super) async fn text_at(&self, url: &str) -> Result<String, String> {
+        let answer = self.http.get(url).send().await.map_err(|e| format!("{e:?}"))?;
         answer.text().await.map_err(|e| format!("{e:?}"))
     }
 

@@ -83,6 +83,8 @@ fn variables(switches: &[&str; 2]) -> Vec<[String; 2]> {
         ("manager", format!("object.{managed_by}.orValue('')")),
         ("ours", format!("variables.manager in ['{}']", MANAGERS.join("', '"))),
         ("hasStarted", "oldObject != null && oldObject.?status.?startTime.hasValue()".to_owned()),
+        // Meridian's own jobs stay suspended in their spec while they run elsewhere.
+        ("isActive", "oldObject != null && oldObject.?status.?active.orValue(0) > 0".to_owned()),
         // Jobs from before the policy must stay deletable, so only what a user writes now is judged.
         (
             "written",
@@ -143,9 +145,12 @@ fn resumed() -> Value {
 
 fn requeued() -> Value {
     fails(
-        "request.operation != 'UPDATE' || variables.queue == variables.oldQueue || variables.suspended \
-            || !variables.hasStarted",
-        format!("metadata.labels[{QUEUE_LABEL}]: can't be changed while the job runs; suspend the job first"),
+        "request.operation != 'UPDATE' || variables.queue == variables.oldQueue \
+            || (variables.ours ? !variables.isActive : variables.suspended || !variables.hasStarted)",
+        format!(
+            "metadata.labels[{QUEUE_LABEL}]: can't be changed while the job runs; suspend the job first, or \
+                set `spec.active: false` in its Workload"
+        ),
     )
 }
 

@@ -2,7 +2,7 @@
 
 pub mod actor;
 pub mod audit;
-mod container_needs;
+pub(crate) mod container_needs;
 pub mod end;
 pub mod flavors;
 pub mod input;

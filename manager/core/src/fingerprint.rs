@@ -83,7 +83,7 @@ fn hash_live(
         deadlines: _,
         due: _,
         awaited,
-        waited_for_members,
+        rules_awaited,
         pending_reasons: _,
         refused,
         failed_starts,
@@ -113,16 +113,7 @@ fn hash_live(
     hash_deadline(now, *sample_at, into);
     entered.hash(into);
     hash_deadline(now, *next_starvation_check, into);
-    (
-        awaited,
-        damaged,
-        waited_for_members,
-        starvation_check_due,
-        priority_withheld,
-        capacity_changed,
-        dirty,
-        cuts,
-    )
+    (awaited, damaged, rules_awaited, starvation_check_due, priority_withheld, capacity_changed, dirty, cuts)
         .hash(into);
     for (key, ManagerLease { term: _, deadline }) in lapsing {
         key.hash(into);

@@ -4,6 +4,7 @@ pub mod activity;
 mod adopted_orphans;
 mod deletion;
 pub mod jobs;
+mod joins;
 pub mod operator;
 pub mod rejection;
 pub mod resize;

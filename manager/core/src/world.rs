@@ -78,10 +78,11 @@ pub struct Live {
     pub(crate) deadlines: BTreeMap<Fence, Mono>,
     /// No lease and no start deadline is due before this time.
     pub(crate) due: Mono,
-    /// Whether scheduling waits for members that may know newer rules.
-    pub(crate) waited_for_members: bool,
     /// Members that recovery waits for: they haven't sent a complete inventory yet.
     pub awaited: BTreeSet<ClusterName>,
+    /// Members that may know newer rules than this journal: they haven't sent a complete inventory to this
+    /// leadership. Unlike `awaited`, time doesn't end this.
+    pub rules_awaited: BTreeSet<ClusterName>,
     pub(crate) pending_reasons: PendingReasons,
     /// Clusters that refused a workload, with the time until which it isn't offered to them again.
     pub(crate) refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,

@@ -101,7 +101,9 @@ mod why;
 use manifests::*;
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::{NodeSpec, Start};
-use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
+use meridian_agent_core::{
+    Agent, Config as AgentConfig, Effect, HoldSettings, Input as AgentInput, RunnerEvent,
+};
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, Operator, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
@@ -259,6 +261,7 @@ impl Fleet {
             located,
             boot: 1,
             replacement_wait: Millis(0),
+            holds: HoldSettings::default(),
             planted: Planted::NONE,
         };
         let (mut agent, out) = Agent::start(config, store, Vec::new(), 1, now(self.now));

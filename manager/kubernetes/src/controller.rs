@@ -6,6 +6,7 @@ use crate::perform::{NotDone, Performer, RequestCounts};
 use crate::queue::Queue;
 use crate::resources::{self, Flow, Resource};
 use crate::sides::{News, ObjectKey, Side, Sides, uid};
+use crate::webhook::{self, WebhookSettings};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{DynamicObject, TypeMeta};
 use kube::runtime::watcher::{Config, Event};
@@ -29,6 +30,10 @@ const PAGE: u32 = 500;
 const KINDS_EVERY: Duration = Duration::from_secs(30);
 /// Pause of a job while settings are on their way to the manager.
 const SETTINGS_WAIT: Duration = Duration::from_millis(50);
+/// How often the webhook's configuration is written again, after somebody changed it.
+const WEBHOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often rules in doubt are looked for.
+const RULES_EVERY: Duration = Duration::from_secs(2);
 /// A watch that fails again is logged this often.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
@@ -62,7 +67,14 @@ impl Management {
 
     /// Keeps the management cluster and the manager in line until `stop` is cancelled. `manager` is a client
     /// of the manager's own API, `replica` identifies its journal.
-    pub async fn run(self, replica: String, manager: Client, count: RequestCounts, stop: CancellationToken) {
+    pub async fn run(
+        self,
+        replica: String,
+        manager: Client,
+        webhook: Option<WebhookSettings>,
+        count: RequestCounts,
+        stop: CancellationToken,
+    ) {
         while !stop.is_cancelled() {
             let lease = ElectionSettings {
                 namespace: self.connection.namespace().to_owned(),
@@ -87,6 +99,10 @@ impl Management {
             let mut tasks = JoinSet::new();
             for _ in 0..WORKERS {
                 tasks.spawn(Arc::clone(&shared).work());
+            }
+            tasks.spawn(Arc::clone(&shared).vouch_for_rules());
+            if let Some(webhook) = webhook.clone() {
+                tasks.spawn(Arc::clone(&shared).keep_webhook(webhook));
             }
             tasks.spawn(Arc::clone(&shared).follow_kinds(self.connection.client.clone(), manager.clone()));
             tokio::select! {
@@ -293,6 +309,55 @@ impl Shared {
         let sides = lock(&self.sides);
         settings.iter().any(|kind| !sides.is_complete(*kind))
             || self.queue.has_fresh(|key| settings.contains(&key.kind))
+    }
+
+    /// Confirms rules in doubt: once every settings object of the cluster is at the manager, its policies and
+    /// quotas are the cluster's, however old its journal is.
+    async fn vouch_for_rules(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(RULES_EVERY).await;
+            if !self.settings_are_in_line() || !self.leader.is_fresh() {
+                continue;
+            }
+            match self.performer.confirm_doubted_rules().await {
+                Ok(false) => {}
+                Ok(true) => tracing::info!("policies and quotas are those of the management cluster"),
+                Err(error) => tracing::warn!(error, "rules in doubt could not be confirmed"),
+            }
+        }
+    }
+
+    /// Keeps the API server asking this manager about jobs.
+    async fn keep_webhook(self: Arc<Self>, webhook: WebhookSettings) {
+        let mut is_set = false;
+        loop {
+            let wanted = webhook::configuration(&webhook, &lock(&self.resources));
+            let pause = if wanted.is_some() { WEBHOOK_EVERY } else { RULES_EVERY };
+            if let Some(object) = wanted.filter(|_| self.leader.is_fresh()) {
+                match self.performer.apply_webhook(&object).await {
+                    Ok(()) if is_set => {}
+                    Ok(()) => {
+                        is_set = true;
+                        tracing::info!("the cluster's API server asks before it stores a job");
+                    }
+                    Err(error) => tracing::warn!(error, "the admission webhook could not be set up"),
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Whether the manager has every settings object as the cluster has it. A kind that the cluster doesn't
+    /// serve may have objects that were applied at the manager, so nobody vouches for it.
+    fn settings_are_in_line(&self) -> bool {
+        let mut settings =
+            Kind::ALL.into_iter().filter(|kind| resources::flow(*kind) == Some(Flow::Settings));
+        let all_followed = {
+            let resources = lock(&self.resources);
+            settings.all(|kind| resources.contains_key(&kind))
+        };
+        let is_setting = |key: &ObjectKey| resources::flow(key.kind) == Some(Flow::Settings);
+        all_followed && !self.settings_are_on_their_way() && !self.queue.has_failed(is_setting)
     }
 
     fn remember(&self, key: &ObjectKey, action: &Action) {

@@ -1,10 +1,13 @@
 //! What one object needs now, from what both sides have. Pure.
 
+mod stage;
+
 use crate::manifest;
 use crate::resources::{Flow, Resource};
 use crate::sides::uid;
 use crate::status;
 use serde_json::{Value, json};
+use stage::Stage;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -81,11 +84,22 @@ pub(crate) fn next(resource: &Resource, pair: Pair<'_>, memory: &Memory) -> Next
         (None, Some(held)) if manifest::is_from_cluster(held) && !is_being_deleted(held) => {
             Next::Do(Action::Remove { uid: uid(held).filter(|_| resource.flow == Flow::Job) })
         }
-        (None, _) => Next::Nothing,
+        (None, None) => pair.cluster.map_or(Next::Nothing, |left| next_for_left(resource, left, memory)),
+        (None, Some(_)) => Next::Nothing,
         (Some(wanted), held) => match resource.flow {
             Flow::Job => next_for_job(resource, wanted, held, pair.existed, memory),
             _ => next_for_settings(resource, wanted, held, memory),
         },
+    }
+}
+
+/// A job that was taken and isn't any more, such as after its queue label was removed: its last status must
+/// not stay.
+fn next_for_left(resource: &Resource, left: &Value, memory: &Memory) -> Next {
+    let kind = resource.kind.job().filter(|kind| manifest::is_ours(kind, left) && !is_being_deleted(left));
+    match kind.and_then(|kind| status::of_left_job(kind, left)) {
+        Some(status) => write_status(left, status, memory.status, None, Duration::ZERO),
+        None => Next::Nothing,
     }
 }
 
@@ -112,7 +126,7 @@ fn next_for_settings(resource: &Resource, wanted: &Value, held: Option<&Value>, 
         return Next::Do(Action::Change { manifest });
     }
     match status::of_settings(resource.kind, held).filter(|_| resource.has_status) {
-        Some(status) => write_status(wanted, status, memory, SETTINGS_EVERY),
+        Some(status) => write_status(wanted, status, memory.status, None, SETTINGS_EVERY),
         None => Next::Nothing,
     }
 }
@@ -146,7 +160,10 @@ fn next_for_job(
         }
     }
     match status::of_job(kind, held, wanted, manifest::is_ours(kind, wanted)) {
-        Some(status) => write_status(wanted, status, memory, Duration::ZERO),
+        Some(status) => {
+            let pace = stage::pace_of_job(Stage::of_job(kind, held));
+            write_status(wanted, status, memory.status, memory.sent, pace)
+        }
         None => Next::Nothing,
     }
 }
@@ -171,30 +188,51 @@ fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
         return wait.map_or(Next::Do(Action::ApplyWorkload { object }), Next::LookIn);
     };
     let has_ended = is_finished(&written["status"]);
-    if !has_ended && applied.is_none() && !status::contains(written, &object) {
-        return Next::Do(Action::ApplyWorkload { object });
+    let mut repair_in = None;
+    if !has_ended && !status::contains(written, &object) {
+        // what was written a moment ago is about to be shown, or was changed by hand since
+        repair_in = applied.map(|ago| REPAIR_EVERY.saturating_sub(ago)).filter(|wait| !wait.is_zero());
+        if repair_in.is_none() {
+            return Next::Do(Action::ApplyWorkload { object });
+        }
     }
     let active = |object: &Value| object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true);
     if active(written) != active(held) && !has_ended && !is_finished(&held["status"]) {
         return Next::Do(Action::SetActive(active(written)));
     }
-    if has_ended { Next::Nothing } else { write_status(written, status, memory, Duration::ZERO) }
+    if has_ended {
+        return Next::Nothing;
+    }
+    let pace = stage::pace_of_workload(Stage::of_workload(&written["status"]), Stage::of_workload(&status));
+    match write_status(written, status, memory.status, memory.applied, pace) {
+        Next::Nothing => repair_in.map_or(Next::Nothing, Next::LookIn),
+        next => next,
+    }
 }
 
 fn is_finished(status: &Value) -> bool {
-    let conditions = status["conditions"].as_array();
-    conditions.into_iter().flatten().any(|c| c["type"] == "Finished" && c["status"] == "True")
+    Stage::of_workload(status) == Stage::Ended
 }
 
-/// Writes a status that the cluster doesn't have yet, unless it was written a moment ago.
-fn write_status(current: &Value, status: Value, memory: &Memory, every: Duration) -> Next {
+/// A fingerprint of what was written, and how long ago.
+type Written = Option<(u64, Duration)>;
+
+/// Writes a status that the cluster doesn't have yet, but not before `every` has passed since the last
+/// status, or since the object itself was written.
+fn write_status(
+    current: &Value,
+    status: Value,
+    last_status: Written,
+    last_object: Written,
+    every: Duration,
+) -> Next {
     let has = current.get("status").unwrap_or(&Value::Null);
     if status::contains(has, &status) {
         return Next::Nothing;
     }
     let differs = !status::contains(&status::without_texts(has), &status::without_texts(&status));
-    let wait = match memory.status {
-        None => Duration::ZERO,
+    let wait = match last_status {
+        None => last_object.map_or(Duration::ZERO, |(_, ago)| every.saturating_sub(ago)),
         Some((written, ago)) => {
             let pause = match differs {
                 true if written == fingerprint(&status) => REPAIR_EVERY,

@@ -6,15 +6,18 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `authority` | the manager's authority as a ConfigMap |
 //! | `resources` | the kinds that are kept in line, and in which version each side serves them |
 //! | `sides` | the objects of both sides, as their watches show them. Pure |
 //! | `manifest` | an object of the cluster as the manager takes it. Pure |
 //! | `status` | the manager's statuses as the cluster takes them. Pure |
 //! | `decide` | what one object needs now. Pure |
+//! | `webhook` | what the API server asks before it stores a job. Pure |
 //! | `events` | what happened to a job, in a sentence. Pure |
 //! | `queue` | which objects are to be looked at, and when |
 //! | `perform` | the requests |
 //! | `controller` | the watches, the workers and their end |
+//! | [`preview`] | what the manager would take, for a check before it is started |
 //!
 //! Invariants:
 //! - Only the holder of the Lease submits or writes.
@@ -23,18 +26,23 @@
 //! - Nothing is deleted at the manager before the cluster's list was complete, and a failed list is no list.
 //! - Specs in the cluster are never written, except of Workloads, which this crate makes.
 
+mod authority;
 mod controller;
 mod decide;
 mod events;
 mod manifest;
 mod perform;
+pub mod preview;
 mod queue;
 mod resources;
 mod sides;
 mod status;
+mod webhook;
 
+pub use authority::publish_authority;
 pub use controller::{Management, ManagementSettings};
 pub use perform::{EXISTED, RequestCount, RequestCounts};
+pub use webhook::{Review, WebhookAddress, WebhookSettings};
 
 use kube::Client;
 use meridian_kubernetes::{Permission, Program};

@@ -4,6 +4,7 @@ use crate::decide::Action;
 use crate::events::{self, EventText};
 use crate::resources::{Flow, Resource};
 use crate::sides::ObjectKey;
+use crate::webhook::CONFIGURATION;
 use jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
@@ -108,6 +109,40 @@ impl Performer {
         }
     }
 
+    /// Confirms policies and quotas if the manager doubts them. Returns whether it did.
+    pub(crate) async fn confirm_doubted_rules(&self) -> Result<bool, String> {
+        let asked = async {
+            let recovery: Value = self.manager.request(http_request("GET", "/meridian/v1/recovery")?).await?;
+            if recovery["rulesDoubted"].is_null() {
+                return Ok(false);
+            }
+            let confirmed = http_request("POST", "/meridian/v1/rules/confirm")?;
+            self.manager.request::<Value>(confirmed).await.map(|_| true)
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(done) => done.map_err(|error: kube::Error| words(&error)),
+            Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
+        }
+    }
+
+    /// Creates or changes the webhook's configuration.
+    pub(crate) async fn apply_webhook(&self, object: &Value) -> Result<(), String> {
+        self.count("patch", "validatingwebhookconfigurations".to_owned());
+        let gvk = kube::core::GroupVersionKind::gvk(
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingWebhookConfiguration",
+        );
+        let resource = ApiResource::from_gvk_with_plural(&gvk, "validatingwebhookconfigurations");
+        let api: Api<DynamicObject> = Api::all_with(self.cluster.clone(), &resource);
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(object);
+        match tokio::time::timeout(ANSWER_WITHIN, api.patch(CONFIGURATION, &params, &patch)).await {
+            Ok(done) => done.map(drop).map_err(|error| words(&error)),
+            Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
+        }
+    }
+
     async fn submit(
         &self,
         resource: &Resource,
@@ -208,6 +243,11 @@ fn api(client: &Client, resource: &ApiResource, key: &ObjectKey) -> Api<DynamicO
         "" => Api::all_with(client.clone(), resource),
         namespace => Api::namespaced_with(client.clone(), namespace, resource),
     }
+}
+
+fn http_request(method: &str, path: &str) -> kube::Result<http::Request<Vec<u8>>> {
+    let request = http::Request::builder().method(method).uri(path);
+    request.body(Vec::new()).map_err(kube::Error::HttpError)
 }
 
 /// Path of the collection, in the version of the manifest.

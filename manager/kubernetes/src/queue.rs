@@ -82,6 +82,11 @@ impl Queue {
         waiting.any(|key| is_such(key) && inner.failures.get(key).is_none_or(|failures| *failures < STUBBORN))
     }
 
+    /// Whether such an object failed when it was last with a worker.
+    pub(crate) fn has_failed(&self, is_such: impl Fn(&ObjectKey) -> bool) -> bool {
+        self.inner().failures.keys().any(is_such)
+    }
+
     /// Gives an object back that needs nothing now, or not before `again` has passed.
     pub(crate) fn done(&self, key: ObjectKey, again: Option<Duration>) {
         let mut inner = self.inner();
@@ -168,7 +173,9 @@ mod tests {
         }
         assert!(began.elapsed() >= Duration::from_millis(500 + 1_000 + 2_000), "{:?}", began.elapsed());
         let taken = queue.take().await;
-        queue.done(taken, Some(Duration::from_secs(5)));
+        assert!(queue.has_failed(|failed| *failed == taken));
+        queue.done(taken.clone(), Some(Duration::from_secs(5)));
+        assert!(!queue.has_failed(|failed| *failed == taken));
         let waited = Instant::now();
         queue.take().await;
         assert!(waited.elapsed() >= Duration::from_secs(5));

@@ -31,6 +31,8 @@ pub(crate) struct Resource {
 /// How a kind is kept in line; `None` for kinds of the manager alone.
 pub(crate) fn flow(kind: Kind) -> Option<Flow> {
     match kind {
+        // every pod of that cluster would be watched, and its kubelets write their status
+        Kind::Pod => None,
         kind if kind.is_job() => Some(Flow::Job),
         Kind::Workload => Some(Flow::Workload),
         // users and roles of the manager are not those of the cluster
@@ -67,9 +69,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_but_those_of_users_is_kept_in_line() {
+    fn every_kind_but_pods_and_those_of_users_is_kept_in_line() {
         let left: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| flow(*kind).is_none()).collect();
-        assert!(left.iter().all(|kind| kind.grants()), "{left:?}");
+        assert!(left.iter().all(|kind| kind.grants() || *kind == Kind::Pod), "{left:?}");
         assert_eq!(flow(Kind::Workload), Some(Flow::Workload));
         assert_eq!(flow(Kind::Namespace), Some(Flow::Settings));
     }

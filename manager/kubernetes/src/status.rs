@@ -60,6 +60,24 @@ pub(crate) fn of_job(kind: &JobKind, held: &Value, written: &Value, is_ours: boo
     (!status.is_empty()).then_some(Value::Object(status))
 }
 
+/// The status of a job that the manager no longer has, such as one without its queue: nothing of it runs.
+/// `None` if the cluster shows that already.
+pub(crate) fn of_left_job(kind: &JobKind, written: &Value) -> Option<Value> {
+    let counts = |field: &str| written["status"][field].as_u64().unwrap_or(0) > 0;
+    let is_batch = kind.kind().group() == BATCH;
+    (is_batch && !kind.has_ended(written) && (counts("active") || counts("ready"))).then(|| {
+        let since = written["metadata"]["creationTimestamp"].clone();
+        json!({"conditions": [suspended(&since)]})
+    })
+}
+
+fn suspended(since: &Value) -> Value {
+    json!({
+        "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended",
+        "lastProbeTime": since, "lastTransitionTime": since,
+    })
+}
+
 /// What the API server wants of a `batch/v1` Job that has ended: it began, and no pod is active.
 fn end(status: &mut Map<String, Value>, held: &Value) {
     for count in ["active", "ready", "terminating"] {
@@ -82,11 +100,7 @@ fn conditions(held: &Value, status: &Map<String, Value>, is_suspended: bool, has
         }
     }
     if is_suspended && !has_ended {
-        let since = held["metadata"]["creationTimestamp"].clone();
-        conditions.push(json!({
-            "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended",
-            "lastProbeTime": since, "lastTransitionTime": since,
-        }));
+        conditions.push(suspended(&held["metadata"]["creationTimestamp"]));
     }
     conditions
 }

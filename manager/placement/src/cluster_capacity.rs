@@ -7,7 +7,7 @@
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::packing::{self, Block, Misfit};
-use meridian_shared::protocol::{Capacity, RunnerKind};
+use meridian_shared::protocol::{Capacity, HoldMethod, RunnerKind};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
@@ -35,6 +35,7 @@ pub struct ClusterCapacity {
     provisionable: Vec<Block>,
     runner: RunnerKind,
     guarded: bool,
+    holds: HoldMethod,
     /// The newest report less all outstanding offers.
     estimate: Vec<Block>,
     /// Offers that the newest report doesn't include yet, each with its command number.
@@ -87,6 +88,7 @@ impl ClusterCapacity {
         self.provisionable = capacity.provisionable;
         self.runner = capacity.runner;
         self.guarded = capacity.guarded;
+        self.holds = capacity.holds;
         self.bases.insert(self.version, blocks);
         while self.bases.len() > BASES_MAX {
             self.bases.pop_first();
@@ -310,6 +312,11 @@ impl ClusterCapacity {
     /// Whether gangs end by themselves when their lease lapses.
     pub fn guarded(&self) -> bool {
         self.guarded
+    }
+
+    /// How the cluster's agent keeps held capacity from others.
+    pub fn holds(&self) -> HoldMethod {
+        self.holds
     }
 
     /// Blocks of the newest report.

@@ -285,6 +285,13 @@ impl Pending {
         self.classes.iter().map(|((_, shape), class)| (*shape, class.len()))
     }
 
+    /// The first workload of these shapes, active or parked.
+    pub(crate) fn first_of_shapes(&self, shapes: &BTreeSet<ShapeId>) -> Option<WorkloadId> {
+        let classes = self.classes.iter().filter(|((_, shape), _)| shapes.contains(shape));
+        let firsts = classes.flat_map(|(_, class)| [class.active.first(), class.parked.first()]);
+        firsts.flatten().min().map(|position| position.workload)
+    }
+
     /// Number of classes.
     pub fn classes(&self) -> usize {
         self.classes.len()

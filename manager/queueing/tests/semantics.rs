@@ -6,6 +6,8 @@ mod flavors;
 mod lifecycle;
 #[path = "semantics/obstacles.rs"]
 mod obstacles;
+#[path = "semantics/overcommitted.rs"]
+mod overcommitted;
 #[path = "semantics/preemption.rs"]
 mod preemption;
 #[path = "semantics/stage.rs"]

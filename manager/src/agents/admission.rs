@@ -3,13 +3,13 @@
 //! connections.
 
 use super::request::{Failure, no_certificate};
-use super::state::{Agents, ClusterPlace};
+use super::state::Agents;
 use crate::engine::Handle;
 use crate::engine::clock::{BootClock, Clock};
 use crate::tls::{AgentIdentity, Connections, Peer};
 use axum::http::StatusCode;
 use meridian_manager_core::facts::actor::Actor;
-use meridian_manager_core::facts::input::{Input, Operator};
+use meridian_manager_core::facts::input::{ClusterPlace, Input, Operator};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::Reply;
 use meridian_manager_core::state::certificates::{

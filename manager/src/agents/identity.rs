@@ -1,9 +1,10 @@
 //! Certificates of agents: the first one for a join token, later ones for the previous certificate.
 
 use super::admission;
+use super::issuers::Refusal;
 use super::joins::Joined;
 use super::request::{Failure, json_of, parsed, read, read_join};
-use super::state::{Agents, ClusterPlace};
+use super::state::Agents;
 use crate::engine::clock::{BootClock, Clock};
 use crate::tls::{Peer, ca};
 use axum::Extension;
@@ -11,12 +12,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use bytes::Bytes;
 use meridian_manager_core::facts::actor::Actor;
-use meridian_manager_core::facts::input::{Input, Operator};
+use meridian_manager_core::facts::input::{ClusterPlace, Input, Operator};
 use meridian_manager_core::facts::outcome::Reply;
 use meridian_manager_core::state::certificates::CertificateUse;
-use meridian_shared::identity::{JoinRequest, JoinResponse, RenewRequest, TokenHash};
+use meridian_shared::identity::{IssuerJoinRequest, JoinRequest, JoinResponse, RenewRequest};
 use std::sync::Arc;
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 /// Largest body of a request in bytes: a token and a signing request.
@@ -27,18 +30,7 @@ pub(super) async fn join(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<Response, Failure> {
-    let cut = CancellationToken::new();
-    let _waiting = agents.joins.wait(peer.addr.ip(), cut.clone());
-    let arriving = async {
-        let bytes = read_join(body, BYTES_MAX).await?;
-        let turn = agents.joins.turn().await.ok_or_else(busy)?;
-        Ok::<_, Failure>((bytes, turn))
-    };
-    // the turn is taken only after the body has arrived: a slow client doesn't delay others
-    let (bytes, _turn) = tokio::select! {
-        arrived = arriving => arrived?,
-        () = cut.cancelled() => return Err(busy()),
-    };
+    let (bytes, _turn) = arrive(&agents, &peer, body).await?;
     let request: JoinRequest = parsed(&bytes)?;
     // checked first: a request that can't be signed must not use up its token
     let key = ca::request_key(&request.csr_pem).map_err(refused)?;
@@ -51,12 +43,54 @@ pub(super) async fn join(
     let joined = match repeated {
         Some(joined) => joined,
         None => {
-            let joined = use_token(&agents, &token).await?;
+            let joined = admit(&agents, Operator::UseToken { hash: token.to_string() }).await?;
             agents.joins.remember(token, key, joined.clone());
             joined
         }
     };
     issue(&agents, &request.csr_pem, joined, "join")
+}
+
+/// Lets an agent join by its service account.
+pub(super) async fn join_by_issuer(
+    State(agents): State<Arc<Agents>>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Result<Response, Failure> {
+    let (bytes, _turn) = arrive(&agents, &peer, body).await?;
+    let request: IssuerJoinRequest = parsed(&bytes)?;
+    ca::request_key(&request.csr_pem).map_err(refused)?;
+    let place = agents.issuers.verify(&request.service_account_token).await.map_err(|refusal| {
+        tracing::warn!(%refusal, from = %peer.addr, "an agent may not join by its service account");
+        let code = match refusal {
+            Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
+            Refusal::Unknown { .. } | Refusal::Invalid(_) => StatusCode::FORBIDDEN,
+            Refusal::Keys { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Failure::new(code, refusal.to_string())
+    })?;
+    let joined = admit(&agents, Operator::JoinByIssuer(place)).await?;
+    issue(&agents, &request.csr_pem, joined, "join")
+}
+
+/// The body of a request to join, and permission to work on it.
+async fn arrive<'a>(
+    agents: &'a Agents,
+    peer: &Peer,
+    body: Body,
+) -> Result<(Bytes, SemaphorePermit<'a>), Failure> {
+    let cut = CancellationToken::new();
+    let _waiting = agents.joins.wait(peer.addr.ip(), cut.clone());
+    let arriving = async {
+        let bytes = read_join(body, BYTES_MAX).await?;
+        let turn = agents.joins.turn().await.ok_or_else(busy)?;
+        Ok::<_, Failure>((bytes, turn))
+    };
+    // the turn is taken only after the body has arrived: a slow client doesn't delay others
+    tokio::select! {
+        arrived = arriving => arrived,
+        () = cut.cancelled() => Err(busy()),
+    }
 }
 
 fn busy() -> Failure {
@@ -66,8 +100,7 @@ fn busy() -> Failure {
     )
 }
 
-async fn use_token(agents: &Agents, token: &TokenHash) -> Result<Joined, Failure> {
-    let action = Operator::UseToken { hash: token.to_string() };
+async fn admit(agents: &Agents, action: Operator) -> Result<Joined, Failure> {
     match agents.parts.engine.ask(Input::Operator { actor: Actor::System, action }).await? {
         Reply::Joined { cluster, region, jurisdiction, binding } => {
             Ok(Joined { place: ClusterPlace { cluster, region, jurisdiction }, binding })

@@ -1,9 +1,9 @@
 //! Joins in progress, and join tokens that were used recently.
 
-use super::state::ClusterPlace;
 use crate::locks;
 use crate::pool::{Member, Pool, PoolLimits};
 use crate::tls::Address;
+use meridian_manager_core::facts::input::ClusterPlace;
 use meridian_shared::identity::{CertificateBinding, KeyHash, TokenHash};
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -1,13 +1,14 @@
 //! State that the handlers of agents share.
 
 use super::budget::Budgets;
+use super::issuers::{Issuers, TrustedAgent};
 use super::joins::Joins;
 use super::log_relay::LogRelay;
 use super::request::Failure;
 use crate::engine::Handle;
 use crate::log_limit::LogLimit;
 use crate::tls::Authorities;
-use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
+use meridian_shared::ids::ClusterName;
 use meridian_shared::time::Millis;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,6 +24,8 @@ pub struct Parts {
     pub poll: Millis,
     /// Validity of an agent's certificate.
     pub certificate_lifetime: Millis,
+    /// Agents that may join by their service account.
+    pub trusted: Vec<TrustedAgent>,
     /// Ends parked requests.
     pub stop: CancellationToken,
 }
@@ -34,19 +37,19 @@ pub(super) struct Agents {
     /// Refused certificates that were logged.
     pub(super) refusals: LogLimit<ClusterName>,
     pub(super) joins: Joins,
-}
-
-/// A cluster as the journal's `Cluster` object describes it.
-#[derive(Clone, Debug)]
-pub(super) struct ClusterPlace {
-    pub(super) cluster: ClusterName,
-    pub(super) region: Region,
-    pub(super) jurisdiction: Jurisdiction,
+    pub(super) issuers: Issuers,
 }
 
 impl Agents {
-    pub(super) fn new(parts: Parts) -> Self {
-        Self { parts, budgets: Budgets::default(), refusals: LogLimit::default(), joins: Joins::default() }
+    pub(super) fn new(mut parts: Parts) -> Self {
+        let issuers = Issuers::new(std::mem::take(&mut parts.trusted));
+        Self {
+            parts,
+            budgets: Budgets::default(),
+            refusals: LogLimit::default(),
+            joins: Joins::default(),
+            issuers,
+        }
     }
 
     /// Takes one request out of a cluster's budget, for as long as the permit lives. Fails if the budget is

@@ -17,8 +17,9 @@ use super::access::{self, User};
 use super::metering::Label;
 use super::response::error::{Error, method_not_allowed};
 use super::state::Api;
+use crate::metrics::OPEN_METRICS;
 use axum::extract::{Query, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
@@ -104,14 +105,30 @@ async fn metrics(
     State(api): State<Api>,
     Extension(user): Extension<User>,
     Query(query): Query<Vec<(String, String)>>,
+    headers: HeaderMap,
 ) -> Result<Response, Error> {
     user.check_metrics()?;
     // a thousand queues make many megabytes: rendering must not delay syncs
     let metrics = api.handle.metrics().clone();
     let only: Vec<String> =
         query.into_iter().filter(|(key, _)| key == "name[]").map(|(_, name)| name).collect();
-    let text = tokio::task::spawn_blocking(move || metrics.render(&only))
-        .await
-        .map_err(|error| Error::Internal(error.to_string()))?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
+    let open = accepts_open_metrics(&headers);
+    let render = move || if open { metrics.render_open(&only) } else { metrics.render(&only) };
+    let text = tokio::task::spawn_blocking(render).await.map_err(|e| Error::Internal(e.to_string()))?;
+    let kind = if open {
+        format!("{OPEN_METRICS}; version=1.0.0; charset=utf-8")
+    } else {
+        "text/plain; version=0.0.4".to_owned()
+    };
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// Prometheus asks for OpenMetrics before its own format; only the former has exemplars.
+fn accepts_open_metrics(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let refused = |part: &str| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
+        parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case(OPEN_METRICS)) && !parts.any(refused)
+    })
 }

@@ -3,8 +3,10 @@
 
 use super::state::Api;
 use axum::extract::{Request, State};
+use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::Response;
+use meridian_telemetry::trace::{Trace, TraceParent};
 use std::time::Instant;
 
 /// Labels of a request, which its handler leaves among the response's extensions.
@@ -19,14 +21,25 @@ pub(crate) struct Label {
 /// Requests without a known user, or for an unknown path.
 const OTHER: Label = Label { verb: "other", resource: "other", streams: false };
 
+/// The client's trace, if it sent a valid one.
+fn trace_of(headers: &HeaderMap) -> Option<Trace> {
+    let parent: TraceParent = headers.get("traceparent")?.to_str().ok()?.parse().ok()?;
+    Some(parent.trace())
+}
+
 pub(crate) async fn meter(State(api): State<Api>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
+    let trace = trace_of(request.headers());
     let response = next.run(request).await;
     let label = response.extensions().get::<Label>().copied().unwrap_or(OTHER);
     let metrics = api.handle.metrics();
     metrics.api.requests.inc([label.verb, label.resource, response.status().as_str()]);
     if !label.streams {
-        metrics.api.request_seconds.observe_duration([label.verb], begun.elapsed());
+        let (requests, took) = (&metrics.api.request_seconds, begun.elapsed());
+        match trace {
+            Some(trace) => requests.observe_traced([label.verb], took, trace),
+            None => requests.observe_duration([label.verb], took),
+        }
     }
     response
 }

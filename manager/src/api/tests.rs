@@ -1,5 +1,6 @@
 //! The API in process, with the real engine and a real journal on an in-memory disk.
 
+mod admission;
 mod create;
 mod endpoints;
 mod errors;
@@ -335,6 +336,32 @@ fn generated(prefix: &str) -> Value {
 
 fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn scrapers_that_accept_open_metrics_get_the_traces_of_clients() {
+    let rig = Rig::with_queue().await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let get = async |path: &str, name: &'static str, value: &str| {
+        rig.read(with(rig.request("GET", path, None), name, value)).await
+    };
+    get(JOBS, "traceparent", &parent).await.ok();
+    get(JOBS, "traceparent", "00-no-trace-01").await.ok();
+    let scrape = async |accept: &'static str| {
+        let answer = get("/metrics", "accept", accept).await;
+        let kind = answer.headers[CONTENT_TYPE].to_str().unwrap().to_owned();
+        (kind, answer.ok().as_str().unwrap().to_owned())
+    };
+    let (kind, text) =
+        scrape("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3").await;
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let traced = text.lines().find(|line| line.contains(trace)).unwrap();
+    assert!(traced.starts_with(r#"meridian_api_request_seconds_bucket{verb="list",le="#), "{traced}");
+    for accept in ["*/*", "text/plain", "application/openmetrics-text;q=0, text/plain"] {
+        let (kind, text) = scrape(accept).await;
+        assert!(kind == "text/plain; version=0.0.4" && !text.contains(trace), "{accept}: {kind}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use meridian_manager_core::facts::lifecycle::Event;
 use meridian_manager_core::facts::lifecycle::LifecycleEvent;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_objects::Kind;
+use meridian_telemetry::trace::Trace;
 use meridian_views::metrics::{Cell, CohortRow, LocalRow, QueueRow, Unadmitted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(super) struct CountedEvent {
 
 impl CountedEvent {
     pub(super) fn new(world: &World, lifecycle: LifecycleEvent) -> Self {
-        let LifecycleEvent { owner, event } = &lifecycle;
+        let LifecycleEvent { uid: _, owner, event } = &lifecycle;
         let catalog = &world.state.catalog();
         let local_queue_exists = catalog.local_queue(&owner.namespace, &owner.local_queue).is_some();
         let cohorts = match event {
@@ -74,7 +75,9 @@ impl QueueCounters {
     }
 
     pub(super) fn count(&mut self, event: &CountedEvent) {
-        let CountedEvent { lifecycle: LifecycleEvent { owner, event }, local_queue_exists, cohorts } = event;
+        let CountedEvent { lifecycle, local_queue_exists, cohorts } = event;
+        let LifecycleEvent { uid, owner, event } = lifecycle;
+        let trace = Trace::of_workload(*uid);
         let local = (owner.namespace.clone(), owner.local_queue.clone());
         let local = *local_queue_exists
             && (self.counted.contains(&local)
@@ -83,20 +86,20 @@ impl QueueCounters {
         match event {
             Event::QuotaReserved { waited } => {
                 k.events.quota_reserved.inc(owner, local);
-                k.events.quota_reserved_wait.observe(owner, local, *waited);
+                k.events.quota_reserved_wait.observe(owner, local, *waited, trace);
             }
             Event::Admitted { cluster, waited, checked } => {
                 k.events.admitted.inc(owner, local);
-                k.events.admission_wait.observe(owner, local, *waited);
+                k.events.admission_wait.observe(owner, local, *waited, trace);
                 if let Some(checked) = checked {
-                    k.events.checks_wait.observe(owner, local, *checked);
+                    k.events.checks_wait.observe(owner, local, *checked, trace);
                 }
                 k.events.admitted_by_cluster.inc([queue, cluster.as_str()]);
                 cohorts.iter().for_each(|cohort| k.events.cohort_admitted.inc([&**cohort, class]));
             }
             Event::Ready { waited, started } => {
-                k.events.ready_wait.observe(owner, local, *waited);
-                k.events.admitted_until_ready.observe(owner, local, *started);
+                k.events.ready_wait.observe(owner, local, *waited, trace);
+                k.events.admitted_until_ready.observe(owner, local, *started, trace);
             }
             Event::Evicted { cause, first, ran, cluster, preempted } => {
                 let (reason, cause) = (cause.reason(), cause.underlying());
@@ -126,7 +129,7 @@ impl QueueCounters {
             Event::Replaced => k.events.replaced_slices.inc([queue]),
             Event::Finished { ran } => {
                 k.events.finished.inc(owner, local);
-                k.events.execution_time.observe(owner, local, *ran);
+                k.events.execution_time.observe(owner, local, *ran, trace);
             }
         }
     }

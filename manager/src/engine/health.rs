@@ -128,9 +128,10 @@ impl Health {
                 1 => format!("1 cluster hasn't reported yet what it runs{unconfirmed}"),
                 many => format!("{many} clusters haven't reported yet what they run{unconfirmed}"),
             };
+            let new = if holds.rules_in_doubt { "" } else { ", and new ones start" };
             format!(
                 "recovery is open: {awaited}; jobs that were submitted before the manager started may be \
-                 held, and new ones start (see `meridian journal recovery`)"
+                 held{new} (see `meridian journal recovery`)"
             )
         });
         let rules = holds.rules_in_doubt.then(|| {

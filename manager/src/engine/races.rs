@@ -5,6 +5,7 @@ use meridian_manager_core::World;
 use meridian_manager_core::facts::record::WorkloadFact;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, OfferId, Uid};
+use meridian_telemetry::trace::Trace;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -104,7 +105,8 @@ impl Races {
         let cluster = open.cluster.as_str();
         self.metrics.offers.inc([cluster, "won"]);
         if let Some(began) = began {
-            self.metrics.race_seconds.observe_duration([cluster], now.duration_since(began));
+            let trace = Trace::of_workload(uid);
+            self.metrics.race_seconds.observe_traced([cluster], now.duration_since(began), trace);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Handles of metrics with a fixed number of labels.
 
+use super::exemplars::Buckets;
 use crate::locks;
+use meridian_telemetry::trace::Trace;
 use prometheus::core::{Atomic, AtomicF64, AtomicI64, Collector, Desc, GenericGauge, GenericGaugeVec};
 use prometheus::{CounterVec, HistogramVec, IntCounterVec, IntGauge};
 use std::collections::BTreeSet;
@@ -181,11 +183,18 @@ impl Drop for Entered {
 
 /// Histograms with `N` labels, in the order of the metric's definition.
 #[derive(Clone, Debug)]
-pub struct Histograms<const N: usize>(pub(super) HistogramVec);
+pub struct Histograms<const N: usize> {
+    pub(super) vec: HistogramVec,
+    buckets: Buckets,
+}
 
 impl<const N: usize> Histograms<N> {
+    pub(super) fn new(vec: HistogramVec, buckets: Buckets) -> Self {
+        Self { vec, buckets }
+    }
+
     pub fn observe(&self, labels: [&str; N], value: f64) {
-        self.0.with_label_values(&labels).observe(value);
+        self.vec.with_label_values(&labels).observe(value);
     }
 
     /// Observes a duration in seconds.
@@ -193,11 +202,18 @@ impl<const N: usize> Histograms<N> {
         self.observe(labels, duration.as_secs_f64());
     }
 
+    /// Observes the duration of what a trace is about, which becomes an exemplar of it.
+    pub fn observe_traced(&self, labels: [&str; N], duration: Duration, trace: Trace) {
+        self.observe_duration(labels, duration);
+        self.buckets.note(&self.vec, &labels, duration.as_secs_f64(), trace);
+    }
+
     /// Removes the series with these label values, because their object was deleted.
     pub fn forget(&self, selected: &[(&str, &str)]) {
-        for series in series_of(&self.0, selected) {
+        self.buckets.forget(&self.vec, selected);
+        for series in series_of(&self.vec, selected) {
             // fails only if it was removed concurrently
-            let _ = self.0.remove_label_values(&series);
+            let _ = self.vec.remove_label_values(&series);
         }
     }
 }

@@ -8,6 +8,7 @@ use super::handles::{Amounts, Counters, Gauges, Histograms};
 use super::registrar::{Labels, Registrar, metric_group};
 use meridian_manager_core::facts::lifecycle::Owner;
 use meridian_shared::time::Millis;
+use meridian_telemetry::trace::Trace;
 use std::time::Duration;
 
 const QUEUE_AND_CLASS: Labels<2> = &["cluster_queue", "priority_class"];
@@ -60,10 +61,10 @@ impl QueueTimer {
         &self.local
     }
 
-    /// Observes `span` for the cluster queue, and for the local queue if `local`.
-    pub fn observe(&self, owner: &Owner, local: bool, span: Millis) {
+    /// Observes `span` of a workload with this trace for the cluster queue, and for the local one if `local`.
+    pub fn observe(&self, owner: &Owner, local: bool, span: Millis, trace: Trace) {
         let span = Duration::from_millis(span.0);
-        self.queue.observe_duration([&owner.cluster_queue, &owner.priority_class], span);
+        self.queue.observe_traced([&owner.cluster_queue, &owner.priority_class], span, trace);
         if local {
             self.local.observe_duration([&owner.local_queue, &owner.namespace, &owner.priority_class], span);
         }

@@ -40,7 +40,7 @@ impl Named for Gauge {
 
 impl<const N: usize> Named for Histograms<N> {
     fn name(&self) -> String {
-        name_of(&self.0)
+        name_of(&self.vec)
     }
 }
 

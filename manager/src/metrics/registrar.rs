@@ -1,5 +1,6 @@
 //! Makes, registers and gathers metrics.
 
+use super::exemplars::{Buckets, Exemplars};
 use super::handles::{Amounts, Counters, Definition, Gauge, Gauges, Histograms, Series, Sums};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
@@ -40,6 +41,7 @@ pub(crate) struct Registrar {
     pub(super) registry: Registry,
     pub(super) families: Families,
     pub(super) catalog: Vec<Definition>,
+    pub(super) exemplars: Exemplars,
 }
 
 /// Metrics by name, so that one metric can be gathered without the others.
@@ -122,12 +124,14 @@ impl Registrar {
         labels: Labels<N>,
         buckets: Vec<f64>,
     ) -> Histograms<N> {
+        let exemplars = Buckets::new(self.exemplars.clone(), buckets.clone());
         let opts = HistogramOpts { common_opts: opts(name, help), buckets };
         let vec = HistogramVec::new(opts, labels).expect("valid name and labels");
         if N == 0 {
             vec.with_label_values::<&str>(&[]);
         }
-        Histograms(self.registered(Definition { name, help, kind: "histogram", labels }, vec))
+        let definition = Definition { name, help, kind: "histogram", labels };
+        Histograms::new(self.registered(definition, vec), exemplars)
     }
 
     fn registered<C: Collector + Clone + 'static>(&mut self, definition: Definition, collector: C) -> C {

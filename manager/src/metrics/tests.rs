@@ -1,6 +1,9 @@
 //! Names, rendering and replacement of metrics.
 
 use super::*;
+use meridian_manager_core::facts::lifecycle::Owner;
+use meridian_shared::time::Millis;
+use meridian_telemetry::trace::Trace;
 use std::time::Duration;
 
 fn is_snake(name: &str) -> bool {
@@ -85,6 +88,76 @@ fn counted_events_are_rendered() {
             "meridian_watchers 0"
         ]
     );
+}
+
+#[test]
+fn the_newest_trace_of_a_bucket_is_its_exemplar() {
+    let metrics = Metrics::new("1");
+    let trace = Trace::of_workload(meridian_shared::ids::Uid(0x51));
+    let owner = Owner {
+        cluster_queue: "team-a".into(),
+        namespace: "default".into(),
+        local_queue: "gpus".into(),
+        priority_class: "high".into(),
+    };
+    metrics.kueue.events.admission_wait.observe(&owner, true, Millis::secs(3), trace);
+    metrics.fleet.race_seconds.observe_traced(["eu"], Duration::from_secs(7_000), trace);
+    metrics.fleet.race_seconds.observe_duration(["eu"], Duration::from_millis(1));
+    let text = metrics.render_open(&[]);
+    let exemplars: Vec<&str> = text.lines().filter(|line| line.contains(" # {")).collect();
+    let id = "00000000000000000000000000000051";
+    let heads = [
+        format!(
+            "kueue_admission_wait_time_seconds_bucket{{cluster_queue=\"team-a\",priority_class=\"high\",\
+             replica_role=\"leader\",le=\"5\"}} 1 # {{trace_id=\"{id}\"}} 3 "
+        ),
+        format!("meridian_race_seconds_bucket{{cluster=\"eu\",le=\"+Inf\"}} 2 # {{trace_id=\"{id}\"}} 7000 "),
+    ];
+    assert_eq!(exemplars.len(), heads.len(), "{exemplars:?}");
+    for (line, head) in exemplars.iter().zip(&heads) {
+        assert!(line.starts_with(head), "{line}\n{head}");
+    }
+    assert!(!metrics.render(&[]).contains(id), "Prometheus' text format has no exemplars");
+    metrics.fleet.forget_cluster("eu");
+    metrics.fleet.race_seconds.observe_duration(["eu"], Duration::from_secs(7_000));
+    assert!(
+        !metrics.render_open(&["meridian_race_seconds".to_owned()]).contains(id),
+        "the series is another"
+    );
+}
+
+#[test]
+fn open_metrics_names_families_of_counters_without_their_suffix() {
+    let metrics = Metrics::new("1");
+    let text = metrics.render_open(&[]);
+    assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| *line == "# TYPE meridian_grants counter").unwrap();
+    assert_eq!(lines[at - 1], "# HELP meridian_grants grants committed to the journal");
+    assert_eq!(lines[at + 1], "meridian_grants_total 0");
+    let families: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let names: std::collections::BTreeSet<&str> =
+        families.iter().filter_map(|family| family.split(' ').next()).collect();
+    assert_eq!(names.len(), families.len(), "two families have one name");
+    for entry in metrics.catalog() {
+        assert!(
+            !entry.help.contains(['"', '\\', '\n']),
+            "OpenMetrics escapes quotes in help: {}",
+            entry.name
+        );
+    }
+    metrics.kueue.queues.finished_workloads.replace([(["team-a"], 4)]);
+    let text = metrics.render_open(&[]);
+    assert!(text.contains("# TYPE kueue_finished_workloads gauge\n"), "{text}");
+    let owner = Owner {
+        cluster_queue: "team-a".into(),
+        namespace: "default".into(),
+        local_queue: "gpus".into(),
+        priority_class: "".into(),
+    };
+    metrics.kueue.events.finished.inc(&owner, false);
+    let text = metrics.render_open(&[]);
+    assert!(text.contains("# TYPE kueue_finished_workloads_total unknown\n"), "{text}");
 }
 
 #[test]

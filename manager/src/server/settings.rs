@@ -2,14 +2,19 @@
 //!
 //! All structs are destructured field by field, so that a flag that is added but not used doesn't compile.
 
+mod joins;
+mod management;
 mod parse;
 #[cfg(test)]
 mod tests;
 
+use self::joins::FiledAgent;
+pub(super) use self::management::{AdmissionWebhook, ManagementArgs, ManagementCluster};
 use self::parse::{
     FiledFairSharing, duration, parse_admission_fair_sharing, parse_fair_sharing, parse_guard,
     parse_resources, parse_retention,
 };
+use crate::agents::TrustedAgent;
 use crate::audit::keeper::Retention;
 use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
@@ -28,8 +33,6 @@ use std::path::{Path, PathBuf};
 const LISTEN_DEFAULT: &str = "127.0.0.1:7443";
 /// What the flag `--data-dir` is for.
 const DATA_DIR: &str = "the directory of the journal, the authorities and the users";
-/// Name of the Lease in the management cluster where the settings give none.
-const LEASE_NAME: &str = "meridian-manager";
 /// A larger file is not a configuration file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Shortest lifetime of an agent's certificate: there must be time to repeat a failed renewal.
@@ -176,25 +179,6 @@ pub struct ManagerArgs {
     pub recover: bool,
 }
 
-/// The flags of the management cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub struct ManagementArgs {
-    /// Take jobs, queues and policies from a Kubernetes management cluster too, and show their state there
-    #[arg(long, env = "MERIDIAN_MANAGER_KUBERNETES")]
-    pub kubernetes: bool,
-    /// With `--kubernetes`: the kubeconfig of the management cluster [default: the cluster that this process
-    /// is a pod of]
-    #[arg(long, value_name = "FILE", env = "MERIDIAN_MANAGER_KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
-    /// With `--kubernetes`: a context of the kubeconfig [default: its current one]
-    #[arg(long, value_name = "NAME", env = "MERIDIAN_MANAGER_CONTEXT")]
-    pub context: Option<String>,
-    /// With `--kubernetes`: name of the Lease by which one manager acts for the cluster [default:
-    /// meridian-manager]
-    #[arg(long, value_name = "NAME", env = "MERIDIAN_MANAGER_LEASE_NAME")]
-    pub lease_name: Option<String>,
-}
-
 /// The configuration file: every setting except `--init` and `--recover`, which must be given at each start.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -224,14 +208,9 @@ struct File {
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
     lease_name: Option<String>,
-}
-
-/// The Kubernetes cluster where people submit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ManagementCluster {
-    pub(super) kubeconfig: Option<PathBuf>,
-    pub(super) context: Option<String>,
-    pub(super) lease: String,
+    admission_webhook: Option<String>,
+    join_by_issuer: Vec<FiledAgent>,
+    ca_config_map: Option<String>,
 }
 
 /// The settings with defaults filled in.
@@ -256,6 +235,10 @@ pub(super) struct Settings {
     pub(super) log_format: Format,
     pub(super) otlp_endpoint: Option<String>,
     pub(super) management_cluster: Option<ManagementCluster>,
+    /// Agents that may join by their service account.
+    pub(super) trusted: Vec<TrustedAgent>,
+    /// ConfigMap in which the manager publishes its authority, in the namespace of its own pod.
+    pub(super) ca_config_map: Option<String>,
     pub(super) init: bool,
     pub(super) recover: bool,
 }
@@ -279,6 +262,7 @@ impl ManagerArgs {
             ("kubeconfig", self.management.kubeconfig.is_some()),
             ("context", self.management.context.is_some()),
             ("lease-name", self.management.lease_name.is_some()),
+            ("admission-webhook", self.management.admission_webhook.is_some()),
         ];
         flags.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
     }
@@ -293,8 +277,21 @@ impl Settings {
         Self::decide(args, file).map_err(|error| error.with_origin(&origins))
     }
 
-    fn decide(args: ManagerArgs, mut file: File) -> Result<Self, Error> {
-        let cluster = management_cluster(args.management, &mut file)?;
+    fn decide(mut args: ManagerArgs, mut file: File) -> Result<Self, Error> {
+        let cluster = management::resolve(std::mem::take(&mut args.management), &mut file)?;
+        let trusted = joins::parse(std::mem::take(&mut file.join_by_issuer))?;
+        let settings = Self::combine(args, file, cluster, trusted)?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Flags before the file, and the file before defaults.
+    fn combine(
+        args: ManagerArgs,
+        file: File,
+        cluster: Option<ManagementCluster>,
+        trusted: Vec<TrustedAgent>,
+    ) -> Result<Self, Error> {
         let ManagerArgs {
             config: _,
             data_dir,
@@ -323,15 +320,18 @@ impl Settings {
         let listen =
             listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("a constant address"));
         let advertise = if advertise.is_empty() { file.advertise } else { advertise };
+        let names = names(listen.ip(), advertise, cluster.as_ref());
         let pick = |flag, given: Option<String>, filed: Option<String>, default| {
             given.or(filed).map_or(Ok(default), |text| duration(flag, &text))
         };
         let strategies = if fair_sharing.is_empty() { &file.fair_sharing } else { &fair_sharing };
-        let settings = Self {
+        Ok(Self {
             management_cluster: cluster,
+            trusted,
+            ca_config_map: file.ca_config_map,
             data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why: DATA_DIR })?,
             listen,
-            names: names(listen.ip(), advertise),
+            names,
             term: pick("term", term, file.term, lease::TERM_DEFAULT)?,
             term_min: pick("term-min", term_min, file.term_min, lease::TERM_MIN_DEFAULT)?,
             hold: pick("hold", hold, file.hold, Millis::secs(60))?,
@@ -361,9 +361,7 @@ impl Settings {
             otlp_endpoint: otlp_endpoint.or(file.otlp_endpoint),
             init,
             recover,
-        };
-        settings.check()?;
-        Ok(settings)
+        })
     }
 
     /// Fails if the numbers of the leases don't fit, or if settings contradict each other.
@@ -427,24 +425,6 @@ impl Settings {
     }
 }
 
-/// Fails if something is set for a management cluster, and none is used.
-fn management_cluster(given: ManagementArgs, file: &mut File) -> Result<Option<ManagementCluster>, Error> {
-    let is_used = given.kubernetes || file.kubernetes;
-    let kubeconfig = given.kubeconfig.or(file.kubeconfig.take());
-    let context = given.context.or(file.context.take());
-    let lease = given.lease_name.or(file.lease_name.take());
-    let set = [
-        ("kubeconfig", kubeconfig.is_some()),
-        ("context", context.is_some()),
-        ("lease-name", lease.is_some()),
-    ];
-    if let Some((flag, _)) = set.into_iter().find(|(_, is_set)| *is_set && !is_used) {
-        return Err(Error::invalid(flag, "it is for a management cluster: set `kubernetes` too"));
-    }
-    let lease = lease.unwrap_or_else(|| LEASE_NAME.to_owned());
-    Ok(is_used.then_some(ManagementCluster { kubeconfig, context, lease }))
-}
-
 fn pick_format(given: Option<Format>, filed: Option<String>) -> Result<Format, Error> {
     match (given, filed) {
         (Some(format), _) => Ok(format),
@@ -455,7 +435,8 @@ fn pick_format(given: Option<Format>, filed: Option<String>) -> Result<Format, E
 
 /// The names in the server's certificate: those that are advertised, and those that reach the manager
 /// locally.
-fn names(listen: IpAddr, advertise: Vec<String>) -> Vec<String> {
+fn names(listen: IpAddr, mut advertise: Vec<String>, cluster: Option<&ManagementCluster>) -> Vec<String> {
+    advertise.extend(cluster.and_then(ManagementCluster::webhook_host));
     let mut names: Vec<String> =
         advertise.into_iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
     if !listen.is_unspecified() {

@@ -74,6 +74,7 @@ impl Port {
             relay: relay.clone(),
             poll,
             certificate_lifetime: Millis::mins(10),
+            trusted: Vec::new(),
             stop: stop.clone(),
         });
         let (engine, connections) = (rig.handle.clone(), listener.connections());

@@ -2,7 +2,9 @@
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::NodeSpec;
-use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
+use meridian_agent_core::{
+    Agent, Config as AgentConfig, Effect, HoldSettings, Input as AgentInput, RunnerEvent,
+};
 use meridian_manager::engine::clock::{BootClock, Clock};
 use meridian_manager::engine::{self, Handle, Options, Running, StartMode, Unavailable, View};
 use meridian_manager::journal::faulty::{Faults, FaultyDisk};
@@ -253,6 +255,7 @@ impl Worker {
             located: None,
             boot: 1,
             replacement_wait: Millis(0),
+            holds: HoldSettings::default(),
             planted: Planted::NONE,
         };
         let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, clock.now());

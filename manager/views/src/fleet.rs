@@ -199,11 +199,12 @@ pub fn running_rows(world: &World, now: Wall) -> RunningRows {
     rows
 }
 
+/// Whether little is left of the time that the run may take, or of what all runs together may.
 fn is_near_run_limit(world: &World, workload: &Workload, now: Wall) -> bool {
-    let limit = world.queues.class(workload.class()).gang.max_run;
-    let (Some(limit), Some(started), Phase::Running) = (limit, workload.started(), workload.phase()) else {
-        return false;
-    };
-    let left = limit.saturating_sub(workload.ran()).saturating_sub(now.since(started));
-    left.0 < limit.0 / NEAR_LIMIT_PART
+    let gang = &world.queues.class(workload.class()).gang;
+    let started = workload.activation_started().filter(|_| workload.phase() == Phase::Running);
+    let Some(runs_for) = started.map(|started| now.since(started)) else { return false };
+    let is_near = |limit: Millis, used: Millis| limit.saturating_sub(used).0 < limit.0 / NEAR_LIMIT_PART;
+    gang.attempt_limit().is_some_and(|limit| is_near(limit, runs_for))
+        || gang.max_exec.is_some_and(|limit| is_near(limit, workload.ran() + runs_for))
 }

@@ -244,8 +244,8 @@ fn reason_of_class(
     class: ClassId,
     heads: &mut BTreeMap<QueueId, Option<WorkloadId>>,
 ) -> (&'static str, &'static str) {
-    if world.state.rules_doubted().is_some() {
-        return ("PendingEvaluation", "RulesDoubted");
+    if let Some(doubt) = world.rules_doubt() {
+        return reason_of(&doubt);
     }
     let queues = world.mirror().queue_state();
     let damaged = world.live.damaged();
@@ -304,6 +304,7 @@ fn reason_of(why: &Why) -> (&'static str, &'static str) {
         Why::Damaged => ("PendingEvaluation", "Damaged"),
         Why::RecoveryOpen => ("PendingEvaluation", "RecoveryOpen"),
         Why::RulesDoubted => ("PendingEvaluation", "RulesDoubted"),
+        Why::RulesUnheard => ("PendingEvaluation", "RulesUnheard"),
         Why::Forbidden(_)
         | Why::NoCluster
         | Why::NotInQueue

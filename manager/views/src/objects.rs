@@ -11,7 +11,7 @@ use meridian_objects::{Kind, Spec, any_job};
 use meridian_placement::cluster_capacity::ClusterCapacity;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::packing::Block;
-use meridian_shared::protocol::RunnerKind;
+use meridian_shared::protocol::{HoldMethod, RunnerKind};
 use meridian_shared::time::Now;
 use meridian_shared::timestamp::timestamp;
 use serde_json::{Map, Value, json};
@@ -136,6 +136,11 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
             "guarded: a gang stops by itself when its lease expires"
         } else {
             "supervised: only a running agent stops a gang when its lease expires"
+        }),
+        "holds": live.map(|l| match l.capacity.holds() {
+            HoldMethod::Ledger => "ledger: only the agent places pods on its nodes",
+            HoldMethod::Placeholders => "placeholders: pods of low priority hold the room of a gang",
+            HoldMethod::Kueue => "kueue: the cluster's own Kueue admits each gang",
         }),
         "sinceLastSyncMs": live.map(|l| now.mono.since(l.heard).0),
     })

@@ -42,6 +42,7 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
         "orphans": orphans,
         "message": message(world),
         "rulesDoubted": state.rules_doubted().map(|n| n.to_string()),
+        "rulesAwaited": rules_awaited(world),
         "leadership": state.leadership().to_string(),
         "record": state.last().to_string(),
     })
@@ -49,19 +50,25 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
 
 /// What doesn't start now, why, and what ends it. `None` if nothing waits for an operator or a recovery.
 fn message(world: &World) -> Option<String> {
-    let why = if world.state.rules_doubted().is_some() {
-        Why::RulesDoubted
+    let why = if let Some(doubt) = world.rules_doubt() {
+        doubt
     } else if world.state.recovery().is_some() {
         Why::RecoveryOpen
     } else {
         return None;
     };
     let held = match why {
-        Why::RulesDoubted => "no job starts",
+        Why::RulesDoubted | Why::RulesUnheard => "no job starts",
         _ => "jobs that were submitted before may not start",
     };
     let asker = Asker::unlimited();
     Some(format!("{held}: {}; next: {}", why.message(&asker), why.remedy(&asker)))
+}
+
+/// Clusters whose reports end the doubt about the rules. Empty if only an operator can end it.
+fn rules_awaited(world: &World) -> Vec<&str> {
+    let is_open = matches!(world.rules_doubt(), Some(Why::RulesUnheard));
+    world.live.rules_awaited.iter().filter(|_| is_open).map(ClusterName::as_str).collect()
 }
 
 /// The job of an orphan, `namespace/name` as its agent reported it. `None` if it isn't a name.

@@ -284,7 +284,7 @@ impl Shown {
             running: w.phase() == Phase::Running,
             lost: self.lost_message().is_some(),
             failed: w.pod_failures(),
-            started: w.started().map(timestamp),
+            started: w.activation_started().map(timestamp),
             succeeded: w.finished().filter(|finish| finish.succeeded).map(|finish| timestamp(finish.at)),
             completed: w.completed().clone(),
             reduced: w.counts().is_some(),

@@ -1,7 +1,8 @@
 //! All regions at once.
 
-use super::{Dashboard, Panel, Row, regions};
+use super::{Dashboard, Panel, PanelKind, Row, regions};
 use crate::query::{increase, quantile, rate, series, sum};
+use crate::regions::located;
 use meridian_manager::metrics::Metrics;
 
 const IN_REGION: &str = r#"region=~"$region""#;
@@ -68,6 +69,16 @@ fn health(m: &Metrics) -> Row {
                 )
                 .warn(60.0, 300.0)
                 .runbook("cluster-disconnected"),
+            Panel::new(
+                PanelKind::Map,
+                "Regions",
+                "percentunit",
+                "Part of each region's clusters whose agent is connected; of Google Cloud's regions",
+            )
+            .query("{{region}}", {
+                located(|region| format!("avg by (region) ({})", series(&m.agents.connected, region)))
+            })
+            .runbook("cluster-disconnected"),
         ],
     }
 }

@@ -1,7 +1,7 @@
 //! One region: its clusters as the manager sees them, and its agents as they see themselves.
 
 use super::{Dashboard, Panel, Row, regions};
-use crate::query::{OfAgent, increase, quantile, rate, series, sum};
+use crate::query::{OfAgent, increase, quantile, rate, series, sum, utilisation_of_granted};
 use meridian_agent::metrics::names;
 use meridian_manager::metrics::{Metrics, Named};
 
@@ -13,7 +13,7 @@ pub(super) fn dashboard(m: &Metrics) -> Dashboard {
         title: "Meridian: one region",
         description: "The clusters of a region and their agents",
         variables: vec![regions(m, false)],
-        rows: vec![clusters(m), races(m), agents(m)],
+        rows: vec![clusters(m), accelerators(m), races(m), agents(m)],
     }
 }
 
@@ -53,6 +53,32 @@ fn clusters(m: &Metrics) -> Row {
             Panel::stack("Lapses", "none", "Leases that lapsed in an hour")
                 .query("{{cluster}}", here(m, &increase(&m.workloads.lapses, "", "1h")))
                 .runbook("lease-lapsed"),
+        ],
+    }
+}
+
+fn accelerators(m: &Metrics) -> Row {
+    let of_gpus = |of| here(m, &series(&OfAgent(of), ""));
+    Row {
+        title: "Accelerators",
+        panels: vec![
+            Panel::lines("Utilisation of granted GPUs", "percent", "Of the GPUs that workloads have")
+                .query("{{cluster}}", here(m, &utilisation_of_granted(m)))
+                .runbook("accelerators-underused"),
+            Panel::lines("Utilisation by GPU", "percent", "Part of the time in which a kernel ran")
+                .query("{{cluster}} {{gpu}} {{modelName}}", of_gpus(names::GPU_UTILISATION)),
+            Panel::lines("Memory by GPU", "mbytes", "Used memory")
+                .query("{{cluster}} {{gpu}} {{modelName}}", of_gpus(names::GPU_MEMORY_USED)),
+            Panel::lines("Power by GPU", "watt", "Power draw")
+                .query("{{cluster}} {{gpu}} {{modelName}}", of_gpus(names::GPU_POWER)),
+            Panel::lines("Requests for nodes", "none", "That wait for the provider, or have their nodes")
+                .query("{{cluster}} {{state}}", of_gpus(names::NODE_REQUESTS))
+                .query("{{cluster}} limit, 0 without one", of_gpus(names::NODE_REQUESTS_LIMIT))
+                .runbook("node-requests-near-limit"),
+            Panel::lines("Unused bookings", "s", "How long the provider's nodes have waited for their pods")
+                .query("{{cluster}}", of_gpus(names::UNUSED_BOOKING_AGE))
+                .warn(300.0, 420.0)
+                .runbook("booking-unused"),
         ],
     }
 }

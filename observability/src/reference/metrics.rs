@@ -44,8 +44,10 @@ pub(crate) fn page(metrics: &Metrics) -> String {
         let _ = writeln!(text, "| `{}` | {} | {} |", label.name, cell(label.values), cell(label.bound));
     }
     text.push_str(
-        "\nOf agents: `cluster` and `runner` have one value each, `state` 3, `reason` 6, `lane` 2, \
-         `outcome` 3.\n",
+        "\nOf agents: `cluster` and `runner` have one value each, `state` at most 3, `reason` 7, `lane` 2, \
+         `outcome` 3. `gpu`, `UUID` and\n`modelName` name a GPU of the agent's machine, so a metric of GPUs \
+         has one series for each: usually 8, at most 16. They have\nthe names and units of NVIDIA's DCGM \
+         exporter, and exist with `--runner process` where the driver's library is.\n",
     );
     text
 }

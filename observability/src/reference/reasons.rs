@@ -135,6 +135,7 @@ fn waits() -> Vec<Why> {
         Why::ReservedForStarved,
         Why::RecoveryOpen,
         Why::RulesDoubted,
+        Why::RulesUnheard,
         Why::Preempts { victims: 2 },
         Why::Overtaken,
         Why::Inactive { queue: "dws".into(), why: Inactive::Stopped },
@@ -173,17 +174,18 @@ mod tests {
             Why::NotChosen { .. } => 19,
             Why::RecoveryOpen => 20,
             Why::RulesDoubted => 21,
-            Why::Preempts { .. } => 22,
-            Why::Overtaken => 23,
-            Why::Inactive { .. } => 24,
-            Why::BackOff => 25,
-            Why::Damaged => 26,
+            Why::RulesUnheard => 22,
+            Why::Preempts { .. } => 23,
+            Why::Overtaken => 24,
+            Why::Inactive { .. } => 25,
+            Why::BackOff => 26,
+            Why::Damaged => 27,
         }
     }
 
     #[test]
     fn every_reason_has_an_example() {
         let seen: BTreeSet<usize> = examples().iter().map(number).collect();
-        assert!(seen.into_iter().eq(0..27));
+        assert!(seen.into_iter().eq(0..28));
     }
 }

@@ -1,8 +1,9 @@
 //! The Lease by which one of several replicas of an agent acts, and the others wait.
 //!
-//! A Lease by itself does not keep a paused holder from acting late. So the runner reads it again between
-//! the creation of a suspended job and its start ([`Leader::still_leads`]), and the server refuses the start
-//! if the job was changed or deleted in between.
+//! A Lease by itself does not keep a paused holder from acting late. So nothing is written unless the Lease
+//! was renewed a moment ago or is read again ([`Leader::may_write`]), and before a start it is always read
+//! again ([`Leader::still_leads`]); the server refuses the start if the job was changed or deleted in
+//! between.
 
 use crate::connection::{Connection, within};
 use crate::error::{Error, Failure, classify};
@@ -20,8 +21,10 @@ use tokio_util::sync::CancellationToken;
 const DURATION: Duration = Duration::from_secs(15);
 /// Pause between renewals, and between looks at another holder's Lease.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
-/// A holder that could not renew for this long gives up, before another one may follow.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+/// A holder that could not renew for this long writes nothing, before another one may follow.
+const FRESH: Duration = Duration::from_secs(10);
+/// A Lease that still can't be renewed is logged this often.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Identity of this replica and its Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +55,26 @@ pub struct Leader {
     leases: Api<Lease>,
     settings: Arc<ElectionSettings>,
     /// When the Lease was last taken or renewed: the time before the request.
-    renewed: Arc<Mutex<Instant>>,
+    renewed: Arc<Mutex<Moment>>,
+}
+
+/// A time on both clocks: only the calendar advances while a virtual machine is paused.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    clock: Instant,
+    calendar: Timestamp,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { clock: Instant::now(), calendar: Timestamp::now() }
+    }
+
+    /// Whether less than `span` has passed on both clocks, and the calendar was not set back.
+    fn is_within(&self, span: Duration) -> bool {
+        let passed = Timestamp::now().duration_since(self.calendar);
+        self.clock.elapsed() < span && Duration::try_from(passed).is_ok_and(|passed| passed < span)
+    }
 }
 
 impl std::fmt::Debug for Leader {
@@ -69,14 +91,14 @@ pub async fn acquire(
     stop: &CancellationToken,
 ) -> Result<Option<Leader>, Error> {
     let leases = Api::namespaced(connection.client.clone(), &settings.namespace);
-    let renewed = Arc::new(Mutex::new(Instant::now()));
+    let renewed = Arc::new(Mutex::new(Moment::now()));
     let leader = Leader { leases, settings: Arc::new(settings), renewed };
     // The other holder's Lease as last seen, and since when it has looked like that on this machine's clock:
     // clocks of two machines are never compared.
     let mut seen: Option<(String, Instant)> = None;
     let mut logged = false;
     loop {
-        let asked = Instant::now();
+        let asked = Moment::now();
         match leader.try_acquire(&mut seen).await {
             Ok(true) => {
                 leader.set_renewed(asked);
@@ -101,28 +123,30 @@ pub async fn acquire(
 }
 
 impl Leader {
-    /// Renews the Lease until it is lost, and then returns why.
+    /// Renews the Lease until another replica is seen to hold it, and then returns why. An API server that
+    /// doesn't answer gives it to nobody else: this replica goes on, and writes nothing until it answers.
     pub async fn keep(&self) -> String {
-        let mut renewed = Instant::now();
+        let mut logged: Option<Instant> = None;
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            let asked = Instant::now();
+            let asked = Moment::now();
             match self.renew().await {
                 Ok(true) => {
-                    renewed = asked;
+                    logged = None;
                     self.set_renewed(asked);
                 }
                 Ok(false) => {
                     return format!("another replica took the Lease `{}`", self.settings.name);
                 }
-                Err(error) if renewed.elapsed() >= GIVE_UP_AFTER => {
-                    let seconds = renewed.elapsed().as_secs();
-                    return format!(
-                        "the Lease `{}` was not renewed for {seconds} s: {error}",
-                        self.settings.name
-                    );
+                Err(error) => {
+                    if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+                        logged = Some(Instant::now());
+                        tracing::warn!(
+                            %error,
+                            "cannot renew the Lease: nothing is written to the cluster until it is"
+                        );
+                    }
                 }
-                Err(error) => tracing::warn!(%error, "cannot renew the Lease: trying again"),
             }
         }
     }
@@ -140,10 +164,16 @@ impl Leader {
 
     /// Whether the Lease was renewed so recently that no other replica can hold it, by this machine's clock.
     pub fn is_fresh(&self) -> bool {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < GIVE_UP_AFTER
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).is_within(FRESH)
     }
 
-    fn set_renewed(&self, at: Instant) {
+    /// Whether this replica may write: by its own clocks or, if the last renewal is too long ago, by what the
+    /// server says. Fails if the server can't be asked.
+    pub async fn may_write(&self) -> Result<bool, Error> {
+        if self.is_fresh() { Ok(true) } else { self.still_leads().await }
+    }
+
+    fn set_renewed(&self, at: Moment) {
         *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 

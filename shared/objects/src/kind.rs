@@ -52,6 +52,10 @@ pub enum Kind {
     RayCluster,
     /// Groups of pods with a leader each, which run until they are deleted.
     LeaderWorkerSet,
+    /// Equal nodes that train together, in the pods of a runtime.
+    TrainJob,
+    /// A pod on its own.
+    Pod,
     Namespace,
     /// A pod priority by name.
     PriorityClass,
@@ -119,7 +123,7 @@ impl Row {
 }
 
 /// The table, in the order of [`Kind`].
-const ROWS: [Row; 29] = [
+const ROWS: [Row; 31] = [
     Row::kueue(Kind::ResourceFlavor, "ResourceFlavor", "resourceflavors", "resourceflavor")
         .short(&["rf", "flavor", "flavors"]),
     Row::kueue(Kind::ClusterQueue, "ClusterQueue", "clusterqueues", "clusterqueue").short(&["cq"]),
@@ -166,6 +170,12 @@ const ROWS: [Row; 29] = [
     )
     .short(&["lws"])
     .namespaced(),
+    Row {
+        versions: &["v1alpha1"],
+        ..Row::v1("trainer.kubeflow.org", Kind::TrainJob, "TrainJob", "trainjobs", "trainjob")
+    }
+    .namespaced(),
+    Row::v1("", Kind::Pod, "Pod", "pods", "pod").short(&["po"]).namespaced(),
     Row::v1("", Kind::Namespace, "Namespace", "namespaces", "namespace").short(&["ns"]),
     Row::v1("scheduling.k8s.io", Kind::PriorityClass, "PriorityClass", "priorityclasses", "priorityclass")
         .short(&["pc"]),
@@ -201,7 +211,7 @@ const _: () = {
 impl Kind {
     /// Every kind, in the order in which a set of files is best applied: kinds that others refer to come
     /// first.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::Namespace,
         Self::ClusterRole,
         Self::Role,
@@ -230,6 +240,8 @@ impl Kind {
         Self::RayJob,
         Self::RayCluster,
         Self::LeaderWorkerSet,
+        Self::TrainJob,
+        Self::Pod,
         Self::Workload,
     ];
 

@@ -12,8 +12,8 @@ mod rules;
 mod schema;
 mod volume_schema;
 
-pub(crate) use read::{read_spec, read_submitted, read_template};
-pub(crate) use schema::TEMPLATE;
+pub(crate) use read::{read_container_resources, read_placement, read_spec, read_submitted, read_template};
+pub(crate) use schema::{POD_SPEC, TEMPLATE};
 
 use meridian_shared::gang::{Amounts, Requirement, Toleration, add_scaled};
 use std::collections::BTreeMap;
@@ -42,6 +42,8 @@ pub struct Container {
     pub resources: Resources,
     /// Whether it has a `command`.
     pub has_command: bool,
+    /// Whether it has an `image`.
+    pub has_image: bool,
     /// For an init container: whether it keeps running (`restartPolicy: Always`).
     pub sidecar: bool,
 }

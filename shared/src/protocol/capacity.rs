@@ -23,6 +23,9 @@ pub struct Capacity {
     /// The location that the agent detected; a location that differs from the `Cluster` object's quarantines
     /// the agent.
     pub located: Option<Arc<str>>,
+    /// How held capacity is kept from others.
+    #[serde(default, skip_serializing_if = "HoldMethod::is_ledger")]
+    pub holds: HoldMethod,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,4 +37,23 @@ pub enum RunnerKind {
     Process,
     /// Objects of a Kubernetes cluster.
     Kubernetes,
+}
+
+/// How an agent keeps held capacity from the pods of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum HoldMethod {
+    /// The nodes run only what the agent places, so its ledger is the truth.
+    #[default]
+    Ledger,
+    /// Pods of low priority hold the room on nodes that others use too.
+    Placeholders,
+    /// The cluster's own Kueue has admitted the gang.
+    Kueue,
+}
+
+impl HoldMethod {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+    const fn is_ledger(&self) -> bool {
+        matches!(self, Self::Ledger)
+    }
 }

@@ -1,6 +1,6 @@
 //! Commands of the manager: offers, grants, stops, and changes of size or priority.
 
-use super::{ScaleUp, Size};
+use super::{Reference, ScaleUp, Size};
 use crate::gang::Gang;
 use crate::ids::{ClusterName, Fence, LedgerId, OfferId, Uid};
 use crate::indexes::Indexes;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// A command to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Command {
-    /// Asks whether the gang fits, and to hold capacity for it. Contains the gang's shape and nothing else of
-    /// the spec.
+    /// Asks whether the gang fits, and to hold capacity for it. Contains the gang's shape and the names of
+    /// what its pods need, and nothing else of the spec.
     Offer(Box<Offer>),
     /// The offer is over: release its capacity.
     Withdraw {
@@ -57,8 +57,13 @@ impl Command {
     pub fn weight(&self) -> usize {
         // Ids, numbers, field names.
         const FRAME: usize = 512;
+        // Kind and field names.
+        const REFERENCE: usize = 48;
         match self {
-            Self::Offer(offer) => FRAME + offer.gang.weight(),
+            Self::Offer(offer) => {
+                let reference = |reference: &Reference| REFERENCE + 2 * reference.name.len();
+                FRAME + offer.gang.weight() + offer.references.iter().map(reference).sum::<usize>()
+            }
             // Quotes and backslashes double within JSON.
             Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
             Self::ScaleUp { scale_up, .. } => FRAME + 12 * scale_up.places.len(),
@@ -87,6 +92,12 @@ pub struct Offer {
     /// Features that the job's pods need and only a container runtime offers, by field name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_needs: Option<Arc<str>>,
+    /// Name of a container without an image, which only runners that need none can start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_image: Option<Arc<str>>,
+    /// Objects that the job's pods name and can't start without, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<Reference>,
 }
 
 /// The right to run one attempt.

@@ -121,6 +121,9 @@ pub enum RefuseReason {
     ProviderFailed,
     /// The uid still runs here under an older fence.
     StillRuns,
+    /// Something else that the gang needs is missing in the cluster, or can't be had or asked for now;
+    /// reopens after backoff.
+    Precondition,
 }
 
 /// Why a grant is refused, durably.

@@ -23,6 +23,23 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 /// Target of spans that may leave this process. Their fields are ids, never text of a user.
 pub const TARGET: &str = "meridian::trace";
 
+/// The id of a trace, as W3C's standard writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Trace(u128);
+
+impl Trace {
+    /// The trace of a workload.
+    pub fn of_workload(uid: Uid) -> Self {
+        Self(trace_id(uid))
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 /// A position in a trace: the trace, and the parent of the next span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceParent {
@@ -44,6 +61,11 @@ impl TraceParent {
             trace: trace_id(uid),
             span: span_id(&[b"leg", &uid.0.to_be_bytes(), epoch, leadership, counter]),
         }
+    }
+
+    /// The trace that it is in.
+    pub fn trace(&self) -> Trace {
+        Trace(self.trace)
     }
 
     fn context(self) -> Context {

@@ -70,8 +70,11 @@ impl Runner {
             Effect::Move { .. }
             | Effect::ScaleUp { .. }
             | Effect::ScaleDown { .. }
+            | Effect::Check(_)
+            | Effect::Secure(_)
             | Effect::Provision(_)
             | Effect::Deprovision { .. }
+            | Effect::Settle { .. }
             | Effect::SendNews
             | Effect::Superseded => None,
         }

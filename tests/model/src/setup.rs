@@ -8,8 +8,8 @@
 //! case for both sides' arithmetic.
 
 use crate::canonical_hash::RECORDS;
-use meridian_agent_core::Config as AgentConfig;
 use meridian_agent_core::runtime::NodeSpec;
+use meridian_agent_core::{Config as AgentConfig, HoldSettings};
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
@@ -87,6 +87,7 @@ pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
         located: None,
         boot: 1,
         replacement_wait: Millis(0),
+        holds: HoldSettings::default(),
         planted,
     }
 }

@@ -336,6 +336,7 @@ fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut CanonicalH
         runner: _,
         guarded: _,
         located: _,
+        holds: _,
     }) = capacity
     {
         (

@@ -4,6 +4,7 @@
 //! business and outlives the agent.
 
 mod effects;
+mod holds;
 pub(crate) mod host;
 mod hostile;
 mod link;

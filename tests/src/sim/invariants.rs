@@ -125,8 +125,9 @@ impl Invariants {
         match record {
             Record::Leadership(LeadershipFact::Started { leadership, recovery, foreign, .. }) => {
                 let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
-                if copy && foreign.is_empty() && world.state.rules_doubted().is_none() {
-                    let details = format!("{leadership} leads a copy, and trusts its policies and quotas");
+                let may_be_old = copy || (recovery.is_some() && !world.state.members().is_empty());
+                if may_be_old && foreign.is_empty() && world.state.rules_doubted().is_none() {
+                    let details = format!("{leadership} may lead an old copy, and trusts its rules");
                     return violation("rules", details);
                 }
                 self.leases.led(*leadership, observation.now, None);

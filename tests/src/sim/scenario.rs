@@ -5,11 +5,13 @@
 
 use crate::sim::fleet::clusters::{GpuLimits, HOSTILE, LATE};
 use crate::sim::random::Random;
+use meridian_agent_core::HoldSettings;
 use meridian_manager_core::Config;
 use meridian_manager_core::config::HEADS_MAX_DEFAULT;
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::{Bug, Planted};
+use meridian_shared::protocol::HoldMethod;
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 
@@ -152,6 +154,8 @@ pub struct Scenario {
     pub node_losses: Option<u64>,
     /// How long pods of a lost node wait for another node.
     pub replacement_wait: Millis,
+    /// Whether agents look up what jobs name, and hold capacity in the cluster too.
+    pub secured_holds: bool,
     /// The most accelerators that each cluster may be believed to have.
     pub(crate) limits: GpuLimits,
     /// Whether nodes are in racks and blocks, and some gangs request a topology.
@@ -216,6 +220,7 @@ impl Scenario {
             replacement_wait: *Random::new(seed, "replacement")
                 .pick(&[Millis(0), Millis::secs(2), Millis::secs(8)])
                 .expect("not empty"),
+            secured_holds: Random::new(seed, "holds").permille(250),
             limits: limits(&mut Random::new(seed, "limits")),
             topology: Random::new(seed, "topology").permille(400),
             planted: None,
@@ -228,6 +233,12 @@ impl Scenario {
         clusters.extend(self.late_joiner.then_some(LATE));
         clusters.extend(self.hostile_cluster.then_some(HOSTILE));
         clusters
+    }
+
+    /// What a hold depends on at its agents.
+    pub(crate) fn hold_settings(&self) -> HoldSettings {
+        let way = if self.secured_holds { HoldMethod::Placeholders } else { HoldMethod::Ledger };
+        HoldSettings { checks_references: self.secured_holds, way }
     }
 
     /// The configuration of its managers.

@@ -16,12 +16,13 @@ use crate::turn::{Effect, Input, Outcome};
 use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
 use meridian_shared::protocol::{End, Lane, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 mod answer;
 mod commands;
 mod fingerprint;
 mod grant;
+mod hold;
 mod node_loss;
 mod offer;
 mod provider;
@@ -96,6 +97,7 @@ impl Agent {
             Input::Answer(answer) => self.on_answer(at, now, *answer, &mut out),
             Input::Runner(event) => self.on_runner(event, &mut out),
             Input::Provider(event) => self.on_provider(at, event, &mut out),
+            Input::Hold(event) => self.on_hold(at, event, &mut out),
             Input::Nodes { nodes, pools } => {
                 self.ledger.set_nodes(nodes, pools);
                 self.count_toleration(&mut out);
@@ -165,9 +167,20 @@ impl Agent {
         self.offers.held().map(|(id, open)| (id, open.uid))
     }
 
-    /// Offers that wait for a provider.
+    /// Offers that are open and not held yet.
     pub fn waiting(&self) -> impl Iterator<Item = OfferId> + '_ {
         self.offers.iter().filter(|(_, open)| !open.is_held()).map(|(id, _)| id)
+    }
+
+    /// Offers and attempts with nodes that a provider made for them, and whether their gang has started.
+    pub fn provided(&self) -> impl Iterator<Item = (OfferId, bool)> + '_ {
+        let started: BTreeSet<OfferId> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.phase != Phase::Starting)
+            .map(|(_, run)| run.record.offer)
+            .collect();
+        self.ledger.provided_offers().into_iter().map(move |offer| (offer, started.contains(&offer)))
     }
 
     /// Nodes that the newest capacity report leaves out, because too many nodes differ.
@@ -211,7 +224,8 @@ impl Agent {
         }
         self.check_replacement_queue()?;
         self.offers.check()?;
-        for (id, open) in self.offers.held() {
+        let allocated = |id| self.ledger.is_allocated(id);
+        for (id, open) in self.offers.iter().filter(|(id, open)| open.is_held() || allocated(*id)) {
             let pods: u32 = open.gang.pod_sets.iter().map(|s| s.count).sum();
             let allocated = self.ledger.pods(id);
             if allocated != pods as usize {

@@ -2,7 +2,7 @@
 
 use meridian_shared::ids::ClusterName;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::RunnerKind;
+use meridian_shared::protocol::{HoldMethod, RunnerKind};
 use meridian_shared::time::Millis;
 use std::sync::Arc;
 
@@ -19,6 +19,15 @@ pub struct Config {
     /// How long pods of a lost node wait for another node when none has capacity; zero ends their gang at
     /// once.
     pub replacement_wait: Millis,
+    pub holds: HoldSettings,
     /// A bug planted by a test.
     pub planted: Planted,
+}
+
+/// What a hold depends on beside the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HoldSettings {
+    /// Whether what an offer's pods name is looked up in the cluster before anything is held.
+    pub checks_references: bool,
+    pub way: HoldMethod,
 }

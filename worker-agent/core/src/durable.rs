@@ -149,20 +149,22 @@ impl Durable {
         self.tombstones.insert((uid, fence), tombstone);
     }
 
-    /// Notes the manager's record of an end. A repeated acknowledgement writes nothing.
+    /// Notes the manager's record of an end. A repeated acknowledgement writes nothing. Returns whether it is
+    /// the first one of the end of an attempt.
     pub(crate) fn acknowledge(
         &mut self,
         uid: Uid,
         fence: Fence,
         by: (Leadership, RecordNumber, Wall),
         out: &mut Vec<StoreOp>,
-    ) {
+    ) -> bool {
         let known = self.tombstones.get(&(uid, fence));
         let is_new = |t: &&Tombstone| t.acknowledged.is_none_or(|(l, r, _)| (l, r) != (by.0, by.1));
-        if let Some(tombstone) = known.filter(is_new) {
-            let tombstone = Tombstone { acknowledged: Some(by), ..tombstone.clone() };
-            self.put_tombstone(tombstone, out);
-        }
+        let Some(known) = known.filter(is_new) else { return false };
+        let is_first = known.acknowledged.is_none() && known.refused.is_none();
+        let tombstone = Tombstone { acknowledged: Some(by), ..known.clone() };
+        self.put_tombstone(tombstone, out);
+        is_first
     }
 
     /// Drops a tombstone; with the last one of a workload that does not run, also its fence.

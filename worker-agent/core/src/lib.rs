@@ -30,9 +30,9 @@ pub mod runtime;
 mod turn;
 
 pub use agent::{Agent, MOVES_MAX};
-pub use config::Config;
+pub use config::{Config, HoldSettings};
 pub use durable::{TOMBSTONE_KEPT, TOMBSTONES_MAX};
 pub use link::VERSIONS;
 pub use offers::{OFFERS_MAX, WITHDRAWN_MAX};
-pub use runtime::{Found, FoundState, NodeSpec, PodPlacement, ProviderEvent, RunnerEvent, Start};
+pub use runtime::{Found, FoundState, HoldEvent, NodeSpec, PodPlacement, ProviderEvent, RunnerEvent, Start};
 pub use turn::{Effect, Input, Outcome};

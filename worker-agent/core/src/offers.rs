@@ -17,6 +17,8 @@ pub const WITHDRAWN_MAX: usize = 65_536;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OpenOffer {
     pub(crate) uid: Uid,
+    /// The namespace of the pods.
+    pub(crate) namespace: Arc<str>,
     pub(crate) gang: Arc<Gang>,
     pub(crate) state: OfferState,
     /// How long a hold lasts.
@@ -25,8 +27,13 @@ pub(crate) struct OpenOffer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OfferState {
+    /// What the gang's pods name is looked up. The gang has an allocation, unless nodes are to be made for
+    /// it.
+    Checking,
     /// The provider was asked for nodes.
     Waiting,
+    /// The whole gang has an allocation, which the cluster is asked to hold.
+    Securing,
     /// The whole gang has an allocation.
     Held { until: Mono },
 }
@@ -35,7 +42,7 @@ impl OpenOffer {
     pub(crate) fn held_until(&self) -> Option<Mono> {
         match self.state {
             OfferState::Held { until } => Some(until),
-            OfferState::Waiting => None,
+            OfferState::Checking | OfferState::Waiting | OfferState::Securing => None,
         }
     }
 
@@ -127,10 +134,12 @@ impl Offers {
     /// Feeds everything that later behaviour depends on, with remaining times instead of moments.
     pub(crate) fn hash_fingerprint(&self, now: Mono, into: &mut impl Hasher) {
         self.withdrawn.hash(into);
-        for (offer, OpenOffer { uid, gang: _, state, hold: _ }) in self.iter() {
+        for (offer, OpenOffer { uid, namespace: _, gang: _, state, hold: _ }) in self.iter() {
             let left = match state {
-                OfferState::Waiting => None,
-                OfferState::Held { until } => Some(until.since(now)),
+                OfferState::Checking => (0, None),
+                OfferState::Waiting => (1, None),
+                OfferState::Securing => (2, None),
+                OfferState::Held { until } => (3, Some(until.since(now))),
             };
             (offer, uid, left).hash(into);
         }

@@ -7,9 +7,11 @@
 //! ```text
 //! InventorySource ── NodeSpec, NodePool ──▶ core ── Start, PodPlacement ──▶ Runner
 //! Provider ── ProviderEvent ──────────────▶      ◀── RunnerEvent, Found ───
+//! Holds ── HoldEvent ─────────────────────▶
 //! ```
 
 mod error;
+mod hold;
 mod inventory;
 mod logs;
 mod node;
@@ -19,10 +21,11 @@ mod runner_interface;
 mod simulated_pool;
 
 pub use error::{Answer, Error};
+pub use hold::{HoldEvent, HoldOrder, Holds, ReferenceCheck};
 pub use inventory::{Inventory, InventorySource};
 pub use logs::{CHUNK_BYTES_MAX, LogChunk, LogSource};
 pub use node::{NodePool, NodeSpec, PodPlacement, placement_summary};
 pub use provider::{NodeRequest, Provider, ProviderEvent};
 pub use runner::{Found, FoundState, NEVER, RunnerEvent, Start};
-pub use runner_interface::{Enforcement, Runner};
+pub use runner_interface::{Enforcement, Runner, can_be_guarded};
 pub use simulated_pool::{SimulatedPool, StockOut};

@@ -1,7 +1,10 @@
 //! One turn of the agent: an input in, writes and effects out.
 
 use crate::durable::StoreOp;
-use crate::runtime::{NodeRequest, NodeSpec, PodPlacement, ProviderEvent, RunnerEvent, Start};
+use crate::runtime::{
+    HoldEvent, HoldOrder, NodeRequest, NodeSpec, PodPlacement, ProviderEvent, ReferenceCheck, RunnerEvent,
+    Start,
+};
 use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::protocol::{Size, SyncAnswer};
@@ -15,6 +18,7 @@ pub enum Input {
     Answer(Box<SyncAnswer>),
     Runner(RunnerEvent),
     Provider(ProviderEvent),
+    Hold(HoldEvent),
     /// The complete inventory.
     Nodes {
         nodes: Vec<NodeSpec>,
@@ -76,11 +80,17 @@ pub enum Effect {
     },
     /// Stops an attempt, known or not: the runner occupies its name, then reports `Ended`.
     Stop { uid: Uid, fence: Fence },
+    /// The manager has recorded the end of an attempt: only people still need what is left of it.
+    Settle { uid: Uid, fence: Fence },
     /// Removes what is left of a run after its tombstone was dropped.
     Forget { uid: Uid, fence: Fence },
+    /// Looks up what an offer's pods name. Only with [`crate::HoldSettings::checks_references`].
+    Check(ReferenceCheck),
+    /// Holds an allocation in the cluster too. Only where [`crate::HoldSettings::way`] needs it.
+    Secure(HoldOrder),
     /// Requests nodes from the provider.
     Provision(NodeRequest),
-    /// Gives back what was requested or provided for an offer.
+    /// Gives back what was requested, provided or held in the cluster for an offer.
     Deprovision { offer: OfferId },
     /// There is news for the manager: send it without waiting for the poll.
     SendNews,

@@ -4,7 +4,8 @@
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::{NodeSpec, PodPlacement};
 use meridian_agent_core::{
-    Agent, Config, Effect, Found, FoundState, Input, MOVES_MAX, Outcome, ProviderEvent, RunnerEvent,
+    Agent, Config, Effect, Found, FoundState, HoldSettings, Input, MOVES_MAX, Outcome, ProviderEvent,
+    RunnerEvent,
 };
 use meridian_shared::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Toleration};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
@@ -25,6 +26,8 @@ mod crossing;
 mod moves;
 #[path = "node_loss/priority.rs"]
 mod priority;
+#[path = "node_loss/provided.rs"]
+mod provided;
 #[path = "node_loss/reclaimable.rs"]
 mod reclaimable;
 #[path = "node_loss/scale_up.rs"]
@@ -232,6 +235,8 @@ impl Bench {
             hold: Millis::mins(1),
             requires_guarded: false,
             container_needs: None,
+            without_image: None,
+            references: Vec::new(),
         };
         self.exchange(Some(Command::Offer(Box::new(asked))));
     }
@@ -239,6 +244,16 @@ impl Bench {
     /// Offers, grants and starts a gang.
     fn run(&mut self, number: u64, gang: Gang) {
         self.offer(number, gang);
+        self.grant(number);
+        let (uid, fence) = (Uid(u128::from(number)), fence(number));
+        self.apply(Input::Runner(RunnerEvent::Running { uid, fence }));
+        self.exchange(None);
+        self.effects.clear();
+        self.events.clear();
+    }
+
+    /// Grants an offered gang, which is started.
+    fn grant(&mut self, number: u64) {
         let (uid, fence) = (Uid(u128::from(number)), fence(number));
         self.exchange(Some(Command::Grant(Box::new(Grant {
             offer: offer(number),
@@ -262,10 +277,6 @@ impl Bench {
             "{:?}",
             self.events
         );
-        self.apply(Input::Runner(RunnerEvent::Running { uid, fence }));
-        self.exchange(None);
-        self.effects.clear();
-        self.events.clear();
     }
 
     /// Kills the agent and starts it again; gangs run on.
@@ -364,6 +375,7 @@ fn config(replacement_wait: Millis) -> Config {
         located: None,
         boot: 1,
         replacement_wait,
+        holds: HoldSettings::default(),
         planted: Planted::NONE,
     }
 }

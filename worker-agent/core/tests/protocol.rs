@@ -2,14 +2,17 @@
 
 #[path = "protocol/clocks.rs"]
 mod clocks;
+#[path = "protocol/holds.rs"]
+mod holds;
 #[path = "protocol/rules.rs"]
 mod rules;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::NodeSpec;
-use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, Input, Outcome};
+use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, HoldSettings, Input, Outcome};
 use meridian_shared::gang::{Amounts, Gang, PodSet};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::packing::Block;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{
     Command, Grant, Lane, Offer, OnLoss, Receipt, RunnerKind, SyncAnswer, SyncRequest, SyncResponse, VERSION,
@@ -39,10 +42,14 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with(config())
+    }
+
+    fn with(config: Config) -> Self {
         let now = Now { mono: Mono(1_000), wall: Wall(10 * HOUR) };
         let durable = Durable::new(LedgerId(3));
         let birth = durable.birth();
-        let (agent, out) = Agent::start(config(), durable, Vec::new(), 1, now);
+        let (agent, out) = Agent::start(config, durable, Vec::new(), 1, now);
         let mut this = Self {
             agent,
             store: BTreeMap::from([(birth.key, birth.value.unwrap())]),
@@ -56,9 +63,14 @@ impl Bench {
     }
 
     fn add_node(&mut self) {
+        self.set_nodes(Vec::new());
+    }
+
+    /// One node, and pools that can grow.
+    fn set_nodes(&mut self, pools: Vec<Block>) {
         let node =
             NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
-        self.apply(Input::Nodes { nodes: vec![node], pools: Vec::new() });
+        self.apply(Input::Nodes { nodes: vec![node], pools });
     }
 
     fn take(&mut self, out: Outcome) {
@@ -205,6 +217,7 @@ fn config() -> Config {
         located: None,
         boot: 1,
         replacement_wait: Millis(0),
+        holds: HoldSettings::default(),
         planted: Planted::NONE,
     }
 }
@@ -226,6 +239,8 @@ fn offer() -> Command {
         hold: HOLD,
         requires_guarded: false,
         container_needs: None,
+        without_image: None,
+        references: Vec::new(),
     }))
 }
 

@@ -35,11 +35,13 @@ pub async fn connect(settings: &ConnectionSettings) -> Result<Connection, Error>
 pub(crate) async fn lacks(connection: &Connection, kind: &JobKind) -> Result<Option<String>, Error> {
     let (api_version, plural) = (kind.api_version(), kind.kind().plural());
     let asked = connection.client.list_api_group_resources(&api_version);
-    let served = match within(format!("ask for the resources of `{api_version}`"), asked).await {
-        Ok(list) => list.resources.iter().any(|resource| resource.name == plural),
-        Err(error) if error.is_absent() => false,
-        Err(error) => return Err(error.into()),
-    };
+    let is_core = kind.kind().group().is_empty();
+    let served = is_core
+        || match within(format!("ask for the resources of `{api_version}`"), asked).await {
+            Ok(list) => list.resources.iter().any(|resource| resource.name == plural),
+            Err(error) if error.is_absent() => false,
+            Err(error) => return Err(error.into()),
+        };
     if !served {
         let name = kind.name();
         return Ok(Some(format!(

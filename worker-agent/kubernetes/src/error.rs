@@ -12,6 +12,11 @@ pub enum Error {
          autoscaler that follows it, or leave the provider out"
     )]
     NotServed { api: &'static str, versions: String },
+    #[error(
+        "the cluster doesn't serve `{versions}` of `{api}`: install Kueue there, or choose another way to \
+         hold room"
+    )]
+    NoKueue { api: &'static str, versions: String },
     #[error("no attempt `{uid}` under fence `{fence}` is known here")]
     UnknownRun { uid: String, fence: String },
 }

@@ -1,6 +1,6 @@
 //! The few fields of nodes, pods and jobs that matter here, read from what the API server sends.
 
-use crate::labels::{self, CONSUMES, NOTES, POD_SET, POSITION, RunKey, STARTED, STOPPED};
+use crate::labels::{self, CONSUMES, NOTES, OFFER, POD_SET, POSITION, RunKey, STARTED, STOPPED};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use meridian_agent_core::runtime::NodeSpec;
@@ -9,16 +9,17 @@ use meridian_objects::job::JobKind;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::{NodeObject, PodPhase};
 use meridian_shared::gang::{Amounts, Taint, TaintEffect};
+use meridian_shared::ids::OfferId;
 use meridian_shared::indexes::Indexes;
 use meridian_shared::time::Wall;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+mod kueue;
 mod provisioning;
 
-#[cfg(test)]
-pub(crate) use provisioning::Condition;
-pub(crate) use provisioning::RequestFacts;
+pub(crate) use kueue::WorkloadFacts;
+pub(crate) use provisioning::{Condition, RequestFacts};
 
 /// The label of a pod with its completion index.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -106,6 +107,8 @@ pub(crate) struct PodFacts {
     pub(crate) uid: String,
     /// The attempt that it belongs to; `None` for a pod of others.
     pub(crate) run: Option<RunKey>,
+    /// The offer whose room it holds, for a placeholder pod.
+    pub(crate) holds: Option<OfferId>,
     /// The node that it is bound to.
     pub(crate) node: Option<String>,
     pub(crate) requests: Amounts,
@@ -144,6 +147,7 @@ impl PodFacts {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             run: labels::run_of(&labels),
+            holds: labels::hold_of(&labels),
             node: read.template.node_name.clone().filter(|name| !name.is_empty()),
             requests: read.template.requests(),
             phase: read.phase,
@@ -241,6 +245,11 @@ pub(crate) struct JobFacts {
     pub(crate) notes: Option<String>,
     /// The provisioning request whose nodes its pods use.
     pub(crate) consumes: Option<String>,
+    /// Whether the labels of the attempt are in every pod template. A server drops fields that its version of
+    /// the kind lacks, and the pods would not be known as this attempt's.
+    pub(crate) marked: bool,
+    /// The offer that was held for it.
+    pub(crate) offer: Option<OfferId>,
 }
 
 impl JobFacts {
@@ -261,7 +270,8 @@ impl JobFacts {
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             run: meta.labels.as_ref().and_then(labels::run_of),
-            suspended: kind.is_suspended(&job.data),
+            // A pod has no flag: its gate is removed after its start was noted.
+            suspended: if kind.is_pod() { resumed.is_none() } else { kind.is_suspended(&job.data) },
             stopped: annotation(STOPPED),
             deleting: meta.deletion_timestamp.is_some(),
             failed: count("/status/failed").unwrap_or(0),
@@ -281,7 +291,10 @@ impl JobFacts {
                 .first()
                 .and_then(|template| template.pointer("/metadata/annotations")?.get(CONSUMES))
                 .and_then(Value::as_str)
-                .map(str::to_owned),
+                .map(str::to_owned)
+                .or_else(|| annotation(CONSUMES)),
+            marked: kind.is_pod() || !templates.is_empty() && templates.iter().all(|pods| has_uid(pods)),
+            offer: meta.labels.as_ref().and_then(|labels| labels.get(OFFER)?.parse().ok()),
         }
     }
 
@@ -290,6 +303,10 @@ impl JobFacts {
         let number = |facts: &Self| facts.resource_version.parse::<u64>().unwrap_or(0);
         self.uid != other.uid || number(self) > number(other)
     }
+}
+
+fn has_uid(template: &Value) -> bool {
+    template.pointer("/metadata/labels").is_some_and(|labels| labels.get(labels::UID).is_some())
 }
 
 fn job_end(kind: &JobKind, job: &Value) -> Option<JobEnd> {

@@ -2,7 +2,7 @@
 
 use crate::connection;
 use crate::error;
-use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts};
+use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts, WorkloadFacts};
 use crate::labels::{self, RunKey};
 use crate::view::{Change, Touched, View};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -41,6 +41,9 @@ pub struct Hub {
     inventory_changed: Notify,
     /// Nodes, pods or provisioning requests changed.
     provisioning_changed: Notify,
+    holds_changed: Notify,
+    /// Offers whose gang was started: its placeholder pods make room for it.
+    granted: Mutex<BTreeSet<OfferId>>,
     bookings: Mutex<BTreeMap<OfferId, Booking>>,
     /// A list was completed.
     listed: Notify,
@@ -87,6 +90,8 @@ impl Hub {
             unavailable_kinds: watch::channel(BTreeMap::new()).0,
             inventory_changed: Notify::new(),
             provisioning_changed: Notify::new(),
+            holds_changed: Notify::new(),
+            granted: Mutex::default(),
             bookings: Mutex::default(),
             listed: Notify::new(),
             touched,
@@ -133,7 +138,7 @@ impl Hub {
             tokio::time::sleep(pause).await;
         }
         self.set_unavailable(kind, None);
-        let ours = watcher::Config::default().labels(&labels::all());
+        let ours = watcher::Config::default().labels(&labels::of_kind(labels::all(), kind));
         let client = connection.client.clone();
         self.follow(client, jobs(kind), ours, move |hub, change| {
             hub.view().apply_job(kind.kind(), mapped(change, |job| Some(JobFacts::read(kind, job))))
@@ -200,6 +205,52 @@ impl Hub {
         self.provisioning_changed.notified().await;
     }
 
+    /// Starts to watch the Workloads that agents made.
+    pub(crate) fn watch_workloads(
+        self: &Arc<Self>,
+        connection: &Connection,
+        resource: ApiResource,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let ours = watcher::Config::default().labels(&labels::all());
+        let client = connection.client.clone();
+        tasks.spawn(Arc::clone(self).follow(client, resource, ours, |hub, change| {
+            hub.view().apply_workload(mapped(change, |workload| Some(WorkloadFacts::read(workload))))
+        }));
+    }
+
+    /// Waits until the Workloads were listed once.
+    pub(crate) async fn workloads_listed(&self) {
+        loop {
+            let listed = self.listed.notified();
+            if self.view().workloads_are_listed() {
+                return;
+            }
+            listed.await;
+        }
+    }
+
+    /// Waits for a change of what holds room.
+    pub(crate) async fn holds_changed(&self) {
+        self.holds_changed.notified().await;
+    }
+
+    fn granted(&self) -> MutexGuard<'_, BTreeSet<OfferId>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_granted(&self, offer: OfferId) {
+        self.granted().insert(offer);
+    }
+
+    pub(crate) fn is_granted(&self, offer: OfferId) -> bool {
+        self.granted().contains(&offer)
+    }
+
+    pub(crate) fn forget_granted(&self, offer: OfferId) {
+        self.granted().remove(&offer);
+    }
+
     /// The nodes that were provisioned, by offer.
     pub(crate) fn bookings(&self) -> MutexGuard<'_, BTreeMap<OfferId, Booking>> {
         self.bookings.lock().unwrap_or_else(PoisonError::into_inner)
@@ -252,6 +303,7 @@ impl Hub {
                     self.provisioning_changed.notify_one();
                 }
                 Touched::ProvisioningRequest => self.provisioning_changed.notify_one(),
+                Touched::Hold => self.holds_changed.notify_one(),
                 // Fails only when the runner was closed.
                 Touched::Run(key) => drop(self.touched.send(key)),
             }

@@ -1,6 +1,7 @@
 //! The labels and annotations by which this agent knows its own objects.
 
-use meridian_shared::ids::{Fence, Uid};
+use meridian_objects::job::JobKind;
+use meridian_shared::ids::{Fence, OfferId, Uid};
 use std::collections::BTreeMap;
 
 /// Name and value of the label that everything made by an agent has; the watches select by it.
@@ -9,8 +10,10 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "meridian"
 pub const UID: &str = "meridian.dev/uid";
 /// The fence of the grant, which names the attempt.
 pub const FENCE: &str = "meridian.dev/fence";
-/// The offer that a provisioning request was made for.
+/// The offer that an object was made for.
 pub const OFFER: &str = "meridian.dev/offer";
+/// Label of what holds an offer's room: a placeholder pod or a Workload.
+pub const HOLD: &str = "meridian.dev/hold";
 /// The number of the attempt, from 1, for people.
 pub const ATTEMPT: &str = "meridian.dev/attempt";
 /// The cluster's name at the manager, for people.
@@ -25,6 +28,8 @@ pub const NOTES: &str = "meridian.dev/run";
 pub const STOPPED: &str = "meridian.dev/stopped";
 /// Annotation of a pod: its position in the gang, from 0.
 pub const POSITION: &str = "meridian.dev/position";
+/// Annotation of a pod: the lease that its guard reads.
+pub const LEASE: &str = "meridian.dev/lease";
 /// The gate that keeps a pod from being scheduled until its node is written into it.
 pub const GATE: &str = "meridian.dev/placement";
 /// The taint of nodes that are reserved for gangs; every gang tolerates it.
@@ -47,6 +52,15 @@ pub fn run_of(labels: &BTreeMap<String, String>) -> Option<RunKey> {
     Some((labels.get(UID)?.parse().ok()?, labels.get(FENCE)?.parse().ok()?))
 }
 
+/// The offer whose room an object holds, or `None` for another object.
+pub fn hold_of(labels: &BTreeMap<String, String>) -> Option<OfferId> {
+    let (name, value) = MANAGED_BY;
+    if labels.get(name).is_none_or(|is| is != value) || !labels.contains_key(HOLD) {
+        return None;
+    }
+    labels.get(OFFER)?.parse().ok()
+}
+
 /// The selector of everything that belongs to an attempt.
 pub fn selector(key: RunKey) -> String {
     let (uid, fence) = key;
@@ -56,6 +70,11 @@ pub fn selector(key: RunKey) -> String {
 /// The selector of everything that agents made.
 pub fn all() -> String {
     format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)
+}
+
+/// Narrows a selector to jobs of this kind. A pod is a job only if it was not made for one.
+pub fn of_kind(selector: String, kind: &JobKind) -> String {
+    if kind.is_pod() { format!("{selector},{ATTEMPT}") } else { selector }
 }
 
 #[cfg(test)]

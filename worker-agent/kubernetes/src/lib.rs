@@ -11,7 +11,10 @@
 //! | `facts` | the few fields of nodes, pods and jobs that matter. Pure |
 //! | `view` | what the watches have shown: one copy of the cluster's state. Pure |
 //! | [`hub`] | the watches themselves, and the tasks that they wake |
+//! | [`holds`] | what a hold depends on beside the ledger, and placeholders and Workloads that hold room |
 //! | [`inventory`] | the source of the cluster's nodes |
+//! | `shape` | pods that only have the shape of a gang's pods. Pure |
+//! | `objects` | creates and deletes objects other than jobs |
 //! | [`provisioning`] | the provider of nodes; `provisioning::order` decides for one offer and is pure |
 //! | [`runner`] | the runner of gangs as jobs; `runner::run` decides for one run and is pure |
 //!
@@ -26,16 +29,20 @@
 mod connection;
 mod error;
 mod facts;
+pub mod holds;
 pub mod hub;
 pub mod inventory;
 pub mod labels;
+mod objects;
 pub mod provisioning;
 pub mod runner;
+mod shape;
 mod view;
 
 pub use connection::connect;
 pub use error::Error;
+pub use holds::{ClusterHolds, HoldMode, PlaceholderSettings};
 pub use hub::{Hub, NodeSettings};
 pub use inventory::ClusterInventory;
 pub use provisioning::{ProvisioningProvider, ProvisioningSettings};
-pub use runner::JobRunner;
+pub use runner::{GuardSettings, JobRunner};

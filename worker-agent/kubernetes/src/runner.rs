@@ -20,6 +20,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+mod guard;
 mod logs;
 mod manifest;
 mod notes;
@@ -31,6 +32,7 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
+pub use guard::GuardSettings;
 use perform::Performer;
 use supervisor::{Order, Supervisor};
 
@@ -46,6 +48,7 @@ pub struct RunnerParts {
     pub leader: Option<Leader>,
     /// The cluster's name at the manager.
     pub cluster: String,
+    pub guard: GuardSettings,
     pub events: mpsc::Sender<RunnerEvent>,
     pub clock: NowSource,
 }
@@ -62,6 +65,8 @@ pub struct JobRunner {
     connection: Connection,
     orders: mpsc::UnboundedSender<Order>,
     runtime: tokio::runtime::Handle,
+    /// Whether gangs get guards in their pods.
+    guards: bool,
 }
 
 impl JobRunner {
@@ -69,10 +74,11 @@ impl JobRunner {
     pub fn open(parts: RunnerParts, tasks: &mut JoinSet<()>) -> Self {
         let (orders, received) = mpsc::unbounded_channel();
         let connection = parts.connection.clone();
+        let guards = parts.guard.image.is_some();
         let performer =
             Performer::new(connection.client.clone(), parts.leader.clone(), Arc::clone(&parts.hub));
         tasks.spawn(Supervisor::new(parts, performer, received).serve());
-        Self { connection, orders, runtime: tokio::runtime::Handle::current() }
+        Self { connection, orders, runtime: tokio::runtime::Handle::current(), guards }
     }
 
     fn order(&self, order: Order) {
@@ -91,8 +97,9 @@ impl Runner for JobRunner {
     }
 
     fn enforcement(&self) -> Enforcement {
-        // The agent and the API server end pods; a node that is cut off from them can outlive a lease.
-        Enforcement::Supervised
+        // The agent and the API server end pods; without guards a node that is cut off from them can outlive
+        // a lease.
+        if self.guards { Enforcement::Guarded } else { Enforcement::Supervised }
     }
 
     fn adopt(&mut self) -> Answer<'_, Result<Vec<Found>, runtime::Error>> {
@@ -125,6 +132,10 @@ impl Runner for JobRunner {
 
     fn stop(&mut self, uid: Uid, fence: Fence) {
         self.order(Order::Stop { key: (uid, fence) });
+    }
+
+    fn settle(&mut self, uid: Uid, fence: Fence) {
+        self.order(Order::Settle { key: (uid, fence) });
     }
 
     fn forget(&mut self, uid: Uid, fence: Fence) {

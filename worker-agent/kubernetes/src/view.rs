@@ -1,14 +1,16 @@
 //! State that the watches have shown so far: one copy of the cluster's nodes, pods and jobs.
 
-use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts};
+use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts, WorkloadFacts};
 use crate::labels::RunKey;
 use meridian_agent_core::runtime::{Inventory, NodeSpec};
 use meridian_objects::Kind;
 use meridian_objects::job::JobKind;
 use meridian_shared::gang::{Amounts, add_scaled};
-use meridian_shared::ids::Region;
+use meridian_shared::ids::{OfferId, Region};
 use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
+
+mod holds;
 
 /// The label of a node's region.
 const REGION_LABEL: &str = "topology.kubernetes.io/region";
@@ -115,6 +117,8 @@ pub(crate) enum Touched {
     Inventory,
     Run(RunKey),
     ProvisioningRequest,
+    /// What holds the room of an offer.
+    Hold,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +131,9 @@ pub(crate) struct View {
     requests: Listing<RequestFacts>,
     /// Names of the pods of each attempt.
     pods_of: BTreeMap<RunKey, BTreeSet<String>>,
+    /// Names of the placeholder pods of each offer.
+    placeholders: BTreeMap<OfferId, BTreeSet<String>>,
+    workloads: Listing<WorkloadFacts>,
 }
 
 impl View {
@@ -172,7 +179,9 @@ impl View {
                 touched.insert(Touched::Inventory);
             }
             for (pod, is_there) in [(&before, false), (&after, true)] {
-                let Some((pod, key)) = pod.as_ref().and_then(|pod| Some((pod, pod.run?))) else { continue };
+                let Some(pod) = pod else { continue };
+                touched.extend(self.note_placeholder(pod, pod_key(pod), is_there));
+                let Some(key) = pod.run else { continue };
                 let names = self.pods_of.entry(key).or_default();
                 if is_there {
                     names.insert(pod_key(pod))
@@ -326,9 +335,9 @@ fn pod_key(pod: &PodFacts) -> String {
     format!("{}/{}", pod.namespace, pod.name)
 }
 
-/// Whether the pod takes room of a node without being part of a gang of this agent.
+/// Whether the pod takes room of a node that the ledger doesn't count for a gang or a hold.
 fn is_foreign(pod: &PodFacts) -> bool {
-    pod.run.is_none() && pod.node.is_some() && !pod.is_terminal()
+    pod.run.is_none() && pod.holds.is_none() && pod.node.is_some() && !pod.is_terminal()
 }
 
 #[cfg(test)]

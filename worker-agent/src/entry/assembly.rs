@@ -3,6 +3,7 @@
 
 use crate::guard::clock;
 use crate::identity::{Identity, Keeper};
+use crate::inventory::accelerators::Accelerators;
 use crate::inventory::{self, FleetFile, ThisMachine};
 use crate::logs;
 use crate::metrics::{self, Metrics};
@@ -14,20 +15,23 @@ use crate::settings::{ProviderChoice, RunnerChoice, Settings};
 use crate::store::Store;
 use crate::uplink::{Link, Uplink, renewal};
 use anyhow::Context as _;
-use meridian_agent_core::Config;
 use meridian_agent_core::runtime::{
-    Enforcement, Inventory, InventorySource, NodePool, Provider, ProviderEvent, Runner, RunnerEvent,
+    Enforcement, HoldEvent, Holds, Inventory, InventorySource, NodePool, Provider, ProviderEvent, Runner,
+    RunnerEvent,
 };
+use meridian_agent_core::{Config, HoldSettings};
 use meridian_shared::ids::{ClusterName, LedgerId, Region};
 use meridian_shared::planted::Planted;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "kubernetes")]
+mod joining;
 mod kubernetes;
 #[cfg(not(feature = "kubernetes"))]
 #[path = "assembly/without_kubernetes.rs"]
@@ -37,6 +41,8 @@ mod kubernetes;
 const EVENTS_WAITING: usize = 1_024;
 /// Log readers that wait for the loop.
 const QUERIES_WAITING: usize = 32;
+/// How often the GPUs are read; as often as Prometheus usually scrapes.
+const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 
 /// Runs one life of the agent, from what is durable to its end. Fails if a part can't be opened, or a commit
 /// failed.
@@ -45,6 +51,11 @@ pub(super) async fn serve(
     stop: CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Exit> {
+    if let Some(join) = settings.issuer_join()
+        && !joining::join(join, &settings.data_dir, &stop).await?
+    {
+        return Ok(Exit::Requested);
+    }
     let keeper = Arc::new(Keeper::open(&settings.data_dir)?);
     if let Some(manager) = &settings.manager {
         keeper.move_to(manager)?;
@@ -55,11 +66,13 @@ pub(super) async fn serve(
     store.set_runner(settings.runner.name())?;
     let (runner_sender, runner_events) = mpsc::channel(EVENTS_WAITING);
     let (provider_sender, provider_events) = mpsc::unbounded_channel();
-    let senders = Senders { runner: runner_sender, provider: provider_sender.clone() };
+    let (hold_sender, hold_events) = mpsc::unbounded_channel();
+    let senders = Senders { runner: runner_sender, provider: provider_sender.clone(), holds: hold_sender };
     let Some(cluster) = open_cluster(settings, &identity, senders, &stop, tasks).await? else {
         return Ok(Exit::Requested);
     };
-    let ClusterParts { mut source, runner, provider, unavailable_kinds } = cluster;
+    let ClusterParts { mut source, runner, provider, node_requests_limit, holds, unavailable_kinds } =
+        cluster;
     let Inventory { nodes, pools, region } = source.read().await?;
     let nodes = inventory::follow(source, nodes, tasks);
     let provider = match provider {
@@ -67,14 +80,19 @@ pub(super) async fn serve(
         None => open_provider(settings, pools, provider_sender)?,
     };
     let metrics = Metrics::new(runner.name(), identity.cluster.as_str());
+    metrics.set_node_requests_limit(node_requests_limit);
     if let Some(address) = settings.metrics_listen {
         serve_metrics(address, Arc::clone(&metrics), tasks).await?;
+        // Other runners use no GPU of this machine.
+        if settings.runner == RunnerChoice::Process {
+            sample_accelerators(&metrics)?;
+        }
     }
     let link = open_link(&keeper)?;
     let (query_sender, log_queries) = mpsc::channel(QUERIES_WAITING);
     tasks.spawn(logs::serve(link.clone(), query_sender, random()?));
     keep_certificate_fresh(tasks, keeper, link.clone(), Arc::clone(&metrics), random()?);
-    let config = config(settings, &identity, region, runner.as_ref())?;
+    let config = config(settings, &identity, region, runner.as_ref(), holds.is_some())?;
     let parts = Parts {
         config,
         store,
@@ -82,6 +100,8 @@ pub(super) async fn serve(
         runner_events,
         provider,
         provider_events,
+        holds,
+        hold_events,
         nodes,
         unavailable_kinds,
         uplink: Uplink::new(link, random()?),
@@ -100,6 +120,7 @@ fn config(
     identity: &Identity,
     region: Option<Region>,
     runner: &dyn Runner,
+    checks_references: bool,
 ) -> anyhow::Result<Config> {
     let boot = clock::boot_id().context("cannot read the boot id")?;
     Ok(Config {
@@ -110,6 +131,7 @@ fn config(
         boot: u128::from_str_radix(&boot.replace('-', ""), 16)
             .with_context(|| format!("`{boot}` is not a boot id"))?,
         replacement_wait: settings.replacement_wait,
+        holds: HoldSettings { checks_references, way: settings.kubernetes.hold.way() },
         planted: Planted::NONE,
     })
 }
@@ -133,6 +155,22 @@ async fn serve_metrics(
             tracing::error!(%error, "metrics are no longer served");
         }
     });
+    Ok(())
+}
+
+/// Reads this machine's GPUs until the metrics are gone. In its own thread, because a driver may hang.
+fn sample_accelerators(metrics: &Arc<Metrics>) -> anyhow::Result<()> {
+    let metrics = Arc::downgrade(metrics);
+    let sample = move || {
+        let Some(accelerators) = Accelerators::open() else { return };
+        while let Some(metrics) = metrics.upgrade() {
+            metrics.set_accelerators(&accelerators.read());
+            drop(metrics);
+            std::thread::sleep(SAMPLE_EVERY);
+        }
+    };
+    let thread = std::thread::Builder::new().name("accelerators".into());
+    thread.spawn(sample).context("cannot start the thread that reads the GPUs")?;
     Ok(())
 }
 
@@ -177,6 +215,7 @@ fn inventory_source(settings: &Settings, joined_as: &ClusterName) -> Box<dyn Inv
 struct Senders {
     runner: mpsc::Sender<RunnerEvent>,
     provider: mpsc::UnboundedSender<ProviderEvent>,
+    holds: mpsc::UnboundedSender<HoldEvent>,
 }
 
 /// Inventory, runner and provider of one cluster.
@@ -185,6 +224,10 @@ struct ClusterParts {
     runner: Box<dyn Runner>,
     /// `None`: the one that goes with the inventory's pools.
     provider: Option<Box<dyn Provider>>,
+    /// How many requests for nodes may be open; 0 without a limit.
+    node_requests_limit: usize,
+    /// `None`: holds depend on the ledger alone.
+    holds: Option<Box<dyn Holds>>,
     /// The kinds of jobs that the cluster can't run, each with the reason.
     unavailable_kinds: watch::Receiver<BTreeMap<String, String>>,
 }
@@ -204,7 +247,8 @@ async fn open_cluster(
     let source = inventory_source(settings, &identity.cluster);
     let runner = open_runner(settings, identity, senders.runner)?;
     let (_, unavailable_kinds) = watch::channel(BTreeMap::new());
-    Ok(Some(ClusterParts { source, runner, provider: None, unavailable_kinds }))
+    let (provider, holds) = (None, None);
+    Ok(Some(ClusterParts { source, runner, provider, node_requests_limit: 0, holds, unavailable_kinds }))
 }
 
 fn open_runner(

@@ -5,7 +5,8 @@ use super::{Error, FILE, FILE_VERSION, Identity, http};
 use base64::Engine as _;
 use meridian_private_files as files;
 use meridian_shared::identity::{
-    CaPin, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest,
+    CaPin, ISSUER_JOIN_PATH, IssuerJoinRequest, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH,
+    RenewRequest,
 };
 use meridian_shared::ids::LedgerId;
 use meridian_shared::time::Wall;
@@ -59,6 +60,29 @@ pub async fn join(
     let identity = assembled(manager, answered?, &key, pem(&ca))?;
     identity.store(dir)?;
     files::remove(&dir.join(JOINING_FILE))?;
+    Ok(identity)
+}
+
+/// Joins the manager at `manager` by a token of this agent's service account, and stores the identity in
+/// `dir`. `ca_pem` is the manager's authority. Fails if the manager can't be reached, isn't signed for by
+/// that authority, or refuses.
+pub async fn join_by_issuer(
+    manager: &str,
+    service_account_token: String,
+    ca_pem: &str,
+    dir: &Path,
+) -> Result<Identity, Error> {
+    let manager = checked_address(manager)?;
+    files::make_dir(dir)?;
+    let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes())
+        .map_err(|e| Error::Answer(format!("unreadable certificate of the manager's authority: {e}")))?;
+    let client = http::client(http::client_config(ca.clone(), None)?, &manager)?;
+    let key = new_key()?;
+    let request = IssuerJoinRequest { service_account_token, csr_pem: signing_request(&key)? };
+    let answer: JoinResponse =
+        post(&client, &manager, ISSUER_JOIN_PATH, "let this agent join", &request).await?;
+    let identity = assembled(manager, answer, &key, pem(&ca))?;
+    identity.store(dir)?;
     Ok(identity)
 }
 

@@ -165,6 +165,7 @@ fn gke_name(product: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::driver;
 
     #[test]
     fn a_node_is_labelled_by_its_gpus() {
@@ -196,39 +197,10 @@ mod tests {
         assert_eq!(label_value("NVIDIA H100 80GB (PCIe)"), "NVIDIA-H100-80GB--PCIe");
     }
 
-    /// A stand-in for the driver's library: the used part of NVML's C interface, with two GPUs or with a
-    /// failure.
-    const DRIVER: &str = r#"
-#include <string.h>
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return COUNT_STATUS; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
-    *device = (void *)(long)(index + 1);
-    return 0;
-}
-int nvmlDeviceGetName(void *device, char *name, unsigned length) {
-    strncpy(name, "Tesla T4", length);
-    return device == 0;
-}
-"#;
-
     #[test]
     fn the_drivers_library_is_loaded_at_run_time() {
         let directory = tempfile::tempdir().unwrap();
-        let source = directory.path().join("driver.c");
-        std::fs::write(&source, DRIVER).unwrap();
-        let load = |status: u32| {
-            let library = directory.path().join(format!("libnvidia-ml-{status}.so"));
-            let mut compiler = std::process::Command::new("cc");
-            let built = compiler
-                .args(["-shared", "-fPIC", "-w", "-o"])
-                .args([&library, &source])
-                .arg(format!("-DCOUNT_STATUS={status}"))
-                .status();
-            assert!(built.unwrap().success());
-            listed(Nvml::builder().lib_path(library.as_os_str()).init())
-        };
+        let load = |status: u32| listed(driver::load(directory.path(), &[&format!("COUNT_STATUS={status}")]));
         assert_eq!(load(0), Gpus::Found(vec!["Tesla T4".to_owned(); 2]));
         assert!(matches!(load(999), Gpus::Broken(why) if why.contains("can't list its GPUs")));
         let absent = directory.path().join("absent.so");

@@ -62,9 +62,38 @@ pub const UNREPORTED_NODES: Definition = gauge(
 );
 pub const CERTIFICATE_EXPIRY: Definition =
     gauge("meridian_agent_certificate_expiry_timestamp_seconds", "end of the agent's certificate");
+pub const NODE_REQUESTS: Definition = Definition {
+    labels: &["state"],
+    ..gauge(
+        "meridian_agent_node_requests",
+        "requests for nodes that wait for a provider, or have their nodes",
+    )
+};
+pub const NODE_REQUESTS_LIMIT: Definition =
+    gauge("meridian_agent_node_requests_limit", "requests for nodes that may be open, 0 without a limit");
+pub const UNUSED_BOOKING_AGE: Definition = gauge(
+    "meridian_agent_unused_booking_age_seconds",
+    "longest time for which a provider's nodes have waited for the pods they were made for, 0 without any",
+);
+
+/// Labels of a GPU's metrics, with DCGM's names.
+const GPU_LABELS: &[&str] = &["gpu", "UUID", "modelName"];
+
+pub const GPU_UTILISATION: Definition = Definition {
+    labels: GPU_LABELS,
+    ..gauge("DCGM_FI_DEV_GPU_UTIL", "utilisation of a GPU of the agent's machine in percent, from NVML")
+};
+pub const GPU_MEMORY_USED: Definition = Definition {
+    labels: GPU_LABELS,
+    ..gauge("DCGM_FI_DEV_FB_USED", "used memory of a GPU of the agent's machine in MiB, from NVML")
+};
+pub const GPU_POWER: Definition = Definition {
+    labels: GPU_LABELS,
+    ..gauge("DCGM_FI_DEV_POWER_USAGE", "power draw of a GPU of the agent's machine in watts, from NVML")
+};
 
 /// Every metric, in the order of the reference.
-pub const ALL: [Definition; 13] = [
+pub const ALL: [Definition; 19] = [
     RUNS,
     HOLDS,
     REFUSED,
@@ -78,4 +107,10 @@ pub const ALL: [Definition; 13] = [
     VIOLATIONS,
     UNREPORTED_NODES,
     CERTIFICATE_EXPIRY,
+    NODE_REQUESTS,
+    NODE_REQUESTS_LIMIT,
+    UNUSED_BOOKING_AGE,
+    GPU_UTILISATION,
+    GPU_MEMORY_USED,
+    GPU_POWER,
 ];

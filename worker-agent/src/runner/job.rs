@@ -163,6 +163,8 @@ struct RawPod {
     containers: Vec<RawContainer>,
     #[serde(default)]
     init_containers: Vec<IgnoredAny>,
+    #[serde(default)]
+    volumes: Vec<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -313,6 +315,13 @@ impl RawSpec {
         if let Some(why) = container.refusal() {
             return Some(why);
         }
+        if !pod.volumes.is_empty() {
+            return Some(
+                "the process runner makes no volumes, and this job has `volumes`: leave them out, and use \
+                 paths of the machine"
+                    .into(),
+            );
+        }
         if self.parallelism == Some(0) || self.completions == Some(0) {
             return Some(
                 "the job requests no pods: set `parallelism` and `completions` to at least 1".into(),
@@ -387,6 +396,11 @@ mod tests {
         )
         .unwrap();
         assert!(two.unrunnable().unwrap().contains("has 2"));
+        let volume = JobSpec::parse(
+            r#"{"spec":{"template":{"spec":{"containers":[{"command":["a"]}],"volumes":[{"name":"v"}]}}}}"#,
+        )
+        .unwrap();
+        assert!(volume.unrunnable().unwrap().contains("`volumes`"));
         assert!(JobSpec::parse("{}").is_err());
     }
 }

@@ -33,9 +33,15 @@ pub(super) fn order(runner: &mut dyn Runner, decided: Now, effect: Effect) {
             tracing::info!(%uid, %fence, "stopping an attempt");
             runner.stop(uid, fence);
         }
+        Effect::Settle { uid, fence } => runner.settle(uid, fence),
         Effect::Forget { uid, fence } => runner.forget(uid, fence),
         Effect::Renew { uid, fence, deadline } => runner.renew(uid, fence, deadline, decided),
-        Effect::Provision(_) | Effect::Deprovision { .. } | Effect::SendNews | Effect::Superseded => {}
+        Effect::Check(_)
+        | Effect::Secure(_)
+        | Effect::Provision(_)
+        | Effect::Deprovision { .. }
+        | Effect::SendNews
+        | Effect::Superseded => {}
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::guard::lease::Deadline;
 use crate::logs;
 use crate::uplink::Link;
+use meridian_agent_core::HoldSettings;
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::{Found, FoundState, Start};
 use meridian_shared::gang::Amounts;
@@ -71,6 +72,7 @@ impl Running {
             located: None,
             boot: 1,
             replacement_wait: Millis(0),
+            holds: HoldSettings::default(),
             planted: Planted::NONE,
         };
         let node = NodeSpec {
@@ -88,6 +90,8 @@ impl Running {
             runner_events,
             provider: Box::new(crate::provider::StaticProvider::new(provider_sender)),
             provider_events,
+            holds: None,
+            hold_events: mpsc::unbounded_channel().1,
             nodes: followed,
             unavailable_kinds: watch::channel(BTreeMap::new()).1,
             uplink: Uplink::new(link, 3),

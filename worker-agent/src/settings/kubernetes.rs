@@ -1,6 +1,6 @@
 //! The settings of the Kubernetes runner, and of the provider that goes with it.
 
-use super::{Error, ProviderChoice, RunnerChoice, Settings};
+use super::{Error, HoldChosen, ProviderChoice, RunnerChoice, Settings};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -13,10 +13,14 @@ pub(crate) struct KubernetesSettings {
     pub(crate) node_selector: BTreeMap<String, String>,
     /// Name of the Lease; `None` for the usual one.
     pub(crate) lease_name: Option<String>,
+    /// Image with the guard of pods; `None` for pods without guards.
+    pub(crate) pod_guard_image: Option<String>,
     /// File of the ProvisioningRequestConfig.
     pub(crate) provisioning_config: Option<PathBuf>,
     /// Most open provisioning requests; `None` for GKE's own limit.
     pub(crate) provisioning_requests_max: Option<usize>,
+    /// How held room is kept from others.
+    pub(crate) hold: HoldChosen,
 }
 
 impl Settings {
@@ -61,8 +65,10 @@ impl Settings {
             context,
             node_selector,
             lease_name,
+            pod_guard_image,
             provisioning_config: _,
             provisioning_requests_max: _,
+            hold,
         } = &self.kubernetes;
         if self.runner == RunnerChoice::Kubernetes {
             let has_pools = self.provider == Some(ProviderChoice::ProvisioningRequest);
@@ -73,6 +79,8 @@ impl Settings {
             ("context", context.is_some()),
             ("node-selector", !node_selector.is_empty()),
             ("lease-name", lease_name.is_some()),
+            ("pod-guard-image", pod_guard_image.is_some()),
+            ("hold", *hold != HoldChosen::Ledger),
         ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }

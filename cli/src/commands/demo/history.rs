@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a region answered to an open offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(into = "&'static str")]
 pub(super) enum Answer {
     /// The agent or its provider hasn't answered yet.
     None,
@@ -59,8 +60,15 @@ impl Answer {
     }
 }
 
+impl From<Answer> for &'static str {
+    fn from(answer: Answer) -> Self {
+        answer.words()
+    }
+}
+
 /// How an ask ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
 pub(super) enum AskEnd {
     Open,
     /// The region answered differently.
@@ -70,6 +78,18 @@ pub(super) enum AskEnd {
     Withdrawn,
     /// The offer ended without a winner.
     Closed,
+}
+
+impl From<AskEnd> for &'static str {
+    fn from(end: AskEnd) -> Self {
+        match end {
+            AskEnd::Open => "open",
+            AskEnd::Changed => "answered anew",
+            AskEnd::Won => "won",
+            AskEnd::Withdrawn => "withdrawn",
+            AskEnd::Closed => "ended",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,11 +107,22 @@ pub(super) struct Ask {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
 pub(super) enum RunEnd {
     Open,
     Finished,
     /// It was restarted elsewhere.
     Lost,
+}
+
+impl From<RunEnd> for &'static str {
+    fn from(end: RunEnd) -> Self {
+        match end {
+            RunEnd::Open => "running",
+            RunEnd::Finished => "finished",
+            RunEnd::Lost => "lost",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -378,6 +409,20 @@ mod tests {
         assert_eq!(job.answers()["eu"], BTreeSet::from([Answer::Queued, Answer::Starting]));
         let queued = job.asks.iter().find(|ask| ask.answer == Answer::Queued).unwrap();
         assert_eq!((queued.from, queued.until, queued.estimate), (2.0, Some(4.0), Some(4.5)));
+    }
+
+    #[test]
+    fn documents_have_the_words_of_tables() {
+        let (history, mut job) = (super::super::timeline::tests::history(), JobHistory::default());
+        job.start_run(1.0, "eu");
+        let seen = serde_json::to_value(History { jobs: vec![history.jobs[0].clone(), job], ..history });
+        let seen = seen.unwrap();
+        let at = |pointer: &str| seen.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        assert_eq!(
+            ["/jobs/0/asks/0/answer", "/jobs/0/asks/1/end", "/jobs/0/runs/0/end", "/jobs/1/runs/0/end"]
+                .map(at),
+            ["out of stock", "answered anew", "finished", "running"]
+        );
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const REGIONS: usize = 3;
 /// The region whose T4 nodes are out of stock at first, by the example `flex-start-fleet`.
 const WITHOUT_STOCK: &str = "asia-southeast1";
+/// The region with a small limit on open requests, by the same example.
+const WITH_LIMIT: &str = "us-east4";
 /// Most accelerator-seconds that may be held twice in a whole demo: one gang for a second.
 const HELD_TWICE_MAX: f64 = 3.0;
 /// Simulated run time of each gang: a fraction of its maximum of ten minutes.
@@ -41,7 +43,8 @@ impl Demo<'_> {
             jobs.gangs.iter().all(|name| answered(name, REGIONS)) && answered(&jobs.h100, 2)
         };
         self.wait_until("each region has answered", &all, have_answered).await?;
-        self.explain_pending("default", &jobs.gangs[0]).await?;
+        // The last gang meets the request limit of one region.
+        self.explain_pending("default", &jobs.gangs[3]).await?;
         let has_started = |tracker: &JobTracker, name: &String| !tracker.seen(name).runs.is_empty();
         let two_started =
             |tracker: &JobTracker| jobs.gangs.iter().filter(|name| has_started(tracker, name)).count() >= 2;
@@ -83,13 +86,14 @@ impl Demo<'_> {
         let numbers = asked.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let asked_observed = format!("the gangs asked {numbers} regions");
 
-        let exhausted: BTreeSet<&str> = seen()
-            .flat_map(|job| job.answers())
-            .filter(|(_, answers)| answers.contains(&Answer::OutOfStock))
-            .map(|(region, _)| region)
-            .collect();
+        let regions_of = |answer: Answer| -> BTreeSet<&str> {
+            let all = seen().flat_map(|job| job.answers());
+            all.filter(|(_, answers)| answers.contains(&answer)).map(|(region, _)| region).collect()
+        };
         let answered = seen().all(|job| job.answers().len() == REGIONS);
-        let own = answered && exhausted == BTreeSet::from([WITHOUT_STOCK]);
+        let own = answered
+            && regions_of(Answer::OutOfStock) == BTreeSet::from([WITHOUT_STOCK])
+            && regions_of(Answer::RequestLimit) == BTreeSet::from([WITH_LIMIT]);
         let mut all_answers: BTreeMap<&str, BTreeSet<Answer>> = BTreeMap::new();
         for (region, answers) in seen().flat_map(|job| job.answers()) {
             all_answers.entry(region).or_default().extend(answers);

@@ -1,6 +1,6 @@
 //! The demo as a page of its own: HTML without scripts and without anything from elsewhere.
 
-use super::history::{Ask, AskEnd, History, JobHistory, Race};
+use super::history::{Ask, History, JobHistory, Race};
 use super::narrator::Verdict;
 use super::timeline::{Mark, Span, spans};
 use meridian_shared::counted::counted;
@@ -164,13 +164,7 @@ fn reasons(history: &History) -> String {
     let row = |job: &JobHistory, ask: &Ask| {
         let until = ask.until.map_or("end".to_owned(), |until| format!("{until:.1} s"));
         let estimate = ask.estimate.map_or(String::new(), |seconds| format!("ready in {seconds:.1} s"));
-        let end = match ask.end {
-            AskEnd::Open => "open",
-            AskEnd::Changed => "answered anew",
-            AskEnd::Won => "won",
-            AskEnd::Withdrawn => "withdrawn",
-            AskEnd::Closed => "ended",
-        };
+        let end: &str = ask.end.into();
         let time = format!("{:.1} s to {until}", ask.from);
         [job.title.clone(), ask.region.clone(), time, ask.reason.clone(), estimate, end.to_owned()]
             .map(|cell| escaped(&cell))

@@ -19,6 +19,10 @@ use std::path::Path;
 const NOTHING_TO_CONFIRM: &str =
     "nothing to confirm: the manager isn't recovering, and no rules are in doubt";
 
+const ONLY_REPORTS_MISSING: &str = "nothing to confirm: only reports of clusters are missing. \
+     `meridian cluster declare-lost NAME` answers for a \
+     cluster that will not come back";
+
 /// A journal holds the spec of every job.
 const FILE_MODE: u32 = 0o600;
 
@@ -46,7 +50,10 @@ pub(in crate::commands) async fn run(session: &mut Session, command: JournalComm
             let before = client.recovery().await?;
             let confirmed = confirmed_lines(&before);
             if confirmed.is_empty() {
-                return Err(Error::Refused(NOTHING_TO_CONFIRM.to_owned()));
+                held_lines(&before).into_iter().for_each(|line| session.out.note(line));
+                let is_open = before["open"] == json!(true);
+                let why = if is_open { ONLY_REPORTS_MISSING } else { NOTHING_TO_CONFIRM };
+                return Err(Error::Refused(why.to_owned()));
             }
             for line in confirmed.into_iter().chain(held_lines(&before)) {
                 session.out.note(line);
@@ -66,26 +73,36 @@ pub(in crate::commands) async fn run(session: &mut Session, command: JournalComm
 
 /// Confirms what the manager asks for: that no other copy writes, and that policies and quotas are current.
 async fn confirm(client: &Client, before: &Value) -> Result<Value, Error> {
-    let (open, doubted) = (before["open"] == json!(true), !before["rulesDoubted"].is_null());
-    if open {
+    if is_copy(before) {
         client.confirm_recovery().await?;
     }
-    if doubted {
+    if !before["rulesDoubted"].is_null() {
         client.confirm_rules().await?;
     }
     Ok(client.recovery().await?)
 }
 
+/// Whether recovery waits for an operator: only a person knows whether the original of a copy still runs.
+fn is_copy(recovery: &Value) -> bool {
+    recovery["restored"] == json!(true) || recovery["membersUnknown"] == json!(true)
+}
+
 /// What a confirmation says. Empty if the manager asks for none.
 fn confirmed_lines(recovery: &Value) -> Vec<String> {
     let mut lines = Vec::new();
-    if recovery["open"] == json!(true) {
+    if is_copy(recovery) {
         lines.push("to confirm: no other copy of this journal has a running manager".to_owned());
     }
     if !recovery["rulesDoubted"].is_null() {
         lines.push(
             "to confirm: residency policies and quotas are current; until then no job starts".to_owned(),
         );
+    }
+    let unheard = recovery["rulesAwaited"].as_array().into_iter().flatten();
+    let unheard: Vec<&str> = unheard.filter_map(Value::as_str).collect();
+    if !unheard.is_empty() {
+        let names = printable::line(&unheard.join(", ")).into_owned();
+        lines.push(format!("not needed once these clusters have reported: {names}"));
     }
     lines
 }

@@ -5,6 +5,7 @@
 
 mod workloads;
 
+use super::capacity_notes::NotRunning;
 use super::scale::pending_scale_up;
 use crate::client::{Client, Selection};
 use crate::error::Error;
@@ -43,6 +44,7 @@ pub(super) struct ManagerState {
     pub(super) ended_jobs: BTreeSet<JobKey>,
     /// When the last workload was submitted, in milliseconds since the Unix epoch.
     pub(super) last_submission: Moment,
+    pub(super) not_running: NotRunning,
     pub(super) notes: Vec<String>,
 }
 
@@ -116,6 +118,7 @@ fn add_workloads(
     let is_elastic = |item: &Value| jobs.get(text(item, OWNER_UID)).is_some_and(is_elastic);
     let scale_ups: Vec<Value> =
         items.iter_mut().filter(|item| is_elastic(item)).filter_map(pending_scale_up).collect();
+    items.iter().for_each(|item| state.not_running.add(item));
     items.extend(scale_ups);
     state.last_submission = workloads::restore_submission_order(&mut items);
     let mut owners: BTreeSet<String> = BTreeSet::new();

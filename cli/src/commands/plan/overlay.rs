@@ -24,7 +24,7 @@ pub(super) struct Overlaid {
 /// replaces or updates the workload of the job with its name. New jobs are submitted after all existing ones,
 /// in their order.
 pub(super) fn overlay(existing: ManagerState, given: Vec<PlanObject>, now: Moment) -> Overlaid {
-    let ManagerState { objects, jobs, ended_jobs, last_submission, notes } = existing;
+    let ManagerState { objects, jobs, ended_jobs, last_submission, not_running: _, notes } = existing;
     let priority_classes = objects.iter().chain(&given).filter_map(priority_class_name).collect();
     let mut overlay = Overlay {
         objects,

@@ -2,6 +2,7 @@
 
 mod elastic;
 pub(super) mod fixtures;
+mod nodes;
 
 use crate::client::fake::{Fake, FakeAnswer};
 use crate::commands::tests::run;
@@ -137,12 +138,14 @@ async fn what_if_fetches_all_kinds_that_decisions_depend_on() {
         ("GET /apis/ray.io/v1/rayjobs?", empty()),
         ("GET /apis/ray.io/v1/rayclusters?", empty()),
         ("GET /apis/leaderworkerset.x-k8s.io/v1/leaderworkersets?", empty()),
+        ("GET /apis/trainer.kubeflow.org/v1alpha1/trainjobs?", empty()),
+        ("GET /api/v1/pods?", empty()),
         ("GET /apis/kueue.x-k8s.io/v1beta2/workloads?", empty()),
     ]);
     let files = format!("{QUEUE}---\n{}", QUEUE.replace("name: cq", "name: other"));
     let ran = run(&fake, &["plan", "--what-if", "-f", "-"], &files).await;
     assert_eq!(ran.code(), 0, "{:?}", ran.result);
-    assert_eq!(fake.requests().len(), 22);
+    assert_eq!(fake.requests().len(), 24);
     let lines: Vec<&str> = ran.answers.lines().collect();
     assert_eq!(lines[..2], ["clusterqueue/cq is unchanged", "clusterqueue/other would be added"]);
     assert!(lines.contains(&"no workload is affected"), "{}", ran.answers);

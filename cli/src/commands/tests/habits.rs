@@ -52,7 +52,9 @@ async fn several_kinds_are_listed_at_once() {
         (&json!("Job"), &json!("ClusterQueue"))
     );
     // the other kinds of jobs follow Jobs
-    let others = meridian_objects::job::JobKind::all().skip(1).map(|_| ("GET /apis/", jobs(&[])));
+    let path =
+        |kind: meridian_objects::Kind| if kind.group().is_empty() { "GET /api/v1/" } else { "GET /apis/" };
+    let others = meridian_objects::job::JobKind::all().skip(1).map(|job| (path(job.kind()), jobs(&[])));
     let none = [
         ("GET /apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads?limit", jobs(&[])),
         ("GET /apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues?limit", jobs(&[])),

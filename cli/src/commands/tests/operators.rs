@@ -5,7 +5,10 @@ async fn dangerous_actions_need_a_confirmation() {
     let fake = Fake::new([
         ("POST /meridian/v1/clusters/eu/admit", FakeAnswer::Json(200, json!({}))),
         ("POST /meridian/v1/clusters/eu/cordon", FakeAnswer::Json(200, json!({}))),
-        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"open": true, "rulesDoubted": "7"}))),
+        (
+            "GET /meridian/v1/recovery",
+            FakeAnswer::Json(200, json!({"open": true, "restored": true, "rulesDoubted": "7"})),
+        ),
         ("POST /meridian/v1/clusters/eu/declare-lost", FakeAnswer::Json(200, json!({}))),
         ("POST /meridian/v1/clusters/eu/revoke", FakeAnswer::Json(200, json!({}))),
         (
@@ -15,7 +18,10 @@ async fn dangerous_actions_need_a_confirmation() {
                 json!({"command": "meridian agent join x", "token": "t", "expires": "2026-11-21T11:00:00Z"}),
             ),
         ),
-        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"open": true, "rulesDoubted": "7"}))),
+        (
+            "GET /meridian/v1/recovery",
+            FakeAnswer::Json(200, json!({"open": true, "restored": true, "rulesDoubted": "7"})),
+        ),
         ("POST /meridian/v1/recovery/confirm", FakeAnswer::Json(200, json!({"open": false}))),
         ("POST /meridian/v1/rules/confirm", FakeAnswer::Json(200, json!({"message": "confirmed"}))),
         ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"open": false}))),
@@ -67,7 +73,8 @@ async fn dangerous_actions_need_a_confirmation() {
 #[tokio::test]
 async fn a_confirmation_names_what_it_doesnt_answer_for() {
     let recovery = json!({
-        "open": true, "rulesDoubted": null, "awaited": ["eu", "us"], "lostLedgers": {"us": "l7"},
+        "open": true, "restored": true, "rulesDoubted": null, "awaited": ["eu", "us"],
+        "lostLedgers": {"us": "l7"},
         "held": {"fence": 2, "fenceUntil": "2026-11-26T00:20:00Z", "wait": 1, "workloads": [
             {"namespace": "ml", "name": "train", "onClusterLoss": "Fence", "until": "2026-11-26T00:15:01Z"},
             {"namespace": "ml", "name": "keep", "onClusterLoss": "Wait", "until": null},
@@ -100,6 +107,24 @@ async fn a_confirmation_of_rules_is_listed_without_an_open_recovery() {
     assert!(asked.notes == line && asked.error().starts_with("nothing was done: "), "{}", asked.notes);
     let nothing = run(&fake, &["journal", "confirm", "--yes"], "").await;
     assert!(nothing.error().starts_with("nothing to confirm: "), "{}", nothing.error());
+}
+
+#[tokio::test]
+async fn rules_are_confirmed_for_clusters_that_are_away() {
+    let doubted = json!({"open": true, "restored": false, "rulesDoubted": "7", "rulesAwaited": ["us"],
+                         "awaited": ["us"], "held": {}});
+    let fake = Fake::new([
+        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, doubted.clone())),
+        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, doubted)),
+        ("POST /meridian/v1/rules/confirm", FakeAnswer::Json(200, json!({"message": "confirmed"}))),
+        ("GET /meridian/v1/recovery", FakeAnswer::Json(200, json!({"open": true}))),
+    ]);
+    let asked = run(&fake, &["journal", "confirm"], "").await;
+    let lines = "to confirm: residency policies and quotas are current; until then no job starts\n\
+                 not needed once these clusters have reported: us\n";
+    assert!(asked.notes.starts_with(lines), "{}", asked.notes);
+    // Only time or a report ends the recovery of a journal that is no copy.
+    assert_eq!(run(&fake, &["journal", "confirm", "--yes"], "").await.answers, "open: true\n");
 }
 
 #[tokio::test]

@@ -137,6 +137,9 @@ pub(crate) struct ClusterState {
     /// What stops a gang when its lease expires.
     #[schemars(length(max = 255), transform = nullable)]
     enforcement: Option<String>,
+    /// What keeps the capacity that a gang holds from others.
+    #[schemars(length(max = 255), transform = nullable)]
+    holds: Option<String>,
     /// Time since the agent was last heard.
     #[schemars(transform = nullable)]
     since_last_sync_ms: Option<i64>,

@@ -41,9 +41,8 @@ fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
 /// Admits, preempts and records pending reasons until nothing changes any more or the budget of the turn is
 /// used up.
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
-    // An operator must confirm rules in doubt first: they may allow clusters that the newest rules forbid.
+    // Rules in doubt may allow clusters that the newest rules forbid.
     if turn.world.state.rules_doubted().is_some()
-        || turn.world.awaits_members_for_rules(turn.now.mono)
         || (turn.world.config.planted.has(Bug::SlowClusterAwaited) && has_unanswered_offer(turn))
     {
         return;

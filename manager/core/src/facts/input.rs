@@ -139,6 +139,14 @@ pub enum PutMode {
     Replace(Option<RecordNumber>),
 }
 
+/// A cluster and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterPlace {
+    pub cluster: ClusterName,
+    pub region: Region,
+    pub jurisdiction: Jurisdiction,
+}
+
 /// An operator's action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
@@ -175,6 +183,8 @@ pub enum Operator {
         /// SHA-256 of the token in hexadecimal.
         hash: String,
     },
+    /// An agent proved that it is the service account that joins for this cluster.
+    JoinByIssuer(ClusterPlace),
     /// A user's token is about to be created. The journal keeps the audit line only.
     CreateUserToken {
         name: String,

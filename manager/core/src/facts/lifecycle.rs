@@ -4,7 +4,7 @@
 //! Names are Kueue's if the meaning is the same.
 
 use crate::facts::end::{EvictionCause, PreemptionReason};
-use meridian_shared::ids::ClusterName;
+use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Millis;
 use std::sync::Arc;
 
@@ -68,6 +68,7 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LifecycleEvent {
+    pub uid: Uid,
     pub owner: Owner,
     pub event: Event,
 }

@@ -4,7 +4,7 @@
 //! caller's thread and not on the engine's. What the catalog adds (limit ranges, runtime classes, priorities)
 //! is added when the core applies the request.
 
-use crate::facts::container_needs::container_needs;
+use crate::facts::container_needs::{container_needs, without_image};
 use crate::facts::submission::Class;
 use crate::state::catalog::Catalog;
 use meridian_objects::job::{CONTROLLER_LABELS, JobKind, PRIORITY_LABEL};
@@ -13,6 +13,7 @@ use meridian_objects::spec::{LimitRangeSpec, RuntimeClassSpec};
 use meridian_objects::{JobWorkload, Object, PodTemplate, Spec, limit_range_violations, limit_violations};
 use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ContentHash, Uid};
+use meridian_shared::protocol::Reference;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub(crate) struct ReadJob {
     labels: BTreeMap<String, String>,
     elastic: bool,
     container_needs: Option<&'static str>,
+    references: Vec<Reference>,
     /// The uid if the job is new.
     uid: Uid,
     /// Whether a new job may have run before this leadership.
@@ -48,6 +50,7 @@ impl ReadJob {
         let kind = object.kind.job()?;
         let elastic = kind.is_elastic(&object.annotations);
         let container_needs = container_needs(&object.stored);
+        let references = kind.references(&object.stored);
         let Spec::Job(job) = &mut object.spec else { return None };
         let job = std::mem::take(&mut **job);
         let plain = gang(&job, &[], |_| None);
@@ -64,6 +67,7 @@ impl ReadJob {
             labels,
             elastic,
             container_needs,
+            references,
             uid,
             existed: false,
             hash: ContentHash::of(body.as_bytes()),
@@ -134,6 +138,8 @@ impl ReadJob {
             elastic: self.elastic,
             completions: self.job.completions.filter(|completions| *completions > 1),
             container_needs: self.container_needs.map(Arc::from),
+            without_image: without_image(&self.job.templates).map(Arc::from),
+            references: self.references.clone(),
         }
     }
 }

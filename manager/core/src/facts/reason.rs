@@ -80,6 +80,8 @@ pub enum Why {
     RecoveryOpen,
     /// An agent knows newer rules than this journal: an operator must confirm policies and quotas.
     RulesDoubted,
+    /// Clusters that haven't reported to this leadership may know newer rules than this journal.
+    RulesUnheard,
     /// Other workloads are being preempted for it.
     Preempts {
         /// Number of preempted workloads.
@@ -126,6 +128,7 @@ impl Why {
             | Self::ReservedForStarved
             | Self::Inactive { .. }
             | Self::RulesDoubted
+            | Self::RulesUnheard
             | Self::BackOff
             | Self::Damaged => (10, ""),
         }

@@ -1,8 +1,9 @@
 use crate::facts::actor::Actor;
 use meridian_objects::Kind;
+use meridian_objects::job::JobKind;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ContentHash, Region};
-use meridian_shared::protocol::OnLoss;
+use meridian_shared::protocol::{OnLoss, Reference};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -54,6 +55,19 @@ pub struct Class {
     /// Features that the job's pods need and only a container runtime offers, by field name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_needs: Option<Arc<str>>,
+    /// Name of a container without an image, which only runners that need none can start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_image: Option<Arc<str>>,
+    /// Objects that the job's pods name and can't start without, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<Reference>,
+}
+
+impl Class {
+    /// Whether only clusters that run containers can run it.
+    pub fn needs_containers(&self) -> bool {
+        self.kind != JobKind::usual().kind() || self.container_needs.is_some()
+    }
 }
 
 /// How a cluster was chosen for an offer, for display.

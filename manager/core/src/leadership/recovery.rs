@@ -37,11 +37,15 @@ impl World {
         let mut turn = Turn::new(self, start.now, bodies);
         let recovery = if start.fresh { None } else { start.recovery };
         let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
+        let unproven = recovery.is_some();
         take_the_lead(&mut turn, leadership, recovery, Vec::new(), BTreeSet::new());
         if copy {
             // Residency rules may have been tightened in the original, and no agent that could report it may
             // be connected.
-            doubt_rules(&mut turn);
+            doubt_rules(&mut turn, false);
+        } else if unproven && !turn.world.live.rules_awaited.is_empty() {
+            // The journal may have been put back in its own file, and only the members can show it.
+            doubt_rules(&mut turn, true);
         }
         turn.finish()
     }
@@ -96,6 +100,7 @@ pub(crate) fn take_the_lead(
         finished,
         counts,
         damaged,
+        rules_awaited: turn.world.state.members().keys().cloned().chain(members).collect(),
         dirty: true,
         reservations,
         ..crate::world::Live::default()
@@ -105,7 +110,7 @@ pub(crate) fn take_the_lead(
         turn.world.mirror.touch(uid);
     }
     if recovering || turn.world.state.recovery().is_some() {
-        turn.world.live.awaited = turn.world.state.members().keys().cloned().chain(members).collect();
+        turn.world.live.awaited = turn.world.live.rules_awaited.clone();
     }
     close_open_legs(turn);
     restart_leases(turn, &known);
@@ -127,17 +132,31 @@ fn backing_off(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
     turn.world.state.workloads().iter().filter_map(remaining).collect()
 }
 
-fn doubt_rules(turn: &mut Turn<'_>) {
+fn doubt_rules(turn: &mut Turn<'_>, until_heard: bool) {
     let seen = turn.world.state.rules_doubted().unwrap_or(turn.world.state.rules());
-    turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen, until_heard: false }));
+    turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen, until_heard }));
 }
 
-/// Ends the doubt about rules that only silent members caused: every member has now reported, and none knows
+/// Ends the doubt about rules that only silent members caused, once every member has reported and none knows
 /// newer rules.
 fn trust_rules_of_members(turn: &mut Turn<'_>) {
-    if turn.world.state.rules_doubted().is_some() && turn.world.state.rules_doubted_until_heard() {
+    let (state, live) = (&turn.world.state, &turn.world.live);
+    if state.rules_doubted().is_some()
+        && state.rules_doubted_until_heard()
+        && live.rules_awaited.is_empty()
+        && !has_unknown_members(turn)
+    {
         turn.record(Record::Leadership(LeadershipFact::RulesConfirmed { by: Actor::System }));
+        turn.capacity_changed();
     }
+}
+
+/// Whether there may be members that this journal doesn't name: a copy from before the first join names none,
+/// but the original may have some.
+fn has_unknown_members(turn: &Turn<'_>) -> bool {
+    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
+    state.recovery().is_some_and(|recovery| recovery.members_unknown)
+        || (state.behind() && state.members().values().all(|member| member.since >= since))
 }
 
 /// Withdraws offers and holds of earlier leaderships. The next inventories release what agents still hold.
@@ -209,11 +228,18 @@ pub(crate) fn stop_awaiting(turn: &mut Turn<'_>) {
     let is_heard = |cluster: &&ClusterName| {
         live.clusters.get(*cluster).is_some_and(|live| live.inventoried) && is_complete(turn, cluster)
     };
-    let heard: Vec<ClusterName> = live.awaited.iter().filter(is_heard).cloned().collect();
+    let heard: Vec<ClusterName> = live.awaited.union(&live.rules_awaited).filter(is_heard).cloned().collect();
     for cluster in &heard {
         turn.world.live.awaited.remove(cluster);
+        turn.world.live.rules_awaited.remove(cluster);
     }
     maybe_close(turn);
+}
+
+/// Stops waiting for a cluster that was declared lost. Returns whether it was awaited.
+pub(crate) fn no_longer_awaits(turn: &mut Turn<'_>, cluster: &ClusterName) -> bool {
+    let live = &mut turn.world.live;
+    live.awaited.remove(cluster) | live.rules_awaited.remove(cluster)
 }
 
 /// Whether recovery may rely on this cluster's inventory. If the journal is behind, it may lack grants. An
@@ -230,12 +256,9 @@ fn is_complete(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
 
 /// Closes recovery once every known cluster has sent its complete inventory to this leadership.
 pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
-    let Some(recovery) = &turn.world.state.recovery() else { return };
-    // A copy from before the first join names no member, but the original may have some.
-    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
-    let no_member_known = state.behind() && state.members().values().all(|member| member.since >= since);
-    if !recovery.members_unknown && !no_member_known && turn.world.live.awaited.is_empty() {
-        trust_rules_of_members(turn);
+    trust_rules_of_members(turn);
+    let is_open = turn.world.state.recovery().is_some();
+    if is_open && !has_unknown_members(turn) && turn.world.live.awaited.is_empty() {
         close_recovery(turn, Actor::System);
     }
 }
@@ -305,10 +328,6 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
 /// Closes recovery by time, unless the journal was restored and an operator must confirm it: once every lease
 /// that an unknown run could hold has lapsed.
 pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
-    let waits = turn.world.awaits_members_for_rules(turn.now.mono);
-    if std::mem::replace(&mut turn.world.live.waited_for_members, waits) && !waits {
-        turn.world.live.dirty = true;
-    }
     let Some(recovery) = &turn.world.state.recovery() else { return };
     if recovery.restored {
         return;

@@ -164,7 +164,9 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
                     let requires_guarded = policy.is_some_and(|p| {
                         p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
                     });
-                    let container_needs = class.container_needs.clone();
+                    let (container_needs, without_image) =
+                        (class.container_needs.clone(), class.without_image.clone());
+                    let references = class.references.clone();
                     let (namespace, kind, hold) =
                         (workload.namespace().clone(), class.kind.name().into(), turn.world.config.hold);
                     Command::Offer(Box::new(Offer {
@@ -176,6 +178,8 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
                         hold,
                         requires_guarded,
                         container_needs,
+                        without_image,
+                        references,
                     }))
                 }
                 _ => Command::Withdraw { offer, uid },

@@ -134,8 +134,10 @@ fn on_refused(
     let base = match reason {
         // These obstacles often last only a moment.
         RefuseReason::NoCapacity | RefuseReason::StillRuns | RefuseReason::Overloaded => Millis(500),
-        RefuseReason::NeverFits | RefuseReason::Unsupported => Millis::mins(1),
-        RefuseReason::ProviderFailed => Millis::secs(5),
+        RefuseReason::NeverFits => Millis::mins(1),
+        // Nobody reports that a kind of job was installed.
+        RefuseReason::Unsupported => Millis::secs(10),
+        RefuseReason::ProviderFailed | RefuseReason::Precondition => Millis::secs(5),
     };
     let tried = u32::try_from(offer.counter % 4).unwrap_or(0);
     let until = turn.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);

@@ -51,7 +51,8 @@ pub(crate) fn take_inventory(
         live.inventoried = true;
         live.want_inventory = false;
     }
-    if turn.world.live.awaited.contains(cluster) {
+    let live = &turn.world.live;
+    if live.awaited.contains(cluster) || live.rules_awaited.contains(cluster) {
         recovery::stop_awaiting(turn);
     }
     turn.capacity_changed();

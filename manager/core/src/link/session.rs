@@ -112,6 +112,7 @@ fn open_session(
             if turn.world.state.recovery().is_some() {
                 // The journal may be an old copy that lacks this cluster and what runs there.
                 turn.world.live.awaited.insert(cluster.clone());
+                turn.world.live.rules_awaited.insert(cluster.clone());
             }
             // The other members must acknowledge the new name before the cluster is admitted.
             turn.out.wake.extend(turn.world.live.clusters.keys().cloned());

@@ -3,6 +3,7 @@
 use crate::dispatch::manifests;
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Verdict};
+use crate::facts::container_needs::place_of;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, WriteResult, Written};
 use crate::facts::read_job::ReadJob;
@@ -45,7 +46,7 @@ pub(crate) fn check_job(
         resize::check_resize(turn, read, uid, key)?;
     }
     let job = &read.job;
-    let pod_field = |field: &str| format!("{}.spec.{field}", read.kind.template_field());
+    let pod_field = |field: &str| read.kind.pod_field(&format!(".{field}"));
     let queue = &job.queue;
     let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
     if catalog.local_queue(&namespace, queue).is_none() {
@@ -91,10 +92,22 @@ pub(crate) fn check_job(
         |before| Ok(read.class_after(catalog, &namespace, before)),
     ) {
         Ok(class) => class,
-        Err(broken) => return invalid(&format!("{}.spec", read.kind.template_field()), broken),
+        Err(broken) => return invalid(&read.kind.pod_field(""), broken),
     };
-    check_residency(turn, catalog, &class)?;
+    let new = before.is_none().then(|| pod_field("containers"));
+    check_clusters(turn, catalog, &class, new.as_deref())?;
     Ok(Some(class))
+}
+
+/// Fails if no cluster may or can run the job. `new` is the field of a new job's containers.
+fn check_clusters(
+    turn: &Turn<'_>,
+    catalog: &Catalog,
+    class: &Class,
+    new: Option<&str>,
+) -> Result<(), Rejection> {
+    check_residency(turn, catalog, class)?;
+    new.map_or(Ok(()), |containers| check_image(turn, catalog, class, containers))
 }
 
 /// Fails if residency rules forbid that this manager stores the job, or that any cluster of its queue runs
@@ -185,7 +198,7 @@ pub(crate) fn submit(
         }
         (None, Some(class)) => {
             let mut warnings = read.warnings.clone();
-            warnings.extend(process_warning(turn, &class));
+            warnings.extend(runner_warnings(turn, &class));
             if !dry_run {
                 // of the management cluster, as `check_uid` checked
                 let orphan =
@@ -204,31 +217,65 @@ pub(crate) fn submit(
     Written { key, uid, result, warnings }
 }
 
-/// A warning if all clusters that the job may use run processes, and it is of another kind than Job or needs
-/// containers.
-fn process_warning(turn: &Turn<'_>, class: &Class) -> Option<String> {
-    let other_kind = class.kind.job().filter(|kind| kind.kind() != JobKind::usual().kind());
-    let what = match (other_kind, &class.container_needs) {
-        (Some(kind), _) => format!("kind: is {}", kind.name()),
-        (None, Some(needs)) => format!("spec.template.spec: uses `{needs}`"),
-        (None, None) => return None,
-    };
-    let catalog = turn.world.state.catalog();
-    let queue = catalog.route(&class.namespace, &class.queue).ok()?;
+/// The clusters that a job may use, with their runners; `None` for a cluster that hasn't reported.
+fn runners(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Vec<(ClusterName, Option<RunnerKind>)> {
+    let Ok(queue) = catalog.route(&class.namespace, &class.queue) else { return Vec::new() };
     let candidates = CandidateClusters::new(catalog, class, &queue, turn.world.config.residency_required);
-    let mut usable = candidates
-        .candidates
-        .iter()
-        .filter(|candidate| candidate.listed.is_some() && candidate.verdict.is_ok())
-        .map(|candidate| turn.world.live.clusters.get(&candidate.cluster).map(|live| live.capacity.runner()))
-        .peekable();
-    usable.peek()?;
-    usable.all(|runner| runner == Some(RunnerKind::Process)).then(|| {
+    let usable = candidates.candidates.into_iter().filter(|one| one.listed.is_some() && one.verdict.is_ok());
+    let runner =
+        |cluster: &ClusterName| turn.world.live.clusters.get(cluster).map(|live| live.capacity.runner());
+    usable.map(|one| (one.cluster.clone(), runner(&one.cluster))).collect()
+}
+
+/// Fails if a container has no image, and all clusters that the job may use run containers.
+fn check_image(turn: &Turn<'_>, catalog: &Catalog, class: &Class, field: &str) -> Result<(), Rejection> {
+    let Some(container) = &class.without_image else { return Ok(()) };
+    let runners = runners(turn, catalog, class);
+    if runners.is_empty() || runners.iter().any(|(_, runner)| *runner != Some(RunnerKind::Kubernetes)) {
+        return Ok(());
+    }
+    let message = format!(
+        "container `{container}` has no `image`, and every cluster that the job may use runs containers: \
+         name one"
+    );
+    rejection::reject(RejectionReason::Invalid, Some(field), message)
+}
+
+/// Warns of what some clusters that the job may use can't run, because of what their runners are.
+fn runner_warnings(turn: &Turn<'_>, class: &Class) -> Vec<String> {
+    if !class.needs_containers() && class.without_image.is_none() {
+        return Vec::new();
+    }
+    let runners = runners(turn, turn.world.state.catalog(), class);
+    let process = needs_containers(class).filter(|_| {
+        !runners.is_empty() && runners.iter().all(|(_, runner)| *runner == Some(RunnerKind::Process))
+    });
+    let process = process.map(|what| {
         format!(
             "{what}, and every cluster that it may use runs processes, which can't honour that: no cluster \
              will start it"
         )
-    })
+    });
+    let of_containers = runners.iter().filter(|(_, runner)| *runner == Some(RunnerKind::Kubernetes));
+    let of_containers: Vec<String> = of_containers.map(|(cluster, _)| format!("`{cluster}`")).collect();
+    let image = class.without_image.as_ref().filter(|_| !of_containers.is_empty()).map(|container| {
+        format!(
+            "spec.template.spec: container `{container}` has no `image`: clusters that run containers can't \
+             start it ({})",
+            of_containers.join(", ")
+        )
+    });
+    process.into_iter().chain(image).collect()
+}
+
+/// What of a job only a container runtime can do, with its field.
+fn needs_containers(class: &Class) -> Option<String> {
+    let other_kind = class.kind.job().filter(|kind| kind.kind() != JobKind::usual().kind());
+    match (other_kind, &class.container_needs) {
+        (Some(kind), _) => Some(format!("kind: is {}", kind.name())),
+        (None, Some(needs)) => Some(format!("{}: uses `{needs}`", place_of(needs))),
+        (None, None) => None,
+    }
 }
 
 /// Stores a damaged manifest again: `read` is exactly what was submitted.

@@ -10,9 +10,8 @@ use crate::facts::record::{
     LeadershipFact, MemberFact, ObjectFact, OrphanFact, Record, TokenFact, WorkloadFact,
 };
 use crate::leadership::{orphans, recovery};
-use crate::link::session;
-use crate::requests::{adopted_orphans, jobs, user_tokens};
-use crate::state::members::{Orphan, Token};
+use crate::requests::{adopted_orphans, jobs, joins, user_tokens};
+use crate::state::members::Orphan;
 use crate::world::turn::Turn;
 use meridian_objects::{FieldError, Kind, Object};
 use meridian_shared::counted::{counted, counted_with};
@@ -35,7 +34,8 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
             Ok(user_tokens::created(turn, &by, &name, &user, &groups))
         }
         Operator::RevokeUserToken { name } => Ok(user_tokens::revoked(turn, &by, name)),
-        Operator::UseToken { hash } => return use_token(turn, &hash),
+        Operator::UseToken { hash } => return joins::use_token(turn, &hash),
+        Operator::JoinByIssuer(place) => return joins::join_by_issuer(turn, place),
         Operator::Revoke(cluster) => revoke(turn, &by, &cluster),
         Operator::AdoptCertificate { cluster, binding } => adopt_certificate(turn, &cluster, binding),
         Operator::ConfirmRecovery => confirm_recovery(turn, &by),
@@ -54,7 +54,7 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
     }
 }
 
-fn operator_audit(
+pub(super) fn operator_audit(
     turn: &mut Turn<'_>,
     by: &Actor,
     action: Action,
@@ -137,7 +137,7 @@ fn stop_awaiting_unknown(
     by: &Actor,
     cluster: &ClusterName,
 ) -> Result<String, Rejection> {
-    if !turn.world.live.awaited.remove(cluster) {
+    if !recovery::no_longer_awaits(turn, cluster) {
         return Err(never_joined(cluster));
     }
     operator_audit(turn, by, Action::DeclareLost, String::new(), Some(cluster));
@@ -206,7 +206,7 @@ fn declare_lost(
     if ledger == newest {
         offers::withdraw_all(turn, cluster);
         turn.world.live.clusters.remove(cluster);
-        if turn.world.live.awaited.remove(cluster) {
+        if recovery::no_longer_awaits(turn, cluster) {
             recovery::maybe_close(turn);
         }
     } else if turn.world.live.awaited.contains(cluster) {
@@ -231,21 +231,7 @@ fn mint(
     if has_joined && !replace {
         return Err(name_taken(&cluster));
     }
-    let key = Key::global(Kind::Cluster, cluster.as_str());
-    check_declared_place(turn, &cluster, &region, &jurisdiction)?;
-    if turn.world.state.catalog().get(&key).is_none() {
-        let value = json!({
-            "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster.as_str()},
-            "spec": {"region": region.as_str(), "jurisdiction": jurisdiction.as_str()},
-        });
-        let (object, _) = Object::from_value(value).map_err(|errors| unreadable(&errors))?;
-        let uid = Uid(u128::from(turn.world.state.last().0) << 64
-            | u128::from(meridian_shared::backoff::splitmix(turn.now.wall.0.unsigned_abs())));
-        turn.record(Record::Object {
-            key,
-            fact: ObjectFact::Applied { object: Box::new(object), uid, at: turn.now.wall, by: by.clone() },
-        });
-    }
+    joins::declare(turn, by, &cluster, &region, &jurisdiction)?;
     let expires = turn.now.wall + ttl;
     operator_audit(
         turn,
@@ -269,79 +255,10 @@ fn mint(
     Ok(format!("a join token for cluster `{cluster}` was created"))
 }
 
-/// Fails if the cluster is declared in another region or jurisdiction.
-fn check_declared_place(
-    turn: &Turn<'_>,
-    cluster: &ClusterName,
-    region: &Region,
-    jurisdiction: &Jurisdiction,
-) -> Result<(), Rejection> {
-    match turn.world.state.catalog().cluster(cluster) {
-        Some(spec) if spec.region != *region || spec.jurisdiction != *jurisdiction => Err(rejection(
-            RejectionReason::Conflict,
-            format!(
-                "cluster `{cluster}` is declared in region `{}`, jurisdiction `{}`, not in `{region}`, \
-                 `{jurisdiction}`: correct its `Cluster` object, or join with that region and jurisdiction",
-                spec.region, spec.jurisdiction
-            ),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn use_token(turn: &mut Turn<'_>, hash: &str) {
-    let joined = match joining_token(turn, hash) {
-        Ok(joined) => joined,
-        Err(refused) => return turn.reply(Reply::Rejected(vec![refused])),
-    };
-    let (Token { cluster, region, jurisdiction, .. }, cluster_uid) = joined;
-    let by = Actor::agent(&cluster);
-    turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
-    let binding = void_certificates(turn, &cluster, cluster_uid, &by);
-    operator_audit(turn, &by, Action::Join, String::new(), Some(&cluster));
-    turn.reply(Reply::Joined { cluster, region, jurisdiction, binding });
-}
-
-/// The token with this hash, and the uid of its cluster's object. Fails if nobody can join with it now.
-fn joining_token(turn: &Turn<'_>, hash: &str) -> Result<(Token, Uid), Rejection> {
-    let invalid = || {
-        let message = "the join token is unknown, was used, has expired, or was voided by a later join, \
-                       `meridian cluster revoke` or the deletion of its cluster: create a new one with \
-                       `meridian cluster join`";
-        rejection(RejectionReason::Forbidden, message.into())
-    };
-    let token = turn.world.state.tokens().get(hash).filter(|token| token.expires >= turn.now.wall);
-    let token = token.ok_or_else(invalid)?.clone();
-    // Since the token was created, another agent may have joined, or the cluster's declaration may have
-    // changed.
-    if turn.world.state.members().contains_key(&token.cluster) && !token.replace {
-        return Err(name_taken(&token.cluster));
-    }
-    check_declared_place(turn, &token.cluster, &token.region, &token.jurisdiction)?;
-    let key = Key::global(Kind::Cluster, token.cluster.as_str());
-    let uid = turn.world.state.catalog().get(&key).ok_or_else(invalid)?.uid;
-    Ok((token, uid))
-}
-
-/// Voids all certificates and tokens of a cluster, so that its agent is disconnected. Returns the binding of
-/// certificates that are issued from now on.
-fn void_certificates(
-    turn: &mut Turn<'_>,
-    cluster: &ClusterName,
-    cluster_uid: Uid,
-    by: &Actor,
-) -> CertificateBinding {
-    let fact = MemberFact::CertificatesVoided { cluster_uid, by: by.clone() };
-    turn.record(Record::Member { cluster: cluster.clone(), fact });
-    let generation = turn.world.state.last();
-    session::disconnect(turn, cluster);
-    CertificateBinding { cluster_uid, generation }
-}
-
 fn revoke(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
     let key = Key::global(Kind::Cluster, cluster.as_str());
     let uid = turn.world.state.catalog().get(&key).ok_or_else(|| unknown(cluster))?.uid;
-    void_certificates(turn, cluster, uid, by);
+    joins::void_certificates(turn, cluster, uid, by);
     operator_audit(turn, by, Action::Revoke, String::new(), Some(cluster));
     Ok(format!(
         "the certificates and join tokens of cluster `{cluster}` are void, and the leases of {} \
@@ -447,12 +364,12 @@ fn stop_orphan(turn: &mut Turn<'_>, by: &Actor, uid: Uid, fence: Fence) -> Resul
     Ok(format!("orphan `{uid}` is being stopped at `{cluster}`"))
 }
 
-fn unreadable(errors: &[FieldError]) -> Rejection {
+pub(super) fn unreadable(errors: &[FieldError]) -> Rejection {
     let all = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     rejection(RejectionReason::Invalid, all)
 }
 
-fn name_taken(cluster: &ClusterName) -> Rejection {
+pub(super) fn name_taken(cluster: &ClusterName) -> Rejection {
     let remedy = "pass `--replace` to let another agent take its name";
     rejection(RejectionReason::AlreadyExists, format!("cluster `{cluster}` has joined before: {remedy}"))
 }
@@ -466,6 +383,6 @@ fn unknown(cluster: &ClusterName) -> Rejection {
     rejection(RejectionReason::NotFound, format!("there is no cluster `{cluster}`"))
 }
 
-fn rejection(reason: RejectionReason, message: String) -> Rejection {
+pub(super) fn rejection(reason: RejectionReason, message: String) -> Rejection {
     Rejection { index: 0, reason, field: None, message, in_use: None }
 }

@@ -1,5 +1,6 @@
 //! Changes that records make to durable state. For those within one workload see `state::workload::absorb`.
 
+use crate::facts::actor::Actor;
 use crate::facts::audit::Head;
 use crate::facts::key::Key;
 use crate::facts::record::{
@@ -158,8 +159,9 @@ impl State {
                     member.admitted = true;
                 }
             }
-            MemberFact::CertificatesVoided { cluster_uid, .. } => {
-                self.void_certificates(number, cluster, *cluster_uid);
+            MemberFact::CertificatesVoided { cluster_uid, by } => {
+                let has_joined = *by == Actor::agent(cluster);
+                self.void_certificates(number, cluster, *cluster_uid, !has_joined);
             }
             MemberFact::CertificatesAdopted { binding } => self.adopt_certificates(cluster, *binding),
             MemberFact::DeclaredLost { ledger, .. } => {

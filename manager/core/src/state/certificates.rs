@@ -23,6 +23,9 @@ pub struct ValidCertificates {
     /// lost one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     adopted: bool,
+    /// An operator voided them, and no agent has joined since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    revoked: bool,
 }
 
 /// Purpose for which an agent presents its certificate.
@@ -70,6 +73,11 @@ impl State {
         self.certificates.get(cluster).map(|valid| valid.binding)
     }
 
+    /// Whether an operator has locked the cluster's agent out, and none has joined with a token since.
+    pub fn revoked_certificates(&self, cluster: &ClusterName) -> bool {
+        self.certificates.get(cluster).is_some_and(|valid| valid.revoked)
+    }
+
     /// Generation above which a certificate replaces the valid ones. The certificate is signed by this
     /// manager's authority, so it comes from a newer copy of this journal. `None` unless this journal may
     /// lack records, and for clusters whose certificates were voided after that was noticed.
@@ -92,20 +100,22 @@ impl State {
         number: RecordNumber,
         cluster: &ClusterName,
         cluster_uid: Uid,
+        revoked: bool,
     ) {
         let binding = CertificateBinding { cluster_uid, generation: number };
-        self.certificates.insert(cluster.clone(), ValidCertificates { binding, adopted: false });
+        self.certificates.insert(cluster.clone(), ValidCertificates { binding, adopted: false, revoked });
         self.tokens.retain(|_, token| token.cluster != *cluster);
     }
 
     pub(super) fn adopt_certificates(&mut self, cluster: &ClusterName, binding: CertificateBinding) {
-        self.certificates.insert(cluster.clone(), ValidCertificates { binding, adopted: true });
+        self.certificates
+            .insert(cluster.clone(), ValidCertificates { binding, adopted: true, revoked: false });
     }
 
     /// Voids what was issued for a cluster that is deleted. While certificates of another copy of the journal
     /// may be adopted, a generation must say that these may not.
     pub(super) fn forget_certificates(&mut self, number: RecordNumber, cluster: &ClusterName, uid: Uid) {
-        self.void_certificates(number, cluster, uid);
+        self.void_certificates(number, cluster, uid, false);
         if !self.behind {
             self.certificates.remove(cluster);
         }

@@ -126,5 +126,5 @@ pub(crate) fn events(
             preempted: preempted.map(|p| (queue_of(world, p.by).unwrap_or_else(|| Arc::from("")), p.reason)),
         });
     }
-    events.into_iter().map(|event| LifecycleEvent { owner: owner.clone(), event }).collect()
+    events.into_iter().map(|event| LifecycleEvent { uid, owner: owner.clone(), event }).collect()
 }

@@ -1,11 +1,12 @@
 //! Until when open recovery holds workloads of earlier leaderships, because they may run in a cluster that
 //! hasn't sent its inventory.
 
+use crate::facts::reason::Why;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::world::World;
 use meridian_shared::ids::{ClusterName, Uid};
-use meridian_shared::lease::{self, ManagerLease};
+use meridian_shared::lease::ManagerLease;
 use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::Mono;
 
@@ -45,15 +46,10 @@ impl World {
         )
     }
 
-    /// Whether a member that hasn't reported yet may know newer rules than this journal. A connected agent
-    /// reports soon after a leadership's start. Disconnected agents aren't awaited, unless the journal is
-    /// known to be old: then it has a `RulesDoubted` record.
-    pub fn awaits_members_for_rules(&self, now: Mono) -> bool {
-        let is_silent =
-            |cluster: &ClusterName| self.live.clusters.get(cluster).is_none_or(|live| !live.inventoried);
-        self.state.recovery().is_some()
-            && now < self.live.led_at + lease::report_within(self.config.term_min)
-            && self.live.awaited.iter().any(is_silent)
+    /// Why nothing is offered: policies and quotas may be outdated.
+    pub fn rules_doubt(&self) -> Option<Why> {
+        self.state.rules_doubted()?;
+        Some(if self.state.rules_doubted_until_heard() { Why::RulesUnheard } else { Why::RulesDoubted })
     }
 
     /// Condition that ends the hold of a workload that no known cluster has the right to run. `None` if it

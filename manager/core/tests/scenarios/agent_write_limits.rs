@@ -151,6 +151,7 @@ fn a_new_session_brings_no_new_budget() {
         located: None,
         boot: 1,
         replacement_wait: Millis(0),
+        holds: meridian_agent_core::HoldSettings::default(),
         planted: Planted::NONE,
     };
     *agent = Agent::start(config, durable, Vec::new(), 2, now(flood.f.now)).0;

@@ -2,6 +2,7 @@
 
 use super::*;
 use meridian_manager_core::facts::audit::Action;
+use meridian_manager_core::facts::input::ClusterPlace;
 use meridian_manager_core::state::certificates::{
     CertificateUse, InvalidCertificate, RENEWAL_GRACE, check_certificate,
 };
@@ -216,4 +217,41 @@ fn a_new_journal_adopts_certificates_until_recovery_is_over() {
     // A certificate of this journal voids adopted ones.
     f.join("new");
     assert_eq!(f.check(old), Err(InvalidCertificate::Revoked));
+}
+
+#[test]
+fn a_service_account_joins_again_with_certificates_of_the_same_agent() {
+    let mut f = Fleet::regions();
+    let place =
+        || ClusterPlace { cluster: "new".into(), region: "us-east4".into(), jurisdiction: "US".into() };
+    let join = |f: &mut Fleet| match f
+        .input(Input::Operator { actor: Actor::System, action: Operator::JoinByIssuer(place()) })
+    {
+        Reply::Joined { binding, .. } => Ok(binding),
+        Reply::Rejected(why) => Err(why[0].message.clone()),
+        other => panic!("{other:?}"),
+    };
+    let first = join(&mut f).unwrap();
+    assert!(f.object_at(&Key::global(Kind::Cluster, "new")).is_some(), "its object is made");
+    assert_eq!(join(&mut f).unwrap(), first, "a second replica doesn't lock out the first");
+    // An operator's word counts for more than the issuer's.
+    assert!(matches!(f.act(Operator::Revoke("new".into())), Reply::Done(_)));
+    let refused = join(&mut f).unwrap_err();
+    assert!(refused.contains("were revoked") && refused.contains("--replace"), "{refused}");
+    f.restart(2, None);
+    assert!(join(&mut f).is_err(), "also after a restart");
+    let token = Operator::MintToken {
+        hash: "t".into(),
+        cluster: "new".into(),
+        region: "us-east4".into(),
+        jurisdiction: "US".into(),
+        ttl: Millis::mins(10),
+        replace: true,
+    };
+    f.act(token);
+    let replaced = f.join_with("t").unwrap();
+    assert_eq!(join(&mut f).unwrap(), replaced, "a join with a token lets its service account in again");
+    let moved = ClusterPlace { region: "europe-west4".into(), ..place() };
+    let wrong = f.input(Input::Operator { actor: Actor::System, action: Operator::JoinByIssuer(moved) });
+    assert!(matches!(wrong, Reply::Rejected(_)), "the object says another region");
 }

@@ -72,3 +72,21 @@ fn lent_quota_is_reclaimed_in_a_cluster_with_a_limit() {
 
     assert_eq!(lent.iter().filter(|uid| f.cluster_of(**uid).is_some()).count(), 2);
 }
+
+#[test]
+fn a_higher_limit_is_the_whole_remedy_only_if_the_nodes_are_there() {
+    let mut f = limited_fleet(2);
+    let (large, huge) = (f.submit("large", 3), f.submit("huge", 6));
+    f.settle();
+    let help = |f: &Fleet, uid| f.why(uid)["clusters"][0]["wouldHelp"].as_str().unwrap().to_owned();
+    let raise = |to: u32| format!("raise the cluster's limit of `nvidia.com/gpu` to {to}");
+    assert_eq!(help(&f, large), raise(3));
+    assert!(
+        help(&f, huge).starts_with(&format!("{}, and add or enlarge nodes", raise(6))),
+        "{}",
+        help(&f, huge)
+    );
+    f.apply(vec![limited_cluster(6)]);
+    f.settle();
+    assert_eq!(f.phases(&[large, huge]), [Some(Phase::Running), Some(Phase::Pending)]);
+}

@@ -54,3 +54,25 @@ fn a_run_that_a_later_policy_only_flags_is_a_violation() {
     f.apply(vec![meridian_object("ResidencyPolicy", "later", spec)]);
     assert_eq!(violations(&f), 1);
 }
+
+#[test]
+fn only_the_run_time_of_this_run_and_of_earlier_ones_counts_towards_the_limit() {
+    let mut f = Fleet::new(EU);
+    let mut limited = job("default", "job", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    limited["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("1000");
+    let uid = f.create(limited);
+    f.settle();
+    f.stop(uid);
+    f.settle();
+    // It waits for almost the time that it may run.
+    f.advance(Millis::secs(950));
+    f.resume(uid);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    let near =
+        |f: &Fleet| meridian_views::fleet::running_rows(&f.world, now(f.now).wall).near_run_limit["cq"];
+    assert_eq!(near(&f), 0);
+    f.advance(Millis::secs(950));
+    assert_eq!((f.phase(uid), near(&f)), (Some(Phase::Running), 1));
+}

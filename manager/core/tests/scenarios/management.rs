@@ -69,6 +69,9 @@ fn a_job_of_the_first_list_waits_for_recovery_and_a_new_one_does_not() {
     f.restart(2, RECOVERY);
     assert!(matches!(f.submit_managed(UID, false), Reply::Written(_)));
     f.advance(Millis::secs(5));
+    assert_eq!(f.phase(UID), Some(Phase::Pending), "the silent cluster may know newer rules");
+    f.confirm_rules();
+    f.advance(Millis::secs(5));
     assert_eq!(f.phase(UID), Some(Phase::Running), "{:#}", f.why(UID));
 }
 

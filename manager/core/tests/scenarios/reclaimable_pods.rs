@@ -117,6 +117,7 @@ fn reclaimed_pods_survive_restarts_of_manager_and_agent() {
             located: None,
             boot: 1,
             replacement_wait: Millis(0),
+            holds: meridian_agent_core::HoldSettings::default(),
             planted: Planted::NONE,
         },
     );

@@ -70,7 +70,7 @@ fn all_members_together_confirm_rules_that_nobody_saw_change() {
 }
 
 #[test]
-fn offers_wait_a_moment_for_members_that_may_know_newer_rules() {
+fn offers_wait_for_every_member_that_may_know_newer_rules() {
     // `us` calls first. It has seen nothing since the older journal, so it can't show that the journal is
     // old.
     let alone = || {
@@ -83,17 +83,44 @@ fn offers_wait_a_moment_for_members_that_may_know_newer_rules() {
         f.disconnected = vec!["eu".into(), "asia".into()];
         let job = f.submit("job", 3);
         f.settle();
-        assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, false));
-        assert!(f.why(job).to_string().contains("recovering"), "{:#}", f.why(job));
+        assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, true));
+        assert!(f.why(job).to_string().contains("may know newer policies or quotas"), "{:#}", f.why(job));
         (f, job)
     };
-    // The others report a moment later.
+    // The others report later, and show the newer rule: now only an operator may continue.
     let (mut f, job) = alone();
+    f.advance(Millis(3 * TERM.0));
+    assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, true), "time doesn't end the doubt");
+    f.disconnected.clear();
+    f.advance(Millis(TERM.0));
+    assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, true));
+    assert!(f.why(job)["wouldHelp"].as_str().unwrap().starts_with("check policies"), "{:#}", f.why(job));
+    // A person applies the current rules and confirms them while the others are away.
+    let (mut f, job) = alone();
+    f.apply(vec![not_us()]);
+    f.confirm_rules();
+    f.advance(Millis(3 * TERM.0));
+    assert_eq!(f.cluster_of(job), None, "{:#}", f.why(job));
     f.disconnected.clear();
     f.settle();
-    assert_eq!((f.cluster_of(job), f.rules_are_doubted()), (None, true));
-    // Members that stay away hold nobody up for long.
-    let (mut f, job) = alone();
-    f.advance(Millis(3_000));
-    assert_eq!(f.cluster_of(job).as_deref(), Some("us"));
+    assert!(f.cluster_of(job).is_some_and(|cluster| cluster != "us"), "{:#}", f.why(job));
+}
+
+#[test]
+fn members_that_report_after_recovery_was_closed_by_time_end_the_doubt() {
+    let mut f = Fleet::regions();
+    let journal = f.world.snapshot();
+    f.lead_rolled_back(&journal);
+    f.disconnected = vec!["eu".into(), "asia".into()];
+    let job = f.submit("job", 3);
+    f.advance(Millis(3 * TERM.0));
+    assert_eq!((f.cluster_of(job), f.rules_are_doubted(), f.world.state.recovery()), (None, true, None));
+    f.disconnected = vec!["asia".into()];
+    f.advance(Millis(TERM.0));
+    assert!(f.rules_are_doubted(), "asia may know newer rules");
+    // A cluster that will not come back can't show any.
+    let lost = Operator::DeclareLost { cluster: "asia".into(), ledger: None };
+    f.input(Input::Operator { actor: Actor::user("op"), action: lost });
+    f.settle();
+    assert!(!f.rules_are_doubted() && f.cluster_of(job).is_some(), "{:#}", f.why(job));
 }

@@ -5,6 +5,7 @@ use meridian_manager_core::facts::end::{EvictionCause, PreemptionReason};
 use meridian_manager_core::facts::lifecycle::{self, LifecycleEvent};
 use meridian_objects::PlanObject;
 use meridian_queueing::settings::FairSharing;
+use meridian_shared::timestamp::timestamp;
 
 /// Two priority classes, and a queue with a quota of six GPUs in which high priority preempts.
 fn preempting_queue(f: &mut Fleet) {
@@ -242,6 +243,7 @@ fn assert_preemption_is_published(f: &Fleet) {
         f.lifecycle_events.iter().filter(|m| matches!(m.event, lifecycle::Event::Evicted { .. })).collect();
     let [
         LifecycleEvent {
+            uid: _,
             owner,
             event: lifecycle::Event::Evicted { cause, first: true, ran, cluster, preempted },
         },
@@ -449,4 +451,32 @@ fn fair_sharing_reports_shares_in_status_and_metrics() {
     let rows = meridian_views::metrics::cohort_rows(&f.world);
     assert_eq!((rows.len(), rows[0].admitted, rows[0].cells[0].2, rows[0].cells[0].3), (1, 1, 8, 4));
     assert_eq!(meridian_views::metrics::cluster_queue_rows(&f.world)[0].share, Some(250.0));
+}
+
+#[test]
+fn a_start_time_is_that_of_the_activation_and_absent_until_the_next_one() {
+    let mut f = Fleet::new(EU);
+    let (first, uid) = (f.now, f.submit("job", 2));
+    f.settle();
+    let start_time = |f: &Fleet| {
+        let job = f.rendered(&Key::namespaced(Kind::Job, "default", "job"));
+        job["status"]["startTime"].as_str().map(str::to_owned)
+    };
+    let wall = |at: u64| timestamp(now(at).wall);
+    let began = start_time(&f).expect("it runs");
+    assert!(began >= wall(first), "{began}");
+    f.advance(Millis::secs(90));
+    assert_eq!(start_time(&f), Some(began.clone()), "it still runs");
+    f.stop(uid);
+    f.settle();
+    assert_eq!((f.phase(uid), start_time(&f)), (Some(Phase::Pending), None));
+    f.advance(Millis::secs(90));
+    let resumed = f.now;
+    f.resume(uid);
+    f.settle();
+    f.settle();
+    let again = start_time(&f).expect("it runs again");
+    assert!(again >= wall(resumed) && again > began, "{again}");
+    f.end(uid, EndResult::Succeeded);
+    assert_eq!((f.phase(uid), start_time(&f)), (Some(Phase::Finished), Some(again)));
 }

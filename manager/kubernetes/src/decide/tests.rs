@@ -110,6 +110,25 @@ fn a_status_is_written_once_and_repaired_later() {
 }
 
 #[test]
+fn a_job_that_lost_its_queue_no_longer_shows_pods() {
+    let mut left = job("u1");
+    left["metadata"]["labels"] = json!({});
+    left["status"] = json!({"active": 3, "ready": 3, "startTime": "2026-01-01T00:00:10Z"});
+    let running = held("u1", json!({"active": 3}));
+    let removal = Next::Do(Action::Remove { uid: Some("u1".to_owned()) });
+    assert_eq!(decided(Some(&left), Some(&running), &Memory::default()), removal);
+    let Next::Do(Action::WriteStatus { status }) = decided(Some(&left), None, &Memory::default()) else {
+        panic!("its last status stays");
+    };
+    assert!(status.get("active").is_none() && status["conditions"][0]["type"] == "Suspended", "{status}");
+    left["status"] = status;
+    assert_eq!(decided(Some(&left), None, &Memory::default()), Next::Nothing);
+    left["spec"]["managedBy"] = Value::Null;
+    left["status"] = json!({"active": 3});
+    assert_eq!(decided(Some(&left), None, &Memory::default()), Next::Nothing, "its own controller writes it");
+}
+
+#[test]
 fn texts_alone_are_written_rarely() {
     let workload = |message: &str| {
         json!({
@@ -132,4 +151,95 @@ fn texts_alone_are_written_rarely() {
     assert_eq!(next(&workloads, pair, &memory), Next::Do(Action::SetActive(false)));
     let pair = Pair { cluster: Some(&old), manager: None, existed: false };
     assert_eq!(next(&workloads, pair, &memory), Next::Do(Action::RemoveWorkload { uid: None }));
+}
+
+#[test]
+fn a_workload_that_was_changed_by_hand_is_repaired() {
+    let held = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": {
+            "name": "w", "namespace": "team", "annotations": {SOURCE_ANNOTATION: SOURCE_CLUSTER},
+            "labels": {"kueue.x-k8s.io/job-uid": "u1"},
+        },
+        "spec": {"active": true, "queueName": "main"}, "status": {},
+    });
+    let workloads = resource(Kind::Workload, Flow::Workload);
+    let pair = Pair { cluster: None, manager: Some(&held), existed: false };
+    let Next::Do(Action::ApplyWorkload { object }) = next(&workloads, pair, &Memory::default()) else {
+        panic!("not made");
+    };
+    let mut changed = held.clone();
+    changed["metadata"]["labels"] = json!({});
+    let pair = Pair { cluster: Some(&changed), ..pair };
+    let after = |seconds| Memory {
+        applied: Some((fingerprint(&object), Duration::from_secs(seconds))),
+        ..Memory::default()
+    };
+    assert_eq!(next(&workloads, pair, &after(10)), Next::LookIn(Duration::from_secs(20)));
+    assert_eq!(
+        next(&workloads, pair, &after(30)),
+        Next::Do(Action::ApplyWorkload { object: object.clone() })
+    );
+}
+
+/// Writes of one object, by the time at which each happened. `states` are the manager's versions of it from a
+/// time on.
+fn writes(
+    resource: &Resource,
+    mut seen: Value,
+    states: &[(u64, Value)],
+    mut memory: Memory,
+) -> Vec<(u64, Value)> {
+    let mut written: Vec<(u64, Value)> = Vec::new();
+    let born = Duration::from_millis(0);
+    let (sent, applied) = (memory.sent.map(|(hash, _)| hash), memory.applied.map(|(hash, _)| hash));
+    for now in (0..20_000).step_by(50) {
+        let age = Duration::from_millis(now) - born;
+        (memory.sent, memory.applied) = (sent.map(|hash| (hash, age)), applied.map(|hash| (hash, age)));
+        memory.status =
+            written.last().map(|(at, status)| (fingerprint(status), Duration::from_millis(now - at)));
+        let Some((_, state)) = states.iter().rfind(|(from, _)| *from <= now) else { continue };
+        let pair = Pair { cluster: Some(&seen), manager: Some(state), existed: false };
+        if let Next::Do(Action::WriteStatus { status }) = next(resource, pair, &memory) {
+            seen["status"] = status.clone();
+            written.push((now, status));
+        }
+    }
+    written
+}
+
+#[test]
+fn a_short_life_takes_two_statuses_of_the_job_and_two_of_its_workload() {
+    let done = json!([{"type": "Complete", "status": "True"}]);
+    let states = [
+        (100, held("u1", json!({"active": 1, "startTime": "2026-01-01T00:00:01Z"}))),
+        (400, held("u1", json!({"active": 1, "ready": 1, "startTime": "2026-01-01T00:00:01Z"}))),
+        (1_300, held("u1", json!({"succeeded": 1, "conditions": done, "startTime": "2026-01-01T00:00:01Z"}))),
+    ];
+    let of_job = writes(&jobs(), job("u1"), &states, in_line("u1"));
+    let times: Vec<u64> = of_job.iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [1_000, 1_300], "an end is written at once: {of_job:?}");
+
+    let workload = |kinds: &[&str]| {
+        let conditions: Vec<Value> =
+            kinds.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {
+                "name": "w", "namespace": "team", "annotations": {SOURCE_ANNOTATION: SOURCE_CLUSTER},
+            },
+            "spec": {"active": true, "queueName": "main"}, "status": {"conditions": conditions},
+        })
+    };
+    let states = [
+        (0, workload(&[])),
+        (50, workload(&["QuotaReserved"])),
+        (100, workload(&["QuotaReserved", "Admitted"])),
+        (400, workload(&["QuotaReserved", "Admitted", "PodsReady"])),
+        (1_300, workload(&["QuotaReserved", "Admitted", "PodsReady", "Finished"])),
+    ];
+    let made = Memory { applied: Some((1, Duration::ZERO)), ..Memory::default() };
+    let of_workload = writes(&resource(Kind::Workload, Flow::Workload), workload(&[]), &states, made);
+    let times: Vec<u64> = of_workload.iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [100, 1_300], "an admission is written at once: {of_workload:?}");
 }

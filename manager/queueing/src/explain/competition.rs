@@ -7,6 +7,7 @@ use crate::model::{Assignment, Mode, QueueId, ShapeId, WorkloadId};
 use crate::names::{FlavorId, ResourceId};
 use crate::pending::WorkloadsAhead;
 use crate::queue_state::QueueState;
+use std::collections::BTreeSet;
 
 /// Maximum number of queues of a tree to evaluate; each costs as much as a head in a cycle.
 const CONTENDERS_MAX: usize = 1_000;
@@ -30,13 +31,16 @@ pub struct CompetingWorkloads {
     pub requested: i64,
     /// Requests of those that fit into the declared quota.
     pub requested_within_quota: i64,
-    /// The first workload of one of the other queues.
+    /// The first of them in its own queue.
+    pub first: Option<WorkloadId>,
+    /// The first of them in one of the other queues.
     pub other: Option<WorkloadId>,
 }
 
 /// Pending workloads of one shape in a queue.
 struct Waiting {
     queue: QueueId,
+    shape: ShapeId,
     /// Request of each.
     asks: i64,
     about: usize,
@@ -53,8 +57,13 @@ impl Waiting {
 
 impl QueueState {
     /// The head of another queue that would get freed quota of a flavor and resource before a workload that
-    /// is the first of its own queue, if any.
-    pub fn served_before(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<FirstEntry> {
+    /// is the first of its own queue, if any. Heads whose shape no cluster `can_run` take none.
+    pub fn served_before(
+        &self,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+        can_run: impl Fn(QueueId, ShapeId) -> bool,
+    ) -> Option<FirstEntry> {
         let of = self.workload(id)?;
         let tree = self.queue(of.queue).tree?;
         let others = self
@@ -66,8 +75,10 @@ impl QueueState {
             .filter(|queue| *queue != of.queue);
         let others = others
             .filter(|queue| self.queue(*queue).setup.inactive.is_none() && !self.pending(*queue).is_empty());
-        let heads: Vec<WorkloadId> =
-            others.take(CONTENDERS_MAX).filter_map(|queue| self.first_in_queue(queue)).collect();
+        let heads = others.take(CONTENDERS_MAX).filter_map(|queue| self.first_in_queue(queue));
+        let heads: Vec<WorkloadId> = heads
+            .filter(|head| self.workload(*head).is_some_and(|head| can_run(head.queue, head.shape)))
+            .collect();
         if heads.is_empty() {
             return None;
         }
@@ -126,12 +137,13 @@ impl QueueState {
 
     /// The pending workloads, of the same or of other queues, that may use freed quota of a flavor and
     /// resource before a given workload. Workloads that request more than the maximum don't count, unless the
-    /// others free that much.
+    /// others free that much, and neither do those whose shape no cluster `can_run`.
     pub fn competing_workloads(
         &self,
         id: WorkloadId,
         key: (FlavorId, ResourceId),
         before: Option<&WorkloadsAhead<'_>>,
+        can_run: impl Fn(QueueId, ShapeId) -> bool,
     ) -> CompetingWorkloads {
         let Some(of) = self.workload(id) else { return CompetingWorkloads::default() };
         let waiting = |queue: QueueId, shape: ShapeId, about: usize, most: usize| {
@@ -139,6 +151,7 @@ impl QueueState {
             let may_shrink = self.shape_of(shape).may_shrink();
             Waiting {
                 queue,
+                shape,
                 asks,
                 about,
                 most,
@@ -150,8 +163,10 @@ impl QueueState {
         let theirs = self.other_queues_of(id, key.0, key.1).flat_map(|queue| {
             self.pending_by_shape(queue).map(move |(shape, n)| waiting(queue, shape, n, n))
         });
-        let all: Vec<Waiting> =
-            mine.chain(theirs).filter(|waiting| waiting.asks > 0 && waiting.most > 0).collect();
+        let all: Vec<Waiting> = mine
+            .chain(theirs)
+            .filter(|waiting| waiting.asks > 0 && waiting.most > 0 && can_run(waiting.queue, waiting.shape))
+            .collect();
         let (mut feasible, mut rest): (Vec<Waiting>, Vec<Waiting>) =
             all.into_iter().partition(|waiting| waiting.feasible);
         let sum = |feasible: &[Waiting]| feasible.iter().map(Waiting::total).fold(0, i64::saturating_add);
@@ -173,13 +188,23 @@ impl QueueState {
                 .map(|waiting| waiting.about)
                 .sum()
         };
+        let shapes_in = |queue: QueueId| -> BTreeSet<ShapeId> {
+            feasible.iter().filter(|waiting| waiting.queue == queue).map(|waiting| waiting.shape).collect()
+        };
+        let first_in = |queue: QueueId| {
+            let shapes = shapes_in(queue);
+            let head = self.first_in_queue(queue);
+            let is_rival = |head: &WorkloadId| shapes.contains(&self.get(head).shape);
+            head.filter(is_rival).or_else(|| self.pending(queue).first_of_shapes(&shapes))
+        };
         let other = feasible.iter().map(|waiting| waiting.queue).find(|queue| *queue != of.queue);
         CompetingWorkloads {
             before: count(true),
             in_other_queues: count(false),
             requested: sum(&feasible),
             requested_within_quota,
-            other: other.and_then(|queue| self.first_in_queue(queue)),
+            first: Some(of.queue).filter(|_| count(true) > 0).and_then(first_in),
+            other: other.and_then(first_in),
         }
     }
 

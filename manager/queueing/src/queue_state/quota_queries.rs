@@ -73,13 +73,6 @@ impl QueueState {
         cell.is_some_and(|(node, cell)| self.forest.borrows(node, cell))
     }
 
-    /// Whether a workload fits into the maximum that its queue could use of a flavor and resource.
-    pub fn may_ever_fit(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> bool {
-        self.workloads
-            .get(&id)
-            .is_some_and(|of| self.could_ever_use(of.queue, key, self.request_of(of.shape, key.1)))
-    }
-
     /// The cluster queue at a node.
     pub(crate) fn queue_at(&self, node: NodeId) -> Option<QueueId> {
         self.queues.at_node(node)

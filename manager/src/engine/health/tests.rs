@@ -65,10 +65,11 @@ fn what_is_waited_for_and_kept_back_is_said() {
     let holds = health.holds();
     assert!(holds[0].contains("2 clusters haven't reported yet what they run"), "{holds:?}");
     assert!(
-        holds[0]
-            .contains("jobs that were submitted before the manager started may be held, and new ones start"),
+        holds[0].contains("jobs that were submitted before the manager started may be held (see"),
         "{holds:?}"
     );
     assert!(holds[1].contains("nothing is offered until"), "{holds:?}");
+    health.observe_holds(Holds { recovery: Some(1), unconfirmed: false, rules_in_doubt: false });
+    assert!(health.holds()[0].contains("may be held, and new ones start"), "{:?}", health.holds());
     assert!(health.problems().is_empty());
 }

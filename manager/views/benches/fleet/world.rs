@@ -2,7 +2,9 @@
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::NodeSpec;
-use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
+use meridian_agent_core::{
+    Agent, Config as AgentConfig, Effect, HoldSettings, Input as AgentInput, RunnerEvent,
+};
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::outcome::{Bodies, Reply};
@@ -82,6 +84,7 @@ pub(crate) fn agent(nodes: u32) -> Agent {
         located: None,
         boot: 1,
         replacement_wait: Millis(0),
+        holds: HoldSettings::default(),
         planted: Planted::NONE,
     };
     let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(1)), Vec::new(), 1, now());

@@ -16,7 +16,7 @@ use meridian_queueing::QueueState;
 use meridian_queueing::cycle::CycleEntry;
 use meridian_queueing::explain::CompetingWorkloads;
 use meridian_queueing::flavors::Mode;
-use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::model::{QueueId, ShapeId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::{HeadBlocks, PositionCounts, WorkloadsAhead};
 use meridian_shared::gang::Gang;
@@ -35,6 +35,8 @@ pub(crate) struct Cache {
     pub(crate) obstacle: OnceCell<Obstacle>,
     /// Workloads that may be served first, by the quota that is freed.
     pub(crate) may_come_first: RefCell<BTreeMap<(FlavorId, ResourceId), CompetingWorkloads>>,
+    /// Whether some cluster could ever run the pending workloads of a shape in a queue.
+    pub(crate) can_run: RefCell<BTreeMap<(QueueId, ShapeId), bool>>,
     /// Per cluster, workloads that would leave enough room if they ended.
     pub(crate) ends: RefCell<BTreeMap<ClusterName, Vec<Uid>>>,
     usage: RefCell<BTreeMap<ClusterName, ClusterUsage>>,

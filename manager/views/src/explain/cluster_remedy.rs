@@ -92,6 +92,8 @@ impl TrialCluster {
             Why::NotInQueue | Why::NoWorkersConfig { .. } => self.candidate.listed = Some(0),
             Why::Forbidden(_) => self.candidate.verdict = Ok(()),
             Why::Cordoned => self.candidate.cordoned = Some(false),
+            // Otherwise the same ends free the limit and the capacity.
+            Why::Capped { asks, cap, .. } if asks > cap => self.candidate.capped = false,
             // The last report is the best guess.
             Why::NotConnected
             | Why::Recovering

@@ -88,13 +88,9 @@ pub(crate) fn position(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<Value>
     Some(position)
 }
 
-/// Explains that the head of the cluster queue blocks the workload: why it blocks, why it is pending, and
-/// the remedies.
-pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, blocks: HeadBlocks) -> Steps {
-    let (queues, name) = (world.mirror().queue_state(), head_order::named(world, head));
-    let queue =
-        queues.workload(head).map(|w| queues.queue(w.queue).setup.name.to_string()).unwrap_or_default();
-    let blocked = match blocks {
+/// Says that the head of a cluster queue, `name`, blocks what is behind it.
+pub(crate) fn blocked_message(queue: &str, name: &str, blocks: HeadBlocks) -> String {
+    match blocks {
         HeadBlocks::Strict => {
             format!("cluster queue `{queue}` is StrictFIFO, and its head, {name}, can't start")
         }
@@ -105,7 +101,16 @@ pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, 
             "{name} at the head of cluster queue `{queue}` is preempting others, so nothing starts before it"
         ),
         HeadBlocks::Evaluating => format!("cluster queue `{queue}` evaluates {name} first"),
-    };
+    }
+}
+
+/// Explains that the head of the cluster queue blocks the workload: why it blocks, why it is pending, and
+/// the remedies.
+pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, blocks: HeadBlocks) -> Steps {
+    let (queues, name) = (world.mirror().queue_state(), head_order::named(world, head));
+    let queue =
+        queues.workload(head).map(|w| queues.queue(w.queue).setup.name.to_string()).unwrap_or_default();
+    let blocked = blocked_message(&queue, &name, blocks);
     let head_workload = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid));
     let head_reason = head_reason(world, head)
         .filter(|why| !matches!(why, Why::Preempts { .. }))

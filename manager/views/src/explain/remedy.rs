@@ -39,7 +39,8 @@ pub(crate) fn quota_steps(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuo
     };
     let key = (flavor, resource);
     // The first workload of a queue competes with the first ones of other queues.
-    let winner = case.front().filter(|front| *front == id).and_then(|id| queues.served_before(id, key));
+    let winner =
+        case.front().filter(|front| *front == id).and_then(|id| rivals::served_before(world, case, id, key));
     let rivals = rivals::rivals_for_quota(world, case, id, key, winner.as_ref());
     let blocking = match quota {
         NoQuota::Used(short) => blocking_run::blocking_run(world, case, id, short, &rivals),

@@ -8,6 +8,7 @@ use crate::explain::step::{Alongside, Steps};
 use crate::explain::words::Wording;
 use meridian_manager_core::capacity::reserved;
 use meridian_manager_core::capacity::topology::{self, Gone};
+use meridian_manager_core::dispatch::align::entries;
 use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::facts::submission::ClassId;
 use meridian_manager_core::queue::candidate_clusters::CandidateClusters;
@@ -15,18 +16,24 @@ use meridian_manager_core::queue::classes::QueuePosition;
 use meridian_manager_core::world::gangs;
 use meridian_queueing::cycle::Precedence;
 use meridian_queueing::explain::{CompetingWorkloads, FirstEntry};
-use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::model::{QueueId, ShapeId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::WorkloadsAhead;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
+use meridian_shared::protocol::RunnerKind;
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// Most classes of equivalent workloads that are checked. Those of further classes count as rivals unchecked.
 const CHECKED_CLASSES_MAX: usize = 24;
+
+/// Most shapes of pending workloads of which it is checked whether any cluster could run them. Those of
+/// further shapes count as rivals unchecked.
+const CHECKED_SHAPES_MAX: usize = 256;
 
 /// Workloads that may be served before another one when quota is freed.
 pub(crate) struct Rivals {
@@ -55,11 +62,10 @@ pub(crate) fn rivals_for_quota(
     winner: Option<&FirstEntry>,
 ) -> Rivals {
     let queues = world.mirror().queue_state();
-    let CompetingWorkloads { before: in_same_queue, in_other_queues, other, .. } =
+    let CompetingWorkloads { before: in_same_queue, in_other_queues, first, other, .. } =
         competing_workloads(world, case, id, key);
     let front = case.front().filter(|front| *front != id);
-    let named = front.filter(|front| in_same_queue > 0 && queues.may_ever_fit(*front, key));
-    let first = named.or_else(|| winner.map(|winner| winner.workload)).or(other);
+    let first = first.or_else(|| winner.map(|winner| winner.workload)).or(other);
     // A queue orders by priority, except for workloads that preempt or have waited too long.
     let goes_by_priority = in_same_queue > 0
         && in_other_queues == 0
@@ -77,6 +83,17 @@ pub(crate) fn rivals_for_quota(
     }
 }
 
+/// The head of another queue that gets freed quota before the head `id` of its own queue.
+pub(crate) fn served_before(
+    world: &AskedWorld<'_>,
+    case: &Case<'_>,
+    id: WorkloadId,
+    key: (FlavorId, ResourceId),
+) -> Option<FirstEntry> {
+    let can_run = |queue, shape| can_run(world, case, queue, shape);
+    world.mirror().queue_state().served_before(id, key, can_run)
+}
+
 /// The workload of another queue that is served before this one with quota that this one needs or lacks, and
 /// that quota. Workloads that are preempting others come first.
 fn served_first(
@@ -91,7 +108,7 @@ fn served_first(
         _ => None,
     };
     let keys = case.usage.iter().map(|(key, _)| *key).chain(reported);
-    keys.filter_map(|key| Some((id, key, queues.served_before(id, key)?)))
+    keys.filter_map(|key| Some((id, key, served_before(world, case, id, key)?)))
         .min_by_key(|(.., winner)| !preempts(winner))
 }
 
@@ -133,7 +150,8 @@ pub(crate) fn competing_workloads(
     id: WorkloadId,
     key: (FlavorId, ResourceId),
 ) -> CompetingWorkloads {
-    let find = || world.mirror().queue_state().competing_workloads(id, key, case.ahead.as_ref());
+    let can_run = |queue, shape| can_run(world, case, queue, shape);
+    let find = || world.mirror().queue_state().competing_workloads(id, key, case.ahead.as_ref(), can_run);
     *case.cache.may_come_first.borrow_mut().entry(key).or_insert_with(find)
 }
 
@@ -201,7 +219,7 @@ fn could_take<'a>(
         let already = || !gone.is_empty() && before[at] && fits(&[]);
         at >= checked
             || (after[at]
-                && may_use(world, class, cluster)
+                && permitted_clusters(world, class.queue, class.id).contains(cluster)
                 && ((pools_can_grow && has_suitable_nodes(world, class.id, cluster))
                     || (fits(&gangs) && !already())))
     };
@@ -233,14 +251,60 @@ fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) 
     all
 }
 
+/// Whether some cluster could run the pending workloads of a shape once they have quota and room. Others use
+/// nothing that is freed.
+fn can_run(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId, shape: ShapeId) -> bool {
+    let mut known = case.cache.can_run.borrow_mut();
+    let is_full = known.len() >= CHECKED_SHAPES_MAX;
+    match known.entry((queue, shape)) {
+        Entry::Occupied(known) => *known.get(),
+        Entry::Vacant(_) if is_full => true,
+        Entry::Vacant(new) => {
+            let class = entries::class_of_tag(world.mirror().queue_state().shape_of(shape).tag);
+            // The entry of a scale-up is for a gang that runs.
+            *new.insert(class.is_none_or(|(class, own_size)| {
+                let clusters = permitted_clusters(world, queue, class);
+                clusters.iter().any(|cluster| can_run_in(world, class, own_size, cluster))
+            }))
+        }
+    }
+}
+
+/// The clusters in which policies and the queue allow a class.
+fn permitted_clusters(world: &AskedWorld<'_>, queue: QueueId, id: ClassId) -> Vec<ClusterName> {
+    let queue = &world.mirror().queue_state().queue(queue).setup.name;
+    let (class, required) = (world.queues.class(id), world.config.residency_required);
+    let all = CandidateClusters::new(world.state.catalog(), class, queue, required).candidates;
+    let permitted = all.into_iter().filter(|one| one.listed.is_some() && one.verdict.is_ok());
+    permitted.map(|one| one.cluster).collect()
+}
+
+/// Whether a cluster could ever run a gang of a class, as far as its runner and its nodes are known.
+fn can_run_in(world: &AskedWorld<'_>, id: ClassId, own_size: bool, cluster: &ClusterName) -> bool {
+    let class = world.queues.class(id);
+    let Some(live) = world.live.clusters.get(cluster).filter(|live| live.capacity.known()) else {
+        return true;
+    };
+    if live.capacity.runner() == RunnerKind::Process && class.needs_containers() {
+        return false;
+    }
+    let least = class.gang.least();
+    let gang = least.as_ref().unwrap_or(&*class.gang);
+    match live.capacity.fits(gang) {
+        Err(Misfit::NoSuchNode { .. } | Misfit::NotEnoughCapacity { fits_empty: false, .. }) => {
+            own_size || live.capacity.could_grow(gang)
+        }
+        _ => true,
+    }
+}
+
 /// Number of workloads ahead in the same queue, by class and sorted by it.
 fn before_by_class(world: &AskedWorld<'_>, case: &Case<'_>) -> Vec<(ClassId, usize)> {
     let queues = world.mirror().queue_state();
-    // The tag of a shape in the queue state is its class.
-    let class_of = |shape| u32::try_from(queues.shape_of(shape).tag & u64::from(u32::MAX)).map(ClassId);
+    let class_of = |shape| entries::class_of_tag(queues.shape_of(shape).tag).map(|(class, _)| class);
     let by_shape = case.ahead.iter().flat_map(WorkloadsAhead::by_shape);
     let mut all: Vec<(ClassId, usize)> =
-        by_shape.filter_map(|(shape, n)| Some((class_of(shape).ok()?, n))).collect();
+        by_shape.filter_map(|(shape, n)| Some((class_of(shape)?, n))).collect();
     all.sort_unstable_by_key(|(class, _)| *class);
     all.dedup_by(|(class, n), (kept, sum)| {
         let same = class == kept;
@@ -248,21 +312,6 @@ fn before_by_class(world: &AskedWorld<'_>, case: &Case<'_>) -> Vec<(ClassId, usi
         same
     });
     all
-}
-
-/// Whether policies and the queue allow a class in a cluster.
-fn may_use(world: &AskedWorld<'_>, class: &Class, cluster: &ClusterName) -> bool {
-    let queue = &world.mirror().queue_state().queue(class.queue).setup.name;
-    let candidates = CandidateClusters::new(
-        world.state.catalog(),
-        world.queues.class(class.id),
-        queue,
-        world.config.residency_required,
-    );
-    candidates
-        .candidates
-        .iter()
-        .any(|one| one.cluster == *cluster && one.listed.is_some() && one.verdict.is_ok())
 }
 
 /// Whether a cluster has nodes with the labels and without the taints that a pending class needs. More nodes

@@ -1,21 +1,25 @@
 //! Why a running elastic workload isn't scaled up yet.
 
-use crate::asker::{AskedWorld, Asker};
-use crate::explain::words::Wording;
-use crate::explain::{case, cluster_remedy};
+use crate::asker::{self, AskedWorld, Asker};
+use crate::explain::words::{self, Wording};
+use crate::explain::{case, cluster_remedy, obstacle};
 use meridian_manager_core::capacity::topology::{self, Gone};
-use meridian_manager_core::dispatch::scale_up;
+use meridian_manager_core::dispatch::{scale_up, why_not};
+use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::reason::{NoQuota, Why};
 use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::state::workload::size::{self, StartedScaleUp};
 use meridian_manager_core::world::{World, gangs};
+use meridian_queueing::flavors::Mode;
+use meridian_queueing::pending::HeadBlocks;
 use meridian_shared::counted::counted;
 use meridian_shared::ids::Uid;
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::Mono;
+use std::sync::Arc;
 
 /// A pending scale-up.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,18 +27,32 @@ pub(crate) struct ScaleUp {
     /// The pending step as text, with its reason if no [`Why`] describes it.
     pending: String,
     why: Option<Why>,
+    /// The head of its cluster queue, if that blocks it.
+    behind: Option<Behind>,
     /// Obstacle in the gang's cluster once there is quota.
     then: Option<Why>,
 }
 
+/// The head of a cluster queue that blocks the entries behind it.
+#[derive(Clone, Debug, PartialEq)]
+struct Behind {
+    queue: Arc<str>,
+    head: Key,
+    blocks: HeadBlocks,
+}
+
 impl ScaleUp {
     fn of(pending: String) -> Self {
-        Self { pending, why: None, then: None }
+        Self { pending, why: None, behind: None, then: None }
     }
 
     pub(crate) fn message(&self, asker: &Asker) -> String {
-        let Self { pending, why, then } = self;
-        let why = why.as_ref().map(|why| format!(": {}", why.message(asker))).unwrap_or_default();
+        let Self { pending, why, behind, then } = self;
+        let blocked = behind
+            .as_ref()
+            .map(|behind| obstacle::blocked_message(&behind.queue, &asker.job(&behind.head), behind.blocks));
+        let first: Vec<String> = why.iter().map(|why| why.message(asker)).chain(blocked).collect();
+        let why = if first.is_empty() { String::new() } else { format!(": {}", first.join("; and ")) };
         let then = then.as_ref().map(|then| format!("; and then, in its cluster: {}", then.message(asker)));
         format!("{pending}{why}{}", then.unwrap_or_default())
     }
@@ -62,11 +80,8 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option
     if workload.phase() != Phase::Running {
         return Some(ScaleUp::of(format!("{pending}: its current pods have to start first")));
     }
-    let held_back = [
-        (world.state.recovery().is_some(), Why::RecoveryOpen),
-        (world.state.rules_doubted().is_some(), Why::RulesDoubted),
-    ];
-    let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
+    let recovers = world.state.recovery().is_some() || now.is_some_and(|now| world.held_back(workload, now));
+    let before = recovers.then_some(Why::RecoveryOpen).or_else(|| world.rules_doubt());
     let missing_capacity =
         || scale_up::check_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now?).err();
     let reason = || {
@@ -76,12 +91,55 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option
             .get(&uid)
             .map(|why| beyond_quota(world, uid, class, why).unwrap_or_else(|| why.clone()))
     };
-    Some(match before.or_else(reason) {
+    if let Some(why) = before {
+        return Some(ScaleUp { why: Some(why), ..ScaleUp::of(pending) });
+    }
+    // Nothing evaluates a blocked entry, nor one that lacks quota when its cluster is back: their reason is
+    // today's.
+    let behind = behind(world, uid);
+    let is_over = |why: &Why| now.is_some() && is_awaited(why) && missing_capacity().as_ref() != Some(why);
+    let why = match &behind {
+        Some(_) => reason_now(world, uid, class),
+        None => reason().filter(|why| !is_over(why)).or_else(|| reason_now(world, uid, class)),
+    };
+    Some(match why {
         // Quota alone may not be enough.
-        Some(why @ Why::Quota(_)) => ScaleUp { pending, why: Some(why), then: missing_capacity() },
-        why @ Some(_) => ScaleUp { pending, why, then: None },
+        Some(why @ Why::Quota(_)) => {
+            ScaleUp { why: Some(why), behind, then: missing_capacity(), ..ScaleUp::of(pending) }
+        }
+        why @ Some(_) => ScaleUp { why, behind, ..ScaleUp::of(pending) },
+        None if behind.is_some() => ScaleUp { behind, then: missing_capacity(), ..ScaleUp::of(pending) },
         None => ScaleUp::of(format!("{pending}: waiting for its evaluation")),
     })
+}
+
+/// Whether the reason ends without a change of quota or capacity.
+fn is_awaited(why: &Why) -> bool {
+    matches!(why, Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::RecoveryOpen)
+}
+
+/// The head that blocks the entry of a scale-up, if one does.
+fn behind(world: &World, uid: Uid) -> Option<Behind> {
+    let (queues, id) = (world.mirror().queue_state(), world.mirror().scale_up(uid)?);
+    let (head, blocks) = queues.waits_behind(id).filter(|(_, blocks)| *blocks != HeadBlocks::Evaluating)?;
+    let queue = queues.queue(queues.workload(id)?.queue).setup.name.clone();
+    let workload = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
+    Some(Behind { queue, head: asker::job_key(workload), blocks })
+}
+
+/// The reason that an evaluation would find now. `None` if it would find quota, or if nothing is to be
+/// evaluated.
+fn reason_now(world: &World, uid: Uid, class: &Class) -> Option<Why> {
+    let Some(id) = world.mirror().scale_up(uid) else {
+        return world.state.catalog().route(&class.namespace, &class.queue).err().map(Why::Route);
+    };
+    let (copy, entry) = world.mirror().queue_state().preview(id);
+    let why = (entry.assignment.mode() != Mode::Fit).then(|| why_not::why_not(&copy, &entry))?;
+    let why = match why {
+        Why::Quota(quota) => Why::Quota(words::without_preemption(&quota)),
+        other => other,
+    };
+    Some(beyond_quota(world, uid, class, &why).unwrap_or(why))
 }
 
 /// The reason and the remedy of a pending scale-up. `None` if none is requested.
@@ -95,12 +153,20 @@ pub(crate) fn scale_up_message(
     let remedy =
         |why: &Why| too_small_remedy(world, workload, why).unwrap_or_else(|| why.remedy(world.asker));
     let remedy = match (&scale_up.why, &scale_up.then) {
-        (None, _) => String::new(),
+        (None, None) => String::new(),
+        (None, Some(then)) => remedy(then),
         (Some(why @ Why::Quota(_)), Some(then)) => {
             format!("first: {}; then: {}", why.remedy(world.asker), remedy(then))
         }
         (Some(why @ Why::Quota(_)), None) => why.remedy(world.asker),
         (Some(why), _) => remedy(why),
+    };
+    let remedy = match &scale_up.behind {
+        None => remedy,
+        Some(Behind { head, .. }) => {
+            let head = format!("wait until {} starts, or delete it", world.asker.job(head));
+            if remedy.is_empty() { head } else { format!("{head}; and {remedy}") }
+        }
     };
     Some((scale_up.message(world.asker), remedy))
 }

@@ -83,11 +83,11 @@ fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
         let (reason, remedy) = case.workload.inactivity_message();
         steps.extend(Steps::one(reason, remedy));
     }
-    if world.held_back(case.workload, now.mono) || world.awaits_members_for_rules(now.mono) {
+    if world.held_back(case.workload, now.mono) {
         steps.extend(Steps::of(world.asker, &Why::RecoveryOpen));
     }
-    if world.state.rules_doubted().is_some() {
-        steps.extend(Steps::of(world.asker, &Why::RulesDoubted));
+    if let Some(doubt) = world.rules_doubt() {
+        steps.extend(Steps::of(world.asker, &doubt));
     }
     if let Some(until) = world.live.backoff_until().get(&case.uid).filter(|until| **until > now.mono) {
         let left: Millis = until.since(now.mono);

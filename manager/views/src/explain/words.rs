@@ -69,6 +69,7 @@ impl Wording for Why {
             | Self::NoCluster
             | Self::RecoveryOpen
             | Self::RulesDoubted
+            | Self::RulesUnheard
             | Self::BackOff
             | Self::Damaged
             | Self::Preempts { .. }
@@ -139,6 +140,11 @@ impl Wording for Why {
                  confirm them"
                     .into()
             }
+            Self::RulesUnheard => {
+                "not every cluster has reported since the manager started, and one may know newer \
+                 policies or quotas"
+                    .into()
+            }
             Self::BackOff => "backing off before the next attempt".into(),
             Self::Damaged => "damaged: the stored manifest can't be read".into(),
         }
@@ -201,6 +207,11 @@ impl Wording for Why {
             Self::BackedOff | Self::BackOff => NEXT_ATTEMPT.into(),
             Self::NotChosen { .. } => "do nothing: the workload has a cluster".into(),
             Self::RulesDoubted => "check policies and quotas, then run `meridian journal confirm`".into(),
+            Self::RulesUnheard => {
+                "wait until all clusters have reported, or check policies and quotas and run \
+                 `meridian journal confirm`"
+                    .into()
+            }
             Self::Preempts { .. } => "wait until they have stopped".into(),
             Self::Overtaken => {
                 "wait for the next scheduling cycle, or submit the job again with a higher priority".into()
@@ -222,6 +233,7 @@ const fn refusal_remedy(reason: RefuseReason) -> &'static str {
         RefuseReason::NeverFits => "add or enlarge nodes there, or use fewer or smaller pods",
         RefuseReason::Unsupported => "use a runner there that can run the job, or another cluster",
         RefuseReason::Overloaded | RefuseReason::ProviderFailed => NEXT_ATTEMPT,
+        RefuseReason::Precondition => "create what is missing there, or wait for the next attempt",
     }
 }
 

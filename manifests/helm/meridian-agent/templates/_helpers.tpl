@@ -8,13 +8,16 @@
 {{- if and (eq .Values.runner "kubernetes") .Values.kubernetes.provisioningRequests (not .Values.fleet) -}}
 {{- fail "fleet is missing: an autoscaler doesn't say which pools it can grow, so fleet.provisionable names them" -}}
 {{- end -}}
+{{- if and $kubernetes (eq .Values.kubernetes.hold.way "kueue") (not .Values.kubernetes.hold.localQueue) -}}
+{{- fail "kubernetes.hold.localQueue is missing: the cluster's own Kueue admits a gang in a LocalQueue of its namespace" -}}
+{{- end -}}
+{{- if and $kubernetes (eq .Values.kubernetes.hold.way "kueue") .Values.kubernetes.provisioningRequests -}}
+{{- fail "kubernetes.hold.way is kueue, which holds room on nodes that are there: it doesn't go with kubernetes.provisioningRequests" -}}
+{{- end -}}
 {{- if and (eq .Values.runner "simulated") (not .Values.fleet) -}}
 {{- fail "fleet is missing: a simulated cluster has only the nodes that it names" -}}
 {{- end -}}
 {{- if .Values.join.issuer -}}
-{{- if not $gates.JoinByIssuer -}}
-{{- fail "join.issuer needs an agent and a manager that join by service-account tokens, which no released version does: leave it empty and join by token, or set featureGates.JoinByIssuer for a build that has it" -}}
-{{- end -}}
 {{- if not (and .Values.join.audience .Values.manager.caCertificate) -}}
 {{- fail "join.issuer needs join.audience and manager.caCertificate: the token names the audience, and the certificate says who the manager is" -}}
 {{- end -}}
@@ -83,6 +86,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary .Release.Name "default") -}}
 {{- end -}}
 
+{{/* PriorityClasses belong to the whole cluster. */}}
+{{- define "meridian-agent.placeholderClass" -}}
+{{ .Release.Namespace }}-{{ .Release.Name }}-placeholder
+{{- end -}}
+
 {{/* The claim of the first pod of the StatefulSet, as Kubernetes names it. */}}
 {{- define "meridian-agent.claim" -}}
 data-{{ .Release.Name }}-0
@@ -130,8 +138,17 @@ capabilities:
 {{- $_ := set $settings "provider" "provisioning-request" -}}
 {{- $_ := set $settings "provisioning-config" "/etc/meridian-agent/provisioning.yaml" -}}
 {{- end -}}
+{{- with .Values.kubernetes.hold -}}
+{{- if ne .way "ledger" -}}{{- $_ := set $settings "hold" .way -}}{{- end -}}
+{{- if eq .way "kueue" -}}{{- $_ := set $settings "local-queue" .localQueue -}}{{- end -}}
+{{- if eq .way "placeholders" -}}
+{{- $_ := set $settings "placeholder-image" .placeholderImage -}}
+{{- $_ := set $settings "placeholder-priority-class" (include "meridian-agent.placeholderClass" $) -}}
+{{- end -}}
+{{- end -}}
 {{- $labels := list -}}
 {{- range $name, $value := .Values.kubernetes.nodeSelector -}}{{- $labels = append $labels (printf "%s=%s" $name $value) -}}{{- end -}}
+{{- if .Values.kubernetes.podGuard.enabled -}}{{- $_ := set $settings "pod-guard-image" (include "meridian-agent.image" .) -}}{{- end -}}
 {{- if $labels -}}{{- $_ := set $settings "node-selector" (join "," $labels) -}}{{- end -}}
 {{- end -}}
 {{- $settings | toYaml -}}

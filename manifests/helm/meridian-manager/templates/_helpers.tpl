@@ -10,12 +10,6 @@
 {{- if ne .Values.journal.kind "redb" -}}
 {{- fail "journal.kind: `postgres` isn't built yet; write `redb`" -}}
 {{- end -}}
-{{- if and .Values.caConfigMap (not .Values.featureGates.PublishAuthority) -}}
-{{- fail "caConfigMap needs a manager that publishes its authority, which no released version does: leave caConfigMap empty, or set featureGates.PublishAuthority for a build that has `ca-config-map`" -}}
-{{- end -}}
-{{- if and .Values.joinByIssuer (not .Values.featureGates.JoinByIssuer) -}}
-{{- fail "joinByIssuer needs a manager that checks service-account tokens, which no released version does: leave joinByIssuer empty and join by token, or set featureGates.JoinByIssuer for a build that has `join-by-issuer`" -}}
-{{- end -}}
 {{- if and .Values.kubernetes.kubeconfigSecretNamespaces (not .Values.featureGates.HostedClusters) -}}
 {{- fail "kubernetes.kubeconfigSecretNamespaces needs a manager that hosts agents for MultiKueueClusters, which no released version does: leave it empty and run an agent in each cluster, or set featureGates.HostedClusters for a build that has it" -}}
 {{- end -}}
@@ -149,6 +143,9 @@ securityContext: {{- include "meridian-manager.securityContext" $root | nindent 
 {{- else if .root.Values.kubernetes.enabled }}
 - --kubernetes
 - --lease-name={{ .root.Release.Name }}
+{{- if .root.Values.admission.webhook }}
+- --admission-webhook={{ .root.Release.Namespace }}/{{ .root.Release.Name }}:{{ .root.Values.service.port }}
+{{- end }}
 {{- end }}
 {{- end -}}
 

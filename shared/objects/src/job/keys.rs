@@ -4,6 +4,12 @@ use super::simulated::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_F
 
 /// Label: the job's local queue.
 pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+/// Kueue's scheduling gate of a pod that waits for its admission.
+pub(super) const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
+/// Label of a pod: the group that is admitted with it.
+pub(super) const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
+/// Annotation of a pod: number of pods in its group.
+pub(super) const POD_GROUP_TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
 /// Labels by which Kubernetes' job controller names the job of a pod. It writes them, and refuses them from
 /// others.
 pub const CONTROLLER_LABELS: [&str; 4] =

@@ -40,6 +40,8 @@ pub enum Switch {
     Flag(&'static str),
     /// JSON pointer to a number of replicas, which is 0 while the job is suspended. For kinds without a flag.
     Replicas(&'static str),
+    /// The scheduling gate of a pod that is a job by itself. Such a job is stopped by its deletion.
+    Gate(&'static str),
 }
 
 /// One kind of job.
@@ -112,6 +114,11 @@ impl JobKind {
     /// The first pod template as messages name it, such as `spec.template`.
     pub fn template_field(&self) -> String {
         self.pod_sets.first().map(PodSetPaths::template_field).unwrap_or_default()
+    }
+
+    /// A field of the pods' spec in the first pod template, as messages name it.
+    pub fn pod_field(&self, field: &str) -> String {
+        format!("{}.spec{field}", self.template_field()).trim_start_matches('.').to_owned()
     }
 
     /// Fields without effect, each with what happens instead.
@@ -187,6 +194,10 @@ impl JobKind {
         let suspend = match self.suspend {
             Switch::Flag(pointer) => Some(pointer),
             Switch::Replicas(_) => None,
+            Switch::Gate(gate) => {
+                set_gate(manifest, gate, false);
+                None
+            }
         };
         for pointer in sizes.into_iter().flatten().chain(suspend) {
             remove(manifest, pointer);
@@ -198,13 +209,21 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => manifest.pointer(pointer).and_then(Value::as_bool).unwrap_or(false),
             Switch::Replicas(pointer) => manifest.pointer(pointer).is_some_and(|replicas| *replicas == 0),
+            Switch::Gate(gate) => gates(manifest).iter().any(|found| found["name"] == gate),
         }
+    }
+
+    /// Whether the job is a pod by itself: it waits at its gates, and is stopped by its deletion.
+    pub fn is_pod(&self) -> bool {
+        matches!(self.suspend, Switch::Gate(_))
     }
 
     /// Suspends or resumes a manifest. A kind without a flag for it stays as it is.
     pub fn set_suspended(&self, manifest: &mut Value, suspended: bool) {
-        if let Switch::Flag(pointer) = self.suspend {
-            put(manifest, pointer, suspended.into());
+        match self.suspend {
+            Switch::Flag(pointer) => put(manifest, pointer, suspended.into()),
+            Switch::Replicas(_) => {}
+            Switch::Gate(gate) => set_gate(manifest, gate, suspended),
         }
     }
 
@@ -217,8 +236,15 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => put(&mut manifest, pointer, true.into()),
             Switch::Replicas(pointer) => put(&mut manifest, pointer, 0.into()),
+            // The agent's own gate holds the pod back.
+            Switch::Gate(gate) => set_gate(&mut manifest, gate, false),
         }
         manifest
+    }
+
+    /// For how many seconds the user wants a finished object to be kept.
+    pub fn ttl_seconds(&self, manifest: &Value) -> Option<u64> {
+        manifest.pointer(self.ttl)?.as_u64()
     }
 
     /// The merge patch that suspends an object of a worker cluster.
@@ -226,6 +252,7 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => patch(pointer, true.into()),
             Switch::Replicas(pointer) => patch(pointer, 0.into()),
+            Switch::Gate(_) => json!({}),
         }
     }
 
@@ -236,6 +263,7 @@ impl JobKind {
             Switch::Replicas(pointer) => {
                 patch(pointer, manifest.pointer(pointer).cloned().unwrap_or_else(|| 1.into()))
             }
+            Switch::Gate(_) => json!({}),
         }
     }
 
@@ -334,6 +362,22 @@ fn patch(pointer: &str, value: Value) -> Value {
     let mut patch = json!({});
     put(&mut patch, pointer, value);
     patch
+}
+
+fn gates(manifest: &Value) -> &[Value] {
+    manifest.pointer("/spec/schedulingGates").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Adds or removes a scheduling gate of a pod.
+fn set_gate(manifest: &mut Value, gate: &str, is_set: bool) {
+    let mut gates = gates(manifest).to_vec();
+    gates.retain(|found| found["name"] != gate);
+    gates.extend(is_set.then(|| json!({"name": gate})));
+    if gates.is_empty() {
+        remove(manifest, "/spec/schedulingGates");
+    } else {
+        put(manifest, "/spec/schedulingGates", gates.into());
+    }
 }
 
 /// Removes the value at a pointer of plain keys.

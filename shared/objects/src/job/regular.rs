@@ -24,9 +24,24 @@ pub(super) fn read(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
 ) -> JobWorkload {
+    let (mut job, has_spec) = read_outline(kind, root, labels, annotations);
+    if has_spec {
+        read_pod_sets(kind, root, &mut job);
+        (kind.check)(root);
+    }
+    job
+}
+
+/// Reads everything but the pods, and says whether there is a spec.
+pub(super) fn read_outline(
+    kind: &JobKind,
+    root: &Fields<'_>,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> (JobWorkload, bool) {
     let mut job = JobWorkload::default();
     read_metadata(root, labels, annotations, &mut job);
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return (job, false) };
     pod_set_reader::read_run_time(root, labels, annotations, &mut job);
     job.gang.active_deadline = kind.deadline.and_then(|pointer| pod_set_reader::seconds_at(root, pointer, 1));
     job.ttl_after_finished = pod_set_reader::seconds_at(root, kind.ttl, 0);
@@ -39,9 +54,7 @@ pub(super) fn read(
             "remove it",
         );
     }
-    read_pod_sets(kind, root, &mut job);
-    (kind.check)(root);
-    job
+    (job, true)
 }
 
 fn read_pod_sets(kind: &JobKind, root: &Fields<'_>, job: &mut JobWorkload) {

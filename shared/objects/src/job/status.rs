@@ -31,7 +31,7 @@ pub struct PodProgress {
     pub lost: bool,
     /// Failed pods, over all attempts.
     pub failed: u32,
-    /// Start of the job, as a timestamp.
+    /// Start of the activation that runs or ran last, as a timestamp.
     pub started: Option<String>,
     /// When the job succeeded, as a timestamp.
     pub succeeded: Option<String>,

@@ -2,12 +2,12 @@
 
 use super::batch;
 use super::kind::JobKind;
-use super::{job_set, kubeflow, leader_worker_set, ray};
+use super::{job_set, kubeflow, leader_worker_set, pod, ray, train_job};
 use crate::kind::Kind;
 use serde_json::Value;
 
 /// The first row is assumed for a manifest that names no kind.
-static KINDS: [&JobKind; 7] = [
+static KINDS: [&JobKind; 9] = [
     &batch::JOB,
     &job_set::JOB_SET,
     &kubeflow::PYTORCH_JOB,
@@ -15,6 +15,8 @@ static KINDS: [&JobKind; 7] = [
     &ray::RAY_JOB,
     &ray::RAY_CLUSTER,
     &leader_worker_set::LEADER_WORKER_SET,
+    &train_job::TRAIN_JOB,
+    &pod::POD,
 ];
 
 /// The pattern of all kinds of jobs, for a `match` over [`Kind`] that names every kind.
@@ -28,6 +30,8 @@ macro_rules! any_job {
             | $crate::Kind::RayJob
             | $crate::Kind::RayCluster
             | $crate::Kind::LeaderWorkerSet
+            | $crate::Kind::TrainJob
+            | $crate::Kind::Pod
     };
 }
 

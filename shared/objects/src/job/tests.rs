@@ -4,6 +4,7 @@ mod job_set;
 mod kinds;
 mod metadata;
 mod pods;
+mod references;
 mod refused;
 mod topology;
 

@@ -25,8 +25,7 @@ pub(crate) struct UnknownKind {
 }
 
 /// Kinds of jobs whose names don't end in `Job`.
-const JOBS: [(&str, &str); 5] = [
-    ("", "Pod"),
+const JOBS: [(&str, &str); 4] = [
     ("ray.io", "RayService"),
     ("workload.codeflare.dev", "AppWrapper"),
     ("sparkoperator.k8s.io", "SparkApplication"),
@@ -107,11 +106,10 @@ fn unknown(api_version: &str, kind: &str) -> String {
 
 fn job(api_version: &str, kind: &str) -> UnknownKind {
     let usual = JobKind::usual();
-    let plan = if kind == "Pod" { "; `meridian plan -f FILE` reads it" } else { "" };
     refused(
         "kind",
         format!("`{kind}` of `{api_version}` is not a kind of job that Meridian runs"),
-        format!("submit it as a `{}` {}{plan}", usual.api_version(), usual.name()),
+        format!("submit it as a `{}` {}", usual.api_version(), usual.name()),
     )
 }
 
@@ -168,8 +166,6 @@ mod tests {
             ("batch.volcano.sh/v1alpha1", "Job"),
             ("kubeflow.org/v1", "TFJob"),
             ("ray.io/v1", "RayService"),
-            ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
-            ("v1", "Pod"),
         ] {
             check(api_version, kind, Foreign::Refused, "submit it as a `batch/v1` Job");
         }

@@ -6,7 +6,7 @@ use crate::fields::scheduling::{MAX_RULES, amounts, labels, requirement, tolerat
 use crate::fields::{Fields, Item};
 use crate::units::quantity;
 use meridian_shared::gang::Requirement;
-use std::collections::BTreeMap;
+use serde_json::Value;
 
 const MAX_CONTAINERS: usize = 100;
 
@@ -38,6 +38,26 @@ pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
     read_fields(pod)
 }
 
+/// Reads where pods may go, without what they are. For a patch of pods that are described elsewhere.
+pub(crate) fn read_placement(pod: &Fields<'_>) -> PodTemplate {
+    PodTemplate {
+        node_selector: labels(pod, "nodeSelector"),
+        affinity: read_affinity(pod),
+        tolerations: pod.list("tolerations", MAX_RULES, |item| toleration(&item)),
+        scheduling_gates: pod
+            .list("schedulingGates", MAX_RULES, |item| item.fields()?.text("name").map(str::to_owned)),
+        ..PodTemplate::default()
+    }
+}
+
+/// Reads the requests and limits of a container that is described elsewhere.
+pub(crate) fn read_container_resources(resources: &Fields<'_>) -> Resources {
+    if resources.findings().is_submission() {
+        rules::check_resources(resources.findings(), &resources.path(), resources.written());
+    }
+    read_resources(resources)
+}
+
 fn read_fields(pod: &Fields<'_>) -> PodTemplate {
     let containers = pod.list("containers", MAX_CONTAINERS, |item| read_container(&item));
     if containers.is_empty() && !pod.findings().has_errors() {
@@ -46,35 +66,31 @@ fn read_fields(pod: &Fields<'_>) -> PodTemplate {
     let init_containers = pod.list("initContainers", MAX_CONTAINERS, |item| read_container(&item));
     let named = |name: &'static str| pod.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
     PodTemplate {
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        whole_pod: pod.fields("resources").map(read_resources),
+        whole_pod: pod.fields("resources").map(|resources| read_resources(&resources)),
         overhead: amounts(pod, "overhead"),
         runtime_class: named("runtimeClassName"),
         priority_class: named("priorityClassName"),
-        node_selector: labels(pod, "nodeSelector"),
-        affinity: read_affinity(pod),
-        tolerations: pod.list("tolerations", MAX_RULES, |item| toleration(&item)),
         node_name: named("nodeName"),
-        scheduling_gates: pod
-            .list("schedulingGates", MAX_RULES, |item| item.fields()?.text("name").map(str::to_owned)),
         containers,
         init_containers,
+        ..read_placement(pod)
     }
 }
 
 fn read_container(item: &Item<'_>) -> Option<Container> {
     let fields = item.fields()?;
     let name = fields.require_text("name").unwrap_or_default().to_owned();
-    let resources = fields.fields("resources").map(read_resources).unwrap_or_default();
+    let resources = fields.fields("resources").map(|of| read_resources(&of)).unwrap_or_default();
     let command = fields.list("command", usize::MAX, |item| item.text().map(|_| ()));
     let words = [("Always", true), ("Never", false), ("OnFailure", false)];
     let sidecar = fields.get("restartPolicy").and_then(|item| item.word(&words)).unwrap_or(false);
-    Some(Container { name, resources, has_command: !command.is_empty(), sidecar })
+    let image = fields.written().get("image").and_then(Value::as_str);
+    let has_image = image.is_some_and(|image| !image.is_empty());
+    Some(Container { name, resources, has_command: !command.is_empty(), has_image, sidecar })
 }
 
-fn read_resources(resources: Fields<'_>) -> Resources {
-    let read = Resources { limits: amounts(&resources, "limits"), requests: amounts(&resources, "requests") };
+fn read_resources(resources: &Fields<'_>) -> Resources {
+    let read = Resources { limits: amounts(resources, "limits"), requests: amounts(resources, "requests") };
     for (resource, request) in &read.requests {
         let Some(limit) = read.limits.get(resource) else { continue };
         // Devices and huge pages can't be overcommitted, so Kubernetes requires equal requests and limits.

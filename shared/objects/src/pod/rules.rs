@@ -189,7 +189,7 @@ impl<'a> ContainerRules<'a> {
 }
 
 /// The resources of one container.
-fn check_resources(findings: &Findings, path: &FieldPath, resources: &Map<String, Value>) {
+pub(super) fn check_resources(findings: &Findings, path: &FieldPath, resources: &Map<String, Value>) {
     let list = |name: &str| resources.get(name).and_then(Value::as_object);
     for place in ["limits", "requests"] {
         for (resource, amount) in list(place).into_iter().flatten() {

@@ -59,6 +59,7 @@ impl Simulation {
             located: None,
             boot: machine.boot,
             replacement_wait: self.cx.scenario.replacement_wait,
+            holds: self.cx.scenario.hold_settings(),
             planted: self.cx.scenario.planted.map_or(Planted::NONE, Planted::with),
         }
     }

@@ -114,8 +114,11 @@ impl Simulation {
                 }
             }
             Effect::Forget { uid, fence } => self.machines[machine].runner.forget((uid, fence)),
+            Effect::Check(check) => self.check_references(a, check.offer),
+            Effect::Secure(order) => self.secure_hold(a, order.offer),
             Effect::Provision(request) => self.provision(a, request.offer, &request.gang),
-            Effect::Deprovision { .. } => {}
+            // The simulated runner keeps what is left, as the process runner does.
+            Effect::Deprovision { .. } | Effect::Settle { .. } => {}
             Effect::SendNews => self.agents[a].link.has_news = true,
             Effect::Superseded => self.supersede_agent(a),
         }

@@ -53,6 +53,7 @@ impl Simulation {
                 self.answer_timeout(agent, life, lane, transmission);
             }
             SimEvent::ProviderReports { agent, life, event } => self.provider_reports(agent, life, event),
+            SimEvent::HoldReports { agent, life, event } => self.hold_reports(agent, life, event),
             SimEvent::MachineTick { machine, turn } => self.machine_tick(machine, turn),
             SimEvent::UnguardedEnd { machine } => self.end_unguarded(machine),
             SimEvent::MachineThaws { machine } => self.thaw_machine(machine),

@@ -52,7 +52,9 @@ impl Agent {
         self.events.acknowledge(response.events_through);
         for (uid, fence, record) in response.ends_acknowledged {
             let by = (response.leadership, record, now.wall);
-            self.durable.acknowledge(uid, fence, by, &mut out.store);
+            if self.durable.acknowledge(uid, fence, by, &mut out.store) {
+                out.effects.push(Effect::Settle { uid, fence });
+            }
         }
         for (uid, fence) in response.renewals {
             self.renew(at, sent, uid, fence, out);

@@ -73,7 +73,7 @@ impl Agent {
     fn drop_holds_on_lost_nodes(&mut self, out: &mut Outcome) {
         let lost: Vec<(OfferId, Uid)> = self
             .offers
-            .held()
+            .iter()
             .filter(|(offer, open)| !self.ledger.lost_nodes(*offer, &open.gang).is_empty())
             .map(|(offer, open)| (offer, open.uid))
             .collect();
@@ -350,7 +350,7 @@ impl Agent {
 
     /// Checks that no hold is on a lost node.
     pub(super) fn check_holds(&self) -> Result<(), String> {
-        let mut held = self.offers.held();
+        let mut held = self.offers.iter();
         match held.find(|(offer, open)| !self.ledger.lost_nodes(*offer, &open.gang).is_empty()) {
             Some((offer, _)) if self.ledger.is_known() => Err(format!("hold {offer} is on a lost node")),
             _ => Ok(()),

@@ -1,16 +1,16 @@
-//! Offers and withdraws: hold the whole gang, ask the provider, or refuse.
+//! Offers and withdraws: look up what the pods name, hold the whole gang, ask the provider, or refuse.
 
 use super::Agent;
 use crate::durable::TOMBSTONES_MAX;
 use crate::offers::{OFFERS_MAX, OfferState, OpenOffer};
 use crate::placing::Misfit;
-use crate::runtime::NodeRequest;
+use crate::runtime::{HoldOrder, NodeRequest, ReferenceCheck, can_be_guarded};
 use crate::turn::{Effect, Outcome};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Event, Offer, RUNS_MAX, RefuseReason, RunnerKind, clean};
-use meridian_shared::time::Mono;
+use meridian_shared::protocol::{Event, HoldMethod, Offer, RUNS_MAX, RefuseReason, RunnerKind, clean};
+use meridian_shared::time::{Millis, Mono};
 
 /// The only kind of job that processes can be.
 const KIND_OF_PROCESSES: &str = "Job";
@@ -37,27 +37,58 @@ impl Agent {
             self.drop_offer(id, out);
             self.events.push(Event::Gone { offer: id, uid, expired: false });
         }
-        let mut open = OpenOffer { uid, gang: asked.gang, state: OfferState::Waiting, hold: asked.hold };
-        match self.try_hold(offer, &open.gang) {
-            Ok(()) => {
-                let until = at + open.hold;
-                open.state = OfferState::Held { until };
-                self.due = self.due.min(until);
-                self.offers.insert(offer, open);
-                self.events.push(Event::Held { offer, uid });
-            }
-            Err(_) if self.ledger.is_provisionable(&open.gang) => {
-                let (namespace, gang) = (asked.namespace, open.gang.clone());
-                out.effects.push(Effect::Provision(NodeRequest { offer, namespace, gang }));
-                self.offers.insert(offer, open);
-                self.events.push(waiting_for_provider(offer, uid));
-            }
-            Err(misfit) => {
-                let reason =
-                    if misfit.fits_empty { RefuseReason::NoCapacity } else { RefuseReason::NeverFits };
-                self.refuse(offer, uid, reason, misfit.to_string());
-            }
+        let Offer { namespace, gang, hold, references, .. } = asked;
+        let check = self.config.holds.checks_references.then(|| ReferenceCheck {
+            offer,
+            namespace: namespace.clone(),
+            references,
+        });
+        let open = OpenOffer { uid, namespace, gang, state: OfferState::Checking, hold };
+        self.place_offer(at, offer, open, check, out);
+    }
+
+    /// Allocates the gang, or finds that nodes can be made for it, and otherwise refuses the offer. Then asks
+    /// for what is still to be looked up, the cluster's own hold, or the nodes.
+    pub(super) fn place_offer(
+        &mut self,
+        at: Mono,
+        offer: OfferId,
+        open: OpenOffer,
+        check: Option<ReferenceCheck>,
+        out: &mut Outcome,
+    ) {
+        let (uid, namespace, gang) = (open.uid, open.namespace.clone(), open.gang.clone());
+        let placed = self.try_hold(offer, &gang);
+        if let Err(misfit) = &placed
+            && !self.ledger.is_provisionable(&gang)
+        {
+            let reason = if misfit.fits_empty { RefuseReason::NoCapacity } else { RefuseReason::NeverFits };
+            return self.refuse(offer, uid, reason, misfit.to_string());
         }
+        if let Some(check) = check {
+            out.effects.push(Effect::Check(check));
+            self.offers.insert(offer, open);
+        } else if placed.is_err() {
+            out.effects.push(Effect::Provision(NodeRequest { offer, namespace, gang }));
+            self.offers.insert(offer, OpenOffer { state: OfferState::Waiting, ..open });
+            self.events.push(waiting_for_provider(offer, uid));
+        } else if self.config.holds.way == HoldMethod::Ledger {
+            self.offers.insert(offer, open);
+            self.set_held(at, offer, None);
+        } else {
+            let placement = self.ledger.placement(offer);
+            out.effects.push(Effect::Secure(HoldOrder { offer, uid, namespace, gang, placement }));
+            self.offers.insert(offer, OpenOffer { state: OfferState::Securing, ..open });
+        }
+    }
+
+    /// Turns an open offer with an allocation into a hold, which lasts `keeps` at most.
+    pub(super) fn set_held(&mut self, at: Mono, offer: OfferId, keeps: Option<Millis>) {
+        let Some(open) = self.offers.get(offer) else { return };
+        let (uid, until) = (open.uid, at + keeps.map_or(open.hold, |keeps| open.hold.min(keeps)));
+        self.due = self.due.min(until);
+        self.offers.set_held(offer, until);
+        self.events.push(Event::Held { offer, uid });
     }
 
     /// Answers an offer that is known: withdrawn, or open. Returns whether it was.
@@ -66,8 +97,10 @@ impl Agent {
             Event::Gone { offer, uid, expired: false }
         } else {
             match self.offers.get(offer) {
-                Some(open) if open.is_held() => Event::Held { offer, uid },
-                Some(_) => waiting_for_provider(offer, uid),
+                Some(OpenOffer { state: OfferState::Held { .. }, .. }) => Event::Held { offer, uid },
+                Some(OpenOffer { state: OfferState::Waiting, .. }) => waiting_for_provider(offer, uid),
+                // Its answer follows.
+                Some(OpenOffer { state: OfferState::Checking | OfferState::Securing, .. }) => return true,
                 None => return false,
             }
         };
@@ -86,7 +119,22 @@ impl Agent {
             return Some((RefuseReason::Overloaded, text));
         }
         if asked.requires_guarded && !self.config.guarded {
-            let text = "the policy requires guarded gangs, and this runner only supervises".to_owned();
+            let remedy = match self.config.runner {
+                RunnerKind::Kubernetes => ": set `pod-guard-image` for this cluster's agent",
+                RunnerKind::Process | RunnerKind::Simulated => "",
+            };
+            let text = format!("the policy requires guarded gangs, and this runner only supervises{remedy}");
+            return Some((RefuseReason::Unsupported, text));
+        }
+        if asked.requires_guarded
+            && self.config.runner == RunnerKind::Kubernetes
+            && !can_be_guarded(&asked.kind)
+        {
+            let text = format!(
+                "the policy requires guarded gangs, and the operator of {} starts containers by commands of \
+                 its own, before which no guard can be put",
+                asked.kind
+            );
             return Some((RefuseReason::Unsupported, text));
         }
         if let Some(why) = self.unavailable_kinds.get(&*asked.kind) {
@@ -106,6 +154,15 @@ impl Agent {
             let text = format!(
                 "this cluster runs processes, and the job uses `{needs}`: leave it out, or send the job to a \
                  cluster that runs containers"
+            );
+            return Some((RefuseReason::Unsupported, text));
+        }
+        if let Some(container) =
+            asked.without_image.as_ref().filter(|_| self.config.runner == RunnerKind::Kubernetes)
+        {
+            let text = format!(
+                "this cluster runs containers, and container `{container}` of the job has no `image`: name \
+                 one, or send the job to a cluster that runs processes"
             );
             return Some((RefuseReason::Unsupported, text));
         }

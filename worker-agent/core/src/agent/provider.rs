@@ -18,16 +18,25 @@ impl Agent {
             ProviderEvent::Ready { offer, nodes, keeps } => self.on_provided(at, offer, nodes, keeps, out),
             ProviderEvent::Revoked { offer, reason } => {
                 self.strand_without_nodes(offer, &reason, out);
-                self.fail_offer(offer, reason, out);
+                self.fail_offer(offer, RefuseReason::ProviderFailed, reason, out);
             }
-            ProviderEvent::Failed { offer, reason } => self.fail_offer(offer, reason, out),
+            ProviderEvent::Failed { offer, reason } => {
+                self.fail_offer(offer, RefuseReason::ProviderFailed, reason, out);
+            }
         }
     }
 
-    fn fail_offer(&mut self, offer: OfferId, reason: String, out: &mut Outcome) {
+    /// Closes an open offer with a refusal.
+    pub(super) fn fail_offer(
+        &mut self,
+        offer: OfferId,
+        reason: RefuseReason,
+        text: String,
+        out: &mut Outcome,
+    ) {
         if let Some(uid) = self.offers.get(offer).map(|open| open.uid) {
             self.drop_offer(offer, out);
-            self.refuse(offer, uid, RefuseReason::ProviderFailed, reason);
+            self.refuse(offer, uid, reason, text);
         }
     }
 
@@ -45,13 +54,8 @@ impl Agent {
         };
         self.ledger.add_provided(offer, nodes);
         match self.try_hold(offer, &open.gang) {
-            Ok(()) => {
-                // A hold must not outlast the nodes.
-                let until = at + keeps.map_or(open.hold, |keeps| open.hold.min(keeps));
-                self.due = self.due.min(until);
-                self.offers.set_held(offer, until);
-                self.events.push(Event::Held { offer, uid: open.uid });
-            }
+            // A hold must not outlast the nodes.
+            Ok(()) => self.set_held(at, offer, keeps),
             Err(misfit) => {
                 self.drop_offer(offer, out);
                 let text = format!("the gang does not fit the provider's nodes: {misfit}");

@@ -22,7 +22,7 @@ impl Agent {
             RunnerEvent::Completed { uid, fence, indexes } => self.note_completed(uid, fence, &indexes),
             RunnerEvent::Ended { uid, fence, result, pod_failures, ran } => {
                 if let Some(end) = self.strays.remove(&(uid, fence)) {
-                    return self.end_stray(end);
+                    return self.end_stray(end, out);
                 }
                 match step(self.phase(uid, fence), LegEvent::Over) {
                     Step::End => self.end_run(uid, result, pod_failures, ran, out),
@@ -45,9 +45,12 @@ impl Agent {
 
     /// An attempt without a run here was seen ended. It is reported if the manager requested the stop, not if
     /// it was found by chance.
-    fn end_stray(&mut self, end: End) {
+    fn end_stray(&mut self, end: End, out: &mut Outcome) {
         let (uid, fence) = (end.uid, end.fence);
         self.ledger.reopen(uid, fence);
+        if self.durable.tombstones().get(&(uid, fence)).is_some_and(|known| known.acknowledged.is_some()) {
+            out.effects.push(Effect::Settle { uid, fence });
+        }
         if self.durable.tombstones().contains_key(&(uid, fence))
             || self.config.planted.has(Bug::UnknownStopForgotten)
         {

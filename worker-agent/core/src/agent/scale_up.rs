@@ -19,7 +19,7 @@ use crate::runs::{LiveRun, RefusedScaleUp};
 use crate::turn::{Effect, Outcome};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{Fence, RecordNumber, Uid};
-use meridian_shared::protocol::{Event, RefuseReason, ScaleUp, clean};
+use meridian_shared::protocol::{Event, HoldMethod, RefuseReason, ScaleUp, clean};
 use std::sync::Arc;
 
 /// Most scale-ups of one attempt: each adds an entry to every list of its changes.
@@ -65,6 +65,9 @@ impl Agent {
         let is_stale = |known: RecordNumber| scale_up.number < known;
         if is_stale(latest_number(run)) || ups.refused.as_ref().is_some_and(|known| is_stale(known.number)) {
             return Err(still_runs("a later scale-up of the gang is known here"));
+        }
+        if self.config.holds.way == HoldMethod::Kueue {
+            return Err(unsupported("the cluster's own Kueue admitted the gang at its present size"));
         }
         if run.phase != Phase::Running {
             return Err(still_runs("not all pods of the gang have started yet"));

@@ -145,6 +145,7 @@ impl Agent {
             runner: self.config.runner,
             guarded: self.config.guarded,
             located: self.config.located.clone(),
+            holds: self.config.holds.way,
         })
     }
 }

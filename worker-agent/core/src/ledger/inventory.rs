@@ -4,7 +4,7 @@ use super::Ledger;
 use crate::runtime::NodeSpec;
 use meridian_shared::ids::OfferId;
 use meridian_shared::packing::{self, Block, HOSTNAME_LABEL};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Ledger {
     /// Equal nodes, counted. The host name is left out, because with it no two nodes would be equal. Nodes
@@ -57,6 +57,11 @@ impl Ledger {
             .filter(|(_, node)| node.only_for == Some(offer))
             .map(|(_, node)| node.spec.clone())
             .collect()
+    }
+
+    /// The offers that nodes were provided for.
+    pub(crate) fn provided_offers(&self) -> BTreeSet<OfferId> {
+        self.nodes.iter().filter_map(|(_, node)| node.only_for).collect()
     }
 
     /// Whether any node gives more than it has. Only the loss of capacity under running gangs may cause it.

@@ -59,14 +59,18 @@ impl Node {
 
 /// All nodes, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Nodes(BTreeMap<String, Node>);
+pub(super) struct Nodes {
+    by_name: BTreeMap<String, Node>,
+    /// Offers that nodes were provided for. Most offers have none, and needn't search all nodes for them.
+    provided_for: BTreeSet<OfferId>,
+}
 
 impl Nodes {
     /// Replaces the inventory; nodes that were provided for one offer stay. Nothing is charged afterwards.
     pub(super) fn replace(&mut self, nodes: Vec<NodeSpec>) {
         let provided: Vec<Node> =
             self.iter().filter(|(_, n)| n.only_for.is_some()).map(|(_, n)| n.clone()).collect();
-        self.0 = nodes
+        self.by_name = nodes
             .into_iter()
             .map(|spec| (spec.name.clone(), Node::new(spec, None)))
             .chain(provided.into_iter().map(|n| (n.spec.name.clone(), Node::new(n.spec, n.only_for))))
@@ -75,24 +79,28 @@ impl Nodes {
 
     /// Adds nodes that were provided for one offer.
     pub(super) fn add_provided(&mut self, offer: OfferId, nodes: Vec<NodeSpec>) {
+        self.provided_for.insert(offer);
         for spec in nodes {
-            self.0.insert(spec.name.clone(), Node::new(spec, Some(offer)));
+            self.by_name.insert(spec.name.clone(), Node::new(spec, Some(offer)));
         }
     }
 
     /// Drops the nodes that were provided for an offer. Returns whether there were any.
     pub(super) fn drop_provided(&mut self, offer: OfferId) -> bool {
-        let before = self.0.len();
-        self.0.retain(|_, node| node.only_for != Some(offer));
-        self.0.len() < before
+        if !self.provided_for.remove(&offer) {
+            return false;
+        }
+        let before = self.by_name.len();
+        self.by_name.retain(|_, node| node.only_for != Some(offer));
+        self.by_name.len() < before
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Node)> {
-        self.0.iter()
+        self.by_name.iter()
     }
 
     /// The nodes that a gang of this offer may use.
@@ -102,7 +110,7 @@ impl Nodes {
 
     /// Charges a pod to its node. A node that is gone is charged nothing.
     pub(super) fn charge(&mut self, pod: &PodPlacement, per_pod: &BTreeMap<String, Amounts>) {
-        let Some(node) = self.0.get_mut(&pod.node) else { return };
+        let Some(node) = self.by_name.get_mut(&pod.node) else { return };
         node.pods += 1;
         for (resource, amount) in &per_pod[&pod.pod_set] {
             if let Some(free) = node.free.get_mut(resource) {
@@ -116,7 +124,7 @@ impl Nodes {
 
     /// The reverse of [`Self::charge`].
     pub(super) fn discharge(&mut self, pod: &PodPlacement, per_pod: &BTreeMap<String, Amounts>) {
-        let Some(node) = self.0.get_mut(&pod.node) else { return };
+        let Some(node) = self.by_name.get_mut(&pod.node) else { return };
         node.pods -= 1;
         for (resource, amount) in &per_pod[&pod.pod_set] {
             if let Some(free) = node.free.get_mut(resource) {
@@ -142,9 +150,9 @@ impl Nodes {
         for pod in placement {
             for (resource, amount) in per_pod[&pod.pod_set].iter().filter(|(r, a)| r.contains('/') && **a > 0)
             {
-                let used = taken
-                    .entry((pod.node.clone(), resource.clone()))
-                    .or_insert_with(|| self.0[&pod.node].taken.get(resource).cloned().unwrap_or_default());
+                let used = taken.entry((pod.node.clone(), resource.clone())).or_insert_with(|| {
+                    self.by_name[&pod.node].taken.get(resource).cloned().unwrap_or_default()
+                });
                 let chosen: Vec<u32> =
                     (0..).filter(|i| !used.contains(i)).take(usize::try_from(*amount).unwrap_or(0)).collect();
                 used.extend(&chosen);

@@ -14,6 +14,15 @@ pub enum Enforcement {
     Supervised,
 }
 
+/// Kinds of jobs whose operators put the commands of containers together, so that no guard can be put before
+/// them.
+const UNGUARDED_KINDS: [&str; 3] = ["RayCluster", "RayJob", "TrainJob"];
+
+/// Whether the pods of such jobs can have guards in a cluster of containers.
+pub fn can_be_guarded(kind: &str) -> bool {
+    !UNGUARDED_KINDS.contains(&kind)
+}
+
 /// Runs gangs. The core decides everything: a runner never starts, renews or retries a grant by itself.
 ///
 /// **Commands** only hand an order over and return at once; a runner that has to ask an API server does so in
@@ -78,6 +87,10 @@ pub trait Runner: Send {
 
     /// Stops a run, known or not. `Ended` follows when all of it was seen ended.
     fn stop(&mut self, uid: Uid, fence: Fence);
+
+    /// The manager has recorded the end of a run: what is left of it may be removed once people had time to
+    /// read its logs. A runner whose leftovers cost nothing waits for [`Runner::forget`].
+    fn settle(&mut self, _uid: Uid, _fence: Fence) {}
 
     /// Removes the files or objects of an ended run. Ignored while the run is live.
     fn forget(&mut self, uid: Uid, fence: Fence);

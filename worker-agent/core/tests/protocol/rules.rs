@@ -172,3 +172,37 @@ fn a_grant_of_an_equal_fence_is_answered_with_its_state() {
     bench.ended();
     assert!(matches!(&repeated(&mut bench)[..], [Event::Ended(end)] if end.fence == FENCE));
 }
+
+#[test]
+fn a_recorded_end_settles_its_attempt_once() {
+    let mut bench = Bench::new();
+    bench.ended();
+    bench.effects.clear();
+    for record in [5, 5, 6] {
+        bench.acknowledge_end(record);
+    }
+    assert_eq!(bench.effects, [Effect::Settle { uid: UID, fence: FENCE }]);
+}
+
+/// Why an agent of a Kubernetes cluster refuses a job whose policy requires guards; empty if it holds it.
+fn refusal(guarded: bool, kind: &str) -> String {
+    let mut bench = Bench::with(Config { runner: RunnerKind::Kubernetes, guarded, ..config() });
+    let Command::Offer(mut asked) = offer() else { panic!("it is an offer") };
+    (asked.requires_guarded, asked.kind) = (true, kind.into());
+    let request = bench.ask();
+    bench.answer(&request, vec![Command::Offer(asked)]);
+    match &bench.ask().events[..] {
+        [Event::Refused { text, .. }] => text.to_string(),
+        [Event::Held { .. }] => String::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_cluster_refuses_what_it_cannot_guard_before_it_holds_room() {
+    assert_eq!(refusal(true, "Job"), "");
+    assert!(refusal(false, "Job").contains("set `pod-guard-image` for this cluster's agent"));
+    assert!(
+        refusal(true, "RayJob").contains("the operator of RayJob starts containers by commands of its own")
+    );
+}

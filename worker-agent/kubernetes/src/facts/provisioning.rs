@@ -19,6 +19,33 @@ pub(crate) struct Condition {
     pub(crate) since: Option<Wall>,
 }
 
+impl Condition {
+    /// Its reason and message.
+    pub(crate) fn words(&self) -> String {
+        match (self.reason.is_empty(), self.message.is_empty()) {
+            (false, false) => format!("{}: {}", self.reason, self.message),
+            (_, true) => self.reason.clone(),
+            (true, _) => self.message.clone(),
+        }
+    }
+}
+
+/// The conditions of an object, by type.
+pub(super) fn conditions(object: &Value) -> BTreeMap<String, Condition> {
+    let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
+    let all = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    all.map(|condition| {
+        let read = Condition {
+            holds: text(condition, "status") == "True",
+            reason: text(condition, "reason"),
+            message: text(condition, "message"),
+            since: condition.get("lastTransitionTime").and_then(moment),
+        };
+        (text(condition, "type"), read)
+    })
+    .collect()
+}
+
 /// A ProvisioningRequest, as far as this agent follows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestFacts {
@@ -39,16 +66,6 @@ impl RequestFacts {
     pub(crate) fn read(request: &DynamicObject) -> Self {
         let meta = &request.metadata;
         let list = |at: &str| request.data.pointer(at).and_then(Value::as_array).into_iter().flatten();
-        let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
-        let conditions = list("/status/conditions").map(|condition| {
-            let read = Condition {
-                holds: text(condition, "status") == "True",
-                reason: text(condition, "reason"),
-                message: text(condition, "message"),
-                since: condition.get("lastTransitionTime").and_then(moment),
-            };
-            (text(condition, "type"), read)
-        });
         let details = request.data.pointer("/status/provisioningClassDetails").and_then(Value::as_object);
         let detail = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
         Self {
@@ -60,7 +77,7 @@ impl RequestFacts {
             templates: list("/spec/podSets")
                 .filter_map(|set| set.pointer("/podTemplateRef/name")?.as_str().map(str::to_owned))
                 .collect(),
-            conditions: conditions.collect(),
+            conditions: conditions(&request.data),
             details: details.into_iter().flatten().filter_map(detail).collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! The nodes of one offer, from the request to their return. Pure.
 
-use crate::facts::RequestFacts;
+use crate::facts::{Condition, RequestFacts};
+use crate::objects::Answer;
 use meridian_agent_core::runtime::{NodeRequest, NodeSpec, ProviderEvent};
 use meridian_objects::spec::RetryStrategy;
 use meridian_shared::counted::counted_with;
@@ -34,16 +35,6 @@ pub(super) enum Action {
     Create { attempt: u32 },
     /// Delete the templates and the request of this attempt.
     Delete { attempt: u32 },
-}
-
-/// How an action ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    Done,
-    /// The API server refused, and would refuse again.
-    Refused(String),
-    /// Nothing is known: the action is repeated.
-    Unknown(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,14 +189,9 @@ impl Order {
                 .then(|| self.attempt_failed(now, "another client deleted the request", false))?;
         };
         self.seen = true;
-        let words = |reason: &str, message: &str| match (reason.is_empty(), message.is_empty()) {
-            (false, false) => format!("{reason}: {message}"),
-            (_, true) => reason.to_owned(),
-            (true, _) => message.to_owned(),
-        };
         if let Some(failed) = request.holds("Failed") {
             let is_hopeless = HOPELESS.contains(&failed.reason.as_str());
-            return self.attempt_failed(now, &words(&failed.reason, &failed.message), is_hopeless);
+            return self.attempt_failed(now, &failed.words(), is_hopeless);
         }
         for (kind, what) in [
             ("CapacityRevoked", "the nodes were taken back"),
@@ -219,10 +205,10 @@ impl Order {
             let age = provisioned.since.map_or(Millis(0), |since| now.wall.since(since));
             return self.provisioned(now, age, nodes);
         }
-        let not_yet = request.conditions.get("Provisioned").map(|c| words(&c.reason, &c.message));
+        let not_yet = request.conditions.get("Provisioned").map(Condition::words);
         let reason = match (request.holds("Accepted"), not_yet.filter(|text| !text.is_empty())) {
             (Some(_), Some(why)) => why,
-            (Some(accepted), None) => words(&accepted.reason, &accepted.message),
+            (Some(accepted), None) => accepted.words(),
             (None, _) => "the autoscaler has not accepted the request yet".to_owned(),
         };
         self.report(reason, None)

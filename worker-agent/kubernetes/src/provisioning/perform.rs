@@ -1,18 +1,15 @@
 //! Carries out the actions of orders at the API server.
 
 use super::manifest::{self, Objects};
-use super::order::Answer;
-use crate::error::{Failure, classify, words};
+use crate::error::words;
 use crate::hub;
 use crate::labels::{self, OFFER};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use crate::objects::{Answer, create, delete, in_time};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use meridian_kubernetes::connection::ANSWER_WITHIN;
 use meridian_shared::ids::OfferId;
-use serde_json::Value;
 
-/// Names the agent as the writer of fields.
-const MANAGER: &str = "meridian-agent";
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
 
@@ -104,41 +101,4 @@ pub(super) fn template_names(request: &str, shapes: usize) -> Vec<String> {
 
 fn templates() -> ApiResource {
     hub::resource("", "v1", "PodTemplate", "podtemplates")
-}
-
-async fn in_time(action: impl Future<Output = Answer>) -> Answer {
-    match tokio::time::timeout(ANSWER_WITHIN, action).await {
-        Ok(answer) => answer,
-        Err(_) => {
-            Answer::Unknown(format!("the API server gave no answer within {} s", ANSWER_WITHIN.as_secs()))
-        }
-    }
-}
-
-async fn create(api: &Api<DynamicObject>, manifest: &Value) -> Answer {
-    let object: DynamicObject = match serde_json::from_value(manifest.clone()) {
-        Ok(object) => object,
-        Err(error) => return Answer::Refused(error.to_string()),
-    };
-    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    match api.create(&params, &object).await {
-        Ok(_) => Answer::Done,
-        Err(error) => match classify(&error) {
-            Failure::Exists => Answer::Done,
-            // The namespace is missing.
-            Failure::Refused | Failure::Absent => Answer::Refused(words(&error)),
-            Failure::Unknown | Failure::Conflict => Answer::Unknown(words(&error)),
-        },
-    }
-}
-
-async fn delete(api: &Api<DynamicObject>, name: &str) -> Answer {
-    match api.delete(name, &DeleteParams::background()).await {
-        Ok(_) => Answer::Done,
-        Err(error) => match classify(&error) {
-            Failure::Absent => Answer::Done,
-            Failure::Refused => Answer::Refused(words(&error)),
-            Failure::Unknown | Failure::Exists | Failure::Conflict => Answer::Unknown(words(&error)),
-        },
-    }
 }

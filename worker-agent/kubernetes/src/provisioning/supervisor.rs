@@ -1,11 +1,12 @@
 //! Keeps the orders of all offers, and gives back what belongs to none.
 
 use super::manifest;
-use super::order::{Action, Answer, Order};
+use super::order::{Action, Order};
 use super::perform::{Performer, template_names};
 use super::settings::{ProvisioningParts, ProvisioningSettings};
 use crate::facts::RequestFacts;
 use crate::hub::{Booking, Hub};
+use crate::objects::Answer;
 use crate::view::PoolNode;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;

@@ -2,8 +2,9 @@
 
 use super::ProvisioningSettings;
 use super::manifest;
-use super::order::{Action, Answer, Order, USABLE_FOR};
+use super::order::{Action, Order, USABLE_FOR};
 use crate::facts::{Condition, RequestFacts};
+use crate::objects::Answer;
 use meridian_agent_core::runtime::{NodePool, NodeRequest, NodeSpec, ProviderEvent};
 use meridian_objects::spec::{ProvisioningRequestConfigSpec, RetryStrategy};
 use meridian_shared::gang::{Amounts, Gang, PodSet, Toleration};

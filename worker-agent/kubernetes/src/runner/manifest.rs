@@ -4,8 +4,8 @@
 use super::notes::Notes;
 use crate::hub::Booking;
 use crate::labels::{
-    self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, MANAGED_BY, NOTES, ORIGIN, OWNED, POD_SET, RunKey,
-    UID,
+    self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, MANAGED_BY, NOTES, OFFER, ORIGIN, OWNED, POD_SET,
+    RunKey, UID,
 };
 use meridian_agent_core::runtime::Start;
 use meridian_objects::job::{self, CONTROLLER_LABELS, JobKind};
@@ -24,6 +24,7 @@ const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-paralleli
 pub(super) struct Built {
     pub(super) kind: &'static JobKind,
     pub(super) manifest: Value,
+    pub(super) notes: Notes,
     /// The patch that resumes the job.
     pub(super) resume: Value,
 }
@@ -37,6 +38,8 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
         return Err("it has no spec".to_owned());
     }
     let resume = kind.resuming_patch(&job);
+    let ttl = kind.ttl_seconds(&job).map(Millis::secs);
+    let notes = Notes { ttl, ..Notes::of(start) };
     let mut made = kind.for_cluster(job);
     if kind.can_be_scaled() {
         fit_to_grant(&mut made, start);
@@ -59,9 +62,10 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
     let mut labels = kept(made.pointer("/metadata/labels"));
     mark(&mut labels, key);
     labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));
+    labels.insert(OFFER.to_owned(), json!(start.offer.to_string()));
     let mut annotations = kept(made.pointer("/metadata/annotations"));
     annotations.insert(ORIGIN.to_owned(), json!(cluster));
-    annotations.insert(NOTES.to_owned(), json!(Notes::of(start).to_text()));
+    annotations.insert(NOTES.to_owned(), json!(notes.to_text()));
     let manifest = json!({
         "apiVersion": kind.api_version(),
         "kind": kind.name(),
@@ -73,7 +77,7 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
         },
         "spec": made["spec"].take(),
     });
-    Ok(Built { kind, manifest, resume })
+    Ok(Built { kind, manifest, notes, resume })
 }
 
 /// Sizes a Job as granted, with the failures and the time that earlier attempts left it.

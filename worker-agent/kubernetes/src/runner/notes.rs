@@ -25,6 +25,12 @@ pub(super) struct Notes {
     pub(super) stop_budget: Millis,
     /// How long the attempt may run.
     pub(super) run_left: Option<Millis>,
+    /// How long the user wants the finished job to be kept.
+    pub(super) ttl: Option<Millis>,
+    /// Whether its pods have guards.
+    pub(super) guarded: bool,
+    /// Whether the lease that the guards are given ends.
+    pub(super) ends: bool,
 }
 
 /// The form on disk: node names once, since many pods share a node.
@@ -45,6 +51,11 @@ struct Stored {
     budget: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ttl: Option<u64>,
+    /// Whether the lease of guards ends; absent without guards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard: Option<bool>,
 }
 
 impl Notes {
@@ -57,6 +68,9 @@ impl Notes {
             ended_by_moves: 0,
             stop_budget: start.stop_budget,
             run_left: start.run_left,
+            ttl: None,
+            guarded: false,
+            ends: false,
         }
     }
 
@@ -82,6 +96,8 @@ impl Notes {
             moved: self.ended_by_moves,
             budget: self.stop_budget.0,
             run: self.run_left.map(|left| left.0),
+            ttl: self.ttl.map(|ttl| ttl.0),
+            guard: self.guarded.then_some(self.ends),
             nodes,
         };
         serde_json::to_string(&stored).expect("names and numbers are JSON")
@@ -109,6 +125,9 @@ impl Notes {
             ended_by_moves: stored.moved,
             stop_budget: Millis(stored.budget),
             run_left: stored.run.map(Millis),
+            ttl: stored.ttl.map(Millis),
+            guarded: stored.guard.is_some(),
+            ends: stored.guard.unwrap_or(false),
         })
     }
 }

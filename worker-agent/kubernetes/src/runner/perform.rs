@@ -3,8 +3,10 @@
 use super::request::{Answer, Placing, Request};
 use crate::error::{Failure, classify, words};
 use crate::facts::{JobFacts, PodFacts};
+use crate::holds::placeholders;
 use crate::hub::{self, Hub};
 use crate::labels::{self, NOTES, RunKey, STARTED, STOPPED};
+use crate::objects;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -12,6 +14,7 @@ use kube::{Api, Client};
 use meridian_kubernetes::connection::ANSWER_WITHIN;
 use meridian_kubernetes::election::Leader;
 use meridian_objects::job::JobKind;
+use meridian_shared::ids::OfferId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -30,6 +33,8 @@ pub(super) struct Target {
     pub(super) kind: &'static JobKind,
     /// Name of the job; empty while only the attempt is known.
     pub(super) name: String,
+    /// The offer that was held for the run, if that is known.
+    pub(super) offer: Option<OfferId>,
 }
 
 /// Performs requests at one API server.
@@ -56,7 +61,21 @@ impl Performer {
         }
     }
 
+    /// Performs a request, unless another replica may act by now: what it started looks like nobody's here.
     async fn answer(&self, target: &Target, request: &Request) -> Answer {
+        let allowed = match (request, &self.leader) {
+            (Request::Read | Request::ListPods, _) | (_, None) => Ok(true),
+            (Request::Start { .. }, Some(leader)) => leader.still_leads().await,
+            (_, Some(leader)) => leader.may_write().await,
+        };
+        match allowed {
+            Ok(true) => self.ask(target, request).await,
+            Ok(false) => Answer::NotLeading,
+            Err(error) => Answer::Unknown(error.to_string()),
+        }
+    }
+
+    async fn ask(&self, target: &Target, request: &Request) -> Answer {
         let (jobs, kind) = (self.jobs(target), target.kind);
         let job = |answer| job(kind, answer);
         let patch = async |patch: Value| job(jobs.patch(&target.name, &params(), &Patch::Merge(patch)).await);
@@ -69,17 +88,12 @@ impl Performer {
                 let patch = Patch::Merge(json!({"status": status}));
                 job(jobs.patch_status(&target.name, &params(), &patch).await)
             }
-            Request::Start { resource_version, resume } => match self.still_leads().await {
-                Ok(true) => {
-                    let mut resume = resume.clone();
-                    let annotations = json!({STARTED: Timestamp::now().to_string()});
-                    resume["metadata"] =
-                        json!({"resourceVersion": resource_version, "annotations": annotations});
-                    patch(resume).await
-                }
-                Ok(false) => Answer::NotLeading,
-                Err(why) => Answer::Unknown(why),
-            },
+            Request::Start { resource_version, resume } => {
+                let mut resume = resume.clone();
+                let annotations = json!({STARTED: Timestamp::now().to_string()});
+                resume["metadata"] = json!({"resourceVersion": resource_version, "annotations": annotations});
+                patch(resume).await
+            }
             Request::Note { notes } => patch(json!({"metadata": {"annotations": {NOTES: notes}}})).await,
             Request::Resize { parallelism, completions, notes } => {
                 let mut spec = json!({"parallelism": parallelism});
@@ -91,9 +105,16 @@ impl Performer {
             Request::Suspend { why } => {
                 let mut suspend = kind.suspending_patch();
                 suspend["metadata"] = json!({"annotations": {STOPPED: why}});
-                patch(suspend).await
+                match patch(suspend).await {
+                    Answer::Job(pod) if kind.is_pod() && !pod.deleting => end_pod(&jobs, &pod).await,
+                    answer => answer,
+                }
             }
-            Request::Place(placings) => self.place(&target.namespace, placings).await,
+            Request::RenewLeases(placings) => self.place(&target.namespace, placings).await,
+            Request::Place(placings) => match self.clear_placeholders(target, placings).await {
+                objects::Answer::Done => self.place(&target.namespace, placings).await,
+                objects::Answer::Refused(why) | objects::Answer::Unknown(why) => Answer::Unknown(why),
+            },
             Request::EndPods(pods) => self.end_pods(&target.namespace, pods).await,
             Request::EndAllPods => self.end_all_pods(target).await,
             Request::ListPods => self.list_pods(target).await,
@@ -134,9 +155,10 @@ impl Performer {
     /// Looks for the job of an attempt among all kinds and in all namespaces.
     async fn find(&self, key: RunKey) -> Answer {
         let kinds = self.hub.view().served_kinds();
+        let ours = |kind| labels::of_kind(labels::selector(key), kind);
         for kind in kinds {
             let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &hub::jobs(kind));
-            match all.list(&ListParams::default().labels(&labels::selector(key))).await {
+            match all.list(&ListParams::default().labels(&ours(kind))).await {
                 Ok(list) => {
                     if let Some(found) = list.items.first() {
                         return Answer::Job(Box::new(JobFacts::read(kind, found)));
@@ -148,11 +170,20 @@ impl Performer {
         Answer::Absent
     }
 
-    async fn still_leads(&self) -> Result<bool, String> {
-        match &self.leader {
-            Some(leader) => leader.still_leads().await.map_err(|error| error.to_string()),
-            None => Ok(true),
+    /// Deletes the placeholders of pods that may be scheduled next.
+    async fn clear_placeholders(&self, target: &Target, placings: &[Placing]) -> objects::Answer {
+        let Some(offer) = target.offer else { return objects::Answer::Done };
+        let there = self.hub.view().placeholders_of(offer);
+        for placing in placings {
+            let Some(number) = placing.number else { continue };
+            let name = placeholders::name(offer, number);
+            let Some(pod) = there.iter().find(|pod| pod.name == name && !pod.deleting) else { continue };
+            match objects::delete(&self.pods(&pod.namespace), &name).await {
+                objects::Answer::Done => {}
+                other => return other,
+            }
         }
+        objects::Answer::Done
     }
 
     async fn place(&self, namespace: &str, placings: &[Placing]) -> Answer {
@@ -236,6 +267,15 @@ impl Performer {
                 None => return Answer::Pods(pods),
             }
         }
+    }
+}
+
+/// Ends a pod that is a job by itself, with its grace.
+async fn end_pod(jobs: &Api<DynamicObject>, pod: &JobFacts) -> Answer {
+    let preconditions = Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None });
+    match jobs.delete(&pod.name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
+        Ok(_) => Answer::Job(Box::new(JobFacts { deleting: true, ..pod.clone() })),
+        Err(error) => failed(&error),
     }
 }
 

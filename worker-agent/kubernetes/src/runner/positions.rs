@@ -137,8 +137,9 @@ impl Positions {
             }
             slot.held_by = Some((pod.uid.clone(), slot.node.clone()));
             let patch = manifest::place(&slot.node, position.1 as usize, &pod.gates);
+            let number = slot.number;
             self.given.insert(pod.uid.clone(), position);
-            placings.push(Placing { pod: pod.name, uid: pod.uid, patch });
+            placings.push(Placing { pod: pod.name, uid: pod.uid, number: Some(number), patch });
         }
         placings
     }
@@ -160,6 +161,14 @@ impl Positions {
     /// The gates of these pods were removed.
     pub(super) fn placed(&mut self, uids: &[String]) {
         self.released.extend(uids.iter().cloned());
+    }
+
+    /// Pods that were sent to their nodes and have not ended, by name and uid.
+    pub(super) fn placed_pods(&self) -> Vec<(String, String)> {
+        let is_placed = |pod: &&PodFacts| {
+            !pod.deleting && !pod.is_terminal() && pod.gates.iter().all(|gate| gate != GATE)
+        };
+        self.pods.values().filter(is_placed).map(|pod| (pod.name.clone(), pod.uid.clone())).collect()
     }
 
     /// Pods on a node that is no longer theirs, by name and uid.

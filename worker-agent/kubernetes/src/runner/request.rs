@@ -20,6 +20,8 @@ pub(super) enum Request {
     Start { resource_version: String, resume: Value },
     /// Writes nodes into pods and lets them be scheduled.
     Place(Vec<Placing>),
+    /// Writes a newer lease into pods that have guards.
+    RenewLeases(Vec<Placing>),
     /// Writes the notes.
     Note { notes: String },
     /// Ends pods with their grace, by name and uid.
@@ -41,6 +43,8 @@ pub(super) enum Request {
 pub(super) struct Placing {
     pub(super) pod: String,
     pub(super) uid: String,
+    /// Its place among all pods of the gang, which its placeholder has too. `None` for a pod that runs.
+    pub(super) number: Option<u32>,
     pub(super) patch: Value,
 }
 

@@ -10,17 +10,19 @@
 //! The run has at most one request under way. What is known of its objects is what the watches and the last
 //! answers showed; an answer that got lost is replaced by a read.
 
+use super::guard::Leases;
 use super::manifest::Built;
 use super::notes::Notes;
 use super::positions::Positions;
-use super::request::Request;
+use super::request::{Placing, Request};
 use crate::facts::{JobFacts, PodFacts};
 use crate::labels::RunKey;
 use meridian_agent_core::runtime::{Found, FoundState, PodPlacement, RunnerEvent, Start};
 use meridian_objects::job::JobKind;
+use meridian_shared::ids::OfferId;
 use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::Size;
-use meridian_shared::time::{Millis, Mono, Now};
+use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ pub(super) struct Run {
     pub(super) kind: &'static JobKind,
     pub(super) namespace: String,
     pub(super) name: String,
+    /// The offer that was held for it; `None` while only the attempt is known.
+    pub(super) offer: Option<OfferId>,
     manifest: Option<Arc<Value>>,
     /// The patch that resumes the job.
     resume: Value,
@@ -90,11 +94,15 @@ pub(super) struct Run {
     size: Option<Size>,
     stop: Option<Cause>,
     lapses: Option<Mono>,
+    /// What the guards of its pods were given.
+    leases: Leases,
     /// Since when the job is seen suspended or gone while it stops.
     closing_since: Option<Mono>,
     list_due: Mono,
     ended_pods_at: Mono,
     end: Option<RunnerEvent>,
+    /// When the manager was known to have recorded the end.
+    settled: Option<Wall>,
     forgotten: bool,
     in_flight: bool,
     retry_at: Mono,
@@ -117,15 +125,16 @@ struct Reports {
 impl Run {
     /// A run that is to start.
     pub(super) fn granted(start: &Start, built: Built) -> Self {
-        let Built { kind, manifest, resume } = built;
+        let Built { kind, manifest, notes, resume } = built;
         let mut run = Self::blank((start.uid, start.fence), kind, &start.namespace, &start.name);
+        run.offer = Some(start.offer);
         run.resume = resume;
         if manifest.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed") {
             run.seed = start.completed.clone();
         }
         run.reports.completed = start.completed.clone();
         run.manifest = Some(Arc::new(manifest));
-        run.notes = Notes::of(start);
+        run.notes = notes;
         run.lapses = start.deadline;
         run.reports.failures = start.pod_failures;
         run.positions = Positions::new(&run.notes.placement);
@@ -141,8 +150,9 @@ impl Run {
         run.reports.moved = run.notes.moves.saturating_sub(1);
         run.reports.failures = run.notes.failures_before;
         run.positions = Positions::adopted(&run.notes.placement);
+        run.offer = job.offer;
         run.started = !job.suspended || job.stopped.is_some();
-        if job.suspended && job.end.is_none() {
+        if (job.suspended || job.stopped.is_some()) && job.end.is_none() {
             run.stop = Some(Cause::Ordered);
         }
         run.job = Job::Ours(Box::new(job));
@@ -160,6 +170,7 @@ impl Run {
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            offer: None,
             manifest: None,
             resume: Value::Null,
             seed: Indexes::default(),
@@ -172,10 +183,12 @@ impl Run {
             size: None,
             stop: None,
             lapses: None,
+            leases: Leases::default(),
             closing_since: None,
             list_due: Mono(0),
             ended_pods_at: Mono(0),
             end: None,
+            settled: None,
             forgotten: false,
             in_flight: false,
             retry_at: Mono(0),
@@ -183,6 +196,16 @@ impl Run {
             trouble: None,
             reports: Reports::default(),
         }
+    }
+
+    /// Its pods have guards, and their leases are told by the clock of this name.
+    pub(super) fn count_leases_on(&mut self, clock: &str) {
+        self.leases.count_on(clock);
+    }
+
+    /// Notes that its pods have guards.
+    pub(super) fn put_under_guards(&mut self) {
+        (self.notes.guarded, self.notes.ends) = (true, self.lapses.is_some());
     }
 
     pub(super) fn key(&self) -> RunKey {
@@ -258,8 +281,13 @@ impl Run {
         }
     }
 
-    /// Stops the run one stop budget before its lease lapses, and when its time is over.
+    /// Stops the run one stop budget before its lease lapses, and when its time is over. Lets its object go
+    /// once that was kept long enough.
     pub(super) fn observe_time(&mut self, now: Now) {
+        if self.end.is_some() && self.settled.is_some_and(|at| now.wall.since(at) >= self.kept()) {
+            self.forgotten = true;
+        }
+        self.leases.observe_time(now);
         if self.lapses.is_some_and(|at| now.mono >= at - self.notes.stop_budget) && self.started_or_waits() {
             self.stop(Cause::Lapsed);
         }
@@ -391,7 +419,7 @@ impl Run {
                     let (resource_version, resume) = (job.resource_version.clone(), self.resume.clone());
                     return Some(Request::Start { resource_version, resume });
                 }
-                self.keep_running()
+                self.keep_running(now)
             }
             Job::Ours(job) if job.end.is_none() && !job.suspended && !job.deleting => {
                 let why = self.stop.as_ref().map(Cause::text).unwrap_or_default();
@@ -401,7 +429,7 @@ impl Run {
         }
     }
 
-    fn keep_running(&mut self) -> Option<Request> {
+    fn keep_running(&mut self, now: Mono) -> Option<Request> {
         if let Some(Size { parallelism, completions }) = self.size {
             return Some(Request::Resize { parallelism, completions, notes: self.notes.to_text() });
         }
@@ -412,8 +440,28 @@ impl Run {
         if !misplaced.is_empty() {
             return Some(Request::EndPods(misplaced));
         }
-        let placings = self.positions.placings();
+        // After a restart the lease is unknown until the core renews it.
+        let is_known = self.lapses.is_some() == self.notes.ends && self.leases.can_be_written();
+        if self.notes.guarded && !is_known {
+            return None;
+        }
+        if self.notes.guarded {
+            let due = self.leases_due(now);
+            if !due.is_empty() {
+                return Some(Request::RenewLeases(due));
+            }
+        }
+        let mut placings = self.positions.placings();
+        if self.notes.guarded {
+            self.leases.add_to(&mut placings, self.lapses, self.notes.stop_budget, now);
+        }
         (!placings.is_empty()).then_some(Request::Place(placings))
+    }
+
+    /// The pods whose guards need a newer lease; as many as one request may have.
+    fn leases_due(&mut self, now: Mono) -> Vec<Placing> {
+        let pods = self.positions.placed_pods();
+        self.leases.due(pods, self.lapses, self.notes.stop_budget, now)
     }
 
     /// Nothing new starts: waits for the pods' ends, and confirms them.

@@ -4,7 +4,7 @@
 use super::perform::{Performer, Target};
 use super::request::{Answer, Request};
 use super::run::{Cause, Run};
-use super::{RunnerParts, Shown, jobs_by_run, manifest};
+use super::{GuardSettings, RunnerParts, Shown, guard, jobs_by_run, manifest};
 use crate::facts::JobFacts;
 use crate::hub::{Hub, TouchedRuns};
 use crate::labels::RunKey;
@@ -33,6 +33,7 @@ pub(super) enum Order {
     Place { key: RunKey, number: u32, placement: Vec<PodPlacement>, size: Option<Size> },
     ScaleDown { key: RunKey, size: Size },
     Stop { key: RunKey },
+    Settle { key: RunKey },
     Forget { key: RunKey },
     Show { key: RunKey, reply: oneshot::Sender<Option<Shown>> },
 }
@@ -43,6 +44,7 @@ pub(super) struct Supervisor {
     hub: Arc<Hub>,
     performer: Performer,
     cluster: String,
+    guard: GuardSettings,
     clock: super::NowSource,
     runs: BTreeMap<RunKey, Run>,
     orders: mpsc::UnboundedReceiver<Order>,
@@ -61,11 +63,12 @@ impl Supervisor {
         performer: Performer,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> Self {
-        let RunnerParts { connection: _, hub, touched, leader: _, cluster, events, clock } = parts;
+        let RunnerParts { connection: _, hub, touched, leader: _, cluster, guard, events, clock } = parts;
         Self {
             hub,
             performer,
             cluster,
+            guard,
             clock,
             runs: BTreeMap::new(),
             orders,
@@ -135,6 +138,10 @@ impl Supervisor {
                 self.outbox.extend(run.end().cloned());
                 Some(key)
             }
+            Order::Settle { key } => {
+                let now = (self.clock)().wall;
+                self.with(key, |run| run.settle(now))
+            }
             Order::Forget { key } => self.with(key, Run::forget),
             Order::Show { key, reply } => {
                 let shown = self.runs.get(&key).map(|run| Shown {
@@ -158,7 +165,9 @@ impl Supervisor {
         self.hub.complete().await;
         let jobs = jobs_by_run(self.hub.view().jobs().cloned());
         for (key, job) in jobs {
-            self.runs.insert(key, Run::adopted(key, job));
+            let mut run = Run::adopted(key, job);
+            run.count_leases_on(&self.guard.clock);
+            self.runs.insert(key, run);
         }
         self.adopted = true;
         let keys: BTreeSet<RunKey> = self.runs.keys().copied().collect();
@@ -172,12 +181,26 @@ impl Supervisor {
             self.outbox.extend(run.end().cloned());
             return key;
         }
+        self.hub.set_granted(start.offer);
         let booking = self.hub.bookings().get(&start.offer).cloned();
-        match manifest::build(&start, &self.cluster, booking.as_ref()) {
+        let mut built = manifest::build(&start, &self.cluster, booking.as_ref());
+        let mut is_guarded = false;
+        if let (Ok(job), Some(image)) = (&mut built, &self.guard.image) {
+            match guard::add(job, &start, image) {
+                Ok(done) => is_guarded = done,
+                Err(why) => built = Err(why),
+            }
+        }
+        match built {
             Ok(job) => {
                 let now = (self.clock)();
                 let deadline = start.deadline.map(|at| counted(at, decided, now));
-                self.runs.insert(key, Run::granted(&Start { deadline, ..start }, job));
+                let mut run = Run::granted(&Start { deadline, ..start }, job);
+                run.count_leases_on(&self.guard.clock);
+                if is_guarded {
+                    run.put_under_guards();
+                }
+                self.runs.insert(key, run);
             }
             Err(why) => self.outbox.push_back(RunnerEvent::Ended {
                 uid: key.0,
@@ -258,6 +281,7 @@ impl Supervisor {
                 namespace: run.namespace.clone(),
                 kind: run.kind,
                 name: run.name.clone(),
+                offer: run.offer,
             };
             let performer = self.performer.clone();
             self.open.push(Box::pin(async move {

@@ -4,16 +4,18 @@ use super::{ClusterParts, Senders};
 use crate::guard::clock;
 use crate::identity::Identity;
 use crate::inventory::FleetFile;
-use crate::settings::{ProviderChoice, Settings};
+use crate::settings::{HoldChosen, KubernetesSettings, ProviderChoice, Settings};
 use anyhow::Context as _;
-use meridian_agent_core::runtime::{Inventory, InventorySource as _, Provider};
+use meridian_agent_core::runtime::{Holds, Inventory, InventorySource as _, Provider};
+use meridian_agent_kubernetes::holds::HoldParts;
 use meridian_agent_kubernetes::provisioning::ProvisioningParts;
 use meridian_agent_kubernetes::runner::RunnerParts;
 use meridian_agent_kubernetes::{
-    ClusterInventory, Hub, JobRunner, NodeSettings, ProvisioningProvider, ProvisioningSettings, connect,
+    ClusterHolds, ClusterInventory, GuardSettings, HoldMode, Hub, JobRunner, NodeSettings,
+    PlaceholderSettings, ProvisioningProvider, ProvisioningSettings, connect,
 };
-use meridian_kubernetes::ConnectionSettings;
-use meridian_kubernetes::election::{self, ElectionSettings};
+use meridian_kubernetes::election::{self, ElectionSettings, Leader};
+use meridian_kubernetes::{Connection, ConnectionSettings};
 use meridian_objects::spec::Spec;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,22 +48,7 @@ pub(super) async fn open(
         version = connection.version(),
         "connected to the Kubernetes API server"
     );
-    let lease = ElectionSettings {
-        namespace: connection.namespace().to_owned(),
-        name: settings.lease_name.clone().unwrap_or_else(|| LEASE_NAME.to_owned()),
-        replica: replica(data_dir)?,
-        life: uuid::Uuid::new_v4().simple().to_string(),
-    };
-    let Some(leader) = election::acquire(&connection, lease, stop).await? else { return Ok(None) };
-    let (keeper, stop) = (leader.clone(), stop.clone());
-    tasks.spawn(async move {
-        let why = keeper.keep().await;
-        tracing::error!(
-            why,
-            "this replica lost its Lease and stops: gangs run on, and the other replica takes them over"
-        );
-        stop.cancel();
-    });
+    let Some(leader) = lead(&connection, settings, data_dir, stop, tasks).await? else { return Ok(None) };
     let pools = provisioning.iter().flat_map(|settings| &settings.pools);
     let nodes = NodeSettings {
         selector: settings.node_selector.clone(),
@@ -70,6 +57,7 @@ pub(super) async fn open(
     };
     let (hub, touched) = Hub::start(&connection, nodes, tasks);
     let cluster = identity.cluster.to_string();
+    let node_requests_limit = provisioning.as_ref().map_or(0, |settings| settings.requests_max);
     let provider: Option<Box<dyn Provider>> = match provisioning {
         Some(settings) => {
             let parts = ProvisioningParts {
@@ -83,19 +71,72 @@ pub(super) async fn open(
         }
         None => None,
     };
+    let parts = HoldParts {
+        connection: connection.clone(),
+        hub: Arc::clone(&hub),
+        cluster: cluster.clone(),
+        events: senders.holds,
+        clock: Arc::new(clock::now),
+    };
+    let holds: Option<Box<dyn Holds>> =
+        Some(Box::new(ClusterHolds::open(hold_mode(&settings.hold), parts, tasks).await?));
     let parts = RunnerParts {
         connection,
         hub: Arc::clone(&hub),
         touched,
         leader: Some(leader),
         cluster,
+        guard: guards(all)?,
         events: senders.runner,
         clock: Arc::new(clock::now),
     };
     let runner = Box::new(JobRunner::open(parts, tasks));
     let unavailable_kinds = hub.unavailable_kinds();
     let source = Box::new(ClusterInventory::new(hub));
-    Ok(Some(ClusterParts { source, runner, provider, unavailable_kinds }))
+    Ok(Some(ClusterParts { source, runner, provider, node_requests_limit, holds, unavailable_kinds }))
+}
+
+fn guards(all: &Settings) -> anyhow::Result<GuardSettings> {
+    let clock = clock::boot_id().context("cannot read the boot id")?;
+    Ok(GuardSettings { image: all.kubernetes.pod_guard_image.clone(), clock })
+}
+
+/// Waits until this replica holds the agent's Lease, and ends the agent when it loses it. `None` if a stop
+/// was requested before.
+async fn lead(
+    connection: &Connection,
+    settings: &KubernetesSettings,
+    data_dir: &Path,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Option<Leader>> {
+    let lease = ElectionSettings {
+        namespace: connection.namespace().to_owned(),
+        name: settings.lease_name.clone().unwrap_or_else(|| LEASE_NAME.to_owned()),
+        replica: replica(data_dir)?,
+        life: uuid::Uuid::new_v4().simple().to_string(),
+    };
+    let Some(leader) = election::acquire(connection, lease, stop).await? else { return Ok(None) };
+    let (keeper, stop) = (leader.clone(), stop.clone());
+    tasks.spawn(async move {
+        let why = keeper.keep().await;
+        tracing::error!(
+            why,
+            "this replica lost its Lease and stops: gangs run on, and the other replica takes them over"
+        );
+        stop.cancel();
+    });
+    Ok(Some(leader))
+}
+
+fn hold_mode(chosen: &HoldChosen) -> HoldMode {
+    match chosen.clone() {
+        HoldChosen::Ledger => HoldMode::Ledger,
+        HoldChosen::Placeholders { image, priority_class } => {
+            HoldMode::Placeholders(PlaceholderSettings { image, priority_class })
+        }
+        HoldChosen::Kueue { queue } => HoldMode::Kueue { queue },
+    }
 }
 
 /// Most open requests where the settings give none: GKE's quota `active_resize_requests`.

@@ -282,6 +282,8 @@ pub(super) fn offer(number: u64, uid: Uid, pods: u32) -> Command {
         hold: Millis::mins(1),
         requires_guarded: false,
         container_needs: None,
+        without_image: None,
+        references: Vec::new(),
     }))
 }
 

@@ -21,7 +21,7 @@ async fn a_scaled_elastic_job_keeps_its_quota() {
     assert_eq!(listed(&shrunk, "admitted", "/clusterQueue"), expected(&[("ml/job-next", json!("cq"))]));
     assert_eq!(
         (&shrunk["starved"], &shrunk["changes"][0]["change"], &shrunk["notes"]),
-        (&json!([]), &json!("Replaced"), &json!([]))
+        (&json!([]), &json!("Replaced"), &json!([super::super::CAPACITY_NOTE]))
     );
     // A scale-up within the quota, and one beyond it: the job keeps its pods in both cases.
     let scaled = what_if(&existing, &[elastic("train", "lq", 6)]).await;

@@ -6,7 +6,7 @@ use meridian_objects::plan::PlanObject;
 use serde_json::{Value, json};
 
 /// Kinds in the order in which `plan --what-if` asks for them.
-const KINDS: [&str; 22] = [
+const KINDS: [&str; 24] = [
     "Namespace",
     "PriorityClass",
     "RuntimeClass",
@@ -28,6 +28,8 @@ const KINDS: [&str; 22] = [
     "RayJob",
     "RayCluster",
     "LeaderWorkerSet",
+    "TrainJob",
+    "Pod",
     "Workload",
 ];
 

@@ -1,7 +1,7 @@
 //! Entries of workloads, as the queue state takes them.
 
 use crate::config::Config;
-use crate::facts::submission::Class;
+use crate::facts::submission::{Class, ClassId};
 use crate::queue::classes::Queues;
 use crate::queue::mirror::Sizes;
 use crate::state::State;
@@ -165,6 +165,13 @@ pub(crate) fn tag(workload: &Workload, class: &Class) -> u64 {
     } else {
         id
     }
+}
+
+/// The class of a pending entry by its tag, and whether the entry asks for another size than the class.
+/// `None` for the entry of a scale-up.
+pub fn class_of_tag(tag: u64) -> Option<(ClassId, bool)> {
+    let id = u32::try_from(tag & u64::from(u32::MAX)).ok()?;
+    (tag & SCALE_UP == 0).then_some((ClassId(id), tag >> u32::BITS != 0))
 }
 
 /// When a workload was submitted, as a record number. Determines its age in the queue.

@@ -172,9 +172,17 @@ impl Workload {
         self.ran
     }
 
-    /// When all pods ran for the first time.
-    pub fn started(&self) -> Option<Wall> {
-        self.started
+    /// When all pods of the current attempt ran, or of the last one if the job has ended. `None` while it
+    /// waits or starts.
+    pub fn activation_started(&self) -> Option<Wall> {
+        let attempt = match self.phase {
+            Phase::Finished => self.history.iter().rev().find(|attempt| attempt.started.is_some()),
+            Phase::Running | Phase::Stopping => self.history.last(),
+            Phase::Pending | Phase::Reserved | Phase::Dispatching | Phase::Granted => return None,
+        };
+        // Attempts of older journals have no start of their own.
+        let of_attempt = attempt.and_then(|attempt| attempt.started);
+        of_attempt.or_else(|| self.started.filter(|_| self.phase != Phase::Stopping))
     }
 
     /// Why the current attempt was ordered to stop.

@@ -182,6 +182,14 @@ pub(super) fn recovery_open() -> (Fleet, Uid) {
     (f, uid)
 }
 
+pub(super) fn rules_unheard() -> (Fleet, Uid) {
+    let mut f = Fleet::new(EU);
+    f.disconnected.push("eu".into());
+    f.restart(2, RECOVERY);
+    let uid = wait(&mut f, "waits", 2);
+    (f, uid)
+}
+
 pub(super) fn rules_doubted() -> (Fleet, Uid) {
     let mut f = Fleet::new(EU);
     let backup = f.world.snapshot();

@@ -340,6 +340,12 @@ fn turn_rows() -> Vec<Row> {
             After("wait until all clusters have reported; declare those lost", fleets::connect),
         ),
         (
+            "RulesUnheard",
+            capacity_fleets::rules_unheard,
+            "not every cluster has reported since the manager started",
+            After("wait until all clusters have reported, or check policies", fleets::connect),
+        ),
+        (
             "RulesDoubted",
             capacity_fleets::rules_doubted,
             "policies and quotas may have changed since this journal was written",
@@ -422,6 +428,7 @@ const NOT_STORED: &[&str] = &[
     "NotChosen",
     "RecoveryOpen",
     "RulesDoubted",
+    "RulesUnheard",
     "BackOff",
     "Damaged",
     "Recovering",

@@ -59,6 +59,59 @@ fn a_workload_for_another_region_is_no_rival() {
     );
 }
 
+/// A full cohort, and a workload in each of its queues, ahead of `waits`, that may run in no cluster.
+fn behind_workloads_for_nowhere() -> (Fleet, Uid, Uid) {
+    let mut f = Fleet::regions();
+    teams(&mut f, [2, 2], &json!({}));
+    let holder = f.submit_to("a", "holds", 4, None);
+    f.settle();
+    for queue in ["a", "b"] {
+        let labels = json!({"kueue.x-k8s.io/queue-name": queue, "data": "secret"});
+        f.create(job("default", &format!("nowhere-{queue}"), 1, &labels, ""));
+    }
+    let waits = f.submit_to("a", "waits", 1, None);
+    let secret = json!({"workloadSelector": {"matchLabels": {"data": "secret"}}});
+    let nowhere = json!({"applies": secret, "allow": {"jurisdictions": ["CH"]}});
+    f.apply(vec![meridian_object("ResidencyPolicy", "secret", nowhere)]);
+    f.settle();
+    (f, holder, waits)
+}
+
+#[test]
+fn a_workload_that_no_cluster_may_run_is_no_rival_for_quota() {
+    let (mut f, holder, waits) = behind_workloads_for_nowhere();
+    let why = f.why(waits);
+    assert_eq!(
+        why["wouldHelp"],
+        "wait until workloads that use 1 nvidia.com/gpu end, or raise the queue's nominal quota of \
+         `nvidia.com/gpu` in flavor `any` to 3; wait until workload `default/holds` ends (enough by itself)",
+        "{why:#}"
+    );
+    f.end(holder, EndResult::Succeeded);
+    assert_eq!(f.phase(waits), Some(Phase::Running));
+}
+
+#[test]
+fn a_workload_that_only_containers_can_run_is_no_rival_where_processes_run() {
+    let mut f = Fleet::without_agents(EU);
+    f.runner = RunnerKind::Process;
+    f.add_agent("eu", 1_000);
+    f.quota(2);
+    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    let mut create = |name: &str, pods: u32, command: &Value| {
+        let mut job = job("default", name, pods, &labels, "");
+        job["spec"]["template"]["spec"]["containers"][0]["command"] = command.clone();
+        let uid = f.create(job);
+        f.settle();
+        uid
+    };
+    create("holds", 2, &json!(["true"]));
+    create("of-image", 1, &json!([]));
+    let waits = create("waits", 1, &json!(["true"]));
+    let help = f.summary_and_help(waits).1;
+    assert!(help.contains("in flavor `any` to 3;") && !help.contains("of-image"), "{help}");
+}
+
 #[test]
 fn a_workload_larger_than_the_cohort_is_no_rival() {
     let mut f = Fleet::regions();

@@ -43,6 +43,7 @@ pub(super) fn row_of(why: &Why) -> &'static str {
         Why::NotChosen { .. } => "NotChosen",
         Why::RecoveryOpen => "RecoveryOpen",
         Why::RulesDoubted => "RulesDoubted",
+        Why::RulesUnheard => "RulesUnheard",
         Why::Preempts { .. } => "Preempts",
         Why::Overtaken => "Overtaken",
         Why::Inactive { why, .. } => row_of_inactive(why),

@@ -221,3 +221,156 @@ fn only_jobs_can_be_admitted_in_part() {
     let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert!(warnings[0].contains("has no effect: a PyTorchJob is started whole"), "{warnings:?}");
 }
+
+fn train_job() -> Value {
+    manifest(
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        json!({
+            "runtimeRef": {"name": "torch-distributed"},
+            "trainer": {
+                "image": "registry.example.com/train:1", "command": ["torchrun", "train.py"],
+                "numNodes": 4, "numProcPerNode": 2,
+                "resourcesPerNode": {
+                    "requests": {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 2},
+                    "limits": {"nvidia.com/gpu": 2},
+                },
+            },
+        }),
+    )
+}
+
+/// The template of a TrainJob's pods is in the runtime: the agent marks them by a patch.
+#[test]
+fn a_train_job_is_its_nodes() {
+    let (object, warnings) = Object::from_value(train_job()).unwrap();
+    let job = job_to_workload(&object).unwrap();
+    assert_eq!(sets(train_job()), [set("node", 4, 8)]);
+    assert_eq!(job.gang.pod_sets[0].per_pod["nvidia.com/gpu"], 2);
+    assert_eq!((job.parallelism, job.templates.len()), (4, 1));
+    let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings[0].starts_with("spec.runtimeRef.name: the runtime isn't known here"), "{warnings:?}");
+    let kind = Kind::TrainJob.job().unwrap();
+    let found = kind.pod_sets(&object.stored);
+    let template =
+        "/spec/runtimePatches/0/trainingRuntimeSpec/template/spec/replicatedJobs/0/template/spec/template";
+    assert_eq!((found[0].template.as_str(), found[0].count), (template, Some(4)));
+    assert_eq!(object.stored["spec"]["runtimePatches"][0]["manager"], "meridian.dev/manager");
+    assert_eq!(kind.for_cluster(object.stored)["spec"]["suspend"], true);
+    let of = |kind: &str| kind_state(json!([{"type": kind, "status": "True"}]));
+    assert_eq!([of("Complete"), of("Failed"), of("Suspended")], ["Finished", "Failed", "Pending"]);
+}
+
+fn kind_state(conditions: Value) -> String {
+    Kind::TrainJob.job().unwrap().state(&json!({"status": {"conditions": conditions}})).to_owned()
+}
+
+#[test]
+fn patches_of_a_train_job_decide_about_its_nodes() {
+    let pods = json!({"nodeSelector": {"pool": "training"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions":
+                [{"key": "zone", "operator": "In", "values": ["a"]}]}]}}}});
+    let template = json!({"spec": pods,
+        "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}});
+    let mut newer = train_job();
+    newer["spec"]["runtimePatches"] = json!([{"manager": "me", "trainingRuntimeSpec": {"template": {"spec":
+        {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": template}}}]}}}}]);
+    let mut older = train_job();
+    older["spec"]["podTemplateOverrides"] = json!([{"targetJobs": [{"name": "node"}],
+        "spec": template["spec"], "metadata": template["metadata"]}]);
+    for manifest in [newer, older] {
+        let (object, _) = Object::from_value(manifest).unwrap();
+        let set = &job_to_workload(&object).unwrap().gang.pod_sets[0];
+        assert_eq!(set.node_selector["pool"], "training");
+        assert_eq!((set.tolerations.len(), set.affinity.len(), set.topology.is_some()), (1, 1, true));
+        let patches = ["runtimePatches", "podTemplateOverrides"].map(|form| &object.stored["spec"][form]);
+        let count: usize = patches.iter().filter_map(|all| all.as_array()).map(Vec::len).sum();
+        assert_eq!(count, 1, "the job's own patch is used");
+    }
+    let mut others = train_job();
+    others["spec"]["podTemplateOverrides"] = json!([]);
+    let (object, _) = Object::from_value(others).unwrap();
+    assert_eq!(object.stored["spec"]["podTemplateOverrides"][0]["targetJobs"], json!([{"name": "node"}]));
+}
+
+#[test]
+fn a_train_job_whose_pods_are_not_known_is_refused() {
+    let check = |field: &str, value: Value, expect: &str| {
+        let mut job = train_job();
+        job["spec"][field] = value;
+        check_refused(job, expect);
+    };
+    check("runtimeRef", Value::Null, "spec.runtimeRef: is missing; name the runtime");
+    check(
+        "initializer",
+        json!({"dataset": {"storageUri": "hf://x"}}),
+        "spec.initializer: has pods whose requests",
+    );
+    check("trainer", json!({}), "spec.trainer.numNodes: is missing, and the runtime isn't known here");
+    check("trainer", json!({"numNodes": 2}), "spec.trainer.resourcesPerNode: is missing");
+    check("trainer", json!({"numNodes": 0}), "spec.trainer.numNodes: `0` is too small");
+    let devices = json!({"numNodes": 2, "resourcesPerNode": {"requests": {"nvidia.com/gpu": 1}}});
+    check("trainer", devices, "spec.trainer.resourcesPerNode.limits: has no limit of `nvidia.com/gpu`");
+    let target = |name: &str| json!({"targetJobs": [{"name": name}]});
+    let launcher = "spec.podTemplateOverrides[0]: the pods of the runtime's job `launcher` have no quota";
+    check("podTemplateOverrides", json!([target("launcher")]), launcher);
+    let twice = "spec.podTemplateOverrides[1]: `node` is patched twice";
+    check("podTemplateOverrides", json!([target("node"), target("node")]), twice);
+    let mut both = train_job();
+    both["spec"]["podTemplateOverrides"] = json!([target("node")]);
+    both["spec"]["runtimePatches"] = json!([{"manager": "me"}]);
+    check_refused(both, "spec.podTemplateOverrides: can't be combined with `runtimePatches`");
+}
+
+fn lone_pod() -> Value {
+    let mut pod = pods("main", 2);
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod["spec"]["activeDeadlineSeconds"] = json!(60);
+    json!({"apiVersion": "v1", "kind": "Pod", "spec": pod["spec"],
+        "metadata": {"name": "probe", "namespace": "ml", "labels": {QUEUE_LABEL: "team"},
+            "annotations": {REGION_KEY: "europe-west4"}}})
+}
+
+#[test]
+fn a_pod_with_a_queue_is_a_gang_of_one() {
+    let job = read(lone_pod()).unwrap();
+    assert_eq!(sets(lone_pod()), [set("main", 1, 2)]);
+    assert_eq!((job.queue.as_str(), job.regions.len(), job.parallelism), ("team", 1, 1));
+    assert_eq!(job.gang.active_deadline, Some(Millis::secs(60)));
+    let refused = |change: &dyn Fn(&mut Value), expect: &str| {
+        let mut pod = lone_pod();
+        change(&mut pod);
+        check_refused(pod, expect);
+    };
+    refused(
+        &|pod| pod["metadata"]["labels"] = json!({}),
+        "metadata.labels[kueue.x-k8s.io/queue-name]: is missing",
+    );
+    refused(&|pod| pod["spec"]["nodeName"] = json!("n1"), "spec.nodeName: would bind the pod before");
+    refused(&|pod| pod["spec"]["containers"] = json!([]), "spec.containers: is missing");
+    let grouped = "metadata.labels[kueue.x-k8s.io/pod-group-name]: makes the pod one of a group";
+    refused(&|pod| pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = json!("g"), grouped);
+}
+
+/// Gates can only be removed from a pod that exists.
+#[test]
+fn a_suspended_pod_has_the_gate_of_admission() {
+    let kind = Kind::Pod.job().unwrap();
+    let mut pod = lone_pod();
+    pod["spec"]["schedulingGates"] = json!([{"name": "example.com/data"}]);
+    let submitted = pod.clone();
+    kind.set_suspended(&mut pod, true);
+    assert!(kind.is_suspended(&pod) && read(pod.clone()).unwrap().suspend);
+    let gates = json!([{"name": "example.com/data"}, {"name": "kueue.x-k8s.io/admission"}]);
+    assert_eq!(pod["spec"]["schedulingGates"], gates);
+    assert_eq!(kind.for_cluster(pod.clone()), submitted, "the agent's gate is another one");
+    kind.set_suspended(&mut pod, false);
+    assert_eq!(pod, submitted);
+    let mut status = serde_json::Map::new();
+    let finish = JobFinish { succeeded: false, reason: "Error", message: "exit code 1", at: "now" };
+    kind.write_finish(&mut status, &finish);
+    assert_eq!(status["phase"], "Failed");
+    assert_eq!((kind.is_pod(), Kind::Job.job().unwrap().is_pod()), (true, false));
+}

@@ -62,6 +62,8 @@ impl Run {
             }
             (Request::Start { .. }, Answer::Unknown(_)) => self.job = Job::Exists,
             (Request::Place(_), Answer::Placed(uids)) => self.positions.placed(&uids),
+            (Request::RenewLeases(pods), Answer::Placed(uids)) => self.leases.answered(pods, &uids),
+            (Request::RenewLeases(pods), _) => self.leases.answered(pods, &[]),
             (Request::ListPods, Answer::Pods(pods)) => return self.confirm(now, wall, &pods, answers),
             _ => {}
         }
@@ -77,6 +79,14 @@ impl Run {
         if self.started {
             self.stop(self.lost_to_others("deleted"));
         }
+    }
+
+    fn marks_lost(&self) -> String {
+        format!(
+            "the cluster's {0} doesn't keep the labels of its pods, so it was not started: the fields of the \
+             job are not those of the cluster's version of {0}",
+            self.kind.name()
+        )
     }
 
     fn take(&mut self, request: &Request, job: JobFacts) {
@@ -95,6 +105,9 @@ impl Run {
             self.started |= !job.suspended;
             (self.namespace, self.name) = (job.namespace.clone(), job.name.clone());
             self.kind = job.kind.job().unwrap_or(self.kind);
+            if !job.marked && job.suspended && job.end.is_none() {
+                self.stop(Cause::Lost(self.marks_lost()));
+            }
             self.job = Job::Ours(Box::new(job));
             return;
         }

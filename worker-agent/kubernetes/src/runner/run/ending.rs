@@ -6,7 +6,27 @@ use meridian_agent_core::runtime::RunnerEvent;
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Millis, Mono, Wall};
 
+/// Longest time that the object of a finished job is kept for its logs; `ttlSecondsAfterFinished` shortens
+/// it.
+const FINISHED_KEPT: Millis = Millis::mins(60);
+
 impl Run {
+    /// The manager has recorded the end.
+    pub(in super::super) fn settle(&mut self, wall: Wall) {
+        self.settled.get_or_insert(wall);
+    }
+
+    /// How long the object stays after that. A job that ended by itself has logs that people read; after a
+    /// stop the workload goes on elsewhere or is gone.
+    pub(super) fn kept(&self) -> Millis {
+        match &self.job {
+            Job::Ours(job) if job.end.is_some() => {
+                self.notes.ttl.map_or(FINISHED_KEPT, |ttl| ttl.min(FINISHED_KEPT))
+            }
+            _ => Millis(0),
+        }
+    }
+
     /// The pods were listed: ends the run if all were seen ended.
     pub(super) fn confirm(
         &mut self,

@@ -211,3 +211,133 @@ fn the_objects_of_other_kinds_are_suspended_in_their_own_way() {
     assert_eq!(served.manifest["spec"]["replicas"], 0);
     assert_eq!(served.resume, json!({"spec": {"replicas": 2}}));
 }
+
+fn train_job() -> Start {
+    let patched = json!([{"name": "node", "template": {"spec": {"template": {}}}}]);
+    let spec = json!({
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": {"name": "train", "namespace": "ml"},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2},
+            "runtimePatches": [{"manager": "meridian.dev/manager", "trainingRuntimeSpec":
+                {"template": {"spec": {"replicatedJobs": patched}}}}],
+        },
+    });
+    Start { spec: spec.to_string().into(), ..start(2) }
+}
+
+#[test]
+fn the_pods_of_a_train_job_are_marked_by_a_patch_of_its_runtime() {
+    let built = manifest::build(&train_job(), "worker", None).unwrap();
+    let template =
+        "/spec/runtimePatches/0/trainingRuntimeSpec/template/spec/replicatedJobs/0/template/spec/template";
+    let template = built.manifest.pointer(template).unwrap();
+    assert_eq!(template["metadata"]["labels"]["meridian.dev/pod-set"], "node");
+    assert_eq!(template["spec"]["schedulingGates"], json!([{"name": GATE}]));
+    assert_eq!(template["spec"]["tolerations"][0]["key"], "meridian.dev/owned");
+    assert_eq!(built.resume, json!({"spec": {"suspend": false}}));
+}
+
+/// An API server drops the fields that its version of a kind lacks. Pods without labels would be nobody's.
+#[test]
+fn a_job_whose_marks_the_server_drops_is_not_started() {
+    let granted = train_job();
+    let mut run = Run::granted(&granted, manifest::build(&granted, "worker", None).unwrap());
+    let create = run.next(Mono(0)).unwrap();
+    let Request::Create(manifest) = &create else { panic!("{create:?}") };
+    let kind = meridian_objects::Kind::TrainJob.job().unwrap();
+    let mut kept: kube::api::DynamicObject = serde_json::from_value((**manifest).clone()).unwrap();
+    assert!(JobFacts::read(kind, &kept).marked);
+    kept.data["spec"].as_object_mut().unwrap().remove("runtimePatches");
+    let answer = Answer::Job(Box::new(JobFacts::read(kind, &kept)));
+    run.answered(Mono(0), Wall(0), &create, answer, &|_| true);
+    assert_eq!(run.next(Mono(0)), Some(Request::ListPods));
+    let events = run.answered(Mono(0), Wall(0), &Request::ListPods, Answer::Pods(Vec::new()), &|_| true);
+    let Some(RunnerEvent::Ended { result: EndResult::NodeLost { message }, .. }) = events.last() else {
+        panic!("{events:?}")
+    };
+    assert!(message.contains("the cluster's TrainJob doesn't keep the labels of its pods"), "{message}");
+    run.forget();
+    assert!(matches!(run.next(Mono(0)), Some(Request::Delete { .. })));
+}
+
+fn lone_pod() -> Start {
+    let spec = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "probe", "namespace": "ml", "annotations": {"team": "vision"},
+            "labels": {"kueue.x-k8s.io/queue-name": "q", "app": "probe"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}],
+            "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+    });
+    Start { spec: spec.to_string().into(), ..start(1) }
+}
+
+/// The pod as the API server has it.
+fn pod_object(manifest: &Value) -> kube::api::DynamicObject {
+    let mut pod: kube::api::DynamicObject = serde_json::from_value(manifest.clone()).unwrap();
+    pod.metadata.uid = Some("pod-1".to_owned());
+    pod
+}
+
+#[test]
+fn a_pod_waits_at_the_gate_until_its_start_is_noted() {
+    let built = manifest::build(&lone_pod(), "worker", None).unwrap();
+    let labels = &built.manifest["metadata"]["labels"];
+    assert_eq!((&labels["app"], &labels["meridian.dev/pod-set"]), (&json!("probe"), &json!("main")));
+    assert_eq!(
+        (&labels["meridian.dev/attempt"], labels.get("kueue.x-k8s.io/queue-name")),
+        (&json!("2"), None)
+    );
+    assert_eq!(built.manifest["metadata"]["annotations"]["team"], "vision");
+    assert_eq!(built.manifest["spec"]["schedulingGates"], json!([{"name": GATE}]));
+    let kind = meridian_objects::Kind::Pod.job().unwrap();
+    let mut pod = pod_object(&built.manifest);
+    let facts = JobFacts::read(kind, &pod);
+    assert_eq!((facts.suspended, facts.marked, facts.parallelism, facts.run), (true, true, 1, Some(KEY)));
+    let annotations = pod.metadata.annotations.as_mut().unwrap();
+    annotations.insert("meridian.dev/started".to_owned(), "2026-01-01T00:00:00Z".to_owned());
+    pod.data["status"] = json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"});
+    let facts = JobFacts::read(kind, &pod);
+    let end = facts.end.unwrap();
+    assert_eq!((facts.suspended, end.succeeded, end.reason.as_str()), (false, false, "Evicted"));
+}
+
+#[test]
+fn a_stopped_pod_is_deleted_and_its_successor_knows_why() {
+    let granted = lone_pod();
+    let built = manifest::build(&granted, "worker", None).unwrap();
+    let kind = meridian_objects::Kind::Pod.job().unwrap();
+    let created = JobFacts::read(kind, &pod_object(&built.manifest));
+    let mut run = Run::granted(&granted, built);
+    let answer = |run: &mut Run, request: &Request, job: &JobFacts| {
+        run.answered(Mono(0), Wall(0), request, Answer::Job(Box::new(job.clone())), &|_| true);
+    };
+    let create = run.next(Mono(0)).unwrap();
+    answer(&mut run, &create, &created);
+    let started = JobFacts { suspended: false, started: Some(Wall(0)), ..created };
+    let start = run.next(Mono(0)).unwrap();
+    assert!(matches!(&start, Request::Start { resume, .. } if *resume == json!({})), "{start:?}");
+    answer(&mut run, &start, &started);
+    run.stop(Cause::Ordered);
+    let suspend = run.next(Mono(0)).unwrap();
+    assert!(matches!(suspend, Request::Suspend { .. }), "{suspend:?}");
+    let deleting = JobFacts { deleting: true, stopped: Some("stopped as ordered".into()), ..started };
+    answer(&mut run, &suspend, &deleting);
+    let mut adopted = Run::adopted(KEY, deleting);
+    for run in [&mut run, &mut adopted] {
+        assert_eq!(run.next(Mono(0)), Some(Request::ListPods));
+        let events = run.answered(Mono(0), Wall(0), &Request::ListPods, Answer::Pods(Vec::new()), &|_| true);
+        assert!(
+            matches!(events.last(), Some(RunnerEvent::Ended { result: EndResult::Stopped, .. })),
+            "{events:?}"
+        );
+    }
+}
+
+#[test]
+fn a_grant_of_fewer_pods_makes_a_smaller_job() {
+    let mut part = start(4);
+    part.placement.truncate(2);
+    let job = manifest::build(&part, "worker-eu", None).unwrap().manifest;
+    assert_eq!((&job["spec"]["parallelism"], &job["spec"]["completions"]), (&json!(2), &json!(4)));
+}

@@ -1,0 +1,170 @@
+//! The objects of a management cluster, and how they refer to each other. Pure.
+
+use meridian_manager_kubernetes::preview;
+use meridian_objects::Kind;
+use meridian_objects::job::QUEUE_LABEL;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The group of Kueue's own kinds.
+const KUEUE: &str = "kueue.x-k8s.io";
+
+/// Kinds that queues share.
+const SHARED: [Kind; 9] = [
+    Kind::Topology,
+    Kind::ResourceFlavor,
+    Kind::Cohort,
+    Kind::WorkloadPriorityClass,
+    Kind::PriorityClass,
+    Kind::ProvisioningRequestConfig,
+    Kind::MultiKueueCluster,
+    Kind::MultiKueueConfig,
+    Kind::AdmissionCheck,
+];
+
+/// One object that a move is about.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// `None` for a kind that Meridian doesn't know.
+    pub(super) kind: Option<Kind>,
+    pub(super) object: Value,
+}
+
+impl Member {
+    pub(super) fn text(&self, pointer: &str) -> &str {
+        self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.text("/metadata/name")
+    }
+
+    pub(super) fn namespace(&self) -> Option<&str> {
+        Some(self.text("/metadata/namespace")).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// The name in tables, such as `clusterqueue/dws` or `job/default/train`.
+    pub(super) fn title(&self) -> String {
+        let kind =
+            self.kind.map_or_else(|| self.text("/kind").to_lowercase(), |kind| kind.singular().to_owned());
+        match self.namespace() {
+            Some(namespace) => format!("{kind}/{namespace}/{}", self.name()),
+            None => format!("{kind}/{}", self.name()),
+        }
+    }
+
+    /// The local queue of a job.
+    pub(super) fn queue(&self) -> &str {
+        self.object["metadata"]["labels"][QUEUE_LABEL].as_str().unwrap_or_default()
+    }
+
+    /// Whether it is a job that Meridian runs, and has not ended.
+    pub(super) fn is_open_job(&self) -> bool {
+        let job = self.kind.and_then(Kind::job);
+        job.is_some_and(|job| !job.has_ended(&self.object)) && !self.queue().is_empty()
+    }
+
+    /// Whether pods of the job run somewhere.
+    pub(super) fn is_active(&self) -> bool {
+        self.kind.and_then(Kind::job).is_some_and(|job| job.active(&self.object) > 0)
+    }
+}
+
+/// Everything that a move is about, by kind, namespace and name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Setup {
+    members: Vec<Member>,
+}
+
+impl Setup {
+    /// Leaves out what has nothing to do with queues, what Meridian makes itself, and jobs that have ended.
+    pub(super) fn of(objects: Vec<Value>) -> Self {
+        let mut members: Vec<Member> = objects.into_iter().filter_map(member).collect();
+        members.sort_by_cached_key(|member| {
+            let place = member.kind.map_or(usize::MAX, |kind| {
+                Kind::ALL.iter().position(|known| *known == kind).unwrap_or(usize::MAX)
+            });
+            // Settings first, then what has a queue.
+            (!member.queue().is_empty(), place, member.title())
+        });
+        Self { members }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let is_of_kueue =
+            |member: &Member| member.text("/apiVersion").starts_with(KUEUE) || !member.queue().is_empty();
+        !self.members.iter().any(is_of_kueue)
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |member| member.kind == Some(kind))
+    }
+
+    pub(super) fn find(&self, kind: Kind, namespace: Option<&str>, name: &str) -> Option<&Member> {
+        self.of_kind(kind).find(|member| member.name() == name && member.namespace() == namespace)
+    }
+
+    pub(super) fn cluster_queues(&self) -> Vec<&str> {
+        self.of_kind(Kind::ClusterQueue).map(Member::name).collect()
+    }
+
+    /// Worker clusters, as MultiKueue names them.
+    pub(super) fn clusters(&self) -> Vec<&str> {
+        self.of_kind(Kind::MultiKueueCluster).map(Member::name).collect()
+    }
+
+    /// Namespace and name of the local queues of a cluster queue.
+    pub(super) fn local_queues(&self, cluster_queue: &str) -> Vec<(&str, &str)> {
+        self.of_kind(Kind::LocalQueue)
+            .filter(|member| member.text("/spec/clusterQueue") == cluster_queue)
+            .map(|member| (member.namespace().unwrap_or_default(), member.name()))
+            .collect()
+    }
+
+    /// The queue with its local queues, and everything that queues share, as the manager takes them.
+    pub(super) fn manifests_of_queue(&self, cluster_queue: &str) -> Vec<Value> {
+        let is_part = |member: &&Member| match member.kind {
+            Some(Kind::ClusterQueue) => member.name() == cluster_queue,
+            Some(Kind::LocalQueue) => member.text("/spec/clusterQueue") == cluster_queue,
+            Some(kind) => SHARED.contains(&kind),
+            None => false,
+        };
+        self.members.iter().filter(is_part).filter_map(manifest).collect()
+    }
+
+    /// The jobs of a queue that have not ended and have no running pods, as the manager takes them.
+    pub(super) fn waiting_jobs(&self, cluster_queue: &str) -> Vec<Value> {
+        let queues: BTreeSet<(&str, &str)> = self.local_queues(cluster_queue).into_iter().collect();
+        let waits = |member: &&Member| {
+            member.is_open_job()
+                && !member.is_active()
+                && queues.contains(&(member.namespace().unwrap_or_default(), member.queue()))
+                && member.kind.is_some_and(|kind| preview::is_taken(kind, &member.object))
+        };
+        self.members.iter().filter(waits).filter_map(manifest).collect()
+    }
+}
+
+fn manifest(member: &Member) -> Option<Value> {
+    Some(preview::as_taken(member.kind?, &member.object))
+}
+
+fn member(object: Value) -> Option<Member> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, kind_name) = (text("apiVersion"), text("kind"));
+    let kind = Kind::from_gvk(api_version, kind_name).map(|(kind, _)| kind);
+    let is_of_kueue = api_version.split('/').next() == Some(KUEUE);
+    let member = Member { kind, object };
+    let concerns = match kind {
+        // Meridian makes its own.
+        Some(Kind::Workload) => false,
+        Some(kind) if kind.is_job() => member.is_open_job(),
+        Some(kind) => !kind.grants(),
+        None => is_of_kueue || !member.queue().is_empty(),
+    };
+    concerns.then_some(member)
+}

@@ -1,0 +1,220 @@
+//! Whole commands on exported objects.
+
+use super::setup::Setup;
+use super::steps;
+use crate::args::Cli;
+use crate::client::fake::Fake;
+use crate::commands::tests::{CommandRun, run};
+use clap::Parser as _;
+use serde_json::{Value, json};
+
+/// As `kubectl get … -o yaml` prints them, with what servers and controllers add.
+const EXPORTED: &str = "\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: ResourceFlavor
+  metadata:
+    name: t4
+    uid: 0b5a1f4e-0000-4000-8000-000000000001
+    resourceVersion: '7'
+    finalizers: [kueue.x-k8s.io/resource-in-use]
+  spec: {nodeLabels: {cloud.google.com/gke-accelerator: nvidia-tesla-t4}}
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: ClusterQueue
+  metadata: {name: dws}
+  spec:
+    namespaceSelector: {}
+    admissionChecks: [regions]
+    resourceGroups:
+    - coveredResources: [nvidia.com/gpu]
+      flavors: [{name: t4, resources: [{name: nvidia.com/gpu, nominalQuota: 8}]}]
+  status: {admittedWorkloads: 1}
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: ClusterQueue
+  metadata: {name: audited}
+  spec:
+    namespaceSelector: {}
+    admissionChecks: [budget]
+    resourceGroups:
+    - coveredResources: [nvidia.com/gpu]
+      flavors: [{name: t4, resources: [{name: nvidia.com/gpu, nominalQuota: 8}]}]
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: LocalQueue
+  metadata: {name: gpus, namespace: default}
+  spec: {clusterQueue: dws}
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: AdmissionCheck
+  metadata: {name: regions}
+  spec:
+    controllerName: kueue.x-k8s.io/multikueue
+    parameters: {apiGroup: kueue.x-k8s.io, kind: MultiKueueConfig, name: regions}
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: AdmissionCheck
+  metadata: {name: budget}
+  spec: {controllerName: example.com/budget}
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: MultiKueueConfig
+  metadata: {name: regions}
+  spec: {clusters: [eu]}
+- apiVersion: kueue.x-k8s.io/v1beta1
+  kind: MultiKueueCluster
+  metadata: {name: eu}
+  spec: {kubeConfig: {locationType: Secret, location: eu-secret}}
+- apiVersion: batch/v1
+  kind: Job
+  metadata:
+    name: waits
+    namespace: default
+    uid: 0b5a1f4e-0000-4000-8000-000000000002
+    labels: {kueue.x-k8s.io/queue-name: gpus}
+  spec:
+    suspend: true
+    managedBy: kueue.x-k8s.io/multikueue
+    selector: {matchLabels: {batch.kubernetes.io/controller-uid: 0b5a1f4e-0000-4000-8000-000000000002}}
+    template:
+      metadata:
+        labels:
+          batch.kubernetes.io/controller-uid: 0b5a1f4e-0000-4000-8000-000000000002
+          batch.kubernetes.io/job-name: waits
+      spec: {restartPolicy: Never, containers: [{name: c, image: i}]}
+- apiVersion: batch/v1
+  kind: Job
+  metadata: {name: runs-here, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
+  spec:
+    template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
+- apiVersion: batch/v1
+  kind: Job
+  metadata: {name: runs-there, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
+  spec:
+    suspend: true
+    managedBy: kueue.x-k8s.io/multikueue
+    template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
+  status: {active: 1}
+- apiVersion: batch/v1
+  kind: Job
+  metadata: {name: over, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
+  spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
+  status: {conditions: [{type: Complete, status: 'True'}]}
+- apiVersion: ray.io/v1
+  kind: RayService
+  metadata: {name: serves, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: other, namespace: default}
+";
+
+async fn migrate(line: &[&str], stdin: &str) -> CommandRun {
+    let words: Vec<&str> = std::iter::once("migrate").chain(line.iter().copied()).collect();
+    run(&Fake::default(), &words, stdin).await
+}
+
+/// The answer for one object.
+async fn verdict(report: &Value, kind: &str, name: &str) -> (String, String) {
+    let rows = report["objects"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["kind"] == kind && row["name"] == name).unwrap();
+    (row["carriesOver"].as_str().unwrap().to_owned(), row["reasons"].to_string())
+}
+
+#[tokio::test]
+async fn each_object_carries_over_changes_or_stays_with_a_reason() {
+    let checked = migrate(&["check", "-f", "-", "-o", "json"], EXPORTED).await;
+    assert_eq!(checked.code(), 1, "a check of another controller doesn't carry over");
+    let report: Value = serde_json::from_str(&checked.answers).unwrap();
+    for (kind, name, carries, why) in [
+        ("ResourceFlavor", "t4", "yes", "[]"),
+        ("ClusterQueue", "dws", "yes", "[]"),
+        ("ClusterQueue", "audited", "no", "the check `budget` is of `example.com/budget`"),
+        ("LocalQueue", "gpus", "yes", "[]"),
+        ("AdmissionCheck", "regions", "yes", "[]"),
+        // The reader's own words.
+        ("AdmissionCheck", "budget", "no", "no controller of this name is running"),
+        ("MultiKueueConfig", "regions", "yes", "[]"),
+        ("MultiKueueCluster", "eu", "withChanges", "meridian cluster join eu"),
+        ("Job", "waits", "yes", "[]"),
+        ("Job", "runs-here", "no", "this cluster runs it itself"),
+        ("Job", "runs-there", "withChanges", "would start it anew"),
+        ("RayService", "serves", "no", "is not a kind of job that Meridian runs"),
+    ] {
+        let (found, reasons) = verdict(&report, kind, name).await;
+        assert!(found == carries && reasons.contains(why), "{kind} {name}: {found} {reasons}");
+    }
+    let count = report["objects"].as_array().unwrap().len();
+    assert_eq!(count, 12, "a job that has ended and a ConfigMap need no verdict");
+}
+
+#[tokio::test]
+async fn a_setup_without_losses_is_a_table_of_80_columns_and_a_success() {
+    let sound: Vec<&str> = EXPORTED.split("\n- ").collect();
+    let is_sound = |part: &&&str| !["budget", "runs-here", "RayService"].iter().any(|no| part.contains(no));
+    let sound = sound.iter().filter(is_sound).copied().collect::<Vec<_>>().join("\n- ");
+    let checked = migrate(&["check", "-f", "-"], &sound).await;
+    assert_eq!(checked.code(), 0, "{}", checked.answers);
+    assert!(checked.answers.lines().all(|line| line.chars().count() <= 80), "{}", checked.answers);
+    let words = "OBJECT CARRIES OVER WHY clusterqueue/dws yes - job/default/waits yes";
+    for word in words.split(' ') {
+        assert!(checked.answers.contains(word), "{word} is not in {}", checked.answers);
+    }
+    assert!(
+        checked.answers.ends_with("8 objects carry over: 6 as they are, 2 with changes, 0 not\n"),
+        "{}",
+        checked.answers
+    );
+}
+
+#[tokio::test]
+async fn dangling_references_are_named() {
+    let queue = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: LocalQueue\nmetadata: {name: q, namespace: a}\n\
+                 spec: {clusterQueue: gone}\n";
+    let checked = migrate(&["check", "-f", "-"], queue).await;
+    assert_eq!(checked.code(), 0);
+    let text = checked.answers.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("cluster queue `gone` isn't among these objects"), "{text}");
+    let nothing =
+        migrate(&["check", "-f", "-"], "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n").await;
+    assert!(nothing.code() == 1 && nothing.error().contains("no object of Kueue"), "{}", nothing.error());
+    let broken = migrate(&["check", "-f", "-"], "a: [").await;
+    assert!(broken.error().starts_with("`<stdin>` can't be read"), "{}", broken.error());
+}
+
+#[tokio::test]
+async fn the_parts_of_a_queue_are_manifests_that_the_manager_takes() {
+    let part = async |part: &str| {
+        let line = ["plan", "-f", "-", "--queue", "dws", "--manifests", part];
+        let printed = migrate(&line, EXPORTED).await;
+        assert_eq!(printed.code(), 0);
+        let parsed = meridian_objects::parse("printed", &printed.answers);
+        assert!(parsed.errors.is_empty(), "{:?}\n{}", parsed.errors, printed.answers);
+        parsed.objects.iter().map(|located| located.value.title()).collect::<Vec<_>>()
+    };
+    assert_eq!(part("jobs").await, ["job/default/waits"], "not those that run or are over");
+    let queue = part("queue").await;
+    assert!(queue.contains(&"localqueue/default/gpus".to_owned()), "{queue:?}");
+    assert!(!queue.contains(&"clusterqueue/audited".to_owned()), "{queue:?}");
+    let unknown = migrate(&["plan", "-f", "-", "--queue", "other"], EXPORTED).await;
+    assert_eq!(unknown.error(), "there is no ClusterQueue `other`; there are audited, dws");
+}
+
+#[tokio::test]
+async fn every_command_of_a_plan_exists() {
+    let items = serde_saphyr::from_str::<Value>(EXPORTED).unwrap()["items"].as_array().unwrap().clone();
+    let setup = Setup::of(items);
+    let plan = steps::plan(&setup, &["audited", "dws"], " --context 'a b'");
+    let mut ours = 0;
+    for command in plan.sections.iter().flat_map(|section| &section.steps).flat_map(|step| &step.commands) {
+        for command in command.split(" | ").filter(|command| command.starts_with("meridian ")) {
+            let line = command.split(" > ").next().unwrap().replace("'a b'", "a-b");
+            let parsed = Cli::try_parse_from(line.split(' '));
+            assert!(parsed.is_ok(), "{command}: {}", parsed.unwrap_err());
+            ours += 1;
+        }
+    }
+    assert!(ours > 12, "{ours}");
+    let text = plan.text(80);
+    assert!(text.contains("Move the jobs that wait (1 now)") && text.contains("At the end"), "{text}");
+    let prose = text.lines().filter(|line| !line.starts_with("       "));
+    assert!(prose.clone().count() > 20 && prose.clone().all(|line| line.chars().count() <= 80), "{text}");
+    let one = steps::plan(&setup, &["dws"], "");
+    assert!(!json!(one).to_string().contains("At the end"), "the other queue stays with Kueue");
+}

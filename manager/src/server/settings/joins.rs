@@ -1,0 +1,108 @@
+//! Agents that may join by the service account that their own cluster gives them.
+
+use super::Error;
+use crate::agents::TrustedAgent;
+use meridian_manager_core::facts::input::ClusterPlace;
+use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+const FLAG: &str = "join-by-issuer";
+/// How Kubernetes names a service account in `sub`.
+const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+
+/// An agent, as the configuration file names it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FiledAgent {
+    cluster: String,
+    region: String,
+    jurisdiction: String,
+    issuer: String,
+    subject: String,
+    audience: String,
+    #[serde(default)]
+    keys_file: Option<PathBuf>,
+    #[serde(default)]
+    ca_file: Option<PathBuf>,
+}
+
+/// Fails if a rule could let the wrong agent join, or none.
+pub(super) fn parse(filed: Vec<FiledAgent>) -> Result<Vec<TrustedAgent>, Error> {
+    let mut seen = BTreeSet::new();
+    let mut trusted = Vec::with_capacity(filed.len());
+    for agent in filed {
+        let FiledAgent { cluster, region, jurisdiction, issuer, subject, audience, keys_file, ca_file } =
+            agent;
+        let invalid = |what: String| Err(Error::invalid(FLAG, format!("of cluster `{cluster}`: {what}")));
+        if let Some((field, _)) = [
+            ("cluster", &cluster),
+            ("region", &region),
+            ("jurisdiction", &jurisdiction),
+            ("audience", &audience),
+        ]
+        .into_iter()
+        .find(|(_, text)| text.trim().is_empty())
+        {
+            return invalid(format!("`{field}` is empty"));
+        }
+        if !issuer.starts_with("https://") {
+            return invalid(format!("the issuer `{issuer}` is no URL with `https`"));
+        }
+        let account = subject.strip_prefix(ACCOUNT_PREFIX).and_then(|account| account.split_once(':'));
+        if account
+            .is_none_or(|(namespace, name)| namespace.is_empty() || name.is_empty() || name.contains(':'))
+        {
+            return invalid(format!("the subject `{subject}` is not `{ACCOUNT_PREFIX}NAMESPACE:NAME`"));
+        }
+        if !seen.insert((issuer.clone(), subject.clone())) {
+            return invalid(format!("`{subject}` of issuer `{issuer}` joins for another cluster already"));
+        }
+        let place = ClusterPlace {
+            cluster: ClusterName::new(&cluster),
+            region: Region::new(region),
+            jurisdiction: Jurisdiction::new(jurisdiction),
+        };
+        trusted.push(TrustedAgent { place, issuer, subject, audience, keys_file, ca_file });
+    }
+    Ok(trusted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn agent() -> Value {
+        json!({
+            "cluster": "eu", "region": "europe-west4", "jurisdiction": "EU",
+            "issuer": "https://issuer.example/eu", "subject": "system:serviceaccount:meridian-system:agent",
+            "audience": "https://manager.example:7443",
+        })
+    }
+
+    fn parsed(agents: &[Value]) -> Result<Vec<TrustedAgent>, String> {
+        let filed = agents.iter().map(|agent| serde_json::from_value(agent.clone()).unwrap()).collect();
+        parse(filed).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_rule_names_one_service_account_of_one_issuer() {
+        let trusted = parsed(&[agent()]).unwrap();
+        assert_eq!(trusted[0].place.cluster.as_str(), "eu");
+        assert!(parsed(&[agent(), agent()]).unwrap_err().contains("joins for another cluster already"));
+        for (field, wrong, message) in [
+            ("cluster", "", "`cluster` is empty"),
+            ("audience", " ", "`audience` is empty"),
+            ("issuer", "http://issuer.example", "no URL with `https`"),
+            ("subject", "agent", "is not `system:serviceaccount:NAMESPACE:NAME`"),
+            ("subject", "system:serviceaccount:a", "is not `system:serviceaccount:NAMESPACE:NAME`"),
+        ] {
+            let mut agent = agent();
+            agent[field] = json!(wrong);
+            let error = parsed(&[agent]).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

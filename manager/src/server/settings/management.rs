@@ -1,0 +1,130 @@
+//! The settings of a Kubernetes management cluster.
+
+use super::{Error, File};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Name of the Lease where the settings give none.
+const LEASE_NAME: &str = "meridian-manager";
+
+/// The flags of the management cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct ManagementArgs {
+    /// Take jobs, queues and policies from a Kubernetes management cluster too, and show their state there
+    #[arg(long, env = "MERIDIAN_MANAGER_KUBERNETES")]
+    pub kubernetes: bool,
+    /// With `--kubernetes`: the kubeconfig of the management cluster [default: the cluster that this process
+    /// is a pod of]
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_MANAGER_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// With `--kubernetes`: a context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_MANAGER_CONTEXT")]
+    pub context: Option<String>,
+    /// With `--kubernetes`: name of the Lease by which one manager acts for the cluster [default:
+    /// meridian-manager]
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_MANAGER_LEASE_NAME")]
+    pub lease_name: Option<String>,
+    /// With `--kubernetes`: its API servers ask this manager before they store a job, at `url`, the manager's
+    /// own URL, or at a Service, `NAMESPACE/NAME:PORT` [default: they don't ask]
+    #[arg(long, value_name = "WHERE", env = "MERIDIAN_MANAGER_ADMISSION_WEBHOOK")]
+    pub admission_webhook: Option<String>,
+}
+
+/// The Kubernetes cluster where people submit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ManagementCluster {
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) context: Option<String>,
+    pub(crate) lease: String,
+    pub(crate) webhook: Option<AdmissionWebhook>,
+}
+
+impl ManagementCluster {
+    /// The name by which API servers call the webhook's Service: the certificate must have it.
+    pub(super) fn webhook_host(&self) -> Option<String> {
+        match self.webhook.as_ref()? {
+            AdmissionWebhook::Service { namespace, name, .. } => Some(format!("{name}.{namespace}.svc")),
+            AdmissionWebhook::Url => None,
+        }
+    }
+}
+
+/// Where API servers find the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AdmissionWebhook {
+    /// At the manager's own URL.
+    Url,
+    Service {
+        namespace: String,
+        name: String,
+        port: u16,
+    },
+}
+
+impl AdmissionWebhook {
+    fn parse(text: &str) -> Result<Self, Error> {
+        if text == "url" {
+            return Ok(Self::Url);
+        }
+        let service = || {
+            let (namespace, rest) = text.split_once('/')?;
+            let (name, port) = rest.split_once(':')?;
+            let is_label = |text: &str| !text.is_empty() && !text.contains(['/', ':', '.']);
+            let port = port.parse().ok().filter(|port| *port > 0)?;
+            (is_label(namespace) && is_label(name)).then(|| Self::Service {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                port,
+            })
+        };
+        service().ok_or_else(|| {
+            let what = format!("`{text}` is neither `url` nor a Service, `NAMESPACE/NAME:PORT`");
+            Error::invalid("admission-webhook", what)
+        })
+    }
+}
+
+/// Fails if something is set for a management cluster, and none is used.
+pub(super) fn resolve(given: ManagementArgs, file: &mut File) -> Result<Option<ManagementCluster>, Error> {
+    let is_used = given.kubernetes || file.kubernetes;
+    let kubeconfig = given.kubeconfig.or(file.kubeconfig.take());
+    let context = given.context.or(file.context.take());
+    let lease = given.lease_name.or(file.lease_name.take());
+    let webhook = given.admission_webhook.or(file.admission_webhook.take());
+    let set = [
+        ("kubeconfig", kubeconfig.is_some()),
+        ("context", context.is_some()),
+        ("lease-name", lease.is_some()),
+        ("admission-webhook", webhook.is_some()),
+    ];
+    if let Some((flag, _)) = set.into_iter().find(|(_, is_set)| *is_set && !is_used) {
+        return Err(Error::invalid(flag, "it is for a management cluster: set `kubernetes` too"));
+    }
+    let lease = lease.unwrap_or_else(|| LEASE_NAME.to_owned());
+    let webhook = webhook.as_deref().map(AdmissionWebhook::parse).transpose()?;
+    Ok(is_used.then_some(ManagementCluster { kubeconfig, context, lease, webhook }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_webhook_is_at_the_managers_url_or_at_a_service() {
+        assert_eq!(AdmissionWebhook::parse("url").unwrap(), AdmissionWebhook::Url);
+        let service = AdmissionWebhook::parse("meridian/manager:7443").unwrap();
+        let (namespace, name) = ("meridian".to_owned(), "manager".to_owned());
+        assert_eq!(service, AdmissionWebhook::Service { namespace, name, port: 7443 });
+        for wrong in ["", "manager", "manager:7443", "a/b", "a/b:0", "a/b:70000", "a.b/c:1", "a/b/c:1"] {
+            let error = AdmissionWebhook::parse(wrong).unwrap_err().to_string();
+            assert!(error.contains("neither `url` nor a Service"), "{wrong}: {error}");
+        }
+        let cluster = ManagementArgs {
+            kubernetes: true,
+            admission_webhook: Some("meridian/manager:7443".to_owned()),
+            ..ManagementArgs::default()
+        };
+        let cluster = resolve(cluster, &mut File::default()).unwrap().unwrap();
+        assert_eq!(cluster.webhook_host().as_deref(), Some("manager.meridian.svc"));
+    }
+}

@@ -1,0 +1,120 @@
+"""A small client of the API servers of a kubeconfig, for what kubectl is too slow for: thousands of objects, watches.
+
+usage: client.py KUBECTL KUBECONFIG CONTEXT crowd COUNT NODE      makes so many pods on a node that nothing runs
+       client.py KUBECTL KUBECONFIG CONTEXT create COUNT PATH     makes copies of the object in stdin, `NUMBER` replaced
+       client.py KUBECTL KUBECONFIG CONTEXT delete COUNT PATH     deletes so many objects, `NUMBER` replaced in the path
+       client.py KUBECTL KUBECONFIG CONTEXT watch PATH            prints one line per change: type, name, uid, phase
+       client.py KUBECTL KUBECONFIG CONTEXT evict NAMESPACE POD   asks for the eviction of a pod
+"""
+
+import base64
+import concurrent.futures
+import http.client
+import json
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+
+THREADS = 8
+
+
+class Api:
+    """One API server, as the user of a context. Connections are kept, one for each thread."""
+
+    def __init__(self, kubectl, kubeconfig, context):
+        view = [kubectl, "--kubeconfig", kubeconfig, "--context", context, "config", "view", "--minify", "--raw", "-o", "json"]
+        config = json.loads(subprocess.run(view, capture_output=True, check=True).stdout)
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self.host, self.port = cluster["server"].removeprefix("https://").split(":")
+        self.token = user.get("token")
+        self.tls = ssl.create_default_context()
+        self.tls.check_hostname = False
+        if "certificate-authority-data" in cluster:
+            self.tls.load_verify_locations(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+        else:
+            self.tls.verify_mode = ssl.CERT_NONE
+        if "client-certificate-data" in user:
+            with tempfile.NamedTemporaryFile() as pair:
+                for field in ("client-certificate-data", "client-key-data"):
+                    pair.write(base64.b64decode(user[field]))
+                pair.flush()
+                self.tls.load_cert_chain(pair.name)
+        self.local = threading.local()
+
+    def connect(self):
+        return http.client.HTTPSConnection(self.host, int(self.port), context=self.tls, timeout=60)
+
+    def headers(self):
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        return {**headers, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
+
+    def request(self, method, path, body=None):
+        """The answer as an object. Fails if the server refuses."""
+        text = self.text(method, path, body)
+        return json.loads(text) if text else None
+
+    def text(self, method, path, body=None):
+        connection = getattr(self.local, "connection", None)
+        if connection is None:
+            connection = self.local.connection = self.connect()
+        connection.request(method, path, None if body is None else json.dumps(body), self.headers())
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status} {text}")
+        return text
+
+    def watch(self, path):
+        """Changes from now on, for ever: type and object. Begins with what is there."""
+        connection = self.connect()
+        connection.timeout = None
+        separator = "&" if "?" in path else "?"
+        connection.request("GET", f"{path}{separator}watch=true&timeoutSeconds=3600", None, self.headers())
+        for line in connection.getresponse():
+            event = json.loads(line)
+            yield event["type"], event["object"]
+
+
+def at_once(work, items, threads=THREADS):
+    """Does the work for all items, by some threads. The first failure ends it."""
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, items))
+
+
+def bystander(number, node):
+    """A pod of others: bound to a node, and left alone by the stages."""
+    container = {"name": "main", "image": "registry.example/none", "resources": {"requests": {"cpu": "1", "memory": "1Mi"}}}
+    labels = {"app": "crowd", "test.meridian.dev/still": "true"}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"crowd-{number}", "labels": labels},
+        "spec": {"nodeName": node, "containers": [container]},
+    }
+
+
+def main():
+    api, (command, *rest) = Api(*sys.argv[1:4]), sys.argv[4:]
+    if command == "crowd":
+        pods = "/api/v1/namespaces/default/pods"
+        at_once(lambda number: api.text("POST", pods, bystander(number, rest[1])), range(int(rest[0])))
+    elif command == "create":
+        template = sys.stdin.read()
+        made = [json.loads(template.replace("NUMBER", str(number))) for number in range(int(rest[0]))]
+        at_once(lambda one: api.text("POST", rest[1], one), made)
+    elif command == "delete":
+        at_once(lambda number: api.text("DELETE", rest[1].replace("NUMBER", str(number))), range(int(rest[0])))
+    elif command == "watch":
+        for kind, found in api.watch(rest[0]):
+            meta = found.get("metadata", {})
+            print(kind, meta.get("name", "-"), meta.get("uid", "-"), found.get("status", {}).get("phase", "-"), flush=True)
+    elif command == "evict":
+        namespace, pod = rest
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+        api.text("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+# shellcheck shell=bash disable=SC2154
+# Steps of tests/kubernetes/run about what happens to the management cluster: its API server is away, rights are missing, people
+# edit objects by hand, other kinds of jobs, missing admission policies, and a thousand jobs.
+
+# The queue `front`, as step_management makes it.
+front_queue() {
+    sed 's/main$/front/' "$HERE/queues.yaml" | front apply -f - >/dev/null
+    await 30 meridian get localqueue front || fail 'the queue of the management cluster does not reach the manager'
+}
+# How often the manager said something, and whether it said it more often.
+said() { grep -c -- "$1" "$work/manager.log" || true; }
+says_again() { [ "$(said "$1")" -gt "$2" ]; }
+workload_has() { front get workload "$(workload_of "$1")" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
+workload_field() { [ "$(front get workload "$(workload_of "$1")" -o "jsonpath={$2}")" = "$3" ]; }
+remove_front() { front delete job "$1" >/dev/null; await 60 gone "$1" || fail "pods of the deleted job $1 stay"; }
+
+step_management_away() {
+    start_fleet
+    front_queue
+    local region uids pid port etcd away
+    submit steady queue=front
+    submit ending queue=front pods=1
+    runs_in_front steady
+    runs_in_front ending 1
+    region="$(regions_of steady)"; region="${region% }"
+    uids="$(uids_in "$region" steady)"
+    away="$(said 'nothing is written to the cluster until it is')"
+    read -r pid port etcd <"$work/$MANAGEMENT.pid"
+    kill -KILL "$pid"
+    { wait "$pid"; } 2>/dev/null || true
+    end_pods "$(regions_of ending | tr -d ' ')" ending
+    await 60 says_again 'nothing is written to the cluster until it is' "$away" || fail 'a manager that can not renew its Lease does not say so'
+    # Longer than the Lease lasts.
+    sleep 16
+    await 60 has_condition ending Complete || { why ending; fail 'an end is not taken while the management cluster is away'; }
+    meridian get jobs steady >/dev/null || fail "the manager's own API does not answer"
+    start_api_server "$MANAGEMENT" "$port" "$etcd"
+    await 60 front get --raw /readyz || fail 'the API server does not come back'
+    await 60 job_has ending Complete || { tail -n 20 "$work/manager.log"; fail 'an end from meanwhile is not written'; }
+    [ "$(uids_in "$region" steady)" = "$uids" ] && job_field steady .status.active 3 || fail 'a gang did not outlive the management cluster'
+    submit after queue=front pods=1
+    runs_in_front after 1
+    pass 'gangs outlive an API server of the management cluster that is away for longer than the Lease, and ends are written then'
+    remove_front after
+    front delete job ending >/dev/null
+    remove_front steady
+}
+
+step_management_rights() {
+    start_fleet
+    front_queue
+    local refused name missing='cannot patch resource .*workloads.* in API group .*kueue.x-k8s.io'
+    refused="$(said "$missing")"
+    # All but those to its Lease.
+    front delete clusterrolebinding meridian-system-meridian-manager >/dev/null
+    submit poor queue=front pods=2
+    await 30 says_again "$missing" "$refused" ||
+        { tail -n 20 "$work/manager.log"; fail 'the log does not name the missing right'; }
+    pass 'a manager whose rights were taken away says which verb on which resource is missing'
+    if timeout 30 "$MERIDIAN_BIN" manager --init --listen "127.0.0.1:$(free_port)" --data-dir "$work/poor-manager" --kubernetes \
+        --kubeconfig "$work/manager-kubeconfig" --lease-name poor >"$work/poor.log" 2>&1; then fail 'a manager without rights starts'; fi
+    for name in '`list` `jobs.batch`' '`patch` `jobs/status.batch`' '`create` `workloads.kueue.x-k8s.io`'; do
+        grep -qF -- "$name" "$work/poor.log" || { cat "$work/poor.log"; fail "the missing right $name is not named"; }
+    done
+    pass 'a manager that starts without rights names each of them'
+    front apply -f "$work/manager-rbac.yaml" >/dev/null
+    runs_in_front poor 2
+    await 90 workload_has poor Admitted || { tail -n 20 "$work/manager.log"; fail 'the Workload is not written once the right is back'; }
+    await 60 job_field poor .status.active 2 || fail 'the status is not written once the right is back'
+    pass 'and goes on when it has them again'
+    remove_front poor
+}
+
+step_management_hands() {
+    start_fleet
+    front_queue
+    local region uids workload uid
+    submit touched queue=front
+    runs_in_front touched
+    region="$(regions_of touched)"; region="${region% }"
+    uids="$(uids_in "$region" touched)"
+    workload="$(workload_of touched)"
+    uid="$(front get workload "$workload" -o 'jsonpath={.metadata.uid}')"
+    front delete workload "$workload" >/dev/null
+    await 30 workload_field touched .status.clusterName "$region" || fail 'a deleted Workload does not come back with its status'
+    [ "$(front get workload "$(workload_of touched)" -o 'jsonpath={.metadata.uid}')" != "$uid" ] || fail 'the Workload was not deleted'
+    [ "$(uids_in "$region" touched)" = "$uids" ] && runs_whole touched 3 || { why touched; fail 'a deleted Workload restarted the gang'; }
+    pass 'a Workload that was deleted by hand comes back whole, and its gang runs on'
+    front label job touched kueue.x-k8s.io/queue-name- >/dev/null
+    await 60 gone touched || fail 'a job without a queue goes on'
+    await 30 eval '! meridian get jobs touched' || fail 'a job without a queue stays at the manager'
+    front label job touched kueue.x-k8s.io/queue-name=front >/dev/null
+    runs_in_front touched
+    await 30 workload_has touched Admitted || fail 'a job with a queue again has no Workload'
+    pass 'a job ends when its queue label is removed, and starts when it has one again'
+    remove_front touched
+    await 30 eval '! workload_of touched | grep -q .' || fail 'the Workload of a deleted job stays'
+}
+step_management_kinds() {
+    start_fleet
+    front_queue
+    local with=europe-west4 following workload
+    following="$(said 'following kind="JobSet"')"
+    define_kinds "$MANAGEMENT"
+    if ! kube "$with" get jobsets >/dev/null 2>&1; then
+        define_kinds "$with"
+        python3 "$HERE/operator.py" "$kubectl" "$kubeconfig" "$with" >>"$work/$with-operator.log" 2>&1 &
+        programs+=($!)
+        # An agent looks for kinds at its start, and now and then.
+        kill_agent "$(agent_of "$with")"
+        start_agent "$with"
+        await 60 connected "$with" || fail 'the agent does not come back'
+    fi
+    await 60 eval "[ '$following' -gt 0 ] || says_again 'following kind=\"JobSet\"' '$following'" || { tail -n 5 "$work/manager.log"; fail 'a kind that is installed later is not found'; }
+    sed -e 's/: NAME$/: set/' -e 's/queue-name: main/queue-name: front/' -e 's/^spec:/&\n  suspend: true\n  managedBy: kueue.x-k8s.io\/multikueue/' \
+        "$HERE/kinds/jobset.yaml" | front create -f - >/dev/null
+    await 90 sets_are "$with" "$(field_of jobset set .metadata.uid)" driver,workers,workers,workers,workers || { why set; tail -n 20 "$work/manager.log"; fail 'the JobSet does not run whole'; }
+    workload="$(front get workloads -o json | jq -r '.items[] | select(.metadata.ownerReferences[0].kind == "JobSet") | .metadata.name')"
+    [ "$(front get workload "$workload" -o json | jq -r '.status.clusterName + " " + ([.spec.podSets[].name] | sort | join(","))')" = "$with driver,workers" ] ||
+        { front get workload "$workload" -o yaml; fail 'the Workload does not show cluster and pod sets'; }
+    [ "$(front get jobs -o name | wc -l)" -eq 0 ] || fail 'jobs of the JobSet are in the management cluster'
+    kube "$with" annotate pods -l jobset.sigs.k8s.io/jobset-name=set test.meridian.dev/seconds=0 >/dev/null
+    await 60 front_jobset_has set Completed || { front get jobset set -o yaml; tail -n 20 "$work/manager.log"; fail 'the end of a JobSet is not written'; }
+    front delete jobset set >/dev/null
+    await 30 eval '! meridian get jobsets set' || fail 'a deleted JobSet stays at the manager'
+    pass 'a JobSet of the management cluster runs in the worker cluster that has its operator, and its end is written'
+}
+front_jobset_has() { front get jobset "$1" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
+
+# Without any admission policy, as if somebody had deleted them.
+step_management_policies() {
+    start_fleet
+    front_queue
+    local job region
+    front delete -f manifests/admission >/dev/null
+    for region in "${REGIONS[@]}"; do kube "$region" create namespace personal >/dev/null; done
+    front apply -f - >/dev/null <<'POLICY'
+apiVersion: v1
+kind: Namespace
+metadata: {name: personal, labels: {data: personal}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: front, namespace: personal}
+spec: {clusterQueue: front}
+---
+apiVersion: meridian.dev/v1alpha1
+kind: ResidencyPolicy
+metadata: {name: eu-only}
+spec:
+  applies: {namespaceSelector: {matchLabels: {data: personal}}}
+  allow: {jurisdictions: [EU]}
+POLICY
+    await 30 meridian get residencypolicy eu-only || fail 'the policy does not reach the manager'
+    await 30 meridian get localqueue front -n personal || fail 'the queue does not reach the manager'
+    # Policy forbids this one everywhere: it may run in the EU only, and asks for another region.
+    job_manifest nowhere namespace=personal queue=front region=us-east4 | sed '/^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' >"$work/nowhere"
+    # An admission policy would have refused these two.
+    job_manifest mistyped queue=front region=us-east4 | sed 's/meridian.dev\/region/meridian.dev\/regoin/; /^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' >"$work/mistyped"
+    job_manifest foreign queue=front | sed 's/suspend: true/&\n  managedBy: example.com\/controller/' >"$work/foreign"
+    for job in nowhere mistyped foreign; do await 20 stored_unchecked "$job" || fail "job $job can not be stored without admission policies"; done
+    job_manifest allowed namespace=personal queue=front pods=2 | sed '/^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' | front create -f - >/dev/null
+    runs_in_front allowed 2
+    [ "$(regions_of allowed)" = 'europe-west4 ' ] || fail "a job that must stay in the EU runs in $(regions_of allowed)"
+    await 30 refused_in personal nowhere eu-only || { front get events -A; fail 'a job that may run nowhere is not refused'; }
+    await 30 refused_in default mistyped regoin || { front get events -A; fail 'a job with a mistyped key is not refused'; }
+    for job in nowhere mistyped foreign; do
+        for region in "${REGIONS[@]}" "$MANAGEMENT"; do
+            [ "$(kube "$region" get pods -A -l "batch.kubernetes.io/job-name=$job" -o name | wc -l)" -eq 0 ] || fail "job $job has pods in $region"
+        done
+    done
+    pass 'without admission policies nothing runs that policy forbids, and events say why'
+    front apply -f manifests/admission >/dev/null
+    front delete job mistyped foreign >/dev/null
+    front -n personal delete job nowhere allowed >/dev/null
+    await 60 gone allowed || fail 'pods of a deleted job stay'
+    front delete residencypolicy eu-only >/dev/null
+}
+# The manager sets its webhook up again, and an API server takes a moment to forget it.
+stored_unchecked() { front delete validatingwebhookconfiguration meridian-jobs; front create -f "$work/$1"; }
+refused_in() { front -n "$1" get events -o json | jq -e --arg job "$2" --arg text "$3" '.items[] | select(.involvedObject.name == $job and .reason == "Refused" and (.message | contains($text)))'; }
+
+# A thousand jobs of one pod, of which some have quota at a time. Nothing is lost, nothing runs twice, and nothing is left.
+step_management_thousand() {
+    start_fleet
+    local jobs=1000 at_once=200 template region ran=0
+    sed -e 's/main$/narrow/; s/"1000"/"2"/' "$HERE/queues.yaml" | front apply -f - >/dev/null
+    await 30 meridian get localqueue narrow || fail 'the queue of the management cluster does not reach the manager'
+    for region in "${REGIONS[@]}"; do note_pods "$region"; done
+    template="$(job_manifest many-NUMBER queue=narrow pods=1 | sed -e 's/, nvidia.com\/gpu: 1//; /nvidia.com\/gpu: 1/d' \
+        -e 's/500m/10m/; s/1Gi/16Mi/; /^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' | front create --dry-run=client -o json -f -)"
+    client "$MANAGEMENT" create "$jobs" /apis/batch/v1/namespaces/default/jobs <<<"$template"
+    await 60 many_are "$jobs" QuotaReserved "$at_once" Admitted || { tail -n 20 "$work/manager.log"; fail "not all of $jobs jobs have a Workload, or not $at_once of them run: $(front get workloads | tail -n 3)"; }
+    await 60 many_active "$at_once" || fail 'the management cluster does not show the running pods'
+    for region in "${REGIONS[@]}"; do
+        ran=$((ran + $(awk '$4 == "Running" && $2 ~ /^many-/ {print $3}' "$work/$region.pods" | sort -u | wc -l)))
+    done
+    [ "$ran" -eq "$at_once" ] || fail "$ran pods run for $at_once jobs of one pod"
+    pass "of $jobs jobs of the management cluster $at_once have quota and run once each; all others have a Workload that waits"
+    client "$MANAGEMENT" delete "$jobs" '/apis/batch/v1/namespaces/default/jobs/many-NUMBER?propagationPolicy=Background'
+    await 60 nothing_is_left || { front get workloads | tail -n 5; meridian get jobs | tail -n 5; fail 'deleted jobs leave something behind'; }
+    pass 'and when they are deleted, nothing of them is left there, at the manager, or running'
+}
+# So many Workloads with a condition, whether true or not, and so many where another one is true.
+many_are() {
+    [ "$(front get workloads -o json | jq -c --arg any "$2" --arg true "$4" '[.items[] | select(.metadata.name | startswith("job-many-")) | [.status.conditions[]?]]
+        | [([.[] | select(any(.type == $any))] | length), ([.[] | select(any(.type == $true and .status == "True"))] | length)]')" = "[$1,$3]" ]
+}
+many_active() { [ "$(front get jobs -o json | jq '[.items[] | select((.metadata.name | startswith("many-")) and .status.active == 1)] | length')" -eq "$1" ]; }
+nothing_is_left() {
+    local region
+    [ -z "$(front get workloads -o name | grep many-)" ] && [ "$(meridian get jobs -o json | jq '[.items[] | select(.metadata.name | startswith("many-"))] | length')" -eq 0 ] || return 1
+    for region in "${REGIONS[@]}"; do
+        [ "$(kube "$region" get pods --field-selector status.phase=Running -o name | grep -c many-)" -eq 0 ] || return 1
+    done
+}
