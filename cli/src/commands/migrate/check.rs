@@ -97,11 +97,7 @@ impl Report {
 }
 
 pub(super) fn check(setup: &Setup) -> Report {
-    // Kubernetes' own priority classes: the manager has them too.
-    let is_builtin =
-        |member: &&Member| member.kind == Some(Kind::PriorityClass) && member.name().starts_with("system-");
-    let members = setup.members().filter(|member| !is_builtin(member));
-    Report { objects: members.filter_map(|member| row(setup, member)).collect() }
+    Report { objects: setup.members().filter_map(|member| row(setup, member)).collect() }
 }
 
 fn row(setup: &Setup, member: &Member) -> Option<Row> {

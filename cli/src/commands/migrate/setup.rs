@@ -163,7 +163,8 @@ fn member(object: Value) -> Option<Member> {
         // Meridian makes its own.
         Some(Kind::Workload) => false,
         Some(kind) if kind.is_job() => member.is_open_job(),
-        Some(kind) => !kind.grants(),
+        // Kubernetes' own priority classes and namespaces are not taken.
+        Some(kind) => !kind.grants() && preview::is_taken(kind, &member.object),
         None => is_of_kueue || !member.queue().is_empty(),
     };
     concerns.then_some(member)

@@ -100,6 +100,10 @@ items:
 - apiVersion: ray.io/v1
   kind: RayService
   metadata: {name: serves, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
+- apiVersion: scheduling.k8s.io/v1
+  kind: PriorityClass
+  metadata: {name: system-cluster-critical}
+  value: 2000000000
 - apiVersion: v1
   kind: ConfigMap
   metadata: {name: other, namespace: default}
@@ -141,7 +145,7 @@ async fn each_object_carries_over_changes_or_stays_with_a_reason() {
         assert!(found == carries && reasons.contains(why), "{kind} {name}: {found} {reasons}");
     }
     let count = report["objects"].as_array().unwrap().len();
-    assert_eq!(count, 12, "a job that has ended and a ConfigMap need no verdict");
+    assert_eq!(count, 12, "a job that has ended, a ConfigMap and what Kubernetes made need no verdict");
 }
 
 #[tokio::test]
