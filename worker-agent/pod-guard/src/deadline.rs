@@ -66,7 +66,6 @@ impl Deadline {
 
     /// Takes a lease that was read into account.
     pub fn observe(&mut self, lease: Lease, now: Now) {
-        self.decide(now);
         let is_same_clock = lease.clock == self.lease.clock;
         if self.stopping || is_same_clock && lease.sent <= self.lease.sent {
             return;
@@ -121,6 +120,15 @@ mod tests {
         assert_eq!(deadline.decide(at(TERM - SKEW - KILL_MARGIN, 0)), Decision::Kill);
         let mut endless = Deadline::new(SKEW, Lease { end: None, ..written(0, 0) }, at(0, 0));
         assert_eq!(endless.decide(at(100 * TERM, 0)), Decision::Run(None));
+    }
+
+    /// Guards look once a second, so a renewal and the moment of the stop can be seen in one look.
+    #[test]
+    fn a_renewal_that_is_there_at_the_stop_counts() {
+        let stop_at = TERM - SKEW - STOP;
+        let mut deadline = Deadline::new(SKEW, written(0, TERM), at(0, 0));
+        deadline.observe(written(stop_at - 500, TERM), at(stop_at, 0));
+        assert!(matches!(deadline.decide(at(stop_at, 0)), Decision::Run(Some(_))));
     }
 
     #[test]
