@@ -172,6 +172,7 @@ pub(crate) enum Command {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use meridian_objects::Kind;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -209,11 +210,16 @@ mod tests {
             .unwrap();
         let Command::Submit(submit) = cli.command else { panic!("not a submit") };
         assert_eq!(submit.command, ["sh", "-c", "echo -n x"]);
-        for word in ["train", "job/train", "jobs.batch/train", "wl/train"] {
+        for (word, kind) in [
+            ("train", None),
+            ("job/train", Some(Kind::Job)),
+            ("jobsets.jobset.x-k8s.io/train", Some(Kind::JobSet)),
+            ("wl/train", Some(Kind::Workload)),
+        ] {
             let Command::Logs(logs) = Cli::try_parse_from(["meridian", "logs", word]).unwrap().command else {
                 panic!("not logs")
             };
-            assert_eq!(logs.name, "train");
+            assert_eq!((logs.name.kind(), logs.name.name()), (kind, "train"));
         }
     }
 

@@ -10,6 +10,7 @@
 mod endpoints;
 mod error;
 mod http;
+mod job_name;
 pub(crate) mod kubeconfig;
 mod logs;
 mod objects;
@@ -22,6 +23,7 @@ mod watch;
 pub(crate) use self::endpoints::{ApplyOptions, ApplyResult, Bulk, ClusterAction, JoinRequest};
 pub(crate) use self::error::Error;
 pub(crate) use self::http::Client;
+pub(crate) use self::job_name::JobName;
 pub(crate) use self::logs::{AttemptId, LogAttempt, LogEvent, LogQuery, LogStream};
 pub(crate) use self::objects::{CreateOptions, Created, DeleteOptions, List, Selection};
 pub(crate) use self::status::Status;

@@ -17,10 +17,11 @@ use meridian::{ClusterObject, DispatchPolicyObject, ResidencyPolicyObject};
 use meridian_objects::Kind;
 use serde_json::Value;
 
-/// The kinds that Meridian reads and Kubernetes doesn't have, in the order of the table of kinds.
+/// The kinds that Meridian reads and Kubernetes doesn't have, in the order of the table of kinds. A group of
+/// pods is read by the manager alone, since pods aren't taken from a management cluster.
 pub fn defined() -> Vec<Kind> {
     let groups = [meridian_objects::kind::KUEUE_GROUP, meridian_objects::kind::MERIDIAN_GROUP];
-    Kind::ALL.into_iter().filter(|kind| groups.contains(&kind.group())).collect()
+    Kind::ALL.into_iter().filter(|kind| groups.contains(&kind.group()) && !kind.is_job()).collect()
 }
 
 /// The structural schema of a kind in one version; `None` for a kind of Kubernetes.

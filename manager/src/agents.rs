@@ -6,6 +6,7 @@
 //! issuers    agents that join by their service account
 //! admission  which certificates are accepted
 //! logs       GET  /agent/v1/log-requests, POST /agent/v1/logs/{id}
+//! copies     POST /agent/v1/copies         ConfigMaps and Secrets of the management cluster
 //! log_relay  hands logs from agents to readers
 //! budget     limits the requests of each agent
 //! ```
@@ -16,6 +17,7 @@
 
 mod admission;
 mod budget;
+mod copies;
 mod identity;
 mod issuers;
 mod joins;
@@ -26,6 +28,7 @@ mod state;
 mod sync;
 
 pub use admission::cut_void_connections;
+pub use copies::CopySource;
 pub use issuers::TrustedAgent;
 pub use log_relay::{LogRelay, LogStream, NoLog};
 pub use state::Parts;
@@ -36,6 +39,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
+use meridian_shared::copies::COPIES_PATH;
 use meridian_shared::identity::{ISSUER_JOIN_PATH, JOIN_PATH, RENEW_PATH};
 use meridian_shared::logs::REQUESTS_PATH;
 use state::Agents;
@@ -48,6 +52,7 @@ pub fn router(parts: Parts) -> Router {
         .route(JOIN_PATH, post(identity::join))
         .route(ISSUER_JOIN_PATH, post(identity::join_by_issuer))
         .route(RENEW_PATH, post(identity::renew))
+        .route(COPIES_PATH, post(copies::copies))
         .route(REQUESTS_PATH, get(logs::requests))
         .route("/agent/v1/logs/{id}", post(logs::answer))
         // every handler limits its body itself, once it knows the sender

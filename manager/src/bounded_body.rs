@@ -187,4 +187,35 @@ mod tests {
         let most = REFUSED_BYTES_MAX >> 10;
         assert!(read_before_answer("/refused", 2 * most, None).await <= most + 2, "within bounds");
     }
+
+    /// Whether this much time has passed; timers count whole milliseconds.
+    fn lasted(began: tokio::time::Instant, span: Duration) -> bool {
+        (span..span + Duration::from_millis(2)).contains(&began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_is_drained_for_a_bounded_time() {
+        let slow = || {
+            let seconds = futures::stream::repeat(Bytes::from_static(b" "));
+            Body::from_stream(seconds.then(|byte| async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok::<_, std::io::Error>(byte)
+            }))
+        };
+        let silent = Body::from_stream(futures::stream::pending::<std::io::Result<Bytes>>());
+        for body in [slow(), silent] {
+            let router = Router::new()
+                .route("/refused", post(|| async { StatusCode::FORBIDDEN }))
+                .layer(axum::middleware::from_fn(drain_if_refused));
+            let began = tokio::time::Instant::now();
+            let response = router.oneshot(Request::post("/refused").body(body).unwrap()).await.unwrap();
+            assert_eq!(response.status(), StatusCode::FORBIDDEN);
+            assert!(lasted(began, REFUSED_MAX), "{:?}", began.elapsed());
+        }
+        let began = tokio::time::Instant::now();
+        assert!(matches!(too_large(slow(), Rest::Unread).await, BodyError::TooLarge));
+        assert_eq!(began.elapsed(), Duration::ZERO, "the rest isn't read");
+        assert!(matches!(too_large(slow(), Rest::Discarded).await, BodyError::TooLarge));
+        assert!(lasted(began, DISCARD_MAX), "{:?}", began.elapsed());
+    }
 }

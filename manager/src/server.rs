@@ -10,19 +10,21 @@
 //! | `users.json` | tokens of users: names, users, groups, hashes and expiry |
 //! | `admin.kubeconfig`, `submitter.kubeconfig`, `viewer.kubeconfig` | the tokens; secret |
 //! | `viewer.token` | the viewer's token again, for Prometheus (`credentials_file`) |
+//! | `hosted/` | identities and stores of the agents that run in this process |
 //! | `ca.pem` | the authority of the server's certificate; not secret |
 //! | `ready` | `https://HOST:PORT`, while the manager leads |
 
 mod audit_tasks;
 mod data_dir;
 mod health;
+mod hosted;
 mod management;
 mod port;
 mod settings;
 
 pub use settings::{Error, ManagerArgs, Residency};
 
-use crate::agents::{self, LogRelay};
+use crate::agents::{self, CopySource, LogRelay};
 use crate::api::shipped;
 use crate::api::{self, ListLimits};
 use crate::audit::AuditFiles;
@@ -44,6 +46,7 @@ use meridian_manager_core::Config;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::outcome::{RejectionReason, Reply};
+use meridian_manager_kubernetes::Extras;
 use meridian_objects::rbac::MASTERS;
 use meridian_objects::{Object, last_applied};
 use meridian_private_files as files;
@@ -74,6 +77,8 @@ const VIEWER: &str = "viewer";
 pub const AUDIT_DIR: &str = "audit";
 /// Directory of the authorities and other keys, in the data directory.
 pub const IDENTITY_DIR: &str = "identity";
+/// Directory of the agents in this process, in the data directory.
+const HOSTED_DIR: &str = "hosted";
 /// The journal, in the data directory.
 pub const JOURNAL_FILE: &str = "journal.redb";
 
@@ -199,16 +204,14 @@ impl Manager {
             lists: ListLimits::default(),
             audit,
         };
-        let agents = agents(&settings, &engine, &authorities, relay, stop);
+        let copies = management.as_ref().and_then(management::copies);
+        let agents = agents(&settings, &engine, &authorities, relay, copies, stop);
         let api = api::router(api);
         let (webhook, admission) = management::webhook(&settings, &authorities, &url, &api)?.unzip();
-        let task = |management| ManagementTask {
-            management,
-            journal: id,
-            api: api.clone(),
-            engine: engine.clone(),
-            webhook,
-        };
+        let host = management::host(&settings, &engine, &authorities, &url, paths.dir.join(HOSTED_DIR));
+        let (hosting, host) = host.unzip();
+        let (extras, for_controllers) = (Extras { webhook, hosting }, (api.clone(), engine.clone()));
+        let task = |management| ManagementTask::new(management, id, for_controllers, extras, host);
         let management = management.map(task);
         let router =
             agents.merge(health::router(engine.clone())).merge(admission.unwrap_or_default()).merge(api);
@@ -281,6 +284,7 @@ fn agents(
     engine: &Handle,
     authorities: &Arc<Authorities>,
     relay: LogRelay,
+    copies: Option<Arc<dyn CopySource>>,
     stop: &CancellationToken,
 ) -> Router {
     agents::router(agents::Parts {
@@ -290,6 +294,7 @@ fn agents(
         poll: lease::poll(settings.term_min),
         certificate_lifetime: settings.agent_certificate_lifetime,
         trusted: settings.trusted.clone(),
+        copies,
         stop: stop.clone(),
     })
 }
@@ -329,6 +334,7 @@ fn config(settings: &Settings, authorities: &Authorities) -> Config {
         starvation_guard: settings.starvation_guard,
         admission_fair_sharing: settings.admission_fair_sharing.clone(),
         jurisdiction: settings.jurisdiction.clone(),
+        hosts_agents: settings.management_cluster.as_ref().is_some_and(|c| c.host_clusters.is_some()),
         ..Config::new(authorities.receipt_key().clone())
     }
 }

@@ -177,7 +177,7 @@ container_start() {
             elif $volume.configMap then ["configMap", $volume.configMap.name]
             elif $volume.secret then ["secret", $volume.secret.secretName] else ["empty", "-"] end) | @tsv' "$folder/$container.json")
     if [ "${#edits[@]}" -gt 0 ]; then
-        find "$folder" -path "$folder/$container-*" -type f -exec sed -i "${edits[@]}" {} +
+        find "$folder" -path "$folder/$container-*" -type f -exec sed -i "${edits[@]}" -e 's|: 0\.0\.0\.0:|: 127.0.0.1:|' {} +
     fi
     edits+=(-e 's|=0\.0\.0\.0:|=127.0.0.1:|')
 

@@ -9,6 +9,7 @@ readonly JOBS_THAT_END=(
     "rayjob gpus,gpus,head,submitter"
     "trainjob node,node,node"
     "pod main"
+    "podgroup role-1,role-2,role-2"
 )
 readonly JOBS_THAT_STAY=(
     "raycluster gpus,gpus,head"
@@ -16,7 +17,7 @@ readonly JOBS_THAT_STAY=(
 )
 
 create_kind() {
-    sed -e "s/: NAME$/: $2/" -e "s/# seconds/test.meridian.dev\/seconds: \"$3\"/" "$HERE/kinds/$1.yaml" | meridian create -f - >/dev/null
+    sed -e "s/: NAME\b/: $2/" -e "s/# seconds/test.meridian.dev\/seconds: \"$3\"/" "$HERE/kinds/$1.yaml" | meridian create -f - >/dev/null
 }
 field_of() { meridian get "$1" "$2" -o json | jq -r "$3"; }
 # The pod sets of a job's running pods in a region.
@@ -27,7 +28,14 @@ running_sets() {
 sets_are() { [ "$(running_sets "$1" "$2")" = "$3" ]; }
 counts() { [ "$(field_of "$1" "$2" .status.meridian.runningPods)" = "$3" ]; }
 state_is() { [ "$(field_of "$1" "$2" .status.meridian.state)" = "$3" ]; }
-lacks_object() { [ -z "$(kube "$1" get "$2" "$3" --ignore-not-found -o name)" ]; }
+# A group of pods has no object but its pods.
+lacks_object() {
+    if [ "$2" = podgroup ]; then
+        [ -z "$(kube "$1" get pods -A -l "meridian.dev/pod-group=$3" -o name)" ]
+    else
+        [ -z "$(kube "$1" get "$2" "$3" --ignore-not-found -o name)" ]
+    fi
+}
 
 # A cluster that gets the kinds while its agent runs.
 step_kinds() {
@@ -51,6 +59,34 @@ step_kinds() {
         read -r kind sets <<<"$entry"
         job_stops "$with" "$kind" "$sets"
     done
+    group_fails "$with"
+    group_needs_all_pods
+}
+
+only_pod_is() { [ "$(kube "$1" get pods -l "meridian.dev/pod-group=$2" -o name)" = "pod/$3" ]; }
+# A pod of a group that fails ends the others. The group's name and its pods' names can be used again.
+group_fails() {
+    local with="$1" name=group-fails uid round
+    for round in 1 2; do
+        sed -e "s/: NAME\b/: $name/" -e '/# exit-code/ { s/#.*/test.meridian.dev\/exit-code: "3"/p; s/exit-code: "3"/seconds: "10"/ }' \
+            "$HERE/kinds/podgroup.yaml" | meridian create -f - >/dev/null
+        uid="$(field_of podgroup "$name" .metadata.uid)"
+        await 180 sets_are "$with" "$uid" role-1,role-2,role-2 || kind_fails "$with" podgroup "$name" "does not run in round $round"
+        await 90 state_is podgroup "$name" Failed || kind_fails "$with" podgroup "$name" 'does not fail'
+        [[ "$(meridian get podgroup "$name" -o json)" == *"pod \`$name-worker-1\` of the group failed"* ]] || kind_fails "$with" podgroup "$name" 'does not say which pod failed'
+        await 60 sets_are "$with" "$uid" '' || kind_fails "$with" podgroup "$name" 'keeps pods after its failure'
+        await 60 only_pod_is "$with" "$name" "$name-worker-1" || kind_fails "$with" podgroup "$name" 'keeps not only the pod that failed, for its logs'
+        # The next round begins while that pod is still there.
+        meridian delete podgroup "$name" >/dev/null
+    done
+    pass 'a failed pod fails its group and ends the others, and the group can be created again'
+}
+
+group_needs_all_pods() {
+    local said
+    said="$(sed -e 's/: NAME\b/: part/' "$HERE/kinds/podgroup.yaml" | head -n 22 | meridian create -f - 2>&1)" && fail 'a part of a group is taken'
+    [[ "$said" == *'1 of 3 pods of group `part` are here'* ]] || fail "a part of a group is refused with: $said"
+    pass 'a part of a group is refused, with what is missing'
 }
 
 # Runs a job whole, with the manager's counts, until its end reaches the manager.

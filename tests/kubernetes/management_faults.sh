@@ -86,12 +86,17 @@ step_management_hands() {
     [ "$(front get workload "$(workload_of touched)" -o 'jsonpath={.metadata.uid}')" != "$uid" ] || fail 'the Workload was not deleted'
     [ "$(uids_in "$region" touched)" = "$uids" ] && runs_whole touched 3 || { why touched; fail 'a deleted Workload restarted the gang'; }
     pass 'a Workload that was deleted by hand comes back whole, and its gang runs on'
-    front label job touched kueue.x-k8s.io/queue-name- >/dev/null
+    if front label job touched kueue.x-k8s.io/queue-name- >"$work/label" 2>&1; then fail 'the queue of a running job can be taken away'; fi
+    grep -q 'suspend the job first' "$work/label" || { cat "$work/label"; fail 'the refusal names no remedy'; }
+    # As if the policy were not there: that is what the manager itself does then.
+    front delete validatingadmissionpolicybinding jobs.meridian.dev >/dev/null
+    await 30 front label job touched kueue.x-k8s.io/queue-name- || fail 'a policy without a binding still refuses'
     await 60 gone touched || fail 'a job without a queue goes on'
     await 30 eval '! meridian get jobs touched' || fail 'a job without a queue stays at the manager'
     front label job touched kueue.x-k8s.io/queue-name=front >/dev/null
     runs_in_front touched
     await 30 workload_has touched Admitted || fail 'a job with a queue again has no Workload'
+    front apply -f manifests/admission >/dev/null
     pass 'a job ends when its queue label is removed, and starts when it has one again'
     remove_front touched
     await 30 eval '! workload_of touched | grep -q .' || fail 'the Workload of a deleted job stays'
@@ -118,13 +123,34 @@ step_management_kinds() {
     workload="$(front get workloads -o json | jq -r '.items[] | select(.metadata.ownerReferences[0].kind == "JobSet") | .metadata.name')"
     [ "$(front get workload "$workload" -o json | jq -r '.status.clusterName + " " + ([.spec.podSets[].name] | sort | join(","))')" = "$with driver,workers" ] ||
         { front get workload "$workload" -o yaml; fail 'the Workload does not show cluster and pod sets'; }
-    [ "$(front get jobs -o name | wc -l)" -eq 0 ] || fail 'jobs of the JobSet are in the management cluster'
+    [ "$(front get jobs -l jobset.sigs.k8s.io/jobset-name -o name | wc -l)" -eq 0 ] || fail 'jobs of the JobSet are in the management cluster'
     kube "$with" annotate pods -l jobset.sigs.k8s.io/jobset-name=set test.meridian.dev/seconds=0 >/dev/null
     await 60 front_jobset_has set Completed || { front get jobset set -o yaml; tail -n 20 "$work/manager.log"; fail 'the end of a JobSet is not written'; }
     front delete jobset set >/dev/null
     await 30 eval '! meridian get jobsets set' || fail 'a deleted JobSet stays at the manager'
     pass 'a JobSet of the management cluster runs in the worker cluster that has its operator, and its end is written'
+    local entry kind at ended
+    for entry in "${FRONT_KINDS[@]}"; do
+        read -r kind at ended <<<"$entry"
+        sed -e "s/: NAME$/: front-$kind/; s/queue-name: main/queue-name: front/; s/# seconds/test.meridian.dev\/seconds: \"8\"/" "$HERE/kinds/$kind.yaml" |
+            front create --dry-run=client -o json -f - |
+            jq "$at.suspend = true | $at.managedBy = \"kueue.x-k8s.io/multikueue\"" | front create -f - >/dev/null
+    done
+    for entry in "${FRONT_KINDS[@]}"; do
+        read -r kind at ended <<<"$entry"
+        await 180 eval "front get '$kind' 'front-$kind' -o json | jq -e '$ended'" ||
+            { why "front-$kind"; front get "$kind" "front-$kind" -o yaml; tail -n 20 "$work/manager.log"; fail "the end of a $kind is not written"; }
+        front delete "$kind" "front-$kind" >/dev/null
+        pass "a $kind of the management cluster runs, and its end is written in its own words"
+    done
 }
+# Kinds, where they have their switch and their manager, and how their own controllers write the end. Without spaces.
+readonly FRONT_KINDS=(
+    'pytorchjob .spec.runPolicy any(.status.conditions[]?;.type=="Succeeded"and.status=="True")'
+    'mpijob .spec.runPolicy any(.status.conditions[]?;.type=="Succeeded"and.status=="True")'
+    'rayjob .spec .status.jobStatus=="SUCCEEDED"'
+    'trainjob .spec any(.status.conditions[]?;.type=="Complete"and.status=="True")'
+)
 front_jobset_has() { front get jobset "$1" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
 
 # Without any admission policy, as if somebody had deleted them.

@@ -2,6 +2,7 @@
 
 use crate::guard;
 use crate::identity::{self, Identity};
+use crate::metrics::listener::{self, Probed};
 use crate::server::{self, Exit};
 use crate::settings::{AgentArgs, JoinArgs};
 use crate::store::{self, Store};
@@ -21,6 +22,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 mod assembly;
+#[cfg(feature = "kubernetes")]
+mod hosted;
+
+#[cfg(feature = "kubernetes")]
+pub use hosted::{HostedAgent, run_hosted};
 
 /// Pause between two attempts on a full disk: well within a lease, so that gangs survive if space is freed in
 /// time.
@@ -106,11 +112,17 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     let mut signals = JoinSet::new();
     stop_on_signals(&mut signals, stop.clone())?;
+    // It outlives the attempts: a probe that fails on a full disk would end the gangs of a pod with the pod.
+    let (probed, mut listeners) = (Probed::default(), JoinSet::new());
+    if let Some(address) = settings.metrics_listen {
+        listener::start(address, probed.clone(), &mut listeners).await?;
+    }
     let exit = retry_while_full(&stop, async || {
         let mut tasks = JoinSet::new();
-        let exit = assembly::serve(&settings, stop.clone(), &mut tasks).await;
-        // The remaining tasks only read and serve. Their addresses must be free for the next attempt.
+        let exit = assembly::serve(&settings, &probed, stop.clone(), &mut tasks).await;
+        // The remaining tasks only read and serve.
         tasks.shutdown().await;
+        probed.set_starting();
         exit
     });
     match exit.await? {

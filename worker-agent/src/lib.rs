@@ -23,6 +23,8 @@ pub mod store;
 pub mod uplink;
 
 pub use entry::{AgentCommand, guard_if_asked, join, run};
+#[cfg(feature = "kubernetes")]
+pub use entry::{HostedAgent, run_hosted};
 pub use meridian_telemetry::with_causes;
 pub use settings::{AgentArgs, HoldArgs, HoldChoice, JoinArgs, RunnerChoice, SPEED_MAX};
 

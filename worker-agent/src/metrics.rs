@@ -1,18 +1,14 @@
-//! Every metric of the agent, by name, and the server for them.
+//! Every metric of the agent, by name, and the listener for collectors and probes.
 //!
 //! Names follow Prometheus' conventions: base units, `_total` for counters. The metrics of GPUs have the
 //! names and units of NVIDIA's DCGM exporter instead, so that its dashboards work. Label values come from
-//! closed lists or name a GPU, never from users.
+//! closed lists or name a GPU, never from users: the listener shows them to everyone who reaches it.
 
+pub(crate) mod listener;
 pub mod names;
 
 use crate::inventory::accelerators::Reading;
 use crate::uplink::Landed;
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
 use meridian_agent_core::{Agent, RunnerEvent};
 use meridian_shared::ids::OfferId;
 use meridian_shared::protocol::{EndResult, Event, Lane, RefuseReason, SyncAnswer, SyncRequest};
@@ -259,6 +255,10 @@ impl Metrics {
         self.synced.store(ready, Ordering::Relaxed);
     }
 
+    fn is_ready(&self) -> bool {
+        self.synced.load(Ordering::Relaxed)
+    }
+
     /// The body of `/metrics`.
     pub(crate) fn text(&self) -> String {
         let mut text = Vec::new();
@@ -279,27 +279,6 @@ fn reason_label(reason: RefuseReason) -> &'static str {
     }
 }
 
-/// `/metrics`, `/healthz` and `/readyz`.
-pub(crate) fn router(metrics: Arc<Metrics>) -> Router {
-    Router::new()
-        .route("/metrics", get(text))
-        .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(ready))
-        .with_state(metrics)
-}
-
-async fn text(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text())
-}
-
-async fn ready(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    if metrics.synced.load(Ordering::Relaxed) {
-        (StatusCode::OK, "ok")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the manager does not answer syncs")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,6 +295,16 @@ mod tests {
             assert!(orders.iter().any(|labels| text.contains(&format!("{name}{{{labels}}} 1"))), "{text}");
         }
     }
+
+    #[test]
+    fn no_label_can_name_a_job_a_namespace_or_a_user() {
+        let public = ["cluster", "runner", "state", "reason", "lane", "outcome", "gpu", "UUID", "modelName"];
+        let own = names::ALL.iter().flat_map(|definition| definition.labels);
+        let unknown: Vec<&str> =
+            own.chain(&names::CONSTANT_LABELS).copied().filter(|label| !public.contains(label)).collect();
+        assert!(unknown.is_empty(), "the listener shows {unknown:?} without authentication");
+    }
+
     #[test]
     fn a_bookings_age_counts_from_its_first_sight_until_it_is_used() {
         let metrics = Metrics::new("kubernetes", "eu");

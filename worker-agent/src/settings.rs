@@ -3,6 +3,8 @@
 //! Arguments are destructured field by field, so that a new flag can't be ignored.
 
 mod holds;
+#[cfg(feature = "kubernetes")]
+mod hosted;
 mod joining;
 mod kubernetes;
 
@@ -13,6 +15,7 @@ pub(crate) use kubernetes::KubernetesSettings;
 
 use clap::{Args, ValueEnum};
 use meridian_objects::settings::{self, Invalid, Origins, SettingsError};
+use meridian_shared::copies::CopiedKind;
 use meridian_shared::identity::CaPin;
 use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
@@ -158,7 +161,8 @@ pub struct AgentArgs {
     /// Format of log lines: `text` or `json`. [default: text]
     #[arg(long, value_name = "FORMAT", env = "MERIDIAN_AGENT_LOG_FORMAT")]
     pub log_format: Option<Format>,
-    /// Loopback address that serves `/metrics`, `/healthz` and `/readyz`. [default: none]
+    /// Address that serves `/metrics`, `/healthz` and `/readyz` over plain HTTP, without authentication: they
+    /// name the cluster and GPUs, but no job, namespace or user. [default: none]
     #[arg(long, value_name = "ADDRESS", env = "MERIDIAN_AGENT_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
     /// How long pods of a lost node wait for a new node when none has capacity, such as `10m`. [default: 0s]
@@ -190,6 +194,11 @@ pub struct AgentArgs {
     /// [default: 100]
     #[arg(long, value_name = "N", env = "MERIDIAN_AGENT_PROVISIONING_REQUESTS_MAX")]
     pub provisioning_requests_max: Option<usize>,
+    /// With the `kubernetes` runner: copy what jobs name and this cluster lacks from the manager's management
+    /// cluster, for as long as they run: `config-maps`, `secrets` or both. The manager needs the same
+    /// setting. [default: nothing is copied]
+    #[arg(long, value_name = "KINDS", env = "MERIDIAN_AGENT_COPY_REFERENCES", value_delimiter = ',')]
+    pub copy_references: Vec<CopiedKind>,
     #[command(flatten)]
     pub join: IssuerJoinArgs,
     #[command(flatten)]
@@ -242,6 +251,8 @@ struct FileSettings {
     placeholder_image: Option<String>,
     placeholder_priority_class: Option<String>,
     local_queue: Option<String>,
+    #[serde(default)]
+    copy_references: Vec<CopiedKind>,
 }
 
 impl FileSettings {
@@ -290,6 +301,7 @@ impl AgentArgs {
             ("placeholder-image", self.hold.placeholder_image.is_some()),
             ("placeholder-priority-class", self.hold.placeholder_priority_class.is_some()),
             ("local-queue", self.hold.local_queue.is_some()),
+            ("copy-references", !self.copy_references.is_empty()),
         ];
         let given = given.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
         let origins = Origins { said: given, variable: set, file: Some((&name, &text)) };
@@ -317,9 +329,11 @@ impl AgentArgs {
             pod_guard_image,
             provisioning_config,
             provisioning_requests_max,
+            copy_references,
             join,
             hold,
         } = self;
+        let copied = if copy_references.is_empty() { file.copy_references.clone() } else { copy_references };
         let hold = hold.decide(file.take_holds())?;
         let join = join.or(file.join_token_file, file.manager_ca_file);
         let manager = manager.or(file.manager);
@@ -350,6 +364,8 @@ impl AgentArgs {
             )?,
             kubernetes: KubernetesSettings {
                 kubeconfig: kubeconfig.or(file.kubeconfig),
+                #[cfg(feature = "kubernetes")]
+                kubeconfig_text: None,
                 context: context.or(file.context),
                 node_selector: kubernetes::node_selector_labels(
                     node_selector.or(file.node_selector).as_deref(),
@@ -359,6 +375,7 @@ impl AgentArgs {
                 provisioning_config: provisioning_config.or(file.provisioning_config),
                 provisioning_requests_max: provisioning_requests_max.or(file.provisioning_requests_max),
                 hold,
+                copied: copied.into_iter().map(CopiedKind::kind).collect(),
             },
         };
         settings.check()
@@ -390,17 +407,7 @@ impl Settings {
             let what = format!("it doesn't go with `--runner {}`: {only}", self.runner.name());
             return invalid(flag, what);
         }
-        match self.metrics_listen {
-            Some(address) if !address.ip().is_loopback() => invalid(
-                "metrics-listen",
-                format!(
-                    "`{address}` is reachable from outside, and metrics need no authentication: use \
-                     `127.0.0.1:{}`, and a collector on this machine",
-                    address.port()
-                ),
-            ),
-            _ => Ok(self),
-        }
+        Ok(self)
     }
 }
 

@@ -22,6 +22,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+#[cfg(feature = "kubernetes")]
+pub mod copies;
 pub mod link;
 pub mod renewal;
 

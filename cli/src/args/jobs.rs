@@ -2,6 +2,7 @@
 
 use super::completion;
 use super::values::{job_name, object_name, positive_duration};
+use crate::client::JobName;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clap_complete::ArgValueCompleter;
@@ -62,16 +63,16 @@ pub(crate) struct ActivationArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// Name of the job, or job/NAME
+    /// Name of the job, or KIND/NAME
     #[arg(value_parser = job_name, add = ArgValueCompleter::new(completion::jobs))]
-    pub(crate) name: String,
+    pub(crate) name: JobName,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Name of the job, or job/NAME
+    /// Name of the job, or KIND/NAME
     #[arg(value_parser = job_name, add = ArgValueCompleter::new(completion::jobs))]
-    pub(crate) name: String,
+    pub(crate) name: JobName,
     /// Follow the output until the job ends, over all of its attempts
     #[arg(short, long)]
     pub(crate) follow: bool,

@@ -3,7 +3,7 @@
 use super::values::object_name;
 use crate::error::Error;
 use meridian_objects::Kind;
-use meridian_objects::job::{JobKind, SUBMITTED_KIND};
+use meridian_objects::job::JobKind;
 
 /// A kind and one of its objects; all of them if there is no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,13 +72,14 @@ pub(crate) fn parse_named(words: &[String]) -> Result<Vec<(Kind, String)>, Error
         .collect()
 }
 
-/// As [`parse_named`], but words that name no kind are names of jobs: `train` as well as `job train`.
-pub(crate) fn parse_jobs(words: &[String]) -> Result<Vec<(Kind, String)>, Error> {
+/// As [`parse_named`], but words that name no kind are names of jobs of any kind: `train` as well as
+/// `job train`.
+pub(crate) fn parse_jobs(words: &[String]) -> Result<Vec<(Option<Kind>, String)>, Error> {
     let is_kind = |word: &String| word.contains('/') || Kind::from_word(word).is_some();
     if words.first().is_none_or(is_kind) {
-        return parse_named(words);
+        return Ok(parse_named(words)?.into_iter().map(|(kind, name)| (Some(kind), name)).collect());
     }
-    words.iter().map(|word| Ok((SUBMITTED_KIND, parse_name(word)?))).collect()
+    words.iter().map(|word| Ok((None, parse_name(word)?))).collect()
 }
 
 fn parse_pair(word: &str) -> Result<Target, Error> {
@@ -125,9 +126,9 @@ mod tests {
             [target(Kind::ClusterQueue, "a"), target(Kind::LocalQueue, "a")]
         );
         assert_eq!(parse(&words("all")).unwrap()[0], all(Kind::Job));
-        let jobs = [(Kind::Job, "a".to_owned()), (Kind::Job, "b".to_owned())];
-        assert_eq!(parse_jobs(&words("a b")).unwrap(), jobs);
-        assert_eq!(parse_jobs(&words("job a b")).unwrap(), jobs);
+        let jobs = |kind| [(kind, "a".to_owned()), (kind, "b".to_owned())];
+        assert_eq!(parse_jobs(&words("a b")).unwrap(), jobs(None));
+        assert_eq!(parse_jobs(&words("jobset a b")).unwrap(), jobs(Some(Kind::JobSet)));
         assert_eq!(
             parse(&words("job/a cluster/eu")).unwrap(),
             [target(Kind::Job, "a"), target(Kind::Cluster, "eu")]

@@ -1,6 +1,7 @@
 //! Parsers of single values, with the message that clap prints.
 
 use super::{Format, Output};
+use crate::client::JobName;
 use crate::output::template::Template;
 use clap_complete::CompletionCandidate;
 use jiff::SignedDuration;
@@ -58,15 +59,13 @@ pub(super) fn object_name(text: &str) -> Result<String, String> {
 }
 
 /// A job's name, with or without its kind in front.
-pub(super) fn job_name(text: &str) -> Result<String, String> {
-    match text.split_once('/') {
-        Some((kind, name))
-            if Kind::from_word(kind).is_some_and(|kind| kind.is_job() || kind == Kind::Workload) =>
-        {
-            object_name(name)
-        }
-        Some((kind, _)) => Err(format!("`{kind}` is neither a job nor a workload: write NAME or job/NAME")),
-        None => object_name(text),
+pub(super) fn job_name(text: &str) -> Result<JobName, String> {
+    let Some((word, name)) = text.split_once('/') else {
+        return Ok(JobName::new(None, &object_name(text)?));
+    };
+    match Kind::from_word(word).filter(|kind| kind.is_job() || *kind == Kind::Workload) {
+        Some(kind) => Ok(JobName::new(Some(kind), &object_name(name)?)),
+        None => Err(format!("`{word}` is neither a job nor a workload: write NAME or job/NAME")),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::http::{Client, EXCHANGE_TIMEOUT};
+use super::job_name::JobName;
 use super::stream_lines::StreamLines;
 use reqwest::{Method, Url};
 use serde::{Deserialize, Serialize};
@@ -152,8 +153,10 @@ impl Client {
     }
 
     /// Why a workload is pending, or runs where it does.
-    pub(crate) async fn why(&self, namespace: &str, name: &str) -> Result<Value, Error> {
-        self.call(Method::GET, ["why", namespace, name], None::<&Value>).await
+    pub(crate) async fn why(&self, namespace: &str, job: &JobName) -> Result<Value, Error> {
+        let mut url = self.url(ROOT.into_iter().chain(["why", namespace, job.name()]));
+        job.add_kind(&mut url);
+        self.exchange(self.request(Method::GET, url)).await
     }
 
     /// A one-time token for the agent of a cluster.

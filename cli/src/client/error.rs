@@ -44,6 +44,10 @@ impl Error {
         self.status().is_some_and(|status| status.code == 404)
     }
 
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 403)
+    }
+
     pub(crate) fn is_already_exists(&self) -> bool {
         self.status().is_some_and(|status| status.reason == "AlreadyExists")
     }

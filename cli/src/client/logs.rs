@@ -6,6 +6,7 @@
 use super::endpoints::ROOT;
 use super::error::{Error, with_causes};
 use super::http::Client;
+use super::job_name::JobName;
 use super::retry::{HEALTHY_AFTER, Retry};
 use meridian_shared::counted::counted_with;
 use meridian_shared::logs::{ATTEMPT_HEADER, ATTEMPT_NUMBER_HEADER};
@@ -62,7 +63,7 @@ pub(crate) enum LogEvent {
 pub(crate) struct LogStream {
     client: Client,
     namespace: String,
-    job: String,
+    job: JobName,
     query: LogQuery,
     stream: Option<(Response, Instant)>,
     /// Known once the log was opened.
@@ -75,11 +76,11 @@ pub(crate) struct LogStream {
 
 impl Client {
     /// A job's output; nothing is requested yet.
-    pub(crate) fn log(&self, namespace: &str, job: &str, query: LogQuery) -> LogStream {
+    pub(crate) fn log(&self, namespace: &str, job: &JobName, query: LogQuery) -> LogStream {
         LogStream {
             client: self.clone(),
             namespace: namespace.to_owned(),
-            job: job.to_owned(),
+            job: job.clone(),
             query,
             attempt: None,
             stream: None,
@@ -90,8 +91,8 @@ impl Client {
         }
     }
 
-    async fn open_log(&self, namespace: &str, job: &str, query: LogQuery) -> Result<Response, Error> {
-        let mut url = self.url(ROOT.into_iter().chain(["logs", namespace, job]));
+    async fn open_log(&self, namespace: &str, job: &JobName, query: LogQuery) -> Result<Response, Error> {
+        let mut url = self.url(ROOT.into_iter().chain(["logs", namespace, job.name()]));
         if query.follow {
             url.query_pairs_mut().append_pair("follow", "true");
         }
@@ -108,6 +109,7 @@ impl Client {
                 url.query_pairs_mut().append_pair("attempt", &number.to_string());
             }
         }
+        job.add_kind(&mut url);
         self.send(self.request(Method::GET, url)).await
     }
 }

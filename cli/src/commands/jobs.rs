@@ -2,6 +2,7 @@
 
 pub(super) mod activation;
 mod attempts;
+mod by_name;
 pub(super) mod explanation;
 mod log_lines;
 pub(super) mod logs;

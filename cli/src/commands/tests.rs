@@ -68,6 +68,32 @@ pub(super) async fn run(fake: &Fake, line: &[&str], stdin: &str) -> CommandRun {
     CommandRun { result, answers: answers.text(), notes: notes.text() }
 }
 
+/// The requests for a job of any kind in namespace `default`, in their order.
+const JOBS_OF_ALL_KINDS: [&str; 10] = [
+    "GET /apis/batch/v1/",
+    "GET /apis/jobset.x-k8s.io/",
+    "GET /apis/kubeflow.org/v1/",
+    "GET /apis/kubeflow.org/v2beta1/",
+    "GET /apis/ray.io/v1/namespaces/default/rayjobs/",
+    "GET /apis/ray.io/v1/namespaces/default/rayclusters/",
+    "GET /apis/leaderworkerset.x-k8s.io/",
+    "GET /apis/trainer.kubeflow.org/",
+    "GET /api/v1/namespaces/default/pods/",
+    "GET /apis/meridian.dev/v1alpha1/namespaces/default/podgroups/train",
+];
+
+/// Answers to those requests: the job, with its workload, for the kinds whose request has one of these words.
+fn jobs_named(found: &[&str]) -> Vec<(&'static str, FakeAnswer)> {
+    let missing = json!({"message": "jobs.batch \"train\" not found", "reason": "NotFound"});
+    let job = json!({"metadata": {"name": "train"}, "status": {"meridian": {"workload": "job-train-0"}}});
+    let answer = |line: &&'static str| {
+        let is_found = found.iter().any(|word| line.contains(word));
+        let answer = if is_found { (200, job.clone()) } else { (404, missing.clone()) };
+        (*line, FakeAnswer::Json(answer.0, answer.1))
+    };
+    JOBS_OF_ALL_KINDS.iter().map(answer).collect()
+}
+
 fn request_body(fake: &Fake, index: usize) -> Value {
     serde_json::from_str(&fake.requests()[index].body).unwrap()
 }

@@ -54,7 +54,11 @@ pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     }
     let (mut observer, mut result) = (None, Ok(()));
     if observe {
-        match Observer::start(running.setup(), running.server()) {
+        let started = tokio::select! {
+            started = Observer::start(running.setup(), running.server()) => started,
+            () = interrupts.recv() => Err(Error::Interrupted),
+        };
+        match started {
             Ok(Some(started)) => observer = Some(started),
             Ok(None) => session.out.note(observe::NOT_INSTALLED),
             Err(error) => result = Err(error),
@@ -62,7 +66,7 @@ pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     }
     let result = result.and_then(|()| announce(session, &running, observer.as_ref(), &data_dir, examples));
     if result.is_ok() {
-        watch_over(session, &mut running, &mut interrupts).await?;
+        watch_over(session, &mut running, &mut observer, &mut interrupts).await?;
     }
     session.out.note("stopping the agents and the manager");
     let left = continuing_jobs(running.client(), session.now()).await;
@@ -179,6 +183,7 @@ fn announce(
 async fn watch_over(
     session: &mut Session,
     running: &mut Fleet,
+    observer: &mut Option<Observer>,
     interrupts: &mut Interrupts,
 ) -> Result<(), Error> {
     let mut check = tokio::time::interval(CHECK_EVERY);
@@ -186,6 +191,9 @@ async fn watch_over(
         tokio::select! {
             () = interrupts.recv() => return Ok(()),
             _ = check.tick() => {
+                if let Some(ended) = observer.as_mut().and_then(Observer::ended) {
+                    session.out.note(ended);
+                }
                 match running.restart_ended() {
                     Ok(messages) => messages.into_iter().for_each(|message| session.out.note(message)),
                     Err(error) => {

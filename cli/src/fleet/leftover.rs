@@ -1,5 +1,7 @@
-//! Processes of an earlier fleet that was killed: its manager and agents keep running, and hold their files.
+//! Processes of an earlier fleet that was killed: its manager, its agents and its Prometheus keep running,
+//! and hold their files.
 
+use super::observe;
 use super::setup::{FleetProcess, FleetSetup};
 use crate::error::Error;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +18,11 @@ pub(super) fn refuse(setup: &FleetSetup) -> Result<(), Error> {
         let store = setup.agent_directory(name).join(meridian_agent::store::FILE);
         (FleetProcess::Agent(name.to_owned()).to_string(), store)
     });
-    let files: Vec<(String, PathBuf)> =
-        std::iter::once((FleetProcess::Manager.to_string(), setup.journal())).chain(stores).collect();
+    // Two over one directory would damage its data: not every build locks it.
+    let files: Vec<(String, PathBuf)> = std::iter::once((FleetProcess::Manager.to_string(), setup.journal()))
+        .chain(stores)
+        .chain([("Prometheus".to_owned(), observe::series(&setup.root))])
+        .collect();
     let known: BTreeMap<FileId, &str> =
         files.iter().filter_map(|(name, path)| Some((file_id(path)?, name.as_str()))).collect();
     let found = holders(&known);
@@ -65,6 +70,25 @@ mod tests {
     use super::*;
     use crate::fleet::Fleet;
     use crate::fleet::setup::DEFAULT_FLEET;
+
+    #[test]
+    fn a_prometheus_of_an_earlier_fleet_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let setup = FleetSetup::simulated(root.path().to_owned(), DEFAULT_FLEET).unwrap();
+        let series = observe::series(&setup.root);
+        std::fs::create_dir_all(&series).unwrap();
+        // Keeps the directory open, as Prometheus does.
+        let mut other = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stderr(std::fs::File::open(&series).unwrap())
+            .spawn()
+            .unwrap();
+        let error = refuse(&setup).unwrap_err().to_string();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(error.contains(&format!("Prometheus (process {})", other.id())), "{error}");
+        refuse(&setup).unwrap();
+    }
 
     #[tokio::test]
     async fn processes_of_an_earlier_fleet_are_named_and_nothing_starts() {

@@ -1,21 +1,27 @@
 //! A Prometheus beside the fleet, for `up --observe`: it collects the metrics of every process, and evaluates
 //! the alert rules of this version.
 
-use super::process::{append, end, make_directory, write};
+use super::process::{append, end, make_directory, tail, write};
 use super::setup::FleetSetup;
 use crate::error::Error;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 
 /// The program, as it is called on the `PATH`.
 const PROGRAM: &str = "prometheus";
 const RULES: &str = include_str!("../../../manifests/observability/rules/meridian.rules.yaml");
 /// Short, so that a newcomer sees a change at once.
 const SCRAPE_EVERY: &str = "2s";
+/// Reading the data of earlier days takes Prometheus seconds.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// What a user is told if there is no Prometheus.
 pub(crate) const NOT_INSTALLED: &str = "no `prometheus` is on the PATH, so nothing collects metrics: install \
@@ -25,6 +31,18 @@ pub(crate) const NOT_INSTALLED: &str = "no `prometheus` is on the PATH, so nothi
 pub(crate) struct Observer {
     child: Child,
     url: String,
+    log: PathBuf,
+    /// Its end was seen.
+    has_ended: bool,
+}
+
+/// Directory of the newest series, which a running Prometheus keeps open.
+pub(super) fn series(root: &Path) -> PathBuf {
+    data(root).join("chunks_head")
+}
+
+fn data(root: &Path) -> PathBuf {
+    root.join(PROGRAM).join("data")
 }
 
 /// A free address of this machine for the metrics of each cluster's agent.
@@ -49,8 +67,13 @@ fn no_port(error: &std::io::Error) -> Error {
 }
 
 impl Observer {
-    /// Starts Prometheus for a fleet whose manager has this URL. `None` if it isn't installed.
-    pub(crate) fn start(setup: &FleetSetup, server: &str) -> Result<Option<Self>, Error> {
+    /// Starts Prometheus for a fleet whose manager has this URL, and waits until it answers. `None` if it
+    /// isn't installed. Fails if it ends, or isn't ready in time.
+    pub(crate) async fn start(setup: &FleetSetup, server: &str) -> Result<Option<Self>, Error> {
+        Self::start_program(PROGRAM, setup, server).await
+    }
+
+    async fn start_program(program: &str, setup: &FleetSetup, server: &str) -> Result<Option<Self>, Error> {
         let directory = setup.root.join(PROGRAM);
         make_directory(&directory)?;
         write(&directory.join("meridian.rules.yaml"), RULES)?;
@@ -60,19 +83,61 @@ impl Observer {
         let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|e| no_port(&e))?;
         let address = listener.local_addr().map_err(|e| no_port(&e))?;
         drop(listener);
-        let log = || append(&setup.root.join("prometheus.log"));
-        let mut command = Command::new(PROGRAM);
+        let log_file = setup.root.join("prometheus.log");
+        let log = || append(&log_file);
+        let mut command = Command::new(program);
         command
             .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+            .arg(format!("--storage.tsdb.path={}", data(&setup.root).display()))
             .arg(format!("--web.listen-address={address}"))
             .args(["--enable-feature=exemplar-storage", "--log.level=warn"]);
         let child = command.stdin(Stdio::null()).stdout(log()?).stderr(log()?).kill_on_drop(true).spawn();
-        match child {
-            Ok(child) => Ok(Some(Self { child, url: format!("http://{address}") })),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::Refused(format!("can't start `{PROGRAM}`: {error}"))),
+        let child = match child {
+            Ok(child) => child,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::Refused(format!("can't start `{PROGRAM}`: {error}"))),
+        };
+        let mut this = Self { child, url: format!("http://{address}"), log: log_file, has_ended: false };
+        let ready = this.wait_until_ready().await;
+        if ready.is_err() {
+            this.stop().await;
         }
+        ready.map(|()| Some(this))
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), Error> {
+        // Fails if it is installed already.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let url = format!("{}/-/ready", self.url);
+        let http = reqwest::Client::builder().no_proxy().timeout(ASK_EVERY).build();
+        let http =
+            http.map_err(|e| Error::Refused(format!("can't ask `{PROGRAM}` whether it is ready: {e}")))?;
+        let until = Instant::now() + READY_WITHIN;
+        loop {
+            if let Some(message) = self.ended() {
+                return Err(Error::Refused(message));
+            }
+            if http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let (seconds, log) = (READY_WITHIN.as_secs(), self.log.display());
+                return Err(Error::Refused(format!(
+                    "`{PROGRAM}` isn't ready after {seconds} s; see its log `{log}`"
+                )));
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// What to say if Prometheus has ended by itself; once.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status: ExitStatus = self.child.try_wait().ok().flatten().filter(|_| !self.has_ended)?;
+        self.has_ended = true;
+        Some(format!(
+            "`{PROGRAM}` ended with {status}, so nothing collects metrics; its log ends with: {}",
+            tail(&self.log)
+        ))
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -107,6 +172,18 @@ fn configuration(setup: &FleetSetup, server: &str) -> Result<Value, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_prometheus_that_ends_says_why_and_a_missing_one_is_no_error() {
+        let root = tempfile::tempdir().unwrap();
+        let setup = FleetSetup::manager_only(root.path().join("data"), "");
+        let missing = Observer::start_program("/nonexistent/prometheus", &setup, "https://127.0.0.1:1").await;
+        assert!(missing.unwrap().is_none());
+        // It knows none of the flags.
+        let error = Observer::start_program("cat", &setup, "https://127.0.0.1:1").await.err().unwrap();
+        let error = error.to_string();
+        assert!(error.contains("exit status: 1") && error.contains("option"), "{error}");
+    }
 
     #[test]
     fn every_process_is_a_target_with_an_address_of_its_own() {

@@ -4,7 +4,7 @@ use crate::dispatch::{manifests, pass, starts, usage};
 use crate::facts::input::Input;
 use crate::facts::outcome::{Bodies, Outcome};
 use crate::leadership::timers;
-use crate::link::sync;
+use crate::link::{copies, sync};
 use crate::requests::{operator, write};
 use crate::world::World;
 use crate::world::turn::Turn;
@@ -28,6 +28,7 @@ impl World {
             Input::Unpark { cluster, session, transmission } => {
                 sync::unpark(&mut turn, cluster, session, transmission)
             }
+            Input::Copies { cluster, request } => copies::permit(&mut turn, &cluster, &request),
             Input::Operator { actor, action } => operator::operate(&mut turn, actor, action),
             Input::ManifestsRead(found) => manifests::note_read(&mut turn, &found),
             Input::Turn => end_of_batch(&mut turn),

@@ -47,6 +47,10 @@ pub struct Config {
     /// Approximate limit of heads admitted in one turn. Also limits heads that are evaluated without being
     /// admitted, but that limit doubles with each cut-short turn in a row.
     pub heads_max: usize,
+    /// Whether this manager runs agents of its own for clusters that only a kubeconfig reaches. Such an agent
+    /// can't end gangs while this process is down, so jobs then wait for their cluster, unless guards in
+    /// their pods end them.
+    pub hosts_agents: bool,
     /// Bugs that a test plants to prove that it finds them.
     pub planted: Planted,
 }
@@ -69,6 +73,7 @@ impl Config {
             starvation_guard: Some(STARVATION_GUARD_DEFAULT),
             admission_fair_sharing: None,
             heads_max: HEADS_MAX_DEFAULT,
+            hosts_agents: false,
             planted: Planted::NONE,
         }
     }

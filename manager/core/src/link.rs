@@ -3,6 +3,7 @@
 pub mod adoption;
 pub mod answers;
 pub mod budget;
+pub mod copies;
 pub mod ends;
 pub mod events;
 pub mod inventory;

@@ -17,6 +17,8 @@ mod certificates;
 mod cluster_limits;
 #[path = "scenarios/confirmations.rs"]
 mod confirmations;
+#[path = "scenarios/copies.rs"]
+mod copies;
 #[path = "scenarios/damaged_manifests.rs"]
 mod damaged_manifests;
 #[path = "scenarios/deactivation.rs"]

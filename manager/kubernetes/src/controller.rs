@@ -1,7 +1,11 @@
 //! The watches, the workers, and their end.
 
+mod hosting;
+
+use crate::copies::{self, CopyReader};
 use crate::decide::{self, Action, Memory, Next, Pair};
 use crate::events;
+use crate::hosting::Hosting;
 use crate::perform::{NotDone, Performer, RequestCounts};
 use crate::queue::Queue;
 use crate::resources::{self, Flow, Resource};
@@ -15,7 +19,8 @@ use kube::{Api, Client};
 use meridian_kubernetes::election::{self, ElectionSettings, Leader};
 use meridian_kubernetes::{Connection, ConnectionSettings, Error};
 use meridian_objects::Kind;
-use std::collections::BTreeMap;
+use meridian_shared::protocol::ReferenceKind;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -43,6 +48,17 @@ pub struct ManagementSettings {
     pub connection: ConnectionSettings,
     /// Name of the Lease by which one manager acts.
     pub lease: String,
+    /// Kinds of objects that worker clusters may get copies of.
+    pub copied: BTreeSet<ReferenceKind>,
+}
+
+/// Optional duties of the controllers.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// API servers ask before they store a job.
+    pub webhook: Option<WebhookSettings>,
+    /// Agents of MultiKueueClusters run in the manager's process.
+    pub hosting: Option<Hosting>,
 }
 
 /// A checked connection to the management cluster.
@@ -62,7 +78,14 @@ impl Management {
             version = connection.version(),
             "connected to the management cluster"
         );
+        connection.check_permissions(&copies::permissions(&settings.copied)).await?;
         Ok(Self { connection, settings })
+    }
+
+    /// Reads what worker clusters may get copies of; `None` if that is nothing.
+    pub fn copies(&self) -> Option<CopyReader> {
+        let kinds = self.settings.copied.clone();
+        (!kinds.is_empty()).then(|| CopyReader::new(self.connection.client.clone(), kinds))
     }
 
     /// Keeps the management cluster and the manager in line until `stop` is cancelled. `manager` is a client
@@ -71,7 +94,7 @@ impl Management {
         self,
         replica: String,
         manager: Client,
-        webhook: Option<WebhookSettings>,
+        extras: Extras,
         count: RequestCounts,
         stop: CancellationToken,
     ) {
@@ -82,7 +105,7 @@ impl Management {
                 replica: replica.clone(),
                 life: std::process::id().to_string(),
             };
-            let leader = match election::acquire(&self.connection, lease, &stop).await {
+            let leader = match election::acquire(&self.connection, lease, &stop, || ()).await {
                 Ok(Some(leader)) => leader,
                 Ok(None) => return,
                 Err(error) => {
@@ -101,8 +124,11 @@ impl Management {
                 tasks.spawn(Arc::clone(&shared).work());
             }
             tasks.spawn(Arc::clone(&shared).vouch_for_rules());
-            if let Some(webhook) = webhook.clone() {
+            if let Some(webhook) = extras.webhook.clone() {
                 tasks.spawn(Arc::clone(&shared).keep_webhook(webhook));
+            }
+            if let Some(hosting) = extras.hosting.clone() {
+                tasks.spawn(Arc::clone(&shared).follow_kubeconfigs(hosting));
             }
             tasks.spawn(Arc::clone(&shared).follow_kinds(self.connection.client.clone(), manager.clone()));
             tokio::select! {
@@ -284,6 +310,13 @@ impl Shared {
                 Ok(matches!(action, Action::Change { .. }).then_some(Duration::ZERO))
             }
             Err(NotDone::Later(error)) => Err(error),
+            Err(NotDone::Refused(error))
+                if !memory.start_is_fixed && decide::changes_start(&action, pair.cluster) =>
+            {
+                tracing::debug!(object = %key.name, error, "the job keeps the start time that it has");
+                lock(&self.memories).entry(key.clone()).or_default().memory.start_is_fixed = true;
+                Ok(Some(Duration::ZERO))
+            }
             Err(NotDone::Refused(error)) => {
                 let is_new = {
                     let mut memories = lock(&self.memories);

@@ -48,6 +48,9 @@ pub(crate) struct Memory {
     pub(crate) applied: Option<(u64, Duration)>,
     /// Fingerprint of the last status, and how long ago it was written.
     pub(crate) status: Option<(u64, Duration)>,
+    /// The API server refused another `startTime` for the job. Releases before 1.35 may, for a job that isn't
+    /// suspended in its spec.
+    pub(crate) start_is_fixed: bool,
 }
 
 /// Both sides' versions of one object.
@@ -65,6 +68,13 @@ pub(crate) enum Next {
     Do(Action),
     LookIn(Duration),
     Nothing,
+}
+
+/// Whether the write gives a job another `startTime` than it has in the cluster.
+pub(crate) fn changes_start(action: &Action, cluster: Option<&Value>) -> bool {
+    let Action::WriteStatus { status } = action else { return false };
+    let began = cluster.and_then(|object| object.pointer("/status/startTime"));
+    began.is_some_and(|began| status["startTime"] != *began)
 }
 
 /// The fingerprint of what was written.
@@ -159,7 +169,7 @@ fn next_for_job(
             return Next::Do(Action::Change { manifest });
         }
     }
-    match status::of_job(kind, held, wanted, manifest::is_ours(kind, wanted)) {
+    match status::of_job(kind, held, wanted, manifest::is_ours(kind, wanted), memory.start_is_fixed) {
         Some(status) => {
             let pace = stage::pace_of_job(Stage::of_job(kind, held));
             write_status(wanted, status, memory.status, memory.sent, pace)

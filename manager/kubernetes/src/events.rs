@@ -36,6 +36,11 @@ pub(crate) fn of_refusal(message: &str) -> EventText {
     EventText { is_warning: true, reason: "Refused", message: message.to_owned() }
 }
 
+/// Why the manager can't run the agent of a cluster.
+pub(crate) fn of_hosting(problem: &str) -> EventText {
+    EventText { is_warning: true, reason: "AgentNotHosted", message: problem.to_owned() }
+}
+
 fn condition<'s>(status: &'s Value, kind: &str) -> Option<&'s Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }

@@ -13,10 +13,12 @@
 //! | `status` | the manager's statuses as the cluster takes them. Pure |
 //! | `decide` | what one object needs now. Pure |
 //! | `webhook` | what the API server asks before it stores a job. Pure |
+//! | [`hosting`] | clusters whose agents the manager runs itself. Pure |
 //! | `events` | what happened to a job, in a sentence. Pure |
 //! | `queue` | which objects are to be looked at, and when |
 //! | `perform` | the requests |
 //! | `controller` | the watches, the workers and their end |
+//! | `copies` | ConfigMaps and Secrets that worker clusters get copies of |
 //! | [`preview`] | what the manager would take, for a check before it is started |
 //!
 //! Invariants:
@@ -28,8 +30,10 @@
 
 mod authority;
 mod controller;
+mod copies;
 mod decide;
 mod events;
+pub mod hosting;
 mod manifest;
 mod perform;
 pub mod preview;
@@ -40,7 +44,8 @@ mod status;
 mod webhook;
 
 pub use authority::publish_authority;
-pub use controller::{Management, ManagementSettings};
+pub use controller::{Extras, Management, ManagementSettings};
+pub use copies::CopyReader;
 pub use perform::{EXISTED, RequestCount, RequestCounts};
 pub use webhook::{Review, WebhookAddress, WebhookSettings};
 

@@ -5,6 +5,8 @@ use crate::events::{self, EventText};
 use crate::resources::{Flow, Resource};
 use crate::sides::ObjectKey;
 use crate::webhook::CONFIGURATION;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
@@ -37,6 +39,15 @@ pub(crate) enum NotDone {
     Later(String),
     /// The server understood and refused.
     Refused(String),
+}
+
+/// Why a Secret's text isn't known.
+#[derive(Debug)]
+pub(crate) enum Absence {
+    /// There is none, or it isn't usable.
+    Gone(String),
+    /// The server didn't say.
+    Unknown(String),
 }
 
 /// Talks to both API servers.
@@ -141,6 +152,38 @@ impl Performer {
             Ok(done) => done.map(drop).map_err(|error| words(&error)),
             Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
         }
+    }
+
+    /// The text of a Secret's key. It is neither kept nor logged here.
+    pub(crate) async fn secret_text(
+        &self,
+        namespace: &str,
+        name: &str,
+        key: &str,
+    ) -> Result<String, Absence> {
+        self.count("get", "secrets".to_owned());
+        let resource = ApiResource::from_gvk_with_plural(
+            &kube::core::GroupVersionKind::gvk("", "v1", "Secret"),
+            "secrets",
+        );
+        let api: Api<DynamicObject> = Api::namespaced_with(self.cluster.clone(), namespace, &resource);
+        let secret = match tokio::time::timeout(ANSWER_WITHIN, api.get(name)).await {
+            Ok(Ok(secret)) => secret,
+            Ok(Err(error)) => {
+                let why = format!("the Secret `{namespace}/{name}` can't be read: {}", words(&error));
+                return Err(match classify(&error) {
+                    Failure::Absent | Failure::Refused => Absence::Gone(why),
+                    _ => Absence::Unknown(why),
+                });
+            }
+            Err(_) => {
+                return Err(Absence::Unknown(format!("no answer within {} s", ANSWER_WITHIN.as_secs())));
+            }
+        };
+        let gone = |what: &str| Absence::Gone(format!("the Secret `{namespace}/{name}` has no {what}"));
+        let encoded = secret.data["data"][key].as_str().ok_or_else(|| gone(&format!("key `{key}`")))?;
+        let bytes = STANDARD.decode(encoded).map_err(|_| gone("base64 text"))?;
+        String::from_utf8(bytes).map_err(|_| gone("UTF-8 text"))
     }
 
     async fn submit(

@@ -32,7 +32,7 @@ pub(crate) struct Resource {
 pub(crate) fn flow(kind: Kind) -> Option<Flow> {
     match kind {
         // every pod of that cluster would be watched, and its kubelets write their status
-        Kind::Pod => None,
+        Kind::Pod | Kind::PodGroup => None,
         kind if kind.is_job() => Some(Flow::Job),
         Kind::Workload => Some(Flow::Workload),
         // users and roles of the manager are not those of the cluster
@@ -67,11 +67,15 @@ fn has_status(capabilities: &ApiCapabilities) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meridian_objects::job::JobKind;
 
     #[test]
     fn every_kind_but_pods_and_those_of_users_is_kept_in_line() {
         let left: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| flow(*kind).is_none()).collect();
-        assert!(left.iter().all(|kind| kind.grants() || *kind == Kind::Pod), "{left:?}");
+        assert!(
+            left.iter().all(|kind| kind.grants() || kind.job().is_some_and(JobKind::is_of_pods)),
+            "{left:?}"
+        );
         assert_eq!(flow(Kind::Workload), Some(Flow::Workload));
         assert_eq!(flow(Kind::Namespace), Some(Flow::Settings));
     }

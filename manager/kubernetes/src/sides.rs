@@ -127,6 +127,11 @@ impl Sides {
         self.0.get(&(side, key.kind))?.current.get(key).cloned()
     }
 
+    /// All objects of a kind on one side.
+    pub(crate) fn keys(&self, side: Side, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
+        self.0.get(&(side, kind)).into_iter().flat_map(|objects| objects.current.keys())
+    }
+
     /// Whether both sides were listed, so that a missing object is known to be missing.
     pub(crate) fn is_complete(&self, kind: Kind) -> bool {
         [Side::Cluster, Side::Manager]

@@ -32,9 +32,59 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
+/// What a Job's status says about its start. The API server takes another `startTime` if the spec is
+/// suspended, or together with the end of a suspension in the conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// What the manager says.
+    Free,
+    /// An earlier activation's, under a condition that the Job is suspended: this one follows.
+    Suspended,
+    /// This activation's, which ends the suspension.
+    Resumed,
+    /// The one that was written, for good.
+    Kept,
+}
+
+impl Start {
+    /// `is_fixed`: the API server refused to take another one.
+    fn of(kind: &JobKind, held: &Value, written: &Value, is_fixed: bool) -> Self {
+        let time = |job: &Value| job.pointer("/status/startTime").filter(|time| !time.is_null()).cloned();
+        let (began, begins) = (time(written), time(held));
+        let has_ended = kind.has_ended(held);
+        if kind.kind().group() != BATCH || began.is_none() {
+            return Self::Free;
+        }
+        if kind.is_suspended(written) {
+            return if has_ended && begins.is_none() { Self::Kept } else { Self::Free };
+        }
+        match suspension(&written["status"]) {
+            // Kubernetes keeps the condition.
+            Some("False") if began == begins && !kind.is_suspended(held) => Self::Resumed,
+            _ if began == begins => Self::Free,
+            _ if is_fixed => Self::Kept,
+            Some("True") if begins.is_some() => Self::Resumed,
+            _ if has_ended => Self::Kept,
+            _ => Self::Suspended,
+        }
+    }
+}
+
+/// The status of the condition `Suspended`.
+fn suspension(status: &Value) -> Option<&str> {
+    let mut conditions = status["conditions"].as_array()?.iter();
+    conditions.find(|condition| condition["type"] == "Suspended")?["status"].as_str()
+}
+
 /// The status of a job as its own controller would write it, on top of the one in the cluster. `None` if
-/// there is nothing to write.
-pub(crate) fn of_job(kind: &JobKind, held: &Value, written: &Value, is_ours: bool) -> Option<Value> {
+/// there is nothing to write. `start_is_fixed`: the API server refused another `startTime`.
+pub(crate) fn of_job(
+    kind: &JobKind,
+    held: &Value,
+    written: &Value,
+    is_ours: bool,
+    start_is_fixed: bool,
+) -> Option<Value> {
     let has_ended = kind.has_ended(held);
     if kind.has_ended(written) || (!is_ours && !has_ended) {
         // an ended job's status is final, and a job that its own controller keeps suspended has that
@@ -43,19 +93,26 @@ pub(crate) fn of_job(kind: &JobKind, held: &Value, written: &Value, is_ours: boo
     }
     let mut status = held.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     status.remove(OWN);
-    let is_suspended = kind.is_suspended(held);
+    let start = Start::of(kind, held, written, start_is_fixed);
+    let is_suspended = start == Start::Suspended || (kind.is_suspended(held) && !has_ended);
     let is_batch = kind.kind().group() == BATCH;
     if is_batch {
-        let conditions = conditions(held, &status, is_suspended, has_ended);
+        let mut conditions = conditions(&status);
+        if is_suspended {
+            conditions.push(suspended(&held["metadata"]["creationTimestamp"]));
+        } else if start == Start::Resumed {
+            conditions.push(resumed(&held["status"]["startTime"]));
+        }
         status.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+    if matches!(start, Start::Suspended | Start::Kept) {
+        status.insert("startTime".to_owned(), written["status"]["startTime"].clone());
+    }
+    if start == Start::Suspended {
+        remove_counts(&mut status);
     }
     if is_batch && has_ended {
         end(&mut status, held);
-    }
-    // a start that was reported can't be taken back while the job isn't suspended in its spec
-    let began = written.pointer("/status/startTime").cloned();
-    if let Some(began) = began.filter(|_| !kind.is_suspended(written) || has_ended) {
-        status.insert("startTime".to_owned(), began);
     }
     (!status.is_empty()).then_some(Value::Object(status))
 }
@@ -78,19 +135,30 @@ fn suspended(since: &Value) -> Value {
     })
 }
 
-/// What the API server wants of a `batch/v1` Job that has ended: it began, and no pod is active.
-fn end(status: &mut Map<String, Value>, held: &Value) {
+fn resumed(since: &Value) -> Value {
+    json!({
+        "type": "Suspended", "status": "False", "reason": "JobResumed", "message": "Job resumed",
+        "lastProbeTime": since, "lastTransitionTime": since,
+    })
+}
+
+fn remove_counts(status: &mut Map<String, Value>) {
     for count in ["active", "ready", "terminating"] {
         status.remove(count);
     }
+}
+
+/// What the API server wants of a `batch/v1` Job that has ended: it began, and no pod is active.
+fn end(status: &mut Map<String, Value>, held: &Value) {
+    remove_counts(status);
     let created = held["metadata"]["creationTimestamp"].clone();
     status.entry("startTime").or_insert(created);
 }
 
-fn conditions(held: &Value, status: &Map<String, Value>, is_suspended: bool, has_ended: bool) -> Vec<Value> {
+/// The manager's conditions, with the cause before the end, as Kubernetes wants it.
+fn conditions(status: &Map<String, Value>) -> Vec<Value> {
     let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     conditions.retain(|condition| condition["type"] != "Suspended");
-    // Kubernetes wants the cause before the end
     for (end, cause) in [("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")] {
         let has = |wanted: &str| conditions.iter().position(|condition| condition["type"] == wanted);
         if let (Some(at), None) = (has(end), has(cause)) {
@@ -98,9 +166,6 @@ fn conditions(held: &Value, status: &Map<String, Value>, is_suspended: bool, has
             before["type"] = json!(cause);
             conditions.insert(at, before);
         }
-    }
-    if is_suspended && !has_ended {
-        conditions.push(suspended(&held["metadata"]["creationTimestamp"]));
     }
     conditions
 }
@@ -174,23 +239,82 @@ mod tests {
             "active": 3, "ready": 3, "succeeded": 3, "completionTime": "2026-01-01T00:01:00Z",
             "conditions": [{"type": "Complete", "status": "True"}], "meridian": {"state": "Finished"},
         }));
-        let status = of_job(kind, &done, &json!({"spec": {"suspend": true}}), false).unwrap();
+        let status = of_job(kind, &done, &json!({"spec": {"suspend": true}}), false, false).unwrap();
         assert_eq!(types(&status), ["SuccessCriteriaMet", "Complete"]);
         assert!(status.get("active").is_none() && status.get("meridian").is_none(), "{status}");
         assert_eq!(status["startTime"], "2026-01-01T00:00:00Z");
         let written = held(status);
-        assert_eq!(of_job(kind, &done, &written, true), None, "an end is final");
+        assert_eq!(of_job(kind, &done, &written, true, false), None, "an end is final");
     }
 
     #[test]
     fn a_job_of_the_local_controller_keeps_its_status_until_its_end() {
         let kind = JobKind::usual();
         let running = held(json!({"active": 3, "startTime": "2026-01-01T00:00:30Z"}));
-        assert_eq!(of_job(kind, &running, &json!({"spec": {"suspend": true}}), false), None);
-        let status = of_job(kind, &running, &json!({"spec": {"suspend": true}}), true).unwrap();
+        assert_eq!(of_job(kind, &running, &json!({"spec": {"suspend": true}}), false, false), None);
+        let status = of_job(kind, &running, &json!({"spec": {"suspend": true}}), true, false).unwrap();
         assert_eq!(status["active"], 3);
         let waiting = json!({"metadata": {}, "spec": {"suspend": true}, "status": {"failed": 0}});
-        assert_eq!(types(&of_job(kind, &waiting, &json!({}), true).unwrap()), ["Suspended"]);
+        assert_eq!(types(&of_job(kind, &waiting, &json!({}), true, false).unwrap()), ["Suspended"]);
+    }
+
+    /// What the API server says about a new status of a Job that isn't suspended in its spec.
+    fn is_taken(old: &Value, new: &Value) -> bool {
+        let (began, begins) = (&old["status"]["startTime"], &new["startTime"]);
+        let resumes = suspension(&old["status"]) == Some("True") && suspension(new) == Some("False");
+        began.is_null() || began == begins || resumes
+    }
+
+    #[test]
+    fn each_activation_of_a_job_shows_its_own_start() {
+        let kind = JobKind::usual();
+        let (first, second) = ("2026-01-01T00:00:30Z", "2026-01-01T02:00:00Z");
+        let running = |start: &str| held(json!({"active": 3, "ready": 3, "startTime": start}));
+        let mut waiting = held(json!({"failed": 0}));
+        waiting["spec"]["suspend"] = json!(true);
+        let starting = held(json!({"failed": 0}));
+        let mut done = running(second);
+        done["status"]["conditions"] = json!([{"type": "Complete", "status": "True"}]);
+        for suspend in [false, true] {
+            let mut cluster = held(json!({}));
+            cluster["spec"]["suspend"] = json!(suspend);
+            // The second one was displaced between two looks; the third one runs to its end.
+            let steps = [
+                (&waiting, None),
+                (&running(first), Some(first)),
+                (&running(first), Some(first)),
+                (&waiting, Some(first).filter(|_| !suspend)),
+                (&starting, Some(first).filter(|_| !suspend)),
+                (&running(second), Some(second)),
+                (&running(second), Some(second)),
+                (&running(first), Some(if suspend { first } else { second })),
+                (&running(first), Some(first)),
+                (&waiting, Some(first).filter(|_| !suspend)),
+                (&done, Some(second)),
+            ];
+            for (step, (held, start)) in steps.into_iter().enumerate() {
+                let status = of_job(kind, held, &cluster, true, false).unwrap();
+                assert_eq!(status["startTime"].as_str(), start, "{suspend} {step}: {status}");
+                assert!(suspend || is_taken(&cluster, &status), "{step}: {status}");
+                let runs = status["active"] == 3;
+                assert!(!runs || suspension(&status) != Some("True"), "{step}: {status}");
+                cluster["status"] = status;
+                let again = of_job(kind, held, &cluster, true, false);
+                let settles = kind.has_ended(&cluster) || runs || held["status"]["startTime"].is_null();
+                assert!(!settles || again.is_none_or(|again| again == cluster["status"]), "{suspend} {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_start_that_the_api_server_does_not_replace_stays() {
+        let kind = JobKind::usual();
+        let (old, new) = ("2026-01-01T00:00:30Z", "2026-01-01T02:00:00Z");
+        let written = held(json!({"startTime": old, "conditions": [suspended(&json!(old))]}));
+        let running = held(json!({"active": 3, "startTime": new}));
+        let status = of_job(kind, &running, &written, true, true).unwrap();
+        assert_eq!((&status["startTime"], &status["active"]), (&json!(old), &json!(3)), "{status}");
+        assert_eq!(types(&status), [""; 0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! State that the handlers of agents share.
 
 use super::budget::Budgets;
+use super::copies::CopySource;
 use super::issuers::{Issuers, TrustedAgent};
 use super::joins::Joins;
 use super::log_relay::LogRelay;
@@ -26,6 +27,8 @@ pub struct Parts {
     pub certificate_lifetime: Millis,
     /// Agents that may join by their service account.
     pub trusted: Vec<TrustedAgent>,
+    /// What worker clusters get copies of; `None` for nothing.
+    pub copies: Option<Arc<dyn CopySource>>,
     /// Ends parked requests.
     pub stop: CancellationToken,
 }

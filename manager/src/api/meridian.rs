@@ -7,6 +7,7 @@ mod cluster;
 pub(crate) mod idempotency;
 mod logs;
 mod many;
+mod named_job;
 mod orphan;
 mod recovery;
 mod tokens;

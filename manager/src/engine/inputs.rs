@@ -7,7 +7,9 @@ use meridian_manager_core::facts::input::{Change, Input};
 pub(super) fn is_from_agent(message: &Message) -> bool {
     match message {
         Message::PollOver { .. } => true,
-        Message::Ask { input, .. } => matches!(**input, Input::Sync { .. } | Input::Unpark { .. }),
+        Message::Ask { input, .. } => {
+            matches!(**input, Input::Sync { .. } | Input::Unpark { .. } | Input::Copies { .. })
+        }
         _ => false,
     }
 }

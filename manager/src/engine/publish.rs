@@ -2,7 +2,8 @@
 //!
 //! Jobs and workloads are published with every change. The status of a queue or a cohort changes with every
 //! workload in it, so it is refreshed on a timer. Its version is that of the newest record that it depends
-//! on. If such a record changed nothing visible, the older view stays.
+//! on. If such a record changed nothing visible, the older view stays. Why a scale-up is pending changes with
+//! no record of its workload, so that is refreshed too, without an event for watchers.
 
 use super::reads::{Form, ObjectChanges, Reads, StoredObject};
 use meridian_manager_core::World;
@@ -15,10 +16,14 @@ use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::time::Now;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Status fields of a cluster that change with time alone.
 const RUNNING_FIELDS: [&str; 1] = ["sinceLastSyncMs"];
+
+/// Most workloads whose scale-ups are explained anew at a time: each explanation may evaluate a queue.
+const SCALE_UPS_MAX: usize = 32;
 
 /// Collects which objects readers must see anew.
 pub(super) struct Publisher {
@@ -28,6 +33,10 @@ pub(super) struct Publisher {
     moved: BTreeMap<ClassId, Arc<Class>>,
     /// Whether every queue and cohort is stale.
     all_stale: bool,
+    /// Workloads with a pending scale-up, as published.
+    scale_ups: BTreeSet<Uid>,
+    /// The workload whose scale-up was explained last.
+    explained: Option<Uid>,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -38,7 +47,13 @@ impl std::fmt::Debug for Publisher {
 
 impl Publisher {
     pub(super) fn new() -> Self {
-        Self { stale: BTreeSet::new(), moved: BTreeMap::new(), all_stale: false }
+        Self {
+            stale: BTreeSet::new(),
+            moved: BTreeMap::new(),
+            all_stale: false,
+            scale_ups: BTreeSet::new(),
+            explained: None,
+        }
     }
 
     /// Changes of one batch for readers, once it is committed.
@@ -51,7 +66,10 @@ impl Publisher {
         workloads: BTreeSet<Uid>,
     ) -> ObjectChanges {
         let mut changes = Vec::with_capacity(changed.len() + 2 * workloads.len());
-        for shown in workloads.into_iter().filter_map(|uid| meridian_views::workloads::shown(world, uid)) {
+        for uid in workloads {
+            self.scale_ups.remove(&uid);
+            let Some(shown) = meridian_views::workloads::shown(world, uid, now.mono) else { continue };
+            self.scale_ups.extend(Some(uid).filter(|_| shown.has_scale_up()));
             let [job, workload] = shown.keys();
             let shown = Arc::new(shown);
             let (id, class) = shown.class();
@@ -83,6 +101,8 @@ impl Publisher {
     /// Publishes everything. Whatever differs from what readers have becomes a change.
     pub(super) fn publish_all(&mut self, reads: &Reads, world: &World, now: Now) {
         (self.stale, self.moved, self.all_stale) = Default::default();
+        let scale_ups = world.state.workloads().iter().filter(|(_, w)| w.resized().is_some());
+        self.scale_ups = scale_ups.map(|(uid, _)| *uid).collect();
         let keys: BTreeSet<Key> = world.keys().into_iter().chain(reads.keys()).collect();
         let changes = keys.into_iter().map(|key| (key.clone(), Self::entry(world, &key, now))).collect();
         reads.clear_pending_reasons();
@@ -114,7 +134,7 @@ impl Publisher {
                 world.state.catalog().iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned(),
             );
         }
-        let (mut changes, mut without_event) = (Vec::new(), Vec::new());
+        let (mut changes, mut without_event) = (Vec::new(), self.explain_scale_ups(reads, world, now));
         for key in keys {
             let Some(entry) = Self::entry(world, &key, now) else { continue };
             match reads.stored(&key) {
@@ -130,6 +150,29 @@ impl Publisher {
         (changes, without_event)
     }
 
+    /// The next workloads with pending scale-ups, where readers have another reason than today's.
+    fn explain_scale_ups(&mut self, reads: &Reads, world: &World, now: Now) -> Vec<(Key, StoredObject)> {
+        let after = self.explained.map_or(Bound::Unbounded, Bound::Excluded);
+        let due: Vec<Uid> =
+            self.scale_ups.range((after, Bound::Unbounded)).copied().take(SCALE_UPS_MAX).collect();
+        // From the first one again, after the last one.
+        self.explained = due.last().copied().filter(|_| due.len() == SCALE_UPS_MAX);
+        let mut changed = Vec::new();
+        for uid in due {
+            let shown = meridian_views::workloads::shown(world, uid, now.mono);
+            let Some(shown) = shown.filter(meridian_views::workloads::Shown::has_scale_up) else {
+                self.scale_ups.remove(&uid);
+                continue;
+            };
+            let (version, keys, shown) = (shown.version(), shown.keys(), Arc::new(shown));
+            let forms = [Form::Job(Arc::clone(&shown)), Form::Workload(shown)];
+            let entries = keys.into_iter().zip(forms.map(|form| StoredObject { version, form }));
+            changed
+                .extend(entries.filter(|(key, entry)| reads.stored(key).is_none_or(|kept| *kept != *entry)));
+        }
+        changed
+    }
+
     fn entry(world: &World, key: &Key, now: Now) -> Option<StoredObject> {
         let uid = match key.kind {
             kind if kind.is_job() => Some(world.uid_of(key.kind, key.namespace.as_deref()?, &key.name)?),
@@ -137,7 +180,7 @@ impl Publisher {
             _ => None,
         };
         if let Some(uid) = uid {
-            let shown = Arc::new(meridian_views::workloads::shown(world, uid)?);
+            let shown = Arc::new(meridian_views::workloads::shown(world, uid, now.mono)?);
             let version = shown.version();
             return Some(StoredObject {
                 version,

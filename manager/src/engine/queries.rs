@@ -2,6 +2,8 @@
 //! answered after the commit of the batch in which they arrived.
 
 use super::turns::Engine;
+use meridian_manager_core::facts::key::Key;
+use meridian_objects::Kind;
 use meridian_views::asker::Asker;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -35,7 +37,10 @@ impl Engine {
         let now = self.read_clock();
         let answer = |query| match query {
             Query::Explain(namespace, name, asker, reply) => {
-                let uid = self.host.world().uid_by_name(&namespace, &name);
+                // A job may have the name of another one's workload.
+                let world = self.host.world();
+                let workload = world.workload_at(&Key::namespaced(Kind::Workload, &namespace, &name));
+                let uid = workload.map(|(uid, _)| uid).or_else(|| world.uid_by_name(&namespace, &name));
                 QueryAnswer::Explain(
                     reply,
                     uid.and_then(|uid| meridian_views::explain::explain(self.host.world(), uid, now, &asker)),

@@ -336,12 +336,19 @@ impl Reads {
         keys.take_while(|key| key.scope.is_none()).find(|key| key.kind.is_job()).cloned()
     }
 
-    /// The kind of the job that a name without a kind stands for: the first kind that has one of this name.
-    pub fn job_kind(&self, namespace: &str, name: &str) -> Kind {
+    /// The jobs of this name, of whatever kind.
+    pub fn jobs_named(&self, namespace: &str, name: &str) -> Vec<Key> {
         let store = self.read();
-        let kinds = JobKind::all().map(JobKind::kind);
-        let exists = |kind: &Kind| store.entries.contains_key(&Key::namespaced(*kind, namespace, name));
-        kinds.into_iter().find(exists).unwrap_or(JobKind::usual().kind())
+        let keys = JobKind::all().map(|job| Key::namespaced(job.kind(), namespace, name));
+        keys.filter(|key| store.entries.contains_key(key)).collect()
+    }
+
+    /// The keys of a job and its workload, given either.
+    pub fn job_and_workload(&self, key: &Key) -> Option<[Key; 2]> {
+        match &self.stored(key)?.form {
+            Form::Job(shown) | Form::Workload(shown) => Some(shown.keys()),
+            Form::Value(_) | Form::DeletedJob { .. } => None,
+        }
     }
 
     /// The manifest of a job, and whether the core considers it intact.

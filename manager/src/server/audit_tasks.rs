@@ -1,5 +1,8 @@
 //! The threads that turn old lines of the audit log into segments, export them, and verify them again.
 
+#[cfg(test)]
+mod tests;
+
 use super::settings::Settings;
 use crate::audit::export::{Exporter, Failed, Hook};
 use crate::audit::keeper::{Keeper, KeeperStep};
@@ -21,10 +24,19 @@ const RETRY_EVERY: Duration = Duration::from_secs(5);
 
 /// How fast segments are verified. It must not be felt next to commits.
 const VERIFIED_BYTES_PER_SECOND: u32 = 4 << 20;
-/// The pause between two passes over all segments.
-const PASS_EVERY: Duration = Duration::from_secs(60 * 60);
-/// The pause before damaged segments are read again: an operator may have replaced them.
-const RECHECK_EVERY: Duration = Duration::from_secs(60);
+/// When segments are verified.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    /// The pause before the first pass.
+    first: Duration,
+    /// The time between two passes over all segments.
+    pass: Duration,
+    /// The pause before damaged segments are read again: an operator may have replaced them.
+    recheck: Duration,
+}
+
+const SCHEDULE: Schedule =
+    Schedule { first: LOOK_EVERY, pass: Duration::from_secs(60 * 60), recheck: Duration::from_secs(60) };
 
 /// The keeper, the exporter and the scrub, before they are started.
 #[derive(Debug)]
@@ -66,7 +78,7 @@ impl AuditTasks {
             tokio::task::spawn_blocking(move || run.export(&mut exporter));
         }
         let verifies = run.clone();
-        tokio::task::spawn_blocking(move || verifies.verify(&mut scrub));
+        tokio::task::spawn_blocking(move || verifies.verify(&mut scrub, SCHEDULE));
         tokio::task::spawn_blocking(move || run.keep(&mut keeper));
     }
 }
@@ -114,18 +126,18 @@ impl Run {
         }
     }
 
-    fn verify(&self, scrub: &mut SegmentScrub) {
+    fn verify(&self, scrub: &mut SegmentScrub, schedule: Schedule) {
         let mut passed: Option<Instant> = None;
-        let mut pause = LOOK_EVERY;
+        let mut pause = schedule.first;
         while self.pause(pause) {
             if !self.engine.leading() {
                 continue;
             }
-            let all_due = passed.is_none_or(|at| at.elapsed() >= PASS_EVERY);
+            let all_due = passed.is_none_or(|at| at.elapsed() >= schedule.pass);
             if all_due {
                 passed = Some(Instant::now());
             } else if scrub.damaged().is_empty() {
-                pause = RECHECK_EVERY;
+                pause = schedule.recheck;
                 continue;
             }
             if let Err(error) = self.verify_pass(scrub, !all_due) {
@@ -134,7 +146,7 @@ impl Run {
                     "segments of the audit log can't be verified now"
                 );
             }
-            pause = RECHECK_EVERY;
+            pause = schedule.recheck;
         }
     }
 

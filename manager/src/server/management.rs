@@ -1,26 +1,56 @@
 //! The Kubernetes management cluster beside this manager.
 
+use super::hosted::Host;
 use super::settings::{AdmissionWebhook, Settings};
+use crate::agents::CopySource;
 use crate::api::{ADMISSION_PATH, InternalApi, admission_router};
 use crate::engine::Handle;
 use crate::random;
 use crate::tls::Authorities;
 use axum::Router;
-use meridian_kubernetes::ConnectionSettings;
+use futures::future::BoxFuture;
+use meridian_kubernetes::{ConnectionSettings, KubeconfigSource};
+use meridian_manager_kubernetes::hosting::{HostedClusters, Hosting};
 use meridian_manager_kubernetes::{
-    Management, ManagementSettings, RequestCount, WebhookAddress, WebhookSettings, engine_client,
+    CopyReader, Extras, Management, ManagementSettings, RequestCount, WebhookAddress, WebhookSettings,
+    engine_client,
 };
+use meridian_shared::copies::CopyOutcome;
 use meridian_shared::ids::JournalId;
+use meridian_shared::protocol::Reference;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Connects to the management cluster, if one is set. Fails if it can't be used with these settings.
 pub(super) async fn connect(settings: &Settings) -> anyhow::Result<Option<Management>> {
     let Some(cluster) = &settings.management_cluster else { return Ok(None) };
-    let connection =
-        ConnectionSettings { kubeconfig: cluster.kubeconfig.clone(), context: cluster.context.clone() };
-    Ok(Some(Management::open(ManagementSettings { connection, lease: cluster.lease.clone() }).await?))
+    let connection = ConnectionSettings {
+        kubeconfig: cluster.kubeconfig.clone().map(KubeconfigSource::File),
+        context: cluster.context.clone(),
+    };
+    let (lease, copied) = (cluster.lease.clone(), cluster.copied.clone());
+    Ok(Some(Management::open(ManagementSettings { connection, lease, copied }).await?))
+}
+
+/// What worker clusters get copies of, if that is anything.
+pub(super) fn copies(management: &Management) -> Option<Arc<dyn CopySource>> {
+    management.copies().map(|reader| Arc::new(reader) as Arc<dyn CopySource>)
+}
+
+impl CopySource for CopyReader {
+    fn read<'a>(
+        &'a self,
+        namespace: &'a str,
+        reference: &'a Reference,
+        with_content: bool,
+    ) -> BoxFuture<'a, Result<CopyOutcome, String>> {
+        let reading = CopyReader::read(self, namespace, reference, with_content);
+        Box::pin(async { reading.await.map_err(|error| error.to_string()) })
+    }
 }
 
 /// Pause before the authority is published again after a failure.
@@ -60,16 +90,52 @@ pub(super) fn webhook(
     Ok(Some((WebhookSettings { address, path, authority }, admission_router(api.clone(), &secret))))
 }
 
+/// A host, and the clusters whose agents it runs.
+type HostTask = (Arc<Host>, watch::Receiver<HostedClusters>);
+
+/// The host of agents for clusters that only a kubeconfig reaches, if it is on, and how the controllers reach
+/// it.
+pub(super) fn host(
+    settings: &Settings,
+    engine: &Handle,
+    authorities: &Arc<Authorities>,
+    url: &str,
+    dir: PathBuf,
+) -> Option<(Hosting, HostTask)> {
+    let namespace = settings.management_cluster.as_ref()?.host_clusters.clone()?;
+    let (clusters, wanted) = watch::channel(HostedClusters::new());
+    let (failures, failed) = watch::channel(BTreeMap::new());
+    let host = Host {
+        engine: engine.clone(),
+        authorities: Arc::clone(authorities),
+        url: url.to_owned(),
+        dir,
+        failures,
+    };
+    Some((Hosting { namespace, clusters, failures: failed }, (Arc::new(host), wanted)))
+}
+
 /// A connection to the management cluster, and the API that its controllers use.
 pub(super) struct ManagementTask {
-    pub(super) management: Management,
-    pub(super) journal: JournalId,
-    pub(super) api: Router,
-    pub(super) engine: Handle,
-    pub(super) webhook: Option<WebhookSettings>,
+    management: Management,
+    journal: JournalId,
+    api: Router,
+    engine: Handle,
+    extras: Extras,
+    host: Option<HostTask>,
 }
 
 impl ManagementTask {
+    pub(super) fn new(
+        management: Management,
+        journal: JournalId,
+        (api, engine): (Router, Handle),
+        extras: Extras,
+        host: Option<HostTask>,
+    ) -> Self {
+        Self { management, journal, api, engine, extras, host }
+    }
+
     /// Keeps the cluster and this manager in line, from the time when this manager leads.
     pub(super) async fn run(self, stop: CancellationToken) {
         tokio::select! {
@@ -80,6 +146,10 @@ impl ManagementTask {
         let count = move |request: RequestCount| requests.inc([request.verb, request.resource.as_str()]);
         let client = engine_client(InternalApi::new(self.api));
         let replica = self.journal.to_string();
-        self.management.run(replica, client, self.webhook, Arc::new(count), stop).await;
+        let host = self.host.map(|(host, clusters)| tokio::spawn(host.run(clusters, stop.clone())));
+        self.management.run(replica, client, self.extras, Arc::new(count), stop).await;
+        if let Some(host) = host {
+            let _ = host.await;
+        }
     }
 }

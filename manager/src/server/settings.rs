@@ -21,6 +21,7 @@ use clap::{Args, ValueEnum};
 use meridian_objects::ResourceRules;
 use meridian_objects::settings::{self, Invalid, Origins, SettingsError};
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing};
+use meridian_shared::copies::CopiedKind;
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::lease;
 use meridian_shared::time::Millis;
@@ -209,6 +210,8 @@ struct File {
     context: Option<String>,
     lease_name: Option<String>,
     admission_webhook: Option<String>,
+    host_clusters: Option<String>,
+    copy_references: Vec<CopiedKind>,
     join_by_issuer: Vec<FiledAgent>,
     ca_config_map: Option<String>,
 }
@@ -263,6 +266,8 @@ impl ManagerArgs {
             ("context", self.management.context.is_some()),
             ("lease-name", self.management.lease_name.is_some()),
             ("admission-webhook", self.management.admission_webhook.is_some()),
+            ("host-clusters", self.management.host_clusters.is_some()),
+            ("copy-references", !self.management.copy_references.is_empty()),
         ];
         flags.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
     }

@@ -126,17 +126,7 @@ impl Port {
 
     /// A finished handshake, and nothing after it.
     async fn tls(&self, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots
-            .add(CertificateDer::from_pem_slice(self.authorities.server_ca_pem().as_bytes()).unwrap())
-            .unwrap();
-        let mut config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        if !protocol.is_empty() {
-            config.alpn_protocols.push(protocol.to_vec());
-        }
-        let tcp = TcpStream::connect(&self.address).await?;
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+        tls(&self.address, &self.authorities, protocol).await
     }
 
     fn refused(&self, reason: &str) -> u64 {
@@ -152,6 +142,23 @@ impl Port {
         let line = text.lines().find_map(|line| line.strip_prefix(series));
         line.map_or(0, |value| value.trim().parse().unwrap())
     }
+}
+
+/// A connection without a client certificate after its handshake.
+pub(crate) async fn tls(
+    address: &str,
+    authorities: &Authorities,
+    protocol: &[u8],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authorities.server_ca_pem().as_bytes()).unwrap()).unwrap();
+    let mut config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    if !protocol.is_empty() {
+        config.alpn_protocols.push(protocol.to_vec());
+    }
+    let tcp = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, tcp).await
 }
 
 /// Reads until the server closes the connection, and returns what it sent.

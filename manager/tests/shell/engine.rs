@@ -11,7 +11,7 @@ use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, RecordNumber};
 use meridian_shared::protocol::{Lane, SyncAnswer};
 use meridian_views::asker::Asker;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A poll without an answer for this long is parked.
@@ -134,20 +134,21 @@ fn verify_audit_log(rig: &Rig) {
     assert!(lines == last.0 && lines > 0);
 }
 
+/// The cluster queue with this nominal quota.
+fn quota(nominal: i64) -> Value {
+    let flavor = json!({"name": "any", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": nominal}]});
+    let groups = json!([{"coveredResources": ["nvidia.com/gpu"], "flavors": [flavor]}]);
+    json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
+        "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+    })
+}
+
 #[tokio::test]
 async fn a_list_has_current_pending_reasons_of_unchanged_jobs() {
     let rig = Rig::new().await;
     rig.create_queues(&[]).await;
-    let narrow = |nominal: i64| {
-        let flavor =
-            json!({"name": "any", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": nominal}]});
-        let groups = json!([{"coveredResources": ["nvidia.com/gpu"], "flavors": [flavor]}]);
-        json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
-            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
-        })
-    };
-    put(&rig.handle, vec![narrow(1)]).await.unwrap();
+    put(&rig.handle, vec![quota(1)]).await.unwrap();
     put(&rig.handle, vec![job("large", 9)]).await.unwrap();
     let pending_reason = || {
         rig.job("large").unwrap().value["status"]["meridian"]["pendingReason"]
@@ -157,7 +158,7 @@ async fn a_list_has_current_pending_reasons_of_unchanged_jobs() {
     };
     until("the first reason", async || pending_reason().contains("at most 1 in")).await;
     let version = rig.job("large").unwrap().version;
-    put(&rig.handle, vec![narrow(7)]).await.unwrap();
+    put(&rig.handle, vec![quota(7)]).await.unwrap();
     until("the second reason", async || pending_reason().contains("at most 7 in")).await;
     assert_eq!(rig.job("large").unwrap().version, version, "the job itself is unchanged");
     let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None, &Asker::unlimited());
@@ -166,8 +167,42 @@ async fn a_list_has_current_pending_reasons_of_unchanged_jobs() {
         Some(pending_reason().as_str())
     );
     // with enough quota the clusters are considered: there is none
-    put(&rig.handle, vec![narrow(70)]).await.unwrap();
+    put(&rig.handle, vec![quota(70)]).await.unwrap();
     until("another reason", async || pending_reason() == "none of the queue's clusters is connected").await;
+}
+
+#[tokio::test]
+async fn a_list_has_the_current_reason_of_a_scale_up() {
+    let rig = Rig::new().await;
+    rig.create_queues(&["eu"]).await;
+    let elastic = |pods: u32| {
+        let mut job = job("gang", pods);
+        job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
+        job["spec"]["completionMode"] = json!("Indexed");
+        job
+    };
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    put(&rig.handle, vec![quota(1), elastic(1)]).await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("gang").as_deref() == Some("Running")).await;
+    put(&rig.handle, vec![elastic(9)]).await.unwrap();
+    let scale_up = || {
+        rig.job("gang").unwrap().value["status"]["meridian"]["scaleUp"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    worker.until(&rig.handle, "a reason", |_| scale_up().contains("can use at most 1 in")).await;
+    let version = rig.job("gang").unwrap().version;
+    put(&rig.handle, vec![quota(7)]).await.unwrap();
+    worker.until(&rig.handle, "the new quota", |_| scale_up().contains("can use at most 7 in")).await;
+    put(&rig.handle, vec![quota(70)]).await.unwrap();
+    let lacks = "from 1 to 9 pods is pending: 3 of 8 pods of `main` fit";
+    worker.until(&rig.handle, "the cluster's reason", |_| scale_up().contains(lacks)).await;
+    assert_eq!(rig.job("gang").unwrap().version, version, "the job itself is unchanged");
+    let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None, &Asker::unlimited());
+    assert_eq!(workloads[0].value["status"]["meridian"]["scaleUp"], scale_up().as_str());
+    put(&rig.handle, vec![elastic(1)]).await.unwrap();
+    assert_eq!(scale_up(), "");
 }
 
 #[tokio::test]

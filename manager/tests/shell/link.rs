@@ -1,13 +1,15 @@
 //! Agents over real connections: join with an operator's token, sync, park, renew, and send logs.
 
 mod certificates;
+mod copies;
+mod joins;
 
 use crate::rig::{DEADLINE, Rig, Worker, submit};
 use futures::StreamExt;
 use meridian_agent::identity::{Error, Identity, Keeper, join};
 use meridian_agent::uplink::Link;
 use meridian_agent::uplink::renewal::keep_fresh;
-use meridian_manager::agents::{self, LogRelay, NoLog, SYNC_PATH};
+use meridian_manager::agents::{self, CopySource, LogRelay, NoLog, SYNC_PATH};
 use meridian_manager::metrics::Metrics;
 use meridian_manager::tls::limits::Limits;
 use meridian_manager::tls::listener::Settings;
@@ -53,6 +55,11 @@ struct Port {
 
 impl Port {
     async fn open(poll: Millis) -> Self {
+        Self::open_with(poll, None).await
+    }
+
+    /// As `open`, for a manager that copies what this source has.
+    async fn open_with(poll: Millis, copies: Option<Arc<dyn CopySource>>) -> Self {
         let rig = Rig::new().await;
         rig.create_queues(&[]).await;
         let dir = tempfile::tempdir().unwrap();
@@ -75,6 +82,7 @@ impl Port {
             poll,
             certificate_lifetime: Millis::mins(10),
             trusted: Vec::new(),
+            copies,
             stop: stop.clone(),
         });
         let (engine, connections) = (rig.handle.clone(), listener.connections());

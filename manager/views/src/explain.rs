@@ -279,6 +279,11 @@ fn pods_message(world: &AskedWorld<'_>, workload: &Workload, all: &str) -> Strin
     let class = world.queues.class(workload.class());
     let in_spec: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
     let succeeded = workload.reclaimable_pods();
+    let completed = workload.completed().len();
+    let done = class
+        .completions
+        .filter(|_| completed > 0)
+        .map(|completions| format!(" ({completed} of {completions} indexes have completed)"));
     if let Some(resized) = &workload.resized() {
         let (given, requested): (u32, u32) = match &resized.scale_up {
             Some(started) => {
@@ -287,16 +292,16 @@ fn pods_message(world: &AskedWorld<'_>, workload: &Workload, all: &str) -> Strin
             None => (workload.counts().into_iter().flatten().sum(), workload.runs_with(class).iter().sum()),
         };
         let left = given.saturating_sub(succeeded);
-        return match left.checked_sub(requested) {
+        let pods = match left.checked_sub(requested) {
             None => format!("{left} of {}", counted(requested, "pod")),
             Some(0) => counted(requested, "pod"),
             Some(surplus) => format!("{} (and {surplus} being removed)", counted(requested, "pod")),
         };
+        return format!("{pods}{}", done.unwrap_or_default());
     }
-    let completed = workload.completed().len();
-    if let Some(completions) = class.completions.filter(|_| completed > 0 && !class.elastic) {
+    if let Some(done) = done {
         let pods: u32 = workload.gang(class).pod_sets.iter().map(|set| set.count).sum();
-        return format!("{} ({completed} of {completions} indexes have completed)", counted(pods, "pod"));
+        return format!("{}{done}", counted(pods, "pod"));
     }
     match &workload.counts() {
         Some(counts) => {
@@ -385,9 +390,7 @@ fn summary_of_run(world: &AskedWorld<'_>, uid: Uid, workload: &Workload, now: No
     let flagged = residency::flagged(world, workload)
         .map(|why| format!("; {why}, but the policy has `onChange: Flag`, so the workload keeps running"))
         .unwrap_or_default();
-    let scale_up = scale_up::scale_up_message(world, uid, workload, now.mono)
-        .filter(|_| workload.phase() != Phase::Stopping);
-    match scale_up {
+    match scale_up::scale_up_message(world, uid, workload, now.mono) {
         Some((scale_up, scale_up_remedy)) => (
             format!("{state} in cluster `{at}`: {reason}; {scale_up}{flagged}{damaged}"),
             if remedy.is_empty() { scale_up_remedy } else { remedy },

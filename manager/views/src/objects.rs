@@ -22,7 +22,7 @@ pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now, asker: &A
     match key.kind {
         any_job!() => {
             let uid = world.uid_of(key.kind, key.namespace.as_deref()?, &key.name)?;
-            let shown = workloads::shown(world, uid)?;
+            let shown = workloads::shown(world, uid, now.mono)?;
             let reason = world.pending_reason(shown.class().0);
             let manifest = bodies.body(shown.body()).and_then(|body| serde_json::from_str(&body).ok());
             Some(match manifest {
@@ -33,7 +33,7 @@ pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now, asker: &A
         Kind::Workload => {
             let (uid, workload) = world.workload_at(key)?;
             let reason = world.pending_reason(workload.class());
-            Some(workloads::shown(world, uid)?.workload(reason.as_ref(), asker))
+            Some(workloads::shown(world, uid, now.mono)?.workload(reason.as_ref(), asker))
         }
         _ => stored(world, key, now),
     }

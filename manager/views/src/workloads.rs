@@ -28,6 +28,7 @@ use meridian_objects::spec::{CheckRule, StopPolicy};
 use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::PodSet;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Region, Uid};
+use meridian_shared::time::Mono;
 use meridian_shared::timestamp::{micro_timestamp, timestamp};
 use meridian_topology::PODS;
 use serde_json::{Map, Value, json};
@@ -82,7 +83,7 @@ pub struct Shown {
 }
 
 /// Collects the facts about a workload. `None` if it doesn't exist.
-pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
+pub fn shown(world: &World, uid: Uid, now: Mono) -> Option<Shown> {
     let workload = world.state.workloads().shared(&uid)?;
     let charged = world.queues.charged_to(uid).cloned();
     let here = QueuePosition::new(workload.priority(), workload.submitted(), uid);
@@ -103,11 +104,7 @@ pub fn shown(world: &World, uid: Uid) -> Option<Shown> {
             .map(job_key),
         drained: drained_by(workload)
             .map(|by| stop_of(world, workload).map_or((false, by), |stop| (true, stop))),
-        scale_up: workload
-            .phase()
-            .granted()
-            .then(|| scale_up::scale_up(world, uid, workload, None))
-            .flatten(),
+        scale_up: workload.phase().granted().then(|| scale_up::scale_up(world, uid, workload, now)).flatten(),
         position_in_class: world
             .queues
             .waiting(workload.class())
@@ -175,6 +172,11 @@ impl Shown {
     /// The newest record about the workload.
     pub fn version(&self) -> RecordNumber {
         self.workload.changed()
+    }
+
+    /// Whether a scale-up of the running gang is pending.
+    pub fn has_scale_up(&self) -> bool {
+        self.scale_up.is_some()
     }
 
     pub fn uid(&self) -> Uid {

@@ -1,13 +1,13 @@
 //! The client of the API server, and what is checked before anything is done with it.
 
 use crate::error::Error;
+use crate::kubeconfig::KubeconfigSource;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::api::PostParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use kube::{Api, Config};
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub use kube::Client;
@@ -30,7 +30,7 @@ pub struct Program {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionSettings {
     /// `None`: the service account of the pod that this process runs in.
-    pub kubeconfig: Option<PathBuf>,
+    pub kubeconfig: Option<KubeconfigSource>,
     /// A context of the kubeconfig; `None` for its current one.
     pub context: Option<String>,
 }
@@ -135,13 +135,12 @@ impl Connection {
 pub type Permission = (&'static str, &'static str, &'static [&'static str]);
 
 async fn config(settings: &ConnectionSettings) -> Result<Config, Error> {
-    let Some(path) = &settings.kubeconfig else {
+    let Some(source) = &settings.kubeconfig else {
         return Config::incluster().map_err(|source| Error::NotInAPod(Box::new(source)));
     };
-    let failed = |source| Error::Kubeconfig { path: path.clone(), source: Box::new(source) };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
     let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed)?;
+    let config = Config::from_custom_kubeconfig(source.read()?, &options).await;
+    let config = config.map_err(|error| source.failed(error))?;
     if config.accept_invalid_certs { Err(Error::Insecure) } else { Ok(config) }
 }
 

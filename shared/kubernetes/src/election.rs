@@ -83,12 +83,13 @@ impl std::fmt::Debug for Leader {
     }
 }
 
-/// Waits for the Lease, or returns `None` when `stop` is cancelled first. Fails if the server refuses Leases
-/// to this account.
+/// Waits for the Lease, or returns `None` when `stop` is cancelled first. Calls `held` once if another
+/// replica holds it. Fails if the server refuses Leases to this account.
 pub async fn acquire(
     connection: &Connection,
     settings: ElectionSettings,
     stop: &CancellationToken,
+    held: impl Fn(),
 ) -> Result<Option<Leader>, Error> {
     let leases = Api::namespaced(connection.client.clone(), &settings.namespace);
     let renewed = Arc::new(Mutex::new(Moment::now()));
@@ -106,6 +107,7 @@ pub async fn acquire(
             }
             Ok(false) if !logged => {
                 logged = true;
+                held();
                 let (name, holder) = (&leader.settings.name, leader.holder().await.unwrap_or_default());
                 tracing::info!(name, holder, "another replica holds the Lease: waiting for it");
             }

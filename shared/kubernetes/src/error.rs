@@ -12,6 +12,13 @@ pub enum Error {
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
+    #[error("the kubeconfig can't be used: {0}")]
+    KubeconfigText(#[source] Box<kube::config::KubeconfigError>),
+    #[error(
+        "the kubeconfig has {field}: it must have its API server's address and authority, and a token or a \
+         client certificate, all of them in itself (`kubectl config view --raw --flatten`)"
+    )]
+    KubeconfigField { field: &'static str },
     #[error(
         "this process is not in a pod of a Kubernetes cluster ({0}): give `--kubeconfig FILE`, or run it as \
          a pod with a service account"

@@ -3,12 +3,14 @@
 //! Documents of kinds that other programs take are skipped, with one warning per kind and file.
 //! Takes multi-document YAML and JSON (one object, a list of objects, or a `List`). Empty documents are
 //! dropped, and so are exact duplicates, with a warning. Two different objects of one name are an error.
+//! The Pods of a group become one PodGroup.
 //! Every problem is displayed as `file:line:column: field: message; remedy`. When there is any error the
 //! caller applies nothing.
 //!
 //! Bounds: [`MAX_FILE_BYTES`], [`MAX_SET_BYTES`], [`MAX_PROBLEMS`], and those of the YAML and JSON readers.
 
 mod duplicates;
+mod pod_groups;
 mod problem;
 mod reader;
 mod source;

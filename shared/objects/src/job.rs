@@ -11,8 +11,10 @@ mod kubeflow;
 mod leader_worker_set;
 mod metadata;
 mod pod;
+mod pod_group;
 mod pod_set_paths;
 mod pod_set_reader;
+mod pod_shapes;
 mod ray;
 mod references;
 mod regular;
@@ -27,6 +29,7 @@ mod train_job;
 pub use keys::*;
 pub use kind::{JobKind, SizePaths, Switch};
 pub use pod_set_paths::{FoundPodSet, PodSetName, PodSetPaths};
+pub use pod_shapes::GroupPod;
 pub use simulated::{
     SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER, Simulated,
 };

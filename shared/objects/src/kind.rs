@@ -56,6 +56,8 @@ pub enum Kind {
     TrainJob,
     /// A pod on its own.
     Pod,
+    /// Pods that start together, as Kueue's labels of a pod group describe them.
+    PodGroup,
     Namespace,
     /// A pod priority by name.
     PriorityClass,
@@ -123,7 +125,7 @@ impl Row {
 }
 
 /// The table, in the order of [`Kind`].
-const ROWS: [Row; 31] = [
+const ROWS: [Row; 32] = [
     Row::kueue(Kind::ResourceFlavor, "ResourceFlavor", "resourceflavors", "resourceflavor")
         .short(&["rf", "flavor", "flavors"]),
     Row::kueue(Kind::ClusterQueue, "ClusterQueue", "clusterqueues", "clusterqueue").short(&["cq"]),
@@ -176,6 +178,7 @@ const ROWS: [Row; 31] = [
     }
     .namespaced(),
     Row::v1("", Kind::Pod, "Pod", "pods", "pod").short(&["po"]).namespaced(),
+    Row::meridian(Kind::PodGroup, "PodGroup", "podgroups", "podgroup").short(&["pg"]).namespaced(),
     Row::v1("", Kind::Namespace, "Namespace", "namespaces", "namespace").short(&["ns"]),
     Row::v1("scheduling.k8s.io", Kind::PriorityClass, "PriorityClass", "priorityclasses", "priorityclass")
         .short(&["pc"]),
@@ -211,7 +214,7 @@ const _: () = {
 impl Kind {
     /// Every kind, in the order in which a set of files is best applied: kinds that others refer to come
     /// first.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Namespace,
         Self::ClusterRole,
         Self::Role,
@@ -242,6 +245,7 @@ impl Kind {
         Self::LeaderWorkerSet,
         Self::TrainJob,
         Self::Pod,
+        Self::PodGroup,
         Self::Workload,
     ];
 

@@ -33,9 +33,10 @@ pub async fn connect(settings: &ConnectionSettings) -> Result<Connection, Error>
 /// Why jobs of this kind can't be run here: the cluster lacks the kind, or the agent a right to it. `None` if
 /// they can. Fails if the API server doesn't say.
 pub(crate) async fn lacks(connection: &Connection, kind: &JobKind) -> Result<Option<String>, Error> {
-    let (api_version, plural) = (kind.api_version(), kind.kind().plural());
+    let of = kind.cluster_kind();
+    let (api_version, plural) = (of.api_version(of.storage_version()), of.plural());
     let asked = connection.client.list_api_group_resources(&api_version);
-    let is_core = kind.kind().group().is_empty();
+    let is_core = of.group().is_empty();
     let served = is_core
         || match within(format!("ask for the resources of `{api_version}`"), asked).await {
             Ok(list) => list.resources.iter().any(|resource| resource.name == plural),
@@ -48,7 +49,7 @@ pub(crate) async fn lacks(connection: &Connection, kind: &JobKind) -> Result<Opt
             "the cluster has no {name} of `{api_version}`: install the operator of that kind there"
         )));
     }
-    let needed: [Permission; 1] = [(kind.kind().group(), plural, &JOB_VERBS)];
+    let needed: [Permission; 1] = [(of.group(), plural, &JOB_VERBS)];
     match connection.check_permissions(&needed).await {
         Ok(()) => Ok(None),
         Err(missing @ meridian_kubernetes::Error::Forbidden { .. }) => Ok(Some(missing.to_string())),

@@ -1,6 +1,8 @@
 //! The few fields of nodes, pods and jobs that matter here, read from what the API server sends.
 
-use crate::labels::{self, CONSUMES, NOTES, OFFER, POD_SET, POSITION, RunKey, STARTED, STOPPED};
+use crate::labels::{
+    self, CONSUMES, COPIES, GROUP, GROUP_SIZE, NOTES, OFFER, POD_SET, POSITION, RunKey, STARTED, STOPPED,
+};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use meridian_agent_core::runtime::NodeSpec;
@@ -11,6 +13,7 @@ use meridian_objects::spec::{NodeObject, PodPhase};
 use meridian_shared::gang::{Amounts, Taint, TaintEffect};
 use meridian_shared::ids::OfferId;
 use meridian_shared::indexes::Indexes;
+use meridian_shared::protocol::Reference;
 use meridian_shared::time::Wall;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -219,6 +222,14 @@ pub(crate) struct JobEnd {
     pub(crate) at: Option<Wall>,
 }
 
+/// The group that a pod is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GroupFacts {
+    pub(crate) name: String,
+    /// Whether this pod ended. The others of its group may run.
+    pub(crate) pod_ended: bool,
+}
+
 /// Fields of one job that the agent uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobFacts {
@@ -250,9 +261,24 @@ pub(crate) struct JobFacts {
     pub(crate) marked: bool,
     /// The offer that was held for it.
     pub(crate) offer: Option<OfferId>,
+    /// The group that its object is a pod of.
+    pub(crate) group: Option<GroupFacts>,
+    /// What its pods name, and what may have been copied for it.
+    pub(crate) copies: Vec<Reference>,
 }
 
 impl JobFacts {
+    /// Pods that the job still needs at once.
+    pub(crate) fn needed_pods(&self) -> usize {
+        let at_once = match self.completions {
+            Some(completions) => self.parallelism.min(completions.saturating_sub(self.succeeded)),
+            // A work queue starts no more pods after the first success.
+            None if self.succeeded > 0 => 0,
+            None => self.parallelism,
+        };
+        at_once as usize
+    }
+
     pub(crate) fn read(kind: &'static JobKind, job: &DynamicObject) -> Self {
         let meta = &job.metadata;
         let count = |at: &str| {
@@ -261,7 +287,11 @@ impl JobFacts {
         let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).cloned();
         let started = job.data.pointer("/status/startTime").and_then(moment);
         let resumed = annotation(STARTED).and_then(|text| moment(&Value::String(text)));
-        let pods = || kind.pods(&job.data).unwrap_or(1);
+        let pods = || match annotation(GROUP_SIZE).filter(|_| kind.is_pod_group()) {
+            Some(size) => size.parse().unwrap_or(1),
+            None => kind.pods(&job.data).unwrap_or(1),
+        };
+        let phase = job.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
         let templates = kind.templates(&job.data);
         Self {
             kind: kind.kind(),
@@ -271,7 +301,7 @@ impl JobFacts {
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             run: meta.labels.as_ref().and_then(labels::run_of),
             // A pod has no flag: its gate is removed after its start was noted.
-            suspended: if kind.is_pod() { resumed.is_none() } else { kind.is_suspended(&job.data) },
+            suspended: if kind.is_of_pods() { resumed.is_none() } else { kind.is_suspended(&job.data) },
             stopped: annotation(STOPPED),
             deleting: meta.deletion_timestamp.is_some(),
             failed: count("/status/failed").unwrap_or(0),
@@ -293,8 +323,13 @@ impl JobFacts {
                 .and_then(Value::as_str)
                 .map(str::to_owned)
                 .or_else(|| annotation(CONSUMES)),
-            marked: kind.is_pod() || !templates.is_empty() && templates.iter().all(|pods| has_uid(pods)),
+            marked: kind.is_of_pods() || !templates.is_empty() && templates.iter().all(|pods| has_uid(pods)),
             offer: meta.labels.as_ref().and_then(|labels| labels.get(OFFER)?.parse().ok()),
+            group: meta.labels.as_ref().filter(|_| kind.is_of_pods()).and_then(|labels| {
+                let pod_ended = matches!(phase, "Succeeded" | "Failed");
+                Some(GroupFacts { name: labels.get(GROUP)?.clone(), pod_ended })
+            }),
+            copies: annotation(COPIES).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
         }
     }
 

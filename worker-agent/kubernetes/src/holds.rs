@@ -5,6 +5,7 @@
 //! room, as [`placeholders`] or [`workload`] make it; all four are pure. `supervisor` serves the agent in a
 //! task of its own, `perform` talks to the API server.
 
+use crate::copies::Copies;
 use crate::error::Error;
 use crate::hub::{self, Hub};
 use kube::api::ApiResource;
@@ -71,6 +72,8 @@ pub struct HoldParts {
     pub hub: Arc<Hub>,
     /// The cluster's name at the manager.
     pub cluster: String,
+    /// `None`: nothing is copied.
+    pub copies: Option<Copies>,
     pub events: mpsc::UnboundedSender<HoldEvent>,
     pub clock: Arc<dyn Fn() -> Now + Send + Sync>,
 }

@@ -66,10 +66,10 @@ pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> 
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// The resource of a kind of jobs.
+/// The resource of the objects by which jobs of a kind are known in the cluster.
 pub(crate) fn jobs(kind: &JobKind) -> ApiResource {
-    let of = kind.kind();
-    resource(of.group(), of.storage_version(), kind.name(), of.plural())
+    let of = kind.cluster_kind();
+    resource(of.group(), of.storage_version(), of.name(), of.plural())
 }
 
 /// The resource Pod of the core group.

@@ -1,5 +1,6 @@
 //! The labels and annotations by which this agent knows its own objects.
 
+use kube::api::ObjectMeta;
 use meridian_objects::job::JobKind;
 use meridian_shared::ids::{Fence, OfferId, Uid};
 use std::collections::BTreeMap;
@@ -14,12 +15,20 @@ pub const FENCE: &str = "meridian.dev/fence";
 pub const OFFER: &str = "meridian.dev/offer";
 /// Label of what holds an offer's room: a placeholder pod or a Workload.
 pub const HOLD: &str = "meridian.dev/hold";
+/// Name and value of the label of a ConfigMap or Secret that was copied for gangs, which says where from.
+pub const COPY_OF: (&str, &str) = ("meridian.dev/copy-of", "management-cluster");
+/// Annotation of a job: what is copied for it, as JSON.
+pub const COPIES: &str = "meridian.dev/copies";
 /// The number of the attempt, from 1, for people.
 pub const ATTEMPT: &str = "meridian.dev/attempt";
 /// The cluster's name at the manager, for people.
 pub const ORIGIN: &str = "meridian.dev/cluster";
 /// Label of a pod: its pod set.
 pub const POD_SET: &str = "meridian.dev/pod-set";
+/// Label of each pod of a group of pods: the group's name.
+pub const GROUP: &str = "meridian.dev/pod-group";
+/// Annotation of the first pod of a group: number of pods in the group.
+pub const GROUP_SIZE: &str = "meridian.dev/pod-group-size";
 /// Annotation of a job: when it was resumed.
 pub const STARTED: &str = "meridian.dev/started";
 /// Annotation of a job: the runner's notes, as JSON.
@@ -61,6 +70,14 @@ pub fn hold_of(labels: &BTreeMap<String, String>) -> Option<OfferId> {
     labels.get(OFFER)?.parse().ok()
 }
 
+/// Whether an object is a copy that an agent made.
+pub fn is_copy(metadata: &ObjectMeta) -> bool {
+    let has = |(name, value): (&str, &str)| {
+        metadata.labels.as_ref().and_then(|labels| labels.get(name)).is_some_and(|is| is == value)
+    };
+    has(MANAGED_BY) && has(COPY_OF)
+}
+
 /// The selector of everything that belongs to an attempt.
 pub fn selector(key: RunKey) -> String {
     let (uid, fence) = key;
@@ -72,9 +89,14 @@ pub fn all() -> String {
     format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)
 }
 
-/// Narrows a selector to jobs of this kind. A pod is a job only if it was not made for one.
+/// Narrows a selector to jobs of this kind. A pod is a job only if it was not made for one; the first pod of
+/// a group stands for the group.
 pub fn of_kind(selector: String, kind: &JobKind) -> String {
-    if kind.is_pod() { format!("{selector},{ATTEMPT}") } else { selector }
+    match (kind.is_of_pods(), kind.is_pod_group()) {
+        (false, _) => selector,
+        (true, false) => format!("{selector},{ATTEMPT},!{GROUP}"),
+        (true, true) => format!("{selector},{ATTEMPT},{GROUP}"),
+    }
 }
 
 #[cfg(test)]

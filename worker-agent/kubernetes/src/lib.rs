@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `connection` | what the agent needs of the API server |
+//! | `copies` | copies of ConfigMaps and Secrets of the management cluster; its `plan` is pure |
 //! | `error` | errors of the runner, the provider and the connection |
 //! | [`labels`] | the labels and annotations that mark what this agent made |
 //! | `facts` | the few fields of nodes, pods and jobs that matter. Pure |
@@ -27,6 +28,7 @@
 //! - Objects that this agent didn't make are never changed.
 
 mod connection;
+mod copies;
 mod error;
 mod facts;
 pub mod holds;
@@ -40,6 +42,7 @@ mod shape;
 mod view;
 
 pub use connection::connect;
+pub use copies::{Copies, CopyAsker, NotCopied};
 pub use error::Error;
 pub use holds::{ClusterHolds, HoldMode, PlaceholderSettings};
 pub use hub::{Hub, NodeSettings};

@@ -4,6 +4,7 @@
 //! talks to the API server. Orders go to the supervisor through a channel, so that no command waits for the
 //! network.
 
+use crate::copies::Copies;
 use crate::error::Error;
 use crate::facts;
 use crate::hub::{Hub, TouchedRuns};
@@ -25,6 +26,8 @@ mod logs;
 mod manifest;
 mod notes;
 mod perform;
+mod perform_group;
+mod pod_group;
 mod positions;
 mod request;
 mod run;
@@ -49,6 +52,8 @@ pub struct RunnerParts {
     /// The cluster's name at the manager.
     pub cluster: String,
     pub guard: GuardSettings,
+    /// `None`: nothing is copied.
+    pub copies: Option<Copies>,
     pub events: mpsc::Sender<RunnerEvent>,
     pub clock: NowSource,
 }
@@ -75,8 +80,8 @@ impl JobRunner {
         let (orders, received) = mpsc::unbounded_channel();
         let connection = parts.connection.clone();
         let guards = parts.guard.image.is_some();
-        let performer =
-            Performer::new(connection.client.clone(), parts.leader.clone(), Arc::clone(&parts.hub));
+        let (leader, hub, copies) = (parts.leader.clone(), Arc::clone(&parts.hub), parts.copies.clone());
+        let performer = Performer::new(connection.client.clone(), leader, hub, copies);
         tasks.spawn(Supervisor::new(parts, performer, received).serve());
         Self { connection, orders, runtime: tokio::runtime::Handle::current(), guards }
     }

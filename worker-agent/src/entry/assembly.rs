@@ -6,7 +6,8 @@ use crate::identity::{Identity, Keeper};
 use crate::inventory::accelerators::Accelerators;
 use crate::inventory::{self, FleetFile, ThisMachine};
 use crate::logs;
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
+use crate::metrics::listener::Probed;
 use crate::provider::{SimulatedProvider, StaticProvider};
 use crate::runner::process::{self, ProcessRunner};
 use crate::runner::simulated::{self, SimulatedRunner};
@@ -23,7 +24,6 @@ use meridian_agent_core::{Config, HoldSettings};
 use meridian_shared::ids::{ClusterName, LedgerId, Region};
 use meridian_shared::planted::Planted;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -48,6 +48,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 /// failed.
 pub(super) async fn serve(
     settings: &Settings,
+    probed: &Probed,
     stop: CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Exit> {
@@ -68,7 +69,8 @@ pub(super) async fn serve(
     let (provider_sender, provider_events) = mpsc::unbounded_channel();
     let (hold_sender, hold_events) = mpsc::unbounded_channel();
     let senders = Senders { runner: runner_sender, provider: provider_sender.clone(), holds: hold_sender };
-    let Some(cluster) = open_cluster(settings, &identity, senders, &stop, tasks).await? else {
+    let link = open_link(&keeper)?;
+    let Some(cluster) = open_cluster(settings, &identity, &link, senders, probed, &stop, tasks).await? else {
         return Ok(Exit::Requested);
     };
     let ClusterParts { mut source, runner, provider, node_requests_limit, holds, unavailable_kinds } =
@@ -81,14 +83,11 @@ pub(super) async fn serve(
     };
     let metrics = Metrics::new(runner.name(), identity.cluster.as_str());
     metrics.set_node_requests_limit(node_requests_limit);
-    if let Some(address) = settings.metrics_listen {
-        serve_metrics(address, Arc::clone(&metrics), tasks).await?;
-        // Other runners use no GPU of this machine.
-        if settings.runner == RunnerChoice::Process {
-            sample_accelerators(&metrics)?;
-        }
+    probed.set_active(Arc::clone(&metrics));
+    // Other runners use no GPU of this machine.
+    if settings.metrics_listen.is_some() && settings.runner == RunnerChoice::Process {
+        sample_accelerators(&metrics)?;
     }
-    let link = open_link(&keeper)?;
     let (query_sender, log_queries) = mpsc::channel(QUERIES_WAITING);
     tasks.spawn(logs::serve(link.clone(), query_sender, random()?));
     keep_certificate_fresh(tasks, keeper, link.clone(), Arc::clone(&metrics), random()?);
@@ -139,23 +138,6 @@ fn config(
 fn random() -> anyhow::Result<u64> {
     let broken = |error| anyhow::anyhow!("cannot read random numbers from the operating system: {error}");
     getrandom::u64().map_err(broken)
-}
-
-async fn serve_metrics(
-    address: SocketAddr,
-    metrics: Arc<Metrics>,
-    tasks: &mut JoinSet<()>,
-) -> anyhow::Result<()> {
-    let listener = tokio::net::TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on `{address}` for metrics"))?;
-    let app = metrics::router(metrics);
-    tasks.spawn(async move {
-        if let Err(error) = axum::serve(listener, app).await {
-            tracing::error!(%error, "metrics are no longer served");
-        }
-    });
-    Ok(())
 }
 
 /// Reads this machine's GPUs until the metrics are gone. In its own thread, because a driver may hang.
@@ -237,12 +219,14 @@ struct ClusterParts {
 async fn open_cluster(
     settings: &Settings,
     identity: &Identity,
+    link: &Link,
     senders: Senders,
+    probed: &Probed,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ClusterParts>> {
     if settings.runner == RunnerChoice::Kubernetes {
-        return kubernetes::open(settings, identity, senders, stop, tasks).await;
+        return kubernetes::open(settings, identity, link, senders, probed, stop, tasks).await;
     }
     let source = inventory_source(settings, &identity.cluster);
     let runner = open_runner(settings, identity, senders.runner)?;

@@ -1,7 +1,8 @@
 //! The settings of the Kubernetes runner, and of the provider that goes with it.
 
 use super::{Error, HoldChosen, ProviderChoice, RunnerChoice, Settings};
-use std::collections::BTreeMap;
+use meridian_shared::protocol::ReferenceKind;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The settings of the Kubernetes runner.
@@ -9,6 +10,9 @@ use std::path::PathBuf;
 pub(crate) struct KubernetesSettings {
     /// `None`: the cluster that this process is a pod of.
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// The kubeconfig itself, for an agent in the manager's process.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) kubeconfig_text: Option<meridian_kubernetes::KubeconfigText>,
     pub(crate) context: Option<String>,
     pub(crate) node_selector: BTreeMap<String, String>,
     /// Name of the Lease; `None` for the usual one.
@@ -21,6 +25,8 @@ pub(crate) struct KubernetesSettings {
     pub(crate) provisioning_requests_max: Option<usize>,
     /// How held room is kept from others.
     pub(crate) hold: HoldChosen,
+    /// Kinds of objects that are copied from the management cluster.
+    pub(crate) copied: BTreeSet<ReferenceKind>,
 }
 
 impl Settings {
@@ -62,6 +68,8 @@ impl Settings {
     pub(super) fn flag_of_another_runner(&self) -> Option<&'static str> {
         let KubernetesSettings {
             kubeconfig,
+            #[cfg(feature = "kubernetes")]
+                kubeconfig_text: _,
             context,
             node_selector,
             lease_name,
@@ -69,6 +77,7 @@ impl Settings {
             provisioning_config: _,
             provisioning_requests_max: _,
             hold,
+            copied,
         } = &self.kubernetes;
         if self.runner == RunnerChoice::Kubernetes {
             let has_pools = self.provider == Some(ProviderChoice::ProvisioningRequest);
@@ -81,6 +90,7 @@ impl Settings {
             ("lease-name", lease_name.is_some()),
             ("pod-guard-image", pod_guard_image.is_some()),
             ("hold", *hold != HoldChosen::Ledger),
+            ("copy-references", !copied.is_empty()),
         ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }

@@ -13,7 +13,7 @@ fn file(text: &str) -> (tempfile::TempDir, AgentArgs) {
 fn flags_take_precedence_over_the_file() {
     let (_dir, args) = file(
         "data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: \
-         json\nmetrics-listen: 127.0.0.1:9100\n",
+         json\nmetrics-listen: 0.0.0.0:9100\n",
     );
     let settings = AgentArgs { speed: Some(2.0), ..args }.resolve().unwrap();
     assert_eq!(
@@ -64,7 +64,6 @@ fn missing_and_wrong_settings_are_named() {
             "`--node-replacement-wait`: `soon`",
         ),
         (AgentArgs { node_replacement_wait: Some("25h".into()), ..whole.clone() }, "at most 1440m"),
-        (AgentArgs { metrics_listen: Some("0.0.0.0:1".parse().unwrap()), ..whole.clone() }, "127.0.0.1:1"),
     ] {
         let error = args.resolve().unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
@@ -129,4 +128,18 @@ fn each_way_to_hold_room_has_its_own_settings() {
 fn the_way_to_hold_room_can_stand_in_the_file() {
     let (_dir, args) = file("data-dir: /data\nrunner: kubernetes\nhold: kueue\nlocal-queue: gangs\n");
     assert_eq!(args.resolve().unwrap().kubernetes.hold, HoldChosen::Kueue { queue: "gangs".to_owned() });
+}
+
+#[test]
+fn what_is_copied_is_a_setting_of_the_kubernetes_runner() {
+    use meridian_shared::protocol::ReferenceKind;
+    let text = "data-dir: /data\nrunner: kubernetes\ncopy-references: [secrets, config-maps]\n";
+    let (_dir, args) = file(text);
+    let copied = args.clone().resolve().unwrap().kubernetes.copied;
+    assert_eq!(copied, [ReferenceKind::ConfigMap, ReferenceKind::Secret].into());
+    let flag = AgentArgs { copy_references: vec![CopiedKind::Secrets], ..args.clone() };
+    assert_eq!(flag.resolve().unwrap().kubernetes.copied, [ReferenceKind::Secret].into());
+    let process = AgentArgs { runner: Some(RunnerChoice::Process), ..args };
+    let error = process.resolve().unwrap_err().to_string();
+    assert!(error.contains("copy-references: it doesn't go with `--runner process`"), "{error}");
 }

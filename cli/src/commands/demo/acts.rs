@@ -2,7 +2,7 @@
 
 use super::narrator::Narrator;
 use super::tracker::{ACCELERATOR_LABEL, GPU, JobTracker};
-use crate::client::CreateOptions;
+use crate::client::{CreateOptions, JobName};
 use crate::commands::example;
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
@@ -45,7 +45,7 @@ impl Demo<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<Explanation, Error> {
-        let answer = self.tracker.client().why(namespace, name).await?;
+        let answer = self.tracker.client().why(namespace, &JobName::new(None, name)).await?;
         self.narrator.tell_pending(answer.clone())?;
         Explanation::parse(answer).map_err(|why| Error::render("text", why))
     }

@@ -3,6 +3,7 @@
 use super::acts::Demo;
 use super::tracker::JobTracker;
 use super::{TERM, TERM_FLAG};
+use crate::client::JobName;
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
 use meridian_shared::counted::counted;
@@ -40,7 +41,7 @@ impl Demo<'_> {
         let (attempts, runs) = (self.tracker.job(&job).attempts, self.tracker.regions_of(&job).len());
         let observed = counted(attempts, "attempt");
         self.narrator.check("a lost gang restarts exactly once", attempts == 2 && runs == 2, observed);
-        let answer = self.tracker.client().why("default", &job).await?;
+        let answer = self.tracker.client().why("default", &JobName::new(None, &job)).await?;
         let explanation = Explanation::parse(answer).map_err(|why| Error::render("text", why))?;
         let end = explanation.end_of_attempt(0);
         self.narrator.check("its history shows the lapsed lease", end.contains("lease"), end);

@@ -2,7 +2,7 @@
 
 use super::history::{Answer, History, JobHistory, Race, RunEnd};
 use super::narrator::Narrator;
-use crate::client::{Client, Selection};
+use crate::client::{Client, JobName, Selection};
 use crate::commands::jobs::explanation::Explanation;
 use crate::error::Error;
 use crate::objects::fields::{name_of, text};
@@ -176,7 +176,7 @@ impl JobTracker {
         let name = name_of(job).to_owned();
         let has_moved = now.is_running() && (!before.is_running() || before.cluster != now.cluster);
         if !(now.is_running() && before.is_running()) || has_moved {
-            let why = self.client.why(text(job, "/metadata/namespace"), &name).await?;
+            let why = self.client.why(text(job, "/metadata/namespace"), &JobName::new(None, &name)).await?;
             let at = self.now();
             let Some(seen) = self.history.job_mut(&name) else { return Ok(()) };
             let races = seen.races.len();

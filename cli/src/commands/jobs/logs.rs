@@ -5,7 +5,7 @@
 use super::attempts::{self, Afterwards};
 use super::log_lines::LineSplitter;
 use crate::args::LogsArgs;
-use crate::client::{self, AttemptId, Client, LogAttempt, LogEvent, LogQuery, LogStream};
+use crate::client::{self, AttemptId, Client, JobName, LogAttempt, LogEvent, LogQuery, LogStream};
 use crate::error::Error;
 use crate::output::printable::StreamEscaper;
 use crate::output::streams::{DocumentFormat, Streams};
@@ -107,7 +107,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: LogsArgs) -> R
 struct LogReader {
     client: Client,
     namespace: String,
-    name: String,
+    name: JobName,
     query: LogQuery,
     /// Whether nothing was printed so far.
     is_empty: bool,
@@ -226,11 +226,11 @@ async fn pause(pauses: &mut Duration) {
 }
 
 /// Fails if the job has no such pod.
-async fn check_pod_exists(client: &Client, namespace: &str, name: &str, pod: u32) -> Result<(), Error> {
+async fn check_pod_exists(client: &Client, namespace: &str, name: &JobName, pod: u32) -> Result<(), Error> {
     // `name` may be a workload's; then the number of pods stays unchecked.
     let mut found = None;
-    for kind in JobKind::all() {
-        if let Ok(job) = client.get(kind.kind(), Some(namespace), name).await {
+    for kind in JobKind::all().filter(|kind| name.kind().is_none_or(|named| named == kind.kind())) {
+        if let Ok(job) = client.get(kind.kind(), Some(namespace), name.name()).await {
             found = Some((kind, job));
             break;
         }
@@ -246,5 +246,5 @@ async fn check_pod_exists(client: &Client, namespace: &str, name: &str, pod: u32
     } else {
         format!("its pods are 0 to {}", pods.saturating_sub(1))
     };
-    Err(Error::Refused(format!("job `{name}` has no pod {pod}: {known}")))
+    Err(Error::Refused(format!("job `{}` has no pod {pod}: {known}", name.name())))
 }

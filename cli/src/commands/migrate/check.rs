@@ -158,8 +158,13 @@ fn of_known_kind(setup: &Setup, member: &Member, kind: Kind) -> Findings {
             Verdict::WithChanges,
             Note::new(
                 "spec",
-                "its kubeconfig isn't used: an agent of this name in the cluster connects to the manager",
-                format!("`meridian cluster join {} --region R --jurisdiction J`", member.name()),
+                "a kubeconfig doesn't say where its cluster is, and an agent acts there: one that joins from \
+                 the cluster, or the manager's own one (`--host-clusters`)",
+                format!(
+                    "create a `Cluster` object `{name}`, or `meridian cluster join {name} --region R \
+                     --jurisdiction J`",
+                    name = member.name()
+                ),
             ),
         )),
         _ if kind.is_job() => findings.extend(of_job(setup, member, kind)),

@@ -4,7 +4,7 @@ use crate::args::MigrateSource;
 use crate::error::Error;
 use crate::files;
 use crate::session::Session;
-use meridian_kubernetes::{Connection, ConnectionSettings};
+use meridian_kubernetes::{Connection, ConnectionSettings, KubeconfigSource};
 use meridian_manager_kubernetes::preview::{self, PREVIEW};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ pub(super) async fn read(session: &mut Session, source: &MigrateSource) -> Resul
                 "no home directory, so no kubeconfig: name one with `--kubeconfig`".to_owned(),
             ));
         };
-        let settings = ConnectionSettings { kubeconfig: Some(kubeconfig), context };
+        let kubeconfig = Some(KubeconfigSource::File(kubeconfig));
+        let settings = ConnectionSettings { kubeconfig, context };
         let failed = |error: meridian_kubernetes::Error| Error::Refused(error.to_string());
         let connection = Connection::open(&settings, &PREVIEW).await.map_err(failed)?;
         return preview::read(&connection.client).await.map_err(failed);

@@ -1,6 +1,7 @@
 //! `describe`: everything known about objects, for reading.
 
 use crate::args::{DescribeArgs, Format, targets};
+use crate::client::JobName;
 use crate::commands::jobs::explanation::Explanation;
 use crate::commands::results::Results;
 use crate::error::Error;
@@ -27,13 +28,13 @@ pub(in crate::commands) async fn run(session: &mut Session, args: DescribeArgs) 
         let namespace = if kind.namespaced() { Some(session.namespace()?) } else { None };
         let object = client.get(kind, namespace.as_deref(), &name).await?;
         let job = match kind {
-            any_job!() => name.as_str(),
-            Kind::Workload => text(&object, "/metadata/ownerReferences/0/name"),
-            _ => "",
+            any_job!() => Some(JobName::new(Some(kind), &name)),
+            Kind::Workload => Some(owner_of(&object)),
+            _ => None,
         };
-        let explanation = match &namespace {
+        let explanation = match (&namespace, &job) {
             // A job that Meridian doesn't manage has no explanation; the rest is shown without it.
-            Some(namespace) if !job.is_empty() => {
+            (Some(namespace), Some(job)) => {
                 client.why(namespace, job).await.ok().and_then(|answer| Explanation::parse(answer).ok())
             }
             _ => None,
@@ -45,6 +46,12 @@ pub(in crate::commands) async fn run(session: &mut Session, args: DescribeArgs) 
         session.out.raw(text.as_bytes())?;
     }
     Ok(())
+}
+
+/// The job behind a workload.
+fn owner_of(workload: &Value) -> JobName {
+    let owner = |field: &str| text(workload, &format!("/metadata/ownerReferences/0/{field}"));
+    JobName::new(Kind::from_word(owner("kind")), owner("name"))
 }
 
 /// One document, or a `List` of several. Shows the objects before the first that fails.

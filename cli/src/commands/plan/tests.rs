@@ -140,12 +140,13 @@ async fn what_if_fetches_all_kinds_that_decisions_depend_on() {
         ("GET /apis/leaderworkerset.x-k8s.io/v1/leaderworkersets?", empty()),
         ("GET /apis/trainer.kubeflow.org/v1alpha1/trainjobs?", empty()),
         ("GET /api/v1/pods?", empty()),
+        ("GET /apis/meridian.dev/v1alpha1/podgroups?", empty()),
         ("GET /apis/kueue.x-k8s.io/v1beta2/workloads?", empty()),
     ]);
     let files = format!("{QUEUE}---\n{}", QUEUE.replace("name: cq", "name: other"));
     let ran = run(&fake, &["plan", "--what-if", "-f", "-"], &files).await;
     assert_eq!(ran.code(), 0, "{:?}", ran.result);
-    assert_eq!(fake.requests().len(), 24);
+    assert_eq!(fake.requests().len(), 25);
     let lines: Vec<&str> = ran.answers.lines().collect();
     assert_eq!(lines[..2], ["clusterqueue/cq is unchanged", "clusterqueue/other would be added"]);
     assert!(lines.contains(&"no workload is affected"), "{}", ran.answers);

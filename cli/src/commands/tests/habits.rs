@@ -124,17 +124,45 @@ async fn a_dry_run_is_checked_by_the_manager_or_sends_nothing() {
 
 #[tokio::test]
 async fn a_job_is_stopped_by_its_name_alone() {
-    let job = json!({"metadata": {"name": "train"}, "status": {"meridian": {"workload": "job-train-0"}}});
     let workload = json!({"metadata": {"name": "job-train-0"}});
-    let fake = Fake::new([
-        ("GET /apis/batch/v1/namespaces/default/jobs/train", FakeAnswer::Json(200, job)),
-        (
-            "PATCH /apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads/job-train-0",
-            FakeAnswer::Json(200, workload),
-        ),
-    ]);
+    let patch = (
+        "PATCH /apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads/job-train-0",
+        FakeAnswer::Json(200, workload),
+    );
+    for kind in ["batch", "jobset", "rayclusters", "pods"] {
+        let fake = Fake::new(jobs_named(&[kind]).into_iter().chain([patch.clone()]));
+        let ran = run(&fake, &["stop", "train"], "").await;
+        assert_eq!(ran.answers, "workload.kueue.x-k8s.io/job-train-0 stopped\n", "{:?}", ran.result);
+        assert_eq!(fake.requests().len(), 11);
+    }
+    // A kind that the user may not read doesn't count.
+    let mut script = jobs_named(&["trainer"]);
+    script[1].1 = FakeAnswer::Json(403, json!({"message": "not yours", "reason": "Forbidden"}));
+    let fake = Fake::new(script.into_iter().chain([patch]));
+    assert_eq!(run(&fake, &["resume", "train"], "").await.code(), 0);
+    fake.requests();
+}
+
+#[tokio::test]
+async fn a_name_of_several_jobs_needs_its_kind() {
+    let fake = Fake::new(jobs_named(&["batch", "kubeflow.org/v1/", "pods"]));
     let ran = run(&fake, &["stop", "train"], "").await;
-    assert_eq!(ran.answers, "workload.kueue.x-k8s.io/job-train-0 stopped\n", "{:?}", ran.result);
+    let expect =
+        "error: train: several jobs have this name: write `job/train` or `pytorchjob/train` or `pod/train`";
+    assert_eq!((ran.code(), ran.notes.trim()), (1, expect));
+    assert_eq!(fake.requests().len(), 10, "nothing is stopped");
+    let fake = Fake::new(jobs_named(&[]));
+    let ran = run(&fake, &["stop", "train"], "").await;
+    assert!(ran.code() == 1 && ran.notes.contains("\"train\" not found"), "{}", ran.notes);
+    // The manager says which kinds there are.
+    let answer = json!({"name": "train", "state": "Pending", "summary": "waits"});
+    let fake = Fake::new([
+        ("GET /meridian/v1/why/default/train?kind=jobset", FakeAnswer::Json(200, answer)),
+        ("GET /meridian/v1/logs/default/train?tail=1&kind=pod", FakeAnswer::Stream(vec!["done\n"])),
+    ]);
+    assert_eq!(run(&fake, &["why", "jobset/train"], "").await.answers, "train  Pending  waits\n");
+    assert_eq!(run(&fake, &["logs", "pod/train", "--tail", "1"], "").await.answers, "done\n");
+    fake.requests();
 }
 
 /// Runs `edit lq gpus` with an editor: a command of `sh` that gets the file as its argument.

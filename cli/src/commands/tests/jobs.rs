@@ -119,7 +119,11 @@ async fn workloads_are_stopped_and_resumed_by_either_name() {
         ran.result
     );
     assert_eq!(request_body(&fake, 0), json!({"spec": {"active": false}}));
-    let fake = Fake::new([(jobs, missing()), (get, job()), (own, FakeAnswer::Json(200, workload(true)))]);
+    let mut of_other_kinds = jobs_named(&[]).split_off(1);
+    // They are of another namespace.
+    of_other_kinds.iter_mut().for_each(|(line, _)| *line = "GET ");
+    let script = [(jobs, missing()), (get, job())].into_iter().chain(of_other_kinds.clone());
+    let fake = Fake::new(script.chain([(own, FakeAnswer::Json(200, workload(true)))]));
     let ran = run(&fake, &["resume", "workload", "train", "-n", "research", "-o", "json"], "").await;
     let document: Value = serde_json::from_str(&ran.answers).unwrap();
     assert_eq!(
@@ -128,13 +132,13 @@ async fn workloads_are_stopped_and_resumed_by_either_name() {
         "{:?}",
         ran.result
     );
-    assert_eq!(request_body(&fake, 2), json!({"spec": {"active": true}}));
+    assert_eq!(request_body(&fake, 11), json!({"spec": {"active": true}}));
     let fake = Fake::new([(get, job()), (own, FakeAnswer::Json(200, workload(true)))]);
     assert_eq!(
         run(&fake, &["resume", "job/train", "-n", "research"], "").await.answers,
         "workload.kueue.x-k8s.io/job-train-01234 resumed\n"
     );
-    let fake = Fake::new([(jobs, missing()), (get, missing())]);
+    let fake = Fake::new([(jobs, missing()), (get, missing())].into_iter().chain(of_other_kinds));
     let missing_both = run(&fake, &["stop", "workload", "train", "-n", "research"], "").await;
     assert_eq!(
         (missing_both.code(), missing_both.notes.contains("workloads.kueue.x-k8s.io \"train\" not found")),

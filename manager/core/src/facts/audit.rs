@@ -32,6 +32,8 @@ pub enum Action {
     Deactivate,
     Activate,
     Grant,
+    /// A cluster with the right to run was sent the content of an object that the workload's pods name.
+    Copy,
     Stop,
     Preempt,
     ScaleUp,

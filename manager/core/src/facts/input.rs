@@ -2,6 +2,7 @@ use crate::facts::actor::Actor;
 use crate::facts::key::Key;
 use crate::facts::read_job::ReadJob;
 use meridian_objects::{Object, last_applied};
+use meridian_shared::copies::CopyRequest;
 use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{
     ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid,
@@ -25,6 +26,12 @@ pub enum Input {
     },
     /// Answer a parked transmission now.
     Unpark { cluster: ClusterName, session: Session, transmission: u64 },
+    /// An agent asks about objects of the management cluster that the pods of a workload name.
+    Copies {
+        /// The cluster named in the agent's certificate.
+        cluster: ClusterName,
+        request: CopyRequest,
+    },
     /// An operator's action.
     Operator { actor: Actor, action: Operator },
     /// The end of a batch: timers that are due, then one scheduling pass.

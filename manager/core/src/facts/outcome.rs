@@ -4,7 +4,7 @@ use crate::facts::lifecycle::LifecycleEvent;
 use crate::facts::record::Record;
 use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{ClusterName, ContentHash, Jurisdiction, RecordNumber, Region, Uid};
-use meridian_shared::protocol::SyncAnswer;
+use meridian_shared::protocol::{Reference, SyncAnswer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ pub enum Reply {
     /// wait](meridian_shared::protocol::SyncRequest::may_wait), when there is [something to
     /// send](crate::world::World::owes).
     Park,
+    /// The namespace of the objects that the cluster may have copies of, or why it may have none.
+    Copies(Result<Arc<str>, NoCopies>),
     /// The operator's action was taken; the text describes its effect.
     Done(String),
     /// A join token was accepted. It is bound to this cluster.
@@ -32,6 +34,20 @@ pub enum Reply {
         /// Binding of the agent's certificates.
         binding: CertificateBinding,
     },
+}
+
+/// Why a cluster gets no copy of an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCopies {
+    #[error("this manager may no longer be the leader: ask again")]
+    NotLeading,
+    /// Says nothing about the workload, which may not be known in that cluster.
+    #[error("this cluster has no offer and no right to run for that workload")]
+    NotOffered,
+    #[error("the job is no object of the management cluster")]
+    NotManaged,
+    #[error("the pods of the workload name no {} `{}`", .0.kind.name(), .0.name)]
+    NotNamed(Reference),
 }
 
 /// The result of one change.

@@ -164,6 +164,10 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
                     let requires_guarded = policy.is_some_and(|p| {
                         p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
                     });
+                    // Jobs that were submitted before this manager hosted agents.
+                    let hosts_agents = turn.world.config.hosts_agents;
+                    let requires_guarded =
+                        requires_guarded || (hosts_agents && workload.on_loss() == OnLoss::Fence);
                     let (container_needs, without_image) =
                         (class.container_needs.clone(), class.without_image.clone());
                     let references = class.references.clone();

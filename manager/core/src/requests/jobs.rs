@@ -18,7 +18,7 @@ use crate::state::catalog::Catalog;
 use crate::state::residency;
 use crate::world::turn::Turn;
 use meridian_objects::job::JobKind;
-use meridian_objects::spec::ClusterLossMode;
+use meridian_objects::spec::{ClusterLossMode, Supervision};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
@@ -381,7 +381,9 @@ fn lease_of(turn: &Turn<'_>, catalog: &Catalog, namespace: &str, queue: &str) ->
     let loss = catalog.dispatch_policy(&cluster_queue).map(|policy| &policy.on_cluster_loss);
     let config = &turn.world.config;
     let term = loss.and_then(|loss| loss.term).unwrap_or(config.term);
+    let has_guards = loss.is_some_and(|loss| loss.requires == Supervision::Guarded);
     let on_loss = match loss.map(|loss| loss.mode).unwrap_or_default() {
+        ClusterLossMode::Fence if config.hosts_agents && !has_guards => OnLoss::Wait,
         ClusterLossMode::Fence => OnLoss::Fence,
         ClusterLossMode::Wait => OnLoss::Wait,
     };

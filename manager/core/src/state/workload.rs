@@ -68,6 +68,8 @@ pub struct Workload {
     pod_failures: u32,
     #[serde(default, skip_serializing_if = "Indexes::is_empty")]
     completed: Indexes,
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    done_before: Indexes,
     #[serde(default, skip_serializing_if = "is_zero")]
     resizes: u32,
     ran: Millis,
@@ -225,6 +227,7 @@ impl Workload {
             attempts: 0,
             pod_failures: 0,
             completed: Indexes::default(),
+            done_before: Indexes::default(),
             ran: Millis(0),
             started: None,
             stopping: None,

@@ -60,7 +60,7 @@ fn a_workload_with_a_damaged_manifest_is_never_offered() {
     assert_eq!(f.phases(&[damaged, equivalent]), [Some(Phase::Pending), Some(Phase::Running)]);
     assert_eq!(f.offers_and_grants(damaged), (0, 0));
     f.assert_why_says_damaged(damaged);
-    let shown = meridian_views::workloads::shown(&f.world, damaged)
+    let shown = meridian_views::workloads::shown(&f.world, damaged, now(f.now).mono)
         .unwrap()
         .job_without_manifest(None, &Asker::unlimited());
     assert_eq!(shown["metadata"]["name"], "damaged");

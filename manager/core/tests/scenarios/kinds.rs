@@ -142,3 +142,61 @@ fn a_cluster_without_the_kind_says_so_and_runs_the_others() {
     f.advance(Millis::mins(2));
     assert_eq!(f.phase(set), Some(Phase::Running), "{:#}", f.why(set));
 }
+
+/// A group of pods with a driver on cpus and `workers` pods with a GPU each, as a file of pods gives it.
+fn pod_group(name: &str, workers: u32) -> Object {
+    let count = (workers + 1).to_string();
+    let pod = |number: u32, pool: &str, requests: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("{name}-{number}"), "namespace": "default",
+                "labels": {"kueue.x-k8s.io/queue-name": "both", "kueue.x-k8s.io/pod-group-name": name},
+                "annotations": {"kueue.x-k8s.io/pod-group-total-count": count},
+            },
+            "spec": {
+                "restartPolicy": "Never",
+                "nodeSelector": {"pool": pool},
+                "containers": [{"name": "c", "image": "i",
+                    "env": [{"name": "RANK", "value": number.to_string()}],
+                    "resources": {"requests": requests.clone(), "limits": requests}}],
+            },
+        })
+    };
+    let mut pods = vec![pod(0, "small", json!({"cpu": 2}))];
+    pods.extend((1..=workers).map(|number| pod(number, "large", json!({"cpu": 1, GPU: 1}))));
+    let mut parsed = meridian_objects::parse("pods.json", &Value::Array(pods).to_string());
+    assert_eq!((parsed.errors.len(), parsed.objects.len()), (0, 1), "{:?}", parsed.errors);
+    parsed.objects.remove(0).value
+}
+
+#[test]
+fn a_group_of_pods_with_two_roles_is_admitted_whole_or_not_at_all() {
+    let mut f = two_pools(RunnerKind::Simulated);
+    let large = f.create(pod_group("large", 5).stored);
+    f.settle();
+    assert_eq!(f.phase(large), Some(Phase::Pending), "four GPUs of quota are too few for five workers");
+    assert_eq!((reserved(&f), f.starts.len()), (Vec::new(), 0), "the driver alone isn't started");
+    let group = f.create(pod_group("group", 3).stored);
+    f.settle();
+    assert_eq!(f.phase(group), Some(Phase::Running), "{:#}", f.why(group));
+    let pods = &f.starts[0].placement;
+    let mut at: Vec<(&str, &str)> =
+        pods.iter().map(|pod| (pod.pod_set.as_str(), pod.node.as_str())).collect();
+    at.sort_unstable();
+    assert_eq!(at, [("role-1", "small"), ("role-2", "large"), ("role-2", "large"), ("role-2", "large")]);
+}
+
+/// The gang's search for flavors is to go on behind the driver's flavor when the quota comes free.
+#[test]
+fn a_gang_that_waits_for_quota_of_one_pod_set_starts_when_that_is_free() {
+    let mut f = two_pools(RunnerKind::Simulated);
+    let first = f.create(job_set("train", 2));
+    f.settle();
+    let second = f.create(job_set("group", 3));
+    f.settle();
+    assert_eq!((f.phase(first), f.phase(second)), (Some(Phase::Running), Some(Phase::Pending)));
+    f.end(first, EndResult::Succeeded);
+    f.advance(Millis::mins(2));
+    assert_eq!(f.phase(second), Some(Phase::Running), "{:#}", f.why(second));
+}

@@ -1,6 +1,7 @@
 //! Clusters that stop reporting or lose their ledger: when a gang may run elsewhere.
 
 use super::*;
+use meridian_shared::protocol::OnLoss;
 
 #[test]
 fn a_disconnected_cluster_keeps_its_gang_until_the_lease_lapses() {
@@ -159,5 +160,53 @@ fn a_manager_without_its_claim_calls_no_lease_lapsed() {
     assert_eq!((f.phase(uid), f.world.live.counts.lapses), (Some(Phase::Running), 0));
     f.world.committed(Mono(f.now));
     f.input(Input::Turn);
+    assert_eq!(f.world.live.counts.lapses, 1);
+}
+
+/// An agent in the manager's process can't end a gang while the manager is down, so no lease may end it
+/// either.
+#[test]
+fn jobs_of_a_manager_that_hosts_agents_wait_for_their_cluster_unless_guards_end_them() {
+    let mut f = Fleet::without_agents(&[]);
+    f.world.config.hosts_agents = true;
+    let guarded = json!({"applies": {"queues": ["guarded"]}, "onClusterLoss": {"requires": "Guarded"}});
+    f.apply(vec![
+        cluster_queue("guarded", 100, &json!({})),
+        local_queue("safe", "guarded"),
+        meridian_object("DispatchPolicy", "guards", guarded),
+    ]);
+    let plain = f.submit("plain", 3);
+    let safe = f.submit_to("safe", "safe", 3, None);
+    let mode = |f: &Fleet, uid| f.world.state.workloads()[&uid].on_loss();
+    assert_eq!((mode(&f, plain), mode(&f, safe)), (OnLoss::Wait, OnLoss::Fence));
+}
+
+#[test]
+fn inventories_that_close_the_recovery_of_a_copy_start_leases_anew() {
+    let mut f = Fleet::new(EU);
+    let eu = ClusterName::new("eu");
+    // The agent asks, and its answer is lost.
+    let ask = |f: &mut Fleet| {
+        let request = Box::new(f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News));
+        f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
+        f.input(Input::Turn);
+    };
+    let uid = f.submit("job", 3);
+    f.exchange();
+    ask(&mut f);
+    assert_eq!(f.phase(uid), Some(Phase::Granted), "the agent never got the grant");
+    let copy = f.world.snapshot();
+    f.disconnected.push(eu.clone());
+    f.lead_from_backup(&copy);
+    f.advance(Millis(3 * TERM.0));
+    f.disconnected.clear();
+    f.exchange();
+    f.disconnected.push(eu.clone());
+    ask(&mut f);
+    assert!(f.world.state.recovery().is_none(), "its inventory has arrived");
+    // Until then a manager with the original may have renewed the lease.
+    f.advance(Millis(TERM.0 - 500));
+    assert_eq!(f.world.live.counts.lapses, 0);
+    f.advance(Millis(3_000));
     assert_eq!(f.world.live.counts.lapses, 1);
 }

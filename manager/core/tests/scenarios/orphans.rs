@@ -114,6 +114,43 @@ fn orphans_of_a_deleted_ledger_are_forgotten_after_their_leases() {
 }
 
 #[test]
+fn a_manager_without_its_claim_forgets_no_orphan() {
+    let (mut f, uid, _, home) = orphaned("8s");
+    f.add_agent(home.as_str(), 9_999);
+    f.settle();
+    // No commit succeeds any more: another manager may lead, and renew the lease.
+    for _ in 0..3 {
+        f.now += 3 * TERM.0;
+        f.input(Input::Turn);
+    }
+    assert_eq!(f.world.state.orphans().len(), 1);
+    // From the next commit on the lease counts in full.
+    f.advance(Millis(TERM.0 - 1_000));
+    assert_eq!(f.world.state.orphans().len(), 1);
+    f.advance(Millis::secs(32));
+    f.running.clear();
+    assert!(matches!(f.submit_again(uid), Reply::Written(_)));
+}
+
+#[test]
+fn no_orphan_is_forgotten_while_another_copy_of_the_journal_may_lead() {
+    let (mut f, uid, _, home) = orphaned("8s");
+    f.add_agent(home.as_str(), 9_999);
+    f.settle();
+    let copy = f.world.snapshot();
+    f.disconnected = f.agents.keys().filter(|name| **name != home).take(1).cloned().collect();
+    f.lead_from_backup(&copy);
+    f.advance(Millis(6 * TERM.0));
+    assert!(f.world.state.recovery().is_some());
+    assert_eq!(f.world.state.orphans().len(), 1, "a manager with the original may renew its lease");
+    f.operate(Operator::ConfirmRecovery);
+    f.advance(Millis(TERM.0 + 32_000));
+    f.running.clear();
+    assert!(f.world.state.orphans().is_empty());
+    assert!(matches!(f.submit_again(uid), Reply::Written(_)));
+}
+
+#[test]
 fn a_run_that_ended_after_the_inventory_was_composed_is_no_orphan() {
     let mut f = Fleet::new(EU);
     let eu = ClusterName::new("eu");

@@ -49,7 +49,7 @@ impl Fleet {
     }
 
     /// Replaces the nodes of a cluster: one node for each number of GPUs.
-    fn set_nodes(&mut self, cluster: &str, gpus: &[i64]) {
+    pub(super) fn set_nodes(&mut self, cluster: &str, gpus: &[i64]) {
         let spec = |(at, gpus): (usize, &i64)| NodeSpec {
             name: format!("{cluster}-{}", at + 1),
             capacity: Amounts::from([(GPU.into(), *gpus)]),

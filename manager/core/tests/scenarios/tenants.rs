@@ -46,7 +46,7 @@ pub(super) fn assert_hides_others(f: &Fleet, uid: Uid) {
     let workload = f.world.state.workloads().get(&uid).expect("it exists");
     let name_of = |workload: &Workload| format!("`{}/{}`", workload.namespace(), workload.name());
     let own = name_of(workload);
-    let shown = meridian_views::workloads::shown(&f.world, uid).expect("it exists");
+    let shown = meridian_views::workloads::shown(&f.world, uid, now(f.now).mono).expect("it exists");
     let reason = f.world.pending_reason(shown.class().0);
     let status = shown.job_without_manifest(reason.as_ref(), &nobody)["status"].clone();
     let status_of_workload = shown.workload(reason.as_ref(), &nobody)["status"].clone();
@@ -82,7 +82,7 @@ fn a_preempted_job_names_its_preemptor_only_to_readers_with_the_right_to_read_it
     assert_eq!(f.phase(low), Some(Phase::Running));
     let high = f.create(job("default", "high", 4, &labels(Some("high")), ""));
     let preempted = |f: &Fleet, asker: &Asker| {
-        let shown = meridian_views::workloads::shown(&f.world, low).expect("it exists");
+        let shown = meridian_views::workloads::shown(&f.world, low, now(f.now).mono).expect("it exists");
         shown.workload(None, asker)["status"]["conditions"].to_string()
     };
     let summary = |f: &Fleet, asker: &Asker| f.why_for(low, asker)["summary"].as_str().unwrap().to_owned();

@@ -119,7 +119,8 @@ fn the_placement_of_pods_is_reported_recorded_and_shown() {
     let plain = f.submit("plain", 2);
     f.settle();
     let workload = |f: &Fleet, uid| {
-        meridian_views::workloads::shown(&f.world, uid).unwrap().workload(None, &Asker::unlimited())
+        let shown = meridian_views::workloads::shown(&f.world, uid, now(f.now).mono);
+        shown.unwrap().workload(None, &Asker::unlimited())
     };
     let rendered = workload(&f, near);
     let topology = &rendered["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
@@ -265,9 +266,8 @@ fn unhealthy_nodes_of_a_gang_are_shown() {
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
     let unhealthy = |f: &Fleet| {
-        meridian_views::workloads::shown(&f.world, uid).unwrap().workload(None, &Asker::unlimited())["status"]
-            ["unhealthyNodes"]
-            .clone()
+        let shown = meridian_views::workloads::shown(&f.world, uid, now(f.now).mono);
+        shown.unwrap().workload(None, &Asker::unlimited())["status"]["unhealthyNodes"].clone()
     };
     assert_eq!(unhealthy(&f), Value::Null);
     report(&mut f, 1, &["b0-r0-h1"]);

@@ -243,3 +243,22 @@ fn a_short_life_takes_two_statuses_of_the_job_and_two_of_its_workload() {
     let times: Vec<u64> = of_workload.iter().map(|(at, _)| *at).collect();
     assert_eq!(times, [100, 1_300], "an admission is written at once: {of_workload:?}");
 }
+
+#[test]
+fn a_start_time_that_was_refused_is_not_written_again() {
+    let mut unsuspended = job("u1");
+    unsuspended["spec"]["suspend"] = json!(false);
+    let condition = json!({"type": "Suspended", "status": "True"});
+    unsuspended["status"] = json!({"startTime": "2026-01-01T00:00:10Z", "conditions": [condition]});
+    let running = held("u1", json!({"active": 2, "ready": 2, "startTime": "2026-01-01T01:00:00Z"}));
+    let mut memory = in_line("u1");
+    let written = |memory: &Memory| match decided(Some(&unsuspended), Some(&running), memory) {
+        Next::Do(action @ Action::WriteStatus { .. }) => action,
+        other => panic!("no status: {other:?}"),
+    };
+    assert!(changes_start(&written(&memory), Some(&unsuspended)));
+    memory.start_is_fixed = true;
+    let kept = written(&memory);
+    assert!(!changes_start(&kept, Some(&unsuspended)));
+    assert!(matches!(kept, Action::WriteStatus { status } if status["active"] == 2));
+}

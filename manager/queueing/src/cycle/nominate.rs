@@ -89,8 +89,13 @@ impl Cycle<'_> {
         let gates = &self.state.settings().gates;
         let is_outdated =
             |scan: &FlavorScan| scan.outdated(queue.generation, queue.cycles(), of.shape, gates);
-        if of.progress.scan.as_deref().is_some_and(is_outdated) {
+        let scan = of.progress.scan.as_deref();
+        let has_changed = scan.is_some_and(|scan| queue.generation > scan.generation);
+        if scan.is_some_and(is_outdated) {
             self.clear_scan(entry.workload);
+        } else if has_changed && let Some(progress) = self.state.progress_mut(entry.workload) {
+            // The search goes on behind flavors that may have room by now.
+            progress.overtaken = true;
         }
     }
 

@@ -105,8 +105,8 @@ pub struct Marks {
 pub(crate) struct Progress {
     /// Where the flavor search continues.
     pub(crate) scan: Option<Box<FlavorScan>>,
-    /// The flavor search continued only because other workloads came first, which may not have used the
-    /// flavor.
+    /// The flavor search continued though an earlier flavor may suit: other workloads came first and may not
+    /// have used it, or quota was released meanwhile.
     pub(crate) overtaken: bool,
     /// Quota was available for some flavor, or without some victims, but no cluster had capacity.
     pub(crate) short_of_capacity: bool,

@@ -1,5 +1,6 @@
 //! A job's output, through the agent of its cluster.
 
+use super::named_job::NamedJob;
 use super::why::explain;
 use crate::api::access::{ObjectAccess, OpenStream, User};
 use crate::api::logs::LogBytes;
@@ -34,6 +35,8 @@ pub(super) struct LogQuery {
     /// The attempt before the newest one.
     #[serde(default)]
     previous: bool,
+    /// Kind of the job, if several have its name.
+    kind: Option<String>,
 }
 
 /// Which attempt's output to read.
@@ -71,15 +74,12 @@ pub(super) async fn logs(
     Path((namespace, name)): Path<(String, String)>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, Error> {
-    let kind = |name: &str| api.handle.reads().job_kind(&namespace, name);
-    user.check(&ObjectAccess::logs(kind(&name), &namespace, &name).access())?;
     let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
-    let wanted = query.wanted()?;
-    let explained = explain(&api, &user, &namespace, &name).await?;
-    // the name may be that of the workload
-    let job = text(&explained, "/name").unwrap_or_default();
-    let access = ObjectAccess::logs(kind(job), &namespace, job);
+    let named = NamedJob::of(api.handle.reads(), &user, &namespace, &name, query.kind.as_deref())?;
+    let access = ObjectAccess::logs(named.job().kind, &namespace, &named.job().name);
     user.check(&access.access())?;
+    let wanted = query.wanted()?;
+    let explained = explain(&api, &user, &namespace, &named).await?;
     let attempts = attempts(&explained);
     if attempts.is_empty() {
         return Err(Error::Conflict(without_attempt(&explained, &namespace, &name)));

@@ -112,6 +112,38 @@ async fn a_pending_job_has_an_explanation_and_no_logs() {
 }
 
 #[tokio::test]
+async fn a_name_of_jobs_of_several_kinds_needs_the_kind() {
+    let rig = Rig::with_queue().await;
+    let mut set = job("train");
+    let template = std::mem::take(&mut set["spec"]["template"]);
+    let template = json!({"spec": {"template": template}});
+    set["spec"] = json!({"replicatedJobs": [{"name": "workers", "replicas": 1, "template": template}]});
+    (set["apiVersion"], set["kind"]) = (json!("jobset.x-k8s.io/v1alpha2"), json!("JobSet"));
+    let sets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets";
+    let set = rig.post(sets, &set).await.ok();
+    // A JobSet is found by its name alone, and by its workload's.
+    let workload = rig.get(&format!("{sets}/train")).await.ok()["status"]["meridian"]["workload"].clone();
+    for name in ["train", workload.as_str().unwrap()] {
+        let why = rig.get(&format!("/meridian/v1/why/default/{name}")).await.ok();
+        assert_eq!((&why["name"], &why["uid"]), (&json!("train"), &set["metadata"]["uid"]));
+    }
+    assert_eq!(rig.get("/meridian/v1/why/default/train?kind=job").await.failure().0, 404);
+    let job = rig.post(JOBS, &job("train")).await.ok();
+    for path in ["/meridian/v1/why/default/train", "/meridian/v1/logs/default/train"] {
+        let several = rig.get(path).await;
+        let expect = "several jobs have this name: write `job/train` or `jobset/train`";
+        assert_eq!(several.failure(), (409, "Conflict", expect));
+        assert_eq!(rig.get(&format!("{path}?kind=queue")).await.failure().0, 400);
+    }
+    for (kind, made) in [("job", &job), ("jobset", &set)] {
+        let why = rig.get(&format!("/meridian/v1/why/default/train?kind={kind}")).await.ok();
+        assert_eq!(why["uid"], made["metadata"]["uid"], "{kind}");
+        let logs = rig.get(&format!("/meridian/v1/logs/default/train?kind={kind}")).await;
+        assert!(logs.failure().2.contains("has not run yet"), "{kind}: {logs:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_audit_log_verifies_from_its_beginning() {
     let rig = Rig::with_queue().await;
     rig.apply(&[queue("a"), queue("b")]).await.ok();

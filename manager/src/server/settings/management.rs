@@ -2,6 +2,9 @@
 
 use super::{Error, File};
 use clap::Args;
+use meridian_shared::copies::CopiedKind;
+use meridian_shared::protocol::ReferenceKind;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Name of the Lease where the settings give none.
@@ -28,6 +31,15 @@ pub struct ManagementArgs {
     /// own URL, or at a Service, `NAMESPACE/NAME:PORT` [default: they don't ask]
     #[arg(long, value_name = "WHERE", env = "MERIDIAN_MANAGER_ADMISSION_WEBHOOK")]
     pub admission_webhook: Option<String>,
+    /// With `--kubernetes`: run the agents of MultiKueueClusters whose kubeconfig Secrets are in this
+    /// namespace. Jobs then wait for a lost cluster, unless their policy requires guards [default: agents run
+    /// in their clusters]
+    #[arg(long, value_name = "NAMESPACE", env = "MERIDIAN_MANAGER_HOST_CLUSTERS")]
+    pub host_clusters: Option<String>,
+    /// With `--kubernetes`: what jobs name is copied into the worker clusters that run them: `config-maps`,
+    /// `secrets` (those with the label `meridian.dev/copy: "true"`) or both [default: nothing]
+    #[arg(long, value_name = "KINDS", env = "MERIDIAN_MANAGER_COPY_REFERENCES", value_delimiter = ',')]
+    pub copy_references: Vec<CopiedKind>,
 }
 
 /// The Kubernetes cluster where people submit.
@@ -37,6 +49,10 @@ pub(crate) struct ManagementCluster {
     pub(crate) context: Option<String>,
     pub(crate) lease: String,
     pub(crate) webhook: Option<AdmissionWebhook>,
+    /// Namespace with the kubeconfigs of the clusters whose agents run here.
+    pub(crate) host_clusters: Option<String>,
+    /// Kinds of objects that worker clusters may get copies of.
+    pub(crate) copied: BTreeSet<ReferenceKind>,
 }
 
 impl ManagementCluster {
@@ -91,23 +107,52 @@ pub(super) fn resolve(given: ManagementArgs, file: &mut File) -> Result<Option<M
     let context = given.context.or(file.context.take());
     let lease = given.lease_name.or(file.lease_name.take());
     let webhook = given.admission_webhook.or(file.admission_webhook.take());
+    let host_clusters = given.host_clusters.or(file.host_clusters.take());
+    let filed = std::mem::take(&mut file.copy_references);
+    let copied = if given.copy_references.is_empty() { filed } else { given.copy_references };
     let set = [
         ("kubeconfig", kubeconfig.is_some()),
         ("context", context.is_some()),
         ("lease-name", lease.is_some()),
         ("admission-webhook", webhook.is_some()),
+        ("host-clusters", host_clusters.is_some()),
+        ("copy-references", !copied.is_empty()),
     ];
     if let Some((flag, _)) = set.into_iter().find(|(_, is_set)| *is_set && !is_used) {
         return Err(Error::invalid(flag, "it is for a management cluster: set `kubernetes` too"));
     }
     let lease = lease.unwrap_or_else(|| LEASE_NAME.to_owned());
     let webhook = webhook.as_deref().map(AdmissionWebhook::parse).transpose()?;
-    Ok(is_used.then_some(ManagementCluster { kubeconfig, context, lease, webhook }))
+    if host_clusters.as_ref().is_some_and(|namespace| namespace.is_empty() || namespace.contains('/')) {
+        return Err(Error::invalid("host-clusters", "it must be the name of a namespace"));
+    }
+    let copied = copied.into_iter().map(CopiedKind::kind).collect();
+    let cluster = ManagementCluster { kubeconfig, context, lease, webhook, host_clusters, copied };
+    Ok(is_used.then_some(cluster))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_of_a_management_cluster() {
+        let both = vec![CopiedKind::Secrets, CopiedKind::ConfigMaps];
+        let alone = ManagementArgs { copy_references: both.clone(), ..ManagementArgs::default() };
+        let error = resolve(alone, &mut File::default()).unwrap_err().to_string();
+        assert_eq!(error, "`--copy-references`: it is for a management cluster: set `kubernetes` too");
+        let mut file = File { kubernetes: true, copy_references: both, ..File::default() };
+        let cluster = resolve(ManagementArgs::default(), &mut file).unwrap().unwrap();
+        assert_eq!(cluster.copied, BTreeSet::from([ReferenceKind::ConfigMap, ReferenceKind::Secret]));
+        let mut file = File { copy_references: vec![CopiedKind::Secrets], ..File::default() };
+        let flag = ManagementArgs {
+            kubernetes: true,
+            copy_references: vec![CopiedKind::ConfigMaps],
+            ..ManagementArgs::default()
+        };
+        let cluster = resolve(flag, &mut file).unwrap().unwrap();
+        assert_eq!(cluster.copied, BTreeSet::from([ReferenceKind::ConfigMap]), "the flag wins");
+    }
 
     #[test]
     fn a_webhook_is_at_the_managers_url_or_at_a_service() {

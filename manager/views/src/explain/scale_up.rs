@@ -10,7 +10,7 @@ use meridian_manager_core::facts::reason::{NoQuota, Why};
 use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
-use meridian_manager_core::state::workload::size::{self, StartedScaleUp};
+use meridian_manager_core::state::workload::size::StartedScaleUp;
 use meridian_manager_core::world::{World, gangs};
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::pending::HeadBlocks;
@@ -58,14 +58,17 @@ impl ScaleUp {
     }
 }
 
-/// The pending scale-up of a workload. `None` if none is requested. Given the time, it also says whether the
-/// cluster would have capacity once there is quota.
-pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option<Mono>) -> Option<ScaleUp> {
+/// The pending scale-up of a workload. `None` if none is requested, or if its gang is being stopped. It also
+/// says whether the cluster would have capacity once there is quota.
+pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Mono) -> Option<ScaleUp> {
+    if workload.phase() == Phase::Stopping {
+        return None;
+    }
     let class = world.queues.class(workload.class());
     if let Some(StartedScaleUp { runs, .. }) = workload.started_scale_up() {
         return Some(ScaleUp::of(format!("scaling up to {}", counted(runs.iter().sum::<u32>(), "pod"))));
     }
-    let requested: u32 = size::counts_of(&class.gang).iter().sum();
+    let requested: u32 = workload.requested_counts(class).iter().sum();
     let resized = workload
         .resized()
         .filter(|resized| resized.wants.is_some() && requested > resized.runs.iter().sum())?;
@@ -80,10 +83,10 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option
     if workload.phase() != Phase::Running {
         return Some(ScaleUp::of(format!("{pending}: its current pods have to start first")));
     }
-    let recovers = world.state.recovery().is_some() || now.is_some_and(|now| world.held_back(workload, now));
+    let recovers = world.state.recovery().is_some() || world.held_back(workload, now);
     let before = recovers.then_some(Why::RecoveryOpen).or_else(|| world.rules_doubt());
     let missing_capacity =
-        || scale_up::check_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now?).err();
+        || scale_up::check_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now).err();
     let reason = || {
         world
             .live
@@ -97,7 +100,7 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Option
     // Nothing evaluates a blocked entry, nor one that lacks quota when its cluster is back: their reason is
     // today's.
     let behind = behind(world, uid);
-    let is_over = |why: &Why| now.is_some() && is_awaited(why) && missing_capacity().as_ref() != Some(why);
+    let is_over = |why: &Why| is_awaited(why) && missing_capacity().as_ref() != Some(why);
     let why = match &behind {
         Some(_) => reason_now(world, uid, class),
         None => reason().filter(|why| !is_over(why)).or_else(|| reason_now(world, uid, class)),
@@ -149,7 +152,7 @@ pub(crate) fn scale_up_message(
     workload: &Workload,
     now: Mono,
 ) -> Option<(String, String)> {
-    let scale_up = scale_up(world, uid, workload, Some(now))?;
+    let scale_up = scale_up(world, uid, workload, now)?;
     let remedy =
         |why: &Why| too_small_remedy(world, workload, why).unwrap_or_else(|| why.remedy(world.asker));
     let remedy = match (&scale_up.why, &scale_up.then) {
@@ -178,7 +181,8 @@ fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why
     let queues = world.mirror().queue_state();
     let queue = queues.workload(world.mirror().scale_up(uid)?)?.queue;
     let (flavor, resource, more) = case::key_of(queues, quota)?;
-    let asks = class.gang.total().get(&short.resource).copied().unwrap_or(0);
+    let requested = world.state.workloads().get(&uid)?.requested_counts(class);
+    let asks = class.gang.with_counts(&requested).total().get(&short.resource).copied().unwrap_or(0);
     let nominal = queues.potential(queue, (flavor, resource));
     // The nominal quota has to cover the additional pods on top of what is used now.
     let raise_to = queues.nominal_for(queue, (flavor, resource), more);
@@ -198,8 +202,9 @@ fn too_small_remedy(world: &AskedWorld<'_>, workload: &Workload, why: &Why) -> O
         return None;
     };
     let cluster = &workload.right()?.1.cluster;
-    let gang =
-        gangs::with_flavor_constraints(world, &world.queues.class(workload.class()).gang, workload.flavors());
+    let class = world.queues.class(workload.class());
+    let gang = Arc::new(class.gang.with_counts(&workload.requested_counts(class)));
+    let gang = gangs::with_flavor_constraints(world, &gang, workload.flavors());
     match topology::check_domains(world, &gang, cluster, Gone::All) {
         Err(Misfit::NoDomain { level, .. }) => {
             return Some(cluster_remedy::larger_domains_in(world, cluster, &level, &gang));

@@ -1,6 +1,5 @@
 {{/* Checks of the values that a schema can't express. The StatefulSet calls it, so nothing is rendered without. */}}
 {{- define "meridian-agent.check" -}}
-{{- $gates := .Values.featureGates -}}
 {{- $kubernetes := eq .Values.runner "kubernetes" -}}
 {{- if and (not $kubernetes) (gt (int (include "meridian-agent.replicas" .)) 1) -}}
 {{- fail (printf "replicas is %s: the %s runner keeps what runs in one directory, so write 1" (include "meridian-agent.replicas" .) .Values.runner) -}}
@@ -28,9 +27,6 @@
 {{- if gt (int (include "meridian-agent.replicas" .)) 1 -}}
 {{- fail "a token joins one replica, and replicas is more than 1: use join.issuer, or write replicas=1" -}}
 {{- end -}}
-{{- end -}}
-{{- if and (or .Values.serviceMonitor.enabled .Values.podMonitoring.enabled) (not $gates.PodMetrics) -}}
-{{- fail "serviceMonitor and podMonitoring need an agent that shows its metrics on the pod's address, which no released version does: write enabled=false, or set featureGates.PodMetrics for a build that has it" -}}
 {{- end -}}
 {{- end -}}
 
@@ -127,8 +123,7 @@ capabilities:
 {{- $settings := dict "manager" .Values.manager.url "region" .Values.region -}}
 {{- $_ := set $settings "runner" .Values.runner -}}
 {{- $_ := set $settings "log-format" .Values.logFormat -}}
-{{- $address := .Values.featureGates.PodMetrics | ternary "0.0.0.0" "127.0.0.1" -}}
-{{- $_ := set $settings "metrics-listen" (printf "%s:%v" $address .Values.metrics.port) -}}
+{{- $_ := set $settings "metrics-listen" (printf "0.0.0.0:%v" .Values.metrics.port) -}}
 {{- if eq .Values.runner "simulated" -}}{{- $_ := set $settings "speed" .Values.speed -}}{{- end -}}
 {{- if .Values.fleet -}}{{- $_ := set $settings "fleet" "/etc/meridian-agent/fleet.yaml" -}}{{- end -}}
 {{- with .Values.nodeReplacementWait -}}{{- $_ := set $settings "node-replacement-wait" . -}}{{- end -}}
@@ -146,6 +141,10 @@ capabilities:
 {{- $_ := set $settings "placeholder-priority-class" (include "meridian-agent.placeholderClass" $) -}}
 {{- end -}}
 {{- end -}}
+{{- $copied := list -}}
+{{- if .Values.kubernetes.configMaps.copy -}}{{- $copied = append $copied "config-maps" -}}{{- end -}}
+{{- if .Values.kubernetes.secrets.copy -}}{{- $copied = append $copied "secrets" -}}{{- end -}}
+{{- if $copied -}}{{- $_ := set $settings "copy-references" $copied -}}{{- end -}}
 {{- $labels := list -}}
 {{- range $name, $value := .Values.kubernetes.nodeSelector -}}{{- $labels = append $labels (printf "%s=%s" $name $value) -}}{{- end -}}
 {{- if .Values.kubernetes.podGuard.enabled -}}{{- $_ := set $settings "pod-guard-image" (include "meridian-agent.image" .) -}}{{- end -}}

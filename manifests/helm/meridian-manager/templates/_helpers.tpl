@@ -10,8 +10,11 @@
 {{- if ne .Values.journal.kind "redb" -}}
 {{- fail "journal.kind: `postgres` isn't built yet; write `redb`" -}}
 {{- end -}}
-{{- if and .Values.kubernetes.kubeconfigSecretNamespaces (not .Values.featureGates.HostedClusters) -}}
-{{- fail "kubernetes.kubeconfigSecretNamespaces needs a manager that hosts agents for MultiKueueClusters, which no released version does: leave it empty and run an agent in each cluster, or set featureGates.HostedClusters for a build that has it" -}}
+{{- if and .Values.kubernetes.hostClusters (not .Values.kubernetes.enabled) -}}
+{{- fail "kubernetes.hostClusters needs kubernetes.enabled: MultiKueueClusters are objects of the management cluster" -}}
+{{- end -}}
+{{- if and (include "meridian-manager.copied" .) (not .Values.kubernetes.enabled) -}}
+{{- fail "kubernetes.copy copies from a management cluster, and there is none: write kubernetes.enabled=true too" -}}
 {{- end -}}
 {{- end -}}
 
@@ -131,6 +134,14 @@ resources: {{- $root.Values.resources | toYaml | nindent 2 }}
 securityContext: {{- include "meridian-manager.securityContext" $root | nindent 2 }}
 {{- end -}}
 
+{{/* What worker clusters get copies of, as the setting names it. */}}
+{{- define "meridian-manager.copied" -}}
+{{- $copied := list -}}
+{{- if .Values.kubernetes.copy.configMaps -}}{{- $copied = append $copied "config-maps" -}}{{- end -}}
+{{- if .Values.kubernetes.copy.secrets -}}{{- $copied = append $copied "secrets" -}}{{- end -}}
+{{- join "," $copied -}}
+{{- end -}}
+
 {{/* Takes a dict: `root`, and `firstStart`, which makes the journal. */}}
 {{- define "meridian-manager.arguments" -}}
 {{- $listen := .root.Values.listenAddress -}}
@@ -143,8 +154,14 @@ securityContext: {{- include "meridian-manager.securityContext" $root | nindent 
 {{- else if .root.Values.kubernetes.enabled }}
 - --kubernetes
 - --lease-name={{ .root.Release.Name }}
+{{- with include "meridian-manager.copied" .root }}
+- --copy-references={{ . }}
+{{- end }}
 {{- if .root.Values.admission.webhook }}
 - --admission-webhook={{ .root.Release.Namespace }}/{{ .root.Release.Name }}:{{ .root.Values.service.port }}
+{{- end }}
+{{- with .root.Values.kubernetes.hostClusters }}
+- --host-clusters={{ . }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -1,6 +1,7 @@
 //! Reads documents into objects and collects problems.
 
 use super::duplicates::{twin_remedy, worker_file};
+use super::pod_groups::GroupName;
 use super::problem::{FilePosition, Located, Parsed, Problem, whole};
 use crate::fields::{FieldError, FieldPath, FieldValidation, Warning};
 use crate::object::Object;
@@ -40,6 +41,10 @@ pub(crate) trait ReadDocument: Sized {
     fn same(&self, other: &Self) -> bool;
     /// The ordinary object, if this is one.
     fn object(&self) -> Option<&Object>;
+    /// The group that the document is a pod of, if the pods of a group are read together.
+    fn group_of(_written: &Value) -> Option<GroupName> {
+        None
+    }
 }
 
 /// How strictly files are read.
@@ -84,12 +89,21 @@ impl ReadDocument for Object {
     fn object(&self) -> Option<&Object> {
         Some(self)
     }
+
+    fn group_of(written: &Value) -> Option<GroupName> {
+        GroupName::of(written)
+    }
 }
 
 /// Reads several files that belong together into `T`.
 pub(crate) fn read_set<T: ReadDocument>(files: &[(&str, &str)], strictness: Strictness) -> Parsed<T> {
-    let mut reader =
-        Reader { parsed: Parsed::default(), strictness, skipped: BTreeMap::new(), unknown: BTreeMap::new() };
+    let mut reader = Reader {
+        parsed: Parsed::default(),
+        strictness,
+        grouped: Vec::new(),
+        skipped: BTreeMap::new(),
+        unknown: BTreeMap::new(),
+    };
     let total: usize = files.iter().map(|(_, text)| text.len()).sum();
     if total > MAX_SET_BYTES {
         let name = files.first().map_or("", |(name, _)| *name);
@@ -104,18 +118,35 @@ pub(crate) fn read_set<T: ReadDocument>(files: &[(&str, &str)], strictness: Stri
         for (name, text) in files {
             reader.file(name, text);
         }
+        reader.read_pod_groups();
         reader.find_twins();
     }
     reader.parsed
 }
 
-struct Reader<T> {
-    parsed: Parsed<T>,
-    strictness: Strictness,
+pub(super) struct Reader<T> {
+    pub(super) parsed: Parsed<T>,
+    pub(super) strictness: Strictness,
+    /// Pods of groups, each with its group.
+    pub(super) grouped: Vec<(GroupName, Document)>,
     /// Documents of the file that other programs take, by message, each with its position.
     skipped: BTreeMap<String, Vec<FilePosition>>,
     /// Documents of the file whose kind or version is wrong, by message.
     unknown: BTreeMap<String, UnknownDocuments>,
+}
+
+/// One document, and where it begins.
+pub(super) struct Document {
+    pub(super) place: FilePosition,
+    pub(super) node: SyntaxNode,
+}
+
+impl Document {
+    /// Position of a field.
+    pub(super) fn at(&self, field: &FieldPath) -> FilePosition {
+        let Position { line, column } = self.node.find(field);
+        FilePosition { file: self.place.file.clone(), line, column }
+    }
 }
 
 /// Documents with the same error, which is reported once.
@@ -127,7 +158,7 @@ struct UnknownDocuments {
 }
 
 impl<T: ReadDocument> Reader<T> {
-    fn error(
+    pub(super) fn error(
         &mut self,
         place: FilePosition,
         field: FieldPath,
@@ -139,7 +170,7 @@ impl<T: ReadDocument> Reader<T> {
         }
     }
 
-    fn warn(
+    pub(super) fn warn(
         &mut self,
         place: FilePosition,
         field: FieldPath,
@@ -173,7 +204,7 @@ impl<T: ReadDocument> Reader<T> {
             return self.error(place, FieldPath::default(), "the file is not text", "save it as UTF-8");
         }
         let file: Arc<str> = Arc::from(name);
-        let (before, count) = (self.parsed.errors.len(), self.parsed.objects.len());
+        let (before, count) = (self.parsed.errors.len(), self.parsed.objects.len() + self.grouped.len());
         match read(text) {
             Ok(documents) => {
                 for document in documents {
@@ -188,7 +219,8 @@ impl<T: ReadDocument> Reader<T> {
         }
         self.count_unknown();
         let skipped = self.warn_of_skipped();
-        if self.parsed.errors.len() == before && self.parsed.objects.len() == count && !skipped {
+        let read = self.parsed.objects.len() + self.grouped.len();
+        if self.parsed.errors.len() == before && read == count && !skipped {
             self.warn(whole(name), FieldPath::default(), "there is no object in it", "");
         }
     }
@@ -285,32 +317,42 @@ impl<T: ReadDocument> Reader<T> {
 
     fn object(&mut self, place: FilePosition, node: SyntaxNode) {
         let value = node.clone().into_value();
-        let at = |field: &FieldPath| {
-            let Position { line, column } = node.find(field);
-            FilePosition { file: place.file.clone(), line, column }
-        };
+        let document = Document { place, node };
         if let Some(unknown) = T::foreign(&value) {
+            let field = FieldPath::of("kind");
+            let at = document.at(&field);
             if self.strictness.refuse_foreign {
-                let kind = FieldPath::of("kind");
-                return self.unknown(at(&kind), kind, unknown.message, unknown.remedy);
+                return self.unknown(at, field, unknown.message, unknown.remedy);
             }
-            return self.skipped.entry(unknown.message).or_default().push(at(&FieldPath::of("kind")));
+            return self.skipped.entry(unknown.message).or_default().push(at);
         }
+        if let Some(group) = T::group_of(&value) {
+            return self.grouped.push((group, document));
+        }
+        if let Some(object) = self.read_document(&document, value) {
+            self.parsed.objects.push(Located { place: document.place, value: object });
+        }
+    }
+
+    /// Reads an object, and reports its problems where they are in the document.
+    pub(super) fn read_document(&mut self, document: &Document, value: Value) -> Option<T> {
         match T::read(value, self.strictness.validation) {
             Ok((object, warnings)) => {
                 for warning in warnings {
-                    self.warn(at(&warning.field), warning.field, warning.message, warning.remedy);
+                    let at = document.at(&warning.field);
+                    self.warn(at, warning.field, warning.message, warning.remedy);
                 }
-                self.parsed.objects.push(Located { place, value: object });
+                Some(object)
             }
             Err(errors) => {
                 for FieldError { field, message, remedy, .. } in errors {
                     let is_type = [FieldPath::of("kind"), FieldPath::of("apiVersion")].contains(&field);
                     match is_type {
-                        true => self.unknown(at(&field), field, message, remedy),
-                        false => self.error(at(&field), field, message, remedy),
+                        true => self.unknown(document.at(&field), field, message, remedy),
+                        false => self.error(document.at(&field), field, message, remedy),
                     }
                 }
+                None
             }
         }
     }

@@ -1,15 +1,24 @@
 //! Labels and annotations of jobs.
 
 use super::simulated::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER};
+use crate::kind::KUEUE_GROUP;
 
 /// Label: the job's local queue.
 pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 /// Kueue's scheduling gate of a pod that waits for its admission.
 pub(super) const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
 /// Label of a pod: the group that is admitted with it.
-pub(super) const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
+pub(crate) const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
 /// Annotation of a pod: number of pods in its group.
-pub(super) const POD_GROUP_TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
+pub(crate) const POD_GROUP_TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
+/// Annotation of a pod: whether a failed one is to be replaced by another one of its group.
+pub(crate) const RETRIABLE_IN_GROUP: &str = "kueue.x-k8s.io/retriable-in-group";
+/// Beginning of Kueue's labels and annotations by which pods are a group.
+const POD_GROUP_KEYS: &str = "kueue.x-k8s.io/pod-group-";
+/// Annotation that Kueue writes: a hash of the pod's shape.
+const ROLE_HASH: &str = "kueue.x-k8s.io/role-hash";
+/// Beginning of the annotations of a pod template by which its pods ask for a topology.
+pub(super) const POD_SET_KEYS: &str = "kueue.x-k8s.io/podset-";
 /// Labels by which Kubernetes' job controller names the job of a pod. It writes them, and refuses them from
 /// others.
 pub const CONTROLLER_LABELS: [&str; 4] =
@@ -67,4 +76,16 @@ pub fn affects_admission(key: &str) -> bool {
     DECIDING_DOMAINS
         .iter()
         .any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+/// Whether a label or annotation says of a pod that it is one of a group.
+pub(crate) fn makes_a_group(key: &str) -> bool {
+    key.starts_with(POD_GROUP_KEYS) || [RETRIABLE_IN_GROUP, ROLE_HASH].contains(&key)
+}
+
+/// Whether a label or annotation of a pod means its group as a whole, such as its queue.
+pub(crate) fn is_about_the_group(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let is_kueue = domain == KUEUE_GROUP || domain.ends_with(".kueue.x-k8s.io");
+    (is_kueue || OUR_DOMAINS.contains(&domain)) && !key.starts_with(POD_SET_KEYS)
 }

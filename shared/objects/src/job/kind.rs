@@ -6,6 +6,7 @@
 use super::JobWorkload;
 use super::keys::ELASTIC_ANNOTATION;
 use super::pod_set_paths::{FoundPodSet, PodSetPaths, resolve};
+use super::pod_shapes::{self, GroupPod};
 use super::status::{JobFinish, PodProgress, StateRules};
 use crate::fields::Fields;
 use crate::fields::schema::Shape;
@@ -40,8 +41,12 @@ pub enum Switch {
     Flag(&'static str),
     /// JSON pointer to a number of replicas, which is 0 while the job is suspended. For kinds without a flag.
     Replicas(&'static str),
-    /// The scheduling gate of a pod that is a job by itself. Such a job is stopped by its deletion.
-    Gate(&'static str),
+    /// A scheduling gate of pods that have no controller. Such a job is stopped by their deletion.
+    Gates {
+        /// JSON pointer to the pod, or with `*` to all pods.
+        pods: &'static str,
+        gate: &'static str,
+    },
 }
 
 /// One kind of job.
@@ -194,8 +199,8 @@ impl JobKind {
         let suspend = match self.suspend {
             Switch::Flag(pointer) => Some(pointer),
             Switch::Replicas(_) => None,
-            Switch::Gate(gate) => {
-                set_gate(manifest, gate, false);
+            Switch::Gates { pods, gate } => {
+                set_gates(manifest, pods, gate, false);
                 None
             }
         };
@@ -209,13 +214,33 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => manifest.pointer(pointer).and_then(Value::as_bool).unwrap_or(false),
             Switch::Replicas(pointer) => manifest.pointer(pointer).is_some_and(|replicas| *replicas == 0),
-            Switch::Gate(gate) => gates(manifest).iter().any(|found| found["name"] == gate),
+            Switch::Gates { pods, gate } => {
+                let pods = resolve(manifest, pods);
+                let mut pods = pods.iter().filter_map(|at| manifest.pointer(at));
+                pods.any(|pod| gates(pod).iter().any(|found| found["name"] == gate))
+            }
         }
     }
 
-    /// Whether the job is a pod by itself: it waits at its gates, and is stopped by its deletion.
-    pub fn is_pod(&self) -> bool {
-        matches!(self.suspend, Switch::Gate(_))
+    /// Whether the job is made of pods without a controller: they wait at their gates, and are stopped by
+    /// their deletion.
+    pub fn is_of_pods(&self) -> bool {
+        matches!(self.suspend, Switch::Gates { .. })
+    }
+
+    /// Whether the job is several pods without a controller.
+    pub fn is_pod_group(&self) -> bool {
+        self.kind == Kind::PodGroup
+    }
+
+    /// The pods of a group of pods, in the order of the manifest; none for other kinds.
+    pub fn group_pods(&self, manifest: &Value) -> Vec<GroupPod> {
+        if self.is_pod_group() { pod_shapes::pods(manifest) } else { Vec::new() }
+    }
+
+    /// The kind of the object that a worker cluster gets for the job, and by which an agent knows it.
+    pub fn cluster_kind(&self) -> Kind {
+        if self.is_of_pods() { Kind::Pod } else { self.kind }
     }
 
     /// Suspends or resumes a manifest. A kind without a flag for it stays as it is.
@@ -223,7 +248,7 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => put(manifest, pointer, suspended.into()),
             Switch::Replicas(_) => {}
-            Switch::Gate(gate) => set_gate(manifest, gate, suspended),
+            Switch::Gates { pods, gate } => set_gates(manifest, pods, gate, suspended),
         }
     }
 
@@ -236,8 +261,8 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => put(&mut manifest, pointer, true.into()),
             Switch::Replicas(pointer) => put(&mut manifest, pointer, 0.into()),
-            // The agent's own gate holds the pod back.
-            Switch::Gate(gate) => set_gate(&mut manifest, gate, false),
+            // The agent's own gate holds the pods back.
+            Switch::Gates { pods, gate } => set_gates(&mut manifest, pods, gate, false),
         }
         manifest
     }
@@ -252,7 +277,7 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => patch(pointer, true.into()),
             Switch::Replicas(pointer) => patch(pointer, 0.into()),
-            Switch::Gate(_) => json!({}),
+            Switch::Gates { .. } => json!({}),
         }
     }
 
@@ -263,7 +288,7 @@ impl JobKind {
             Switch::Replicas(pointer) => {
                 patch(pointer, manifest.pointer(pointer).cloned().unwrap_or_else(|| 1.into()))
             }
-            Switch::Gate(_) => json!({}),
+            Switch::Gates { .. } => json!({}),
         }
     }
 
@@ -348,6 +373,11 @@ impl JobKind {
     pub fn write_finish(&self, status: &mut Map<String, Value>, finish: &JobFinish<'_>) {
         let sign = if finish.succeeded { self.states.succeeded } else { self.states.failed };
         sign.write(status, finish);
+        // A time that only the conditions of Jobs have.
+        let last = status.get_mut("conditions").and_then(Value::as_array_mut).and_then(|all| all.last_mut());
+        if let Some(last) = last.filter(|_| self.kind == Kind::Job) {
+            last["lastProbeTime"] = json!(finish.at);
+        }
     }
 }
 
@@ -366,6 +396,15 @@ fn patch(pointer: &str, value: Value) -> Value {
 
 fn gates(manifest: &Value) -> &[Value] {
     manifest.pointer("/spec/schedulingGates").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Adds a scheduling gate to the pods at a path, or removes it.
+fn set_gates(manifest: &mut Value, pods: &str, gate: &str, is_set: bool) {
+    for at in resolve(manifest, pods) {
+        if let Some(pod) = manifest.pointer_mut(&at) {
+            set_gate(pod, gate, is_set);
+        }
+    }
 }
 
 /// Adds or removes a scheduling gate of a pod.

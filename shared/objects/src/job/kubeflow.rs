@@ -49,7 +49,7 @@ const fn row(
         ignored: &[],
         states: states(active),
         read: regular::read,
-        write_progress: regular::write_progress,
+        write_progress: regular::write_progress_and_start,
     }
 }
 

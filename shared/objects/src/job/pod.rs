@@ -26,7 +26,7 @@ pub(super) static POD: JobKind = JobKind {
     }],
     find: None,
     size: None,
-    suspend: Switch::Gate(ADMISSION_GATE),
+    suspend: Switch::Gates { pods: "", gate: ADMISSION_GATE },
     managed_by: "",
     managers: &[],
     // The pod's host name.
@@ -85,8 +85,8 @@ fn check(root: &Fields<'_>) {
         if key(map, name).is_some() {
             findings.error(
                 FieldPath::of("metadata").key(map).key(name),
-                "makes the pod one of a group, and groups of pods are not started",
-                "submit the group as a Job, or as a JobSet with a replicated job for each role",
+                "makes the pod one of a group, and a group is submitted whole",
+                "put all of its pods into files of one `meridian create`, or submit a `PodGroup`",
             );
         }
     }
@@ -101,7 +101,7 @@ fn check(root: &Fields<'_>) {
 
 /// Writes the phase that the pod has in its cluster, as far as it is known.
 fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
-    regular::write_progress(status, progress, manifest);
+    regular::write_progress_and_start(status, progress, manifest);
     let phase = if progress.running && !progress.lost { "Running" } else { "Pending" };
     status.insert("phase".to_owned(), json!(phase));
 }

@@ -19,6 +19,10 @@ impl JobKind {
         for template in self.templates(manifest) {
             found.take_pod(&template["spec"]);
         }
+        // Pods of one pod set of a group may differ in what they name.
+        for pod in self.group_pods(manifest) {
+            found.take_pod(manifest.pointer(&pod.at).map_or(&Value::Null, |pod| &pod["spec"]));
+        }
         found.0.into_iter().map(|(kind, name)| Reference { kind, name: Arc::from(name) }).collect()
     }
 }

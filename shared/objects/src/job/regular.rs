@@ -113,6 +113,12 @@ fn check_counts(kind: &JobKind, root: &Fields<'_>, set: &FoundPodSet) {
     }
 }
 
+/// Reports what is wrong with the template of one more pod, whose pod set was read from another template.
+pub(super) fn check_template(item: &Item<'_>) {
+    let set = FoundPodSet { at: String::new(), name: String::new(), template: String::new(), count: Some(1) };
+    read_template(item, &set);
+}
+
 /// What is read of one pod template.
 struct Template {
     pod_set: PodSet,
@@ -147,7 +153,19 @@ pub(super) fn write_progress(status: &mut Map<String, Value>, progress: &PodProg
     let running = if progress.running && !progress.lost { progress.pods } else { 0 };
     if let Some(meridian) = status.get_mut("meridian").and_then(Value::as_object_mut) {
         meridian.insert("runningPods".to_owned(), json!(running));
+        if let Some(started) = &progress.started {
+            meridian.insert("startTime".to_owned(), json!(started));
+        }
     }
+}
+
+/// Likewise, for kinds whose own status has the time of the start.
+pub(super) fn write_progress_and_start(
+    status: &mut Map<String, Value>,
+    progress: &PodProgress,
+    manifest: &Value,
+) {
+    write_progress(status, progress, manifest);
     if let Some(started) = &progress.started {
         status.insert("startTime".to_owned(), json!(started));
     }

@@ -86,7 +86,7 @@ impl StateSign {
                 if let Some(conditions) = conditions.as_array_mut() {
                     conditions.push(json!({
                         "type": kind, "status": "True", "reason": reason, "message": message,
-                        "lastTransitionTime": at, "lastProbeTime": at,
+                        "lastTransitionTime": at,
                     }));
                 }
             }

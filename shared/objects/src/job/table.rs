@@ -2,12 +2,12 @@
 
 use super::batch;
 use super::kind::JobKind;
-use super::{job_set, kubeflow, leader_worker_set, pod, ray, train_job};
+use super::{job_set, kubeflow, leader_worker_set, pod, pod_group, ray, train_job};
 use crate::kind::Kind;
 use serde_json::Value;
 
 /// The first row is assumed for a manifest that names no kind.
-static KINDS: [&JobKind; 9] = [
+static KINDS: [&JobKind; 10] = [
     &batch::JOB,
     &job_set::JOB_SET,
     &kubeflow::PYTORCH_JOB,
@@ -17,6 +17,7 @@ static KINDS: [&JobKind; 9] = [
     &leader_worker_set::LEADER_WORKER_SET,
     &train_job::TRAIN_JOB,
     &pod::POD,
+    &pod_group::POD_GROUP,
 ];
 
 /// The pattern of all kinds of jobs, for a `match` over [`Kind`] that names every kind.
@@ -32,6 +33,7 @@ macro_rules! any_job {
             | $crate::Kind::LeaderWorkerSet
             | $crate::Kind::TrainJob
             | $crate::Kind::Pod
+            | $crate::Kind::PodGroup
     };
 }
 

@@ -13,8 +13,11 @@ run "own_rules" {
   command = plan
 
   assert {
-    condition     = contains(output.alerts, "MeridianManagerSilent") && length(output.alerts) == 27
-    error_message = join(" ", output.alerts)
+    condition = (
+      contains(output.alerts, "MeridianManagerSilent")
+      && length(output.alerts) == length(regexall("- alert:", file("../../../manifests/observability/managed/meridian.rules.yaml")))
+    )
+    error_message = "every rule of the file is an alert policy, and here are: ${join(" ", output.alerts)}"
   }
 
   assert {

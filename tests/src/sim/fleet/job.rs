@@ -86,7 +86,8 @@ impl SimulatedJob {
     /// Whether an attempt may start with this number of pods, after this number of indexes has completed.
     pub(crate) fn may_start_with(&self, pods: usize, completed: usize) -> bool {
         if !self.sizes.is_empty() {
-            return completed == 0 && self.may_have(pods);
+            let most = self.sizes.iter().max().map_or(0, |most| most.saturating_sub(completed).max(1));
+            return if completed == 0 { self.may_have(pods) } else { (1..=most).contains(&pods) };
         }
         let left = self.pods.saturating_sub(completed).max(1);
         (self.min_pods.unwrap_or(self.pods).min(left)..=left).contains(&pods)

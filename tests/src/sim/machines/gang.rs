@@ -42,6 +42,8 @@ pub(crate) struct Gang {
     size: usize,
     /// The job's pod of each place, by index.
     pod_indexes: Vec<usize>,
+    /// Indexes that had succeeded before the attempt.
+    done_before: Indexes,
     /// Indexes that have succeeded, in earlier attempts too.
     completed: Indexes,
     /// Places of pods that were ended by a scale-down.
@@ -73,6 +75,12 @@ pub(crate) struct Gang {
     last_move: u32,
 }
 
+/// Indexes that an attempt has pods for, in order.
+fn indexes_left(done_before: &Indexes) -> impl Iterator<Item = usize> {
+    let left = (0..u32::MAX).filter(|index| !done_before.contains(*index));
+    left.filter_map(|index| usize::try_from(index).ok())
+}
+
 impl Gang {
     /// A gang that starts now; a stop of it takes `stop_duration`.
     pub(crate) fn start(now: Now, start: &Start, job: &Behaviour, stop_duration: Millis) -> Self {
@@ -84,11 +92,8 @@ impl Gang {
             exit_times: job.early_exits.iter().take(early_exits).map(|after| runs_from + *after).collect(),
             exited: 0,
             size: start.placement.len(),
-            pod_indexes: (0..u32::MAX)
-                .filter(|index| !start.completed.contains(*index))
-                .take(start.placement.len())
-                .filter_map(|index| usize::try_from(index).ok())
-                .collect(),
+            pod_indexes: indexes_left(&start.completed).take(start.placement.len()).collect(),
+            done_before: start.completed.clone(),
             completed: start.completed.clone(),
             removed: BTreeSet::new(),
             scale_down: None,
@@ -224,7 +229,7 @@ impl Gang {
     fn apply_scale_up(&mut self) -> Option<u32> {
         let (order, size) = self.scale_up.take_if(|_| self.scale_down.is_none())?;
         let more = order.placement.len().saturating_sub(self.placement.len());
-        self.pod_indexes.extend(self.size..self.size + more);
+        self.pod_indexes.extend(indexes_left(&self.done_before).skip(self.size).take(more));
         (self.last_move, self.placement, self.size) = (order.number, order.placement, size);
         Some(order.number)
     }
@@ -233,7 +238,8 @@ impl Gang {
     fn apply_scale_down(&mut self, now: Mono) -> bool {
         if let Some((_, pods)) = self.scale_down.take_if(|(at, _)| *at <= now) {
             self.size = self.size.min(pods);
-            let beyond = self.pod_indexes.iter().enumerate().filter(|(_, index)| **index >= pods);
+            let end = indexes_left(&self.done_before).nth(pods).unwrap_or(usize::MAX);
+            let beyond = self.pod_indexes.iter().enumerate().filter(|(_, index)| **index >= end);
             self.removed.extend(beyond.map(|(at, _)| at));
         }
         self.occupied().is_empty()

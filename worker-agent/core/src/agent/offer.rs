@@ -40,6 +40,7 @@ impl Agent {
         let Offer { namespace, gang, hold, references, .. } = asked;
         let check = self.config.holds.checks_references.then(|| ReferenceCheck {
             offer,
+            uid,
             namespace: namespace.clone(),
             references,
         });

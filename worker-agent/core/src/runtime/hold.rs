@@ -11,6 +11,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReferenceCheck {
     pub offer: OfferId,
+    pub uid: Uid,
     pub namespace: Arc<str>,
     pub references: Vec<Reference>,
 }

@@ -40,6 +40,12 @@ impl Bench {
     }
 }
 
+/// The same offer for this workload, with this number.
+fn offer_of(uid: Uid, number: u64) -> Command {
+    let Command::Offer(offer) = offer() else { panic!("it is an offer") };
+    Command::Offer(Box::new(Offer { offer: OfferId { counter: number, ..OFFER }, uid, ..*offer }))
+}
+
 #[test]
 fn a_command_ahead_of_its_turn_counts_its_lease_from_its_own_transmission() {
     let mut bench = Bench::new();
@@ -147,6 +153,66 @@ fn a_hold_expires_at_the_agent() {
     bench.answer(&request, vec![grant()]);
     assert!(!bench.starts());
     let is_refusal = |event: &Event| matches!(event, Event::GrantRefused { why: GrantRefusal::NoHold, .. });
+    assert!(bench.ask().events.iter().any(is_refusal));
+}
+
+#[test]
+fn holds_expire_one_after_another() {
+    let mut bench = Bench::new();
+    bench.offer();
+    let first = bench.now.mono + HOLD;
+    bench.pass(MINUTE);
+    let request = bench.ask();
+    bench.answer(&request, vec![offer_of(Uid(2), 2)]);
+    assert_eq!((bench.agent.held().count(), bench.agent.next_deadline()), (2, Some(first)));
+    bench.pass(HOLD.0 - MINUTE);
+    assert_eq!(bench.agent.next_deadline(), Some(first + Millis(MINUTE)));
+    assert_eq!(bench.agent.held().map(|(_, uid)| uid).collect::<Vec<_>>(), [Uid(2)]);
+    bench.pass(MINUTE);
+    assert_eq!((bench.agent.held().count(), bench.agent.next_deadline()), (0, None));
+}
+
+#[test]
+fn a_grant_that_arrives_at_the_end_of_its_hold_is_refused() {
+    let mut bench = Bench::new();
+    bench.offer();
+    // No tick comes in between: the grant is the first input since the hold ended.
+    bench.now = Now { mono: bench.now.mono + HOLD, wall: bench.now.wall + HOLD };
+    let request = bench.ask();
+    bench.answer(&request, vec![grant()]);
+    assert!(!bench.starts());
+    let is_refusal = |event: &Event| matches!(event, Event::GrantRefused { why: GrantRefusal::NoHold, .. });
+    assert!(bench.ask().events.iter().any(is_refusal));
+}
+
+#[test]
+fn a_grant_of_an_equal_fence_is_refused_after_its_tombstone_was_dropped() {
+    let later = Fence { counter: 2, ..FENCE };
+    let grant_in = |number: u64| {
+        let Command::Grant(grant) = grant() else { panic!("it is a grant") };
+        let offer = OfferId { counter: number, ..OFFER };
+        Command::Grant(Box::new(Grant { offer, fence: later, attempt: 2, ..*grant }))
+    };
+    let mut bench = Bench::new();
+    // The first end is never acknowledged, so its tombstone stays, and with it the largest fence.
+    bench.ended();
+    let request = bench.ask();
+    bench.answer(&request, vec![offer_of(UID, 2), grant_in(2)]);
+    assert!(bench.starts());
+    let (result, ran) = (EndResult::Succeeded, Millis(MINUTE));
+    bench.runner(RunnerEvent::Ended { uid: UID, fence: later, result, pod_failures: 0, ran });
+    let request = bench.ask();
+    let mut response = bench.response(&request, Vec::new());
+    response.ends_acknowledged = vec![(UID, later, RecordNumber(5))];
+    bench.deliver(response);
+    bench.pass(8 * 24 * 60 * MINUTE);
+    assert_eq!(bench.agent.durable().tombstones().keys().collect::<Vec<_>>(), [&(UID, FENCE)]);
+    bench.effects.clear();
+    let request = bench.ask();
+    bench.answer(&request, vec![offer_of(UID, 3), grant_in(3)]);
+    assert!(!bench.starts());
+    let stale = GrantRefusal::StaleFence { known: later };
+    let is_refusal = |event: &Event| matches!(event, Event::GrantRefused { why, .. } if *why == stale);
     assert!(bench.ask().events.iter().any(is_refusal));
 }
 

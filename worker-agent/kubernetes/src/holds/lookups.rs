@@ -2,9 +2,13 @@
 //!
 //! Each object is read once for all offers that wait for it. One that was found counts as present for a
 //! while; nothing is remembered about a missing one, so that it is found as soon as it was created.
+//!
+//! A missing object of a kind that is copied is no reason yet: the manager is asked whether the workload may
+//! have a copy. So it is for a copy that another workload has, which goes with that one.
 
 use meridian_agent_core::runtime::ReferenceCheck;
-use meridian_shared::ids::OfferId;
+use meridian_shared::copies::{CopyAnswer, CopyOutcome, CopyRequest};
+use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::protocol::{Reference, ReferenceKind};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +96,25 @@ pub(super) enum Finding {
 /// A check that is over: `Err` says what is missing or can't be read.
 pub(super) type Verdict = (OfferId, Result<(), String>);
 
+/// What follows when everything was read that a check waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Over(Verdict),
+    /// The manager is to be asked. [`Lookups::asked`] must be called with its answer.
+    Ask(CopyRequest),
+}
+
+/// What is known for one offer.
+#[derive(Clone, Debug)]
+struct Check {
+    uid: Uid,
+    findings: BTreeMap<Need, Option<Finding>>,
+    /// Why a missing object isn't copied.
+    not_copied: BTreeMap<Need, Arc<str>>,
+    /// Whether the manager was asked.
+    is_asked: bool,
+}
+
 /// A read that is asked for.
 #[derive(Clone, Copy, Debug)]
 struct Read {
@@ -110,13 +133,19 @@ pub(super) struct Lookups {
     said: BTreeSet<&'static str>,
     reads: BTreeMap<Need, Read>,
     /// What each offer waits for.
-    checks: BTreeMap<OfferId, BTreeMap<Need, Option<Finding>>>,
+    checks: BTreeMap<OfferId, Check>,
+    /// Kinds of which the manager may have copies.
+    copied: BTreeSet<ReferenceKind>,
 }
 
 impl Lookups {
+    pub(super) fn new(copied: BTreeSet<ReferenceKind>) -> Self {
+        Self { copied, ..Self::default() }
+    }
+
     /// Begins a check. Returns its verdict if nothing has to be read.
     pub(super) fn check(&mut self, now: Mono, check: ReferenceCheck) -> Option<Verdict> {
-        let ReferenceCheck { offer, namespace, references } = check;
+        let ReferenceCheck { offer, uid, namespace, references } = check;
         let object = |reference| Need::Object { namespace: namespace.clone(), reference };
         let needs: Vec<Need> = std::iter::once(Need::Namespace(namespace.clone()))
             .chain(references.into_iter().map(object))
@@ -129,7 +158,8 @@ impl Lookups {
             let read = Read { not_before: now, under_way: false, repeats: 0 };
             self.reads.entry(need.clone()).or_insert(read);
         }
-        self.checks.insert(offer, needs.into_iter().map(|need| (need, None)).collect());
+        let findings = needs.into_iter().map(|need| (need, None)).collect();
+        self.checks.insert(offer, Check { uid, findings, not_copied: BTreeMap::new(), is_asked: false });
         None
     }
 
@@ -153,8 +183,8 @@ impl Lookups {
         Some(need.clone())
     }
 
-    /// Takes in a finding. Returns the checks that are over with it.
-    pub(super) fn answered(&mut self, now: Mono, need: &Need, finding: Finding) -> Vec<Verdict> {
+    /// Takes in a finding. Returns what follows for the checks that it completes.
+    pub(super) fn answered(&mut self, now: Mono, need: &Need, finding: Finding) -> Vec<Step> {
         let repeats = self.reads.get(need).map_or(0, |read| read.repeats);
         if let (Finding::Unknown(_), Some(pause)) = (&finding, REPEAT_AFTER.get(repeats)) {
             let again = Read { not_before: now + *pause, under_way: false, repeats: repeats + 1 };
@@ -177,16 +207,46 @@ impl Lookups {
             }
             Finding::Unknown(_) => {}
         }
-        for findings in self.checks.values_mut() {
-            if let Some(known) = findings.get_mut(need) {
-                *known = Some(finding.clone());
+        let mut steps = Vec::new();
+        let waiting = self.checks.iter_mut().filter(|(_, check)| !check.is_asked);
+        for (offer, check) in waiting {
+            let Some(known) = check.findings.get_mut(need) else { continue };
+            *known = Some(finding.clone());
+            if check.findings.values().all(Option::is_some) {
+                steps.push(check.step(*offer, &self.copied));
             }
         }
-        let is_over = |_: &OfferId, findings: &mut BTreeMap<Need, Option<Finding>>| {
-            findings.values().all(Option::is_some)
-        };
-        let over = self.checks.extract_if(.., is_over);
-        over.map(|(offer, findings)| (offer, verdict(&findings))).collect()
+        for step in &steps {
+            if let Step::Over((offer, _)) = step {
+                self.checks.remove(offer);
+            }
+        }
+        steps
+    }
+
+    /// Takes in what the manager may copy, or why it can't be asked. `None` for an offer that is over.
+    pub(super) fn asked(
+        &mut self,
+        request: &CopyRequest,
+        answer: Result<CopyAnswer, String>,
+    ) -> Option<Verdict> {
+        let mut check = self.checks.remove(&request.offer)?;
+        let outcomes = answer.map(|answer| answer.objects);
+        for (at, reference) in request.references.iter().enumerate() {
+            let is_it = |need: &&Need| matches!(need, Need::Object { reference: of, .. } if of == reference);
+            let Some(need) = check.findings.keys().find(is_it).cloned() else { continue };
+            let why = match outcomes.as_ref().map(|outcomes| outcomes.get(at)) {
+                Ok(Some(CopyOutcome::Permitted | CopyOutcome::Content(_))) => {
+                    check.findings.insert(need, Some(Finding::Present));
+                    continue;
+                }
+                Ok(Some(CopyOutcome::Refused(why))) => why.clone(),
+                Ok(None) => "the manager gave no answer about it".into(),
+                Err(why) => why.as_str().into(),
+            };
+            check.not_copied.insert(need, why);
+        }
+        Some((request.offer, check.verdict()))
     }
 
     /// That a resource isn't checked, the first time that it is forbidden.
@@ -203,165 +263,60 @@ impl Lookups {
     }
 }
 
-/// What the findings mean for an offer. What may not be read counts as present.
-fn verdict(findings: &BTreeMap<Need, Option<Finding>>) -> Result<(), String> {
-    let missing = |need: &&Need| findings.get(*need) == Some(&Some(Finding::Missing));
-    // Without its namespace nothing of it is there.
-    if let Some(namespace) = findings.keys().filter(missing).find(|need| matches!(need, Need::Namespace(_))) {
-        return Err(format!("{} has no {}", namespace.place(), namespace.words()));
-    }
-    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for need in findings.keys().filter(missing) {
-        places.entry(need.place()).or_default().push(format!("no {}", need.words()));
-    }
-    if !places.is_empty() {
-        let sentences =
-            places.iter().rev().map(|(place, lacks)| format!("{place} has {}", lacks.join(" and ")));
-        return Err(sentences.collect::<Vec<_>>().join(", and "));
-    }
-    let unknown = findings.iter().find_map(|(need, finding)| match finding {
-        Some(Finding::Unknown(why)) => Some((need, why)),
-        _ => None,
-    });
-    match unknown {
-        Some((need, why)) => {
-            Err(format!("whether {} has {} can't be read: {why}", need.place(), need.words()))
+impl Check {
+    /// The verdict, unless copies may replace what is missing.
+    fn step(&mut self, offer: OfferId, copied: &BTreeSet<ReferenceKind>) -> Step {
+        let references: Vec<Reference> = self
+            .missing()
+            .filter_map(|need| match need {
+                Need::Object { reference, .. } if copied.contains(&reference.kind) => Some(reference.clone()),
+                _ => None,
+            })
+            .collect();
+        let has_namespace = self.missing().all(|need| !matches!(need, Need::Namespace(_)));
+        if references.is_empty() || !has_namespace {
+            return Step::Over((offer, self.verdict()));
         }
-        None => Ok(()),
+        self.is_asked = true;
+        Step::Ask(CopyRequest { uid: self.uid, offer, fence: None, references })
+    }
+
+    fn missing(&self) -> impl Iterator<Item = &Need> {
+        let missing = |(_, finding): &(&Need, &Option<Finding>)| **finding == Some(Finding::Missing);
+        self.findings.iter().filter(missing).map(|(need, _)| need)
+    }
+
+    /// What the findings mean for the offer. What may not be read counts as present.
+    fn verdict(&self) -> Result<(), String> {
+        // Without its namespace nothing of it is there.
+        if let Some(namespace) = self.missing().find(|need| matches!(need, Need::Namespace(_))) {
+            return Err(format!("{} has no {}", namespace.place(), namespace.words()));
+        }
+        let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for need in self.missing() {
+            let lack = match self.not_copied.get(need) {
+                Some(why) => format!("no {} (not copied: {why})", need.words()),
+                None => format!("no {}", need.words()),
+            };
+            places.entry(need.place()).or_default().push(lack);
+        }
+        if !places.is_empty() {
+            let sentences =
+                places.iter().rev().map(|(place, lacks)| format!("{place} has {}", lacks.join(" and ")));
+            return Err(sentences.collect::<Vec<_>>().join(", and "));
+        }
+        let unknown = self.findings.iter().find_map(|(need, finding)| match finding {
+            Some(Finding::Unknown(why)) => Some((need, why)),
+            _ => None,
+        });
+        match unknown {
+            Some((need, why)) => {
+                Err(format!("whether {} has {} can't be read: {why}", need.place(), need.words()))
+            }
+            None => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Mono = Mono(1_000);
-
-    fn offer(counter: u64) -> OfferId {
-        OfferId { epoch: 1, leadership: 1, counter }
-    }
-
-    fn check(counter: u64, references: &[(ReferenceKind, &str)]) -> ReferenceCheck {
-        let reference =
-            |(kind, name): &(ReferenceKind, &str)| Reference { kind: *kind, name: (*name).into() };
-        ReferenceCheck {
-            offer: offer(counter),
-            namespace: "team-a".into(),
-            references: references.iter().map(reference).collect(),
-        }
-    }
-
-    /// Answers every due read, and returns the verdicts and the names that were read.
-    fn answer(
-        lookups: &mut Lookups,
-        now: Mono,
-        find: impl Fn(&Need) -> Finding,
-    ) -> (Vec<Verdict>, Vec<String>) {
-        let (mut verdicts, mut read) = (Vec::new(), Vec::new());
-        while let Some(need) = lookups.next(now) {
-            read.push(need.words());
-            verdicts.extend(lookups.answered(now, &need, find(&need)));
-        }
-        (verdicts, read)
-    }
-
-    const TOKEN: (ReferenceKind, &str) = (ReferenceKind::Secret, "hf-token");
-    const SETTINGS: (ReferenceKind, &str) = (ReferenceKind::ConfigMap, "settings");
-    const URGENT: (ReferenceKind, &str) = (ReferenceKind::PriorityClass, "urgent");
-
-    #[test]
-    fn everything_that_is_missing_is_named_with_its_kind_and_place() {
-        let mut lookups = Lookups::default();
-        assert_eq!(lookups.check(NOW, check(1, &[TOKEN, SETTINGS, URGENT])), None);
-        let (verdicts, _) = answer(&mut lookups, NOW, |need| match need {
-            Need::Namespace(_) => Finding::Present,
-            Need::Object { .. } => Finding::Missing,
-        });
-        let text = "the cluster has no PriorityClass `urgent`, and namespace `team-a` has no ConfigMap \
-                    `settings` and no Secret `hf-token`";
-        assert_eq!(verdicts, [(offer(1), Err(text.to_owned()))]);
-        // Of a namespace that is missing nothing else is said.
-        assert_eq!(lookups.check(NOW + PRESENT_FOR, check(2, &[TOKEN])), None);
-        let (verdicts, _) = answer(&mut lookups, NOW + PRESENT_FOR, |_| Finding::Missing);
-        assert_eq!(verdicts, [(offer(2), Err("the cluster has no namespace `team-a`".to_owned()))]);
-    }
-
-    #[test]
-    fn one_read_serves_all_offers_and_counts_for_a_while() {
-        let mut lookups = Lookups::default();
-        for counter in 1..=3 {
-            assert_eq!(lookups.check(NOW, check(counter, &[TOKEN])), None);
-        }
-        let (verdicts, read) = answer(&mut lookups, NOW, |_| Finding::Present);
-        assert_eq!(verdicts, [1, 2, 3].map(|counter| (offer(counter), Ok(()))));
-        assert_eq!(read, ["namespace `team-a`", "Secret `hf-token`"]);
-        assert_eq!(lookups.check(NOW + Millis(1), check(4, &[TOKEN])), Some((offer(4), Ok(()))));
-        assert_eq!(lookups.check(NOW + PRESENT_FOR, check(5, &[TOKEN])), None, "it may be gone by now");
-    }
-
-    #[test]
-    fn a_missing_object_is_looked_up_again_by_the_next_offer() {
-        let mut lookups = Lookups::default();
-        let is_there = |secret: Finding| {
-            move |need: &Need| match need {
-                Need::Namespace(_) => Finding::Present,
-                Need::Object { .. } => secret.clone(),
-            }
-        };
-        lookups.check(NOW, check(1, &[TOKEN]));
-        assert!(answer(&mut lookups, NOW, is_there(Finding::Missing)).0[0].1.is_err());
-        assert_eq!(lookups.check(NOW, check(2, &[TOKEN])), None);
-        assert_eq!(answer(&mut lookups, NOW, is_there(Finding::Present)).0, [(offer(2), Ok(()))]);
-    }
-
-    #[test]
-    fn a_read_without_an_answer_is_repeated_and_never_means_missing() {
-        let mut lookups = Lookups::default();
-        lookups.check(NOW, check(1, &[TOKEN]));
-        let timeout = |_: &Need| Finding::Unknown("no answer within 15 s".to_owned());
-        let mut now = NOW;
-        for pause in REPEAT_AFTER {
-            assert_eq!(answer(&mut lookups, now, timeout).0, []);
-            assert!(lookups.next(now).is_none(), "not before the pause is over");
-            now = now + pause;
-        }
-        let (verdicts, _) = answer(&mut lookups, now, timeout);
-        let text = "whether the cluster has namespace `team-a` can't be read: no answer within 15 s";
-        assert_eq!(verdicts, [(offer(1), Err(text.to_owned()))]);
-        // An answer that comes at last counts.
-        lookups.check(now, check(2, &[TOKEN]));
-        assert_eq!(answer(&mut lookups, now, timeout).0, []);
-        let later = now + REPEAT_AFTER[0];
-        assert_eq!(answer(&mut lookups, later, |_| Finding::Present).0, [(offer(2), Ok(()))]);
-    }
-
-    #[test]
-    fn what_may_not_be_read_is_said_once_and_counts_as_present() {
-        let mut lookups = Lookups::default();
-        lookups.check(NOW, check(1, &[TOKEN]));
-        let forbidden = |need: &Need| match need {
-            Need::Namespace(_) => Finding::Present,
-            Need::Object { .. } => Finding::Forbidden("secrets is forbidden".to_owned()),
-        };
-        assert_eq!(answer(&mut lookups, NOW, forbidden).0, [(offer(1), Ok(()))]);
-        let need = Need::Object {
-            namespace: "team-a".into(),
-            reference: Reference { kind: ReferenceKind::Secret, name: "hf-token".into() },
-        };
-        let said = lookups.says(&need, &forbidden(&need)).unwrap();
-        assert!(said.starts_with("the agent may not `get` `secrets`, so whether the Secrets that"), "{said}");
-        assert_eq!(lookups.says(&need, &forbidden(&need)), None);
-        // Not even asked for, until the right may have been given.
-        let other = check(2, &[(ReferenceKind::Secret, "other")]);
-        assert_eq!(lookups.check(NOW, other.clone()), Some((offer(2), Ok(()))));
-        assert_eq!(lookups.check(NOW + FORBIDDEN_FOR, other), None);
-    }
-
-    #[test]
-    fn an_offer_that_is_over_gets_no_verdict() {
-        let mut lookups = Lookups::default();
-        lookups.check(NOW, check(1, &[TOKEN]));
-        lookups.forget(offer(1));
-        assert_eq!(answer(&mut lookups, NOW, |_| Finding::Missing).0, []);
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use super::lookups::{Finding, Need};
 use crate::error::{Failure, classify, words};
 use crate::hub;
+use crate::labels;
 use crate::objects::{self, Answer};
 use futures::StreamExt as _;
 use kube::api::{ApiResource, DynamicObject};
@@ -26,7 +27,8 @@ impl Performer {
         Self { client }
     }
 
-    /// Looks for an object. Only its metadata is asked for, so that no Secret's values arrive here.
+    /// Looks for an object. Only its metadata is asked for, so that no Secret's values arrive here. A copy
+    /// counts as missing: it is there for other workloads.
     pub(super) async fn find(&self, need: &Need) -> Finding {
         let (group, kind, plural) = need.resource();
         let resource = hub::resource(group, "v1", kind, plural);
@@ -35,6 +37,7 @@ impl Performer {
             None => Api::all_with(self.client.clone(), &resource),
         };
         match tokio::time::timeout(ANSWER_WITHIN, api.get_metadata(need.name())).await {
+            Ok(Ok(object)) if labels::is_copy(&object.metadata) => Finding::Missing,
             Ok(Ok(_)) => Finding::Present,
             Ok(Err(kube::Error::Api(status))) if status.code == FORBIDDEN => {
                 Finding::Forbidden(words(&kube::Error::Api(status)))

@@ -1,9 +1,10 @@
 //! Serves the agent's orders about offers in a task of its own.
 
-use super::lookups::{Finding, Lookups, Need, Verdict};
+use super::lookups::{Finding, Lookups, Need, Step, Verdict};
 use super::order::{Action, Order, Seen};
 use super::perform::Performer;
 use super::{HoldParts, Method, placeholders, workload};
+use crate::copies::Copies;
 use crate::hub::{self, Hub};
 use crate::objects::Answer;
 use futures::StreamExt as _;
@@ -11,6 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use kube::api::ApiResource;
 use meridian_agent_core::runtime::{HoldEvent, HoldOrder, ReferenceCheck};
+use meridian_shared::copies::{CopyAnswer, CopyRequest};
 use meridian_shared::ids::OfferId;
 use meridian_shared::time::{Mono, Now};
 use serde_json::Value;
@@ -35,6 +37,7 @@ pub(super) enum Command {
 /// A request to the API server that has ended.
 enum Finished {
     Found { need: Need, finding: Finding },
+    Asked { request: CopyRequest, answer: Result<CopyAnswer, String> },
     Acted { offer: OfferId, action: Action, answer: Answer },
     Swept { names: String, answer: Answer },
 }
@@ -63,6 +66,8 @@ pub(super) struct Supervisor {
     events: mpsc::UnboundedSender<HoldEvent>,
     clock: Arc<dyn Fn() -> Now + Send + Sync>,
     lookups: Lookups,
+    /// `None`: nothing is copied.
+    copies: Option<Copies>,
     orders: BTreeMap<OfferId, Kept>,
     open: FuturesUnordered<BoxFuture<'static, Finished>>,
     swept: Instant,
@@ -70,7 +75,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn new(method: Method, parts: HoldParts, commands: mpsc::UnboundedReceiver<Command>) -> Self {
-        let HoldParts { connection, hub, cluster, events, clock } = parts;
+        let HoldParts { connection, hub, cluster, copies, events, clock } = parts;
         Self {
             method,
             hub,
@@ -80,7 +85,8 @@ impl Supervisor {
             commands,
             events,
             clock,
-            lookups: Lookups::default(),
+            lookups: Lookups::new(copies.as_ref().map(Copies::kinds).unwrap_or_default()),
+            copies,
             orders: BTreeMap::new(),
             open: FuturesUnordered::new(),
             swept: Instant::now(),
@@ -153,8 +159,16 @@ impl Supervisor {
                 if let Some(unchecked) = self.lookups.says(&need, &finding) {
                     tracing::warn!("{unchecked}");
                 }
-                let verdicts = self.lookups.answered(now, &need, finding);
-                self.report_verdicts(verdicts);
+                for step in self.lookups.answered(now, &need, finding) {
+                    match step {
+                        Step::Over(verdict) => self.report_verdicts([verdict]),
+                        Step::Ask(request) => self.ask(request),
+                    }
+                }
+            }
+            Finished::Asked { request, answer } => {
+                let verdict = self.lookups.asked(&request, answer);
+                self.report_verdicts(verdict);
             }
             Finished::Acted { offer, action, answer } => {
                 let event =
@@ -167,6 +181,15 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Asks the manager what it may copy.
+    fn ask(&self, request: CopyRequest) {
+        let Some(copies) = self.copies.clone() else { return };
+        self.open.push(Box::pin(async move {
+            let answer = copies.ask(request.clone()).await.map_err(|why| why.to_string());
+            Finished::Asked { request, answer }
+        }));
     }
 
     fn report_verdicts(&self, verdicts: impl IntoIterator<Item = Verdict>) {

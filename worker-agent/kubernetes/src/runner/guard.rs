@@ -36,9 +36,15 @@ pub(super) fn add(built: &mut Built, start: &Start, image: &str) -> Result<bool,
     if !can_be_guarded(built.kind.name()) {
         return Ok(false);
     }
-    for set in built.kind.pod_sets(&built.manifest) {
-        let pod =
-            built.manifest.pointer_mut(&format!("{}/spec", set.template)).and_then(Value::as_object_mut);
+    for pod in &mut built.others {
+        wrap(pod.get_mut("spec").and_then(Value::as_object_mut).ok_or("it has no spec")?, image)?;
+    }
+    let templates: Vec<String> = match built.kind.is_pod_group() {
+        true => vec![String::new()],
+        false => built.kind.pod_sets(&built.manifest).into_iter().map(|set| set.template).collect(),
+    };
+    for template in templates {
+        let pod = built.manifest.pointer_mut(&format!("{template}/spec")).and_then(Value::as_object_mut);
         wrap(pod.ok_or("it has no pod template")?, image)?;
     }
     let notes = Notes { guarded: true, ends: start.deadline.is_some(), ..Notes::of(start) };

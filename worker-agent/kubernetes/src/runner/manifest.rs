@@ -1,11 +1,11 @@
 //! The job that is created in the cluster: the user's manifest, without what belongs to the manager's API,
-//! suspended, marked, and sized as granted.
+//! suspended, marked, and sized as granted. A group of pods is its pods; the first one stands for the group.
 
 use super::notes::Notes;
 use crate::hub::Booking;
 use crate::labels::{
-    self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, MANAGED_BY, NOTES, OFFER, ORIGIN, OWNED, POD_SET,
-    RunKey, UID,
+    self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, GROUP, GROUP_SIZE, MANAGED_BY, NOTES, OFFER,
+    ORIGIN, OWNED, POD_SET, RunKey, UID,
 };
 use meridian_agent_core::runtime::Start;
 use meridian_objects::job::{self, CONTROLLER_LABELS, JobKind};
@@ -24,6 +24,8 @@ const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-paralleli
 pub(super) struct Built {
     pub(super) kind: &'static JobKind,
     pub(super) manifest: Value,
+    /// The pods of a group beside the first one.
+    pub(super) others: Vec<Value>,
     pub(super) notes: Notes,
     /// The patch that resumes the job.
     pub(super) resume: Value,
@@ -45,6 +47,10 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
         fit_to_grant(&mut made, start);
     }
     let key = (start.uid, start.fence);
+    if kind.is_pod_group() {
+        let (manifest, others) = group(start, kind, &mut made, cluster, booking, &notes)?;
+        return Ok(Built { kind, manifest, others, notes, resume });
+    }
     let sets = kind.pod_sets(&made);
     if sets.is_empty() {
         return Err("it has no pod template".to_owned());
@@ -53,19 +59,12 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
         let template = made.pointer_mut(&set.template).and_then(Value::as_object_mut);
         let template = template.ok_or("it has no pod template")?;
         mark_template(template, key, &set.name);
-        if let Some(Booking { request, class }) = booking {
-            let annotations = object(object(template, "metadata"), "annotations");
-            annotations.insert(CONSUMES.to_owned(), json!(request));
-            annotations.insert(CONSUMED_CLASS.to_owned(), json!(class));
-        }
+        consume(template, booking);
     }
     let mut labels = kept(made.pointer("/metadata/labels"));
     mark(&mut labels, key);
-    labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));
-    labels.insert(OFFER.to_owned(), json!(start.offer.to_string()));
     let mut annotations = kept(made.pointer("/metadata/annotations"));
-    annotations.insert(ORIGIN.to_owned(), json!(cluster));
-    annotations.insert(NOTES.to_owned(), json!(notes.to_text()));
+    mark_job(&mut labels, &mut annotations, start, cluster, &notes);
     let manifest = json!({
         "apiVersion": kind.api_version(),
         "kind": kind.name(),
@@ -77,7 +76,70 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
         },
         "spec": made["spec"].take(),
     });
-    Ok(Built { kind, manifest, notes, resume })
+    Ok(Built { kind, manifest, others: Vec::new(), notes, resume })
+}
+
+/// The pods of a group: the first one, which is marked as the job, and the others.
+fn group(
+    start: &Start,
+    kind: &JobKind,
+    made: &mut Value,
+    cluster: &str,
+    booking: Option<&Booking>,
+    notes: &Notes,
+) -> Result<(Value, Vec<Value>), String> {
+    let mut pods = Vec::new();
+    let members = kind.group_pods(made);
+    let size = members.len();
+    for member in members {
+        let pod = made.pointer_mut(&member.at).and_then(Value::as_object_mut);
+        let pod = pod.ok_or("a pod of the group is no object")?;
+        mark_template(pod, (start.uid, start.fence), &member.pod_set);
+        consume(pod, booking);
+        let metadata = pod.get("metadata");
+        let mut labels = kept(metadata.and_then(|metadata| metadata.get("labels")));
+        labels.insert(GROUP.to_owned(), json!(&*start.name));
+        let mut annotations = kept(metadata.and_then(|metadata| metadata.get("annotations")));
+        if pods.is_empty() {
+            annotations.insert(GROUP_SIZE.to_owned(), json!(size.to_string()));
+            mark_job(&mut labels, &mut annotations, start, cluster, notes);
+        }
+        pods.push(json!({
+            "apiVersion": "v1",
+            "kind": kind.cluster_kind().name(),
+            "metadata": {
+                "name": metadata.and_then(|metadata| metadata.get("name")),
+                "namespace": &*start.namespace,
+                "labels": labels,
+                "annotations": annotations,
+            },
+            "spec": pod.get("spec"),
+        }));
+    }
+    let others = pods.split_off(pods.len().min(1));
+    Ok((pods.pop().ok_or("it has no pods")?, others))
+}
+
+/// Sends pods onto the nodes that were booked for them, if any were.
+fn consume(template: &mut Map<String, Value>, booking: Option<&Booking>) {
+    let Some(Booking { request, class }) = booking else { return };
+    let annotations = object(object(template, "metadata"), "annotations");
+    annotations.insert(CONSUMES.to_owned(), json!(request));
+    annotations.insert(CONSUMED_CLASS.to_owned(), json!(class));
+}
+
+/// Marks the object that stands for the job.
+fn mark_job(
+    labels: &mut Map<String, Value>,
+    annotations: &mut Map<String, Value>,
+    start: &Start,
+    cluster: &str,
+    notes: &Notes,
+) {
+    labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));
+    labels.insert(OFFER.to_owned(), json!(start.offer.to_string()));
+    annotations.insert(ORIGIN.to_owned(), json!(cluster));
+    annotations.insert(NOTES.to_owned(), json!(notes.to_text()));
 }
 
 /// Sizes a Job as granted, with the failures and the time that earlier attempts left it.

@@ -1,6 +1,7 @@
 //! Carries out the requests of runs at the API server.
 
 use super::request::{Answer, Placing, Request};
+use crate::copies::{Copier, Copies, Owner};
 use crate::error::{Failure, classify, words};
 use crate::facts::{JobFacts, PodFacts};
 use crate::holds::placeholders;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Requests for single pods that one run has open at the same time.
-const PODS_AT_ONCE: usize = 16;
+pub(super) const PODS_AT_ONCE: usize = 16;
 /// Names the agent as the writer of fields.
 const MANAGER: &str = "meridian-agent";
 /// Objects of one page of a list.
@@ -35,6 +36,32 @@ pub(super) struct Target {
     pub(super) name: String,
     /// The offer that was held for the run, if that is known.
     pub(super) offer: Option<OfferId>,
+    /// The name of the group, for a group of pods.
+    pub(super) group: Option<String>,
+}
+
+impl Target {
+    fn owner(&self, object_uid: &str) -> Owner {
+        let (uid, fence) = self.key;
+        Owner {
+            kind: self.kind,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            object_uid: object_uid.to_owned(),
+            uid,
+            fence,
+        }
+    }
+}
+
+impl From<objects::Answer> for Answer {
+    fn from(answer: objects::Answer) -> Self {
+        match answer {
+            objects::Answer::Done => Self::Done,
+            objects::Answer::Refused(why) => Self::Refused(why),
+            objects::Answer::Unknown(why) => Self::Unknown(why),
+        }
+    }
 }
 
 /// Performs requests at one API server.
@@ -43,11 +70,12 @@ pub(super) struct Performer {
     client: Client,
     leader: Option<Leader>,
     hub: Arc<Hub>,
+    copier: Copier,
 }
 
 impl Performer {
-    pub(super) fn new(client: Client, leader: Option<Leader>, hub: Arc<Hub>) -> Self {
-        Self { client, leader, hub }
+    pub(super) fn new(client: Client, leader: Option<Leader>, hub: Arc<Hub>, copies: Option<Copies>) -> Self {
+        Self { copier: Copier::new(client.clone(), copies), client, leader, hub }
     }
 
     /// Performs one request. Never waits for ever: an answer that doesn't come in time is unknown.
@@ -88,16 +116,27 @@ impl Performer {
                 let patch = Patch::Merge(json!({"status": status}));
                 job(jobs.patch_status(&target.name, &params(), &patch).await)
             }
-            Request::Start { resource_version, resume } => {
+            Request::Copy { object_uid, references } => match target.offer {
+                Some(offer) => self.copier.make(&target.owner(object_uid), offer, references).await.into(),
+                None => Answer::Refused("the offer of the attempt isn't known".to_owned()),
+            },
+            Request::GiveCopiesBack { object_uid, references } => {
+                self.copier.give_back(&target.owner(object_uid), references).await.into()
+            }
+            Request::Start { resource_version, resume, others } => {
+                match self.create_pods(target, others).await {
+                    Answer::Done => {}
+                    other => return other,
+                }
                 let mut resume = resume.clone();
                 let annotations = json!({STARTED: Timestamp::now().to_string()});
                 resume["metadata"] = json!({"resourceVersion": resource_version, "annotations": annotations});
                 patch(resume).await
             }
             Request::Note { notes } => patch(json!({"metadata": {"annotations": {NOTES: notes}}})).await,
-            Request::Resize { parallelism, completions, notes } => {
+            Request::Resize { size, parallelism, notes } => {
                 let mut spec = json!({"parallelism": parallelism});
-                if let Some(completions) = completions {
+                if let Some(completions) = size.completions {
                     spec["completions"] = json!(completions);
                 }
                 patch(json!({"metadata": {"annotations": {NOTES: notes}}, "spec": spec})).await
@@ -105,10 +144,7 @@ impl Performer {
             Request::Suspend { why } => {
                 let mut suspend = kind.suspending_patch();
                 suspend["metadata"] = json!({"annotations": {STOPPED: why}});
-                match patch(suspend).await {
-                    Answer::Job(pod) if kind.is_pod() && !pod.deleting => end_pod(&jobs, &pod).await,
-                    answer => answer,
-                }
+                self.end_suspended(target, &jobs, patch(suspend).await).await
             }
             Request::RenewLeases(placings) => self.place(&target.namespace, placings).await,
             Request::Place(placings) => match self.clear_placeholders(target, placings).await {
@@ -119,6 +155,10 @@ impl Performer {
             Request::EndAllPods => self.end_all_pods(target).await,
             Request::ListPods => self.list_pods(target).await,
             Request::Delete { uid } => {
+                match self.delete_others(target, uid).await {
+                    Answer::Done => {}
+                    other => return other,
+                }
                 let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
                 let params = DeleteParams { preconditions, ..DeleteParams::background() };
                 match jobs.delete(&target.name, &params).await {
@@ -131,7 +171,7 @@ impl Performer {
         }
     }
 
-    fn jobs(&self, target: &Target) -> Api<DynamicObject> {
+    pub(super) fn jobs(&self, target: &Target) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &target.namespace, &hub::jobs(target.kind))
     }
 
@@ -143,13 +183,24 @@ impl Performer {
         }
     }
 
+    /// What a suspended object of pods still needs: pods can't be suspended, so they are ended.
+    async fn end_suspended(&self, target: &Target, jobs: &Api<DynamicObject>, suspended: Answer) -> Answer {
+        match suspended {
+            Answer::Job(first) if target.kind.is_pod_group() => match self.end_all_pods(target).await {
+                Answer::Done => Answer::Job(Box::new(JobFacts { deleting: true, ..*first })),
+                other => other,
+            },
+            Answer::Job(pod) if target.kind.is_of_pods() && !pod.deleting => end_pod(jobs, &pod).await,
+            answer => answer,
+        }
+    }
+
     async fn create(&self, kind: &'static JobKind, jobs: &Api<DynamicObject>, manifest: &Value) -> Answer {
         let object: DynamicObject = match serde_json::from_value(manifest.clone()) {
             Ok(object) => object,
             Err(error) => return Answer::Refused(error.to_string()),
         };
-        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        job(kind, jobs.create(&params, &object).await)
+        job(kind, jobs.create(&creation(), &object).await)
     }
 
     /// Looks for the job of an attempt among all kinds and in all namespaces.
@@ -215,7 +266,7 @@ impl Performer {
         }
     }
 
-    async fn end_pods(&self, namespace: &str, ended: &[(String, String)]) -> Answer {
+    pub(super) async fn end_pods(&self, namespace: &str, ended: &[(String, String)]) -> Answer {
         let pods = self.pods(namespace);
         for (name, uid) in ended {
             let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
@@ -247,7 +298,7 @@ impl Performer {
     }
 
     /// The pods of the attempt, from the server's current state and not from its cache.
-    async fn list_pods(&self, target: &Target) -> Answer {
+    pub(super) async fn list_pods(&self, target: &Target) -> Answer {
         let api = self.pods(&target.namespace);
         let mut params = ListParams::default().labels(&labels::selector(target.key)).limit(PAGE);
         let mut pods = Vec::new();
@@ -279,6 +330,11 @@ async fn end_pod(jobs: &Api<DynamicObject>, pod: &JobFacts) -> Answer {
     }
 }
 
+/// The parameters of a creation.
+pub(super) fn creation() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
 fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
@@ -290,7 +346,7 @@ fn job(kind: &'static JobKind, answer: kube::Result<DynamicObject>) -> Answer {
     }
 }
 
-fn failed(error: &kube::Error) -> Answer {
+pub(super) fn failed(error: &kube::Error) -> Answer {
     match classify(error) {
         Failure::Unknown => Answer::Unknown(words(error)),
         Failure::Absent => Answer::Absent,

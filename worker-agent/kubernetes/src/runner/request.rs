@@ -2,6 +2,7 @@
 
 use crate::facts::{JobFacts, PodFacts};
 use meridian_shared::indexes::Indexes;
+use meridian_shared::protocol::{Reference, Size};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -15,9 +16,11 @@ pub(super) enum Request {
     /// Writes which completion indexes succeeded in earlier attempts into the job's status, from which its
     /// controller continues.
     Seed { completed: Indexes },
+    /// Copies what the job's pods name and the cluster lacks. The job's object owns the copies.
+    Copy { object_uid: String, references: Vec<Reference> },
     /// Reads the Lease, then lets the job's pods be made by the patch that resumes it, if the job still has
-    /// this version.
-    Start { resource_version: String, resume: Value },
+    /// this version. The other pods of a group are made before, since no controller makes them.
+    Start { resource_version: String, resume: Value, others: Arc<Vec<Value>> },
     /// Writes nodes into pods and lets them be scheduled.
     Place(Vec<Placing>),
     /// Writes a newer lease into pods that have guards.
@@ -26,16 +29,27 @@ pub(super) enum Request {
     Note { notes: String },
     /// Ends pods with their grace, by name and uid.
     EndPods(Vec<(String, String)>),
-    /// Changes the number of pods, and writes the notes.
-    Resize { parallelism: u32, completions: Option<u32>, notes: String },
+    /// Changes the number of pods, and writes the notes. `parallelism` is what the object gets for this size.
+    Resize { size: Size, parallelism: u32, notes: String },
     /// Suspends the job, which ends its pods, and notes why.
     Suspend { why: String },
     /// Ends all pods of the run with their grace, in place of the job controller.
     EndAllPods,
     /// Lists the pods of the run, completely and from the server's current state.
     ListPods,
+    /// Gives up the copies that were made for the job.
+    GiveCopiesBack { object_uid: String, references: Vec<Reference> },
     /// Deletes the job with this uid.
     Delete { uid: String },
+}
+
+impl Request {
+    /// Changes the size of a job. The API takes other completions only together with the same parallelism;
+    /// indexes that completed in earlier attempts have no pods all the same.
+    pub(super) fn resize(size: Size, job: &JobFacts, notes: String) -> Self {
+        let completions = size.completions.filter(|completions| job.completions != Some(*completions));
+        Self::Resize { size, parallelism: completions.unwrap_or(size.parallelism), notes }
+    }
 }
 
 /// A pod and the patch that lets it go to its node.

@@ -13,6 +13,7 @@
 use super::guard::Leases;
 use super::manifest::Built;
 use super::notes::Notes;
+use super::pod_group::Group;
 use super::positions::Positions;
 use super::request::{Placing, Request};
 use crate::facts::{JobFacts, PodFacts};
@@ -26,13 +27,15 @@ use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How long the job controller may take to end the pods of a suspended job before the runner does it.
-const CONTROLLER_PATIENCE: Millis = Millis::secs(5);
 /// Pause between two lists of pods that are to end.
 const LIST_AGAIN: Millis = Millis::secs(2);
 
 mod answers;
+mod copies;
 mod ending;
+mod group;
+
+use copies::CopyState;
 
 /// Known state of the job.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,10 +84,12 @@ pub(super) struct Run {
     manifest: Option<Arc<Value>>,
     /// The patch that resumes the job.
     resume: Value,
+    group: Group,
     /// Completion indexes of earlier attempts that are still to be written into the job's status.
     seed: Indexes,
     notes: Notes,
     notes_dirty: bool,
+    copies: CopyState,
     job: Job,
     /// The watches have shown the job.
     shown: bool,
@@ -107,6 +112,8 @@ pub(super) struct Run {
     in_flight: bool,
     retry_at: Mono,
     failed_requests: u32,
+    /// Starts and changes in a row that another writer got ahead of.
+    conflicts: u32,
     /// The last error, for logs.
     pub(super) trouble: Option<String>,
     reports: Reports,
@@ -125,8 +132,12 @@ struct Reports {
 impl Run {
     /// A run that is to start.
     pub(super) fn granted(start: &Start, built: Built) -> Self {
-        let Built { kind, manifest, notes, resume } = built;
-        let mut run = Self::blank((start.uid, start.fence), kind, &start.namespace, &start.name);
+        let Built { kind, manifest, others, notes, resume } = built;
+        let name = manifest["metadata"]["name"].as_str().unwrap_or(&start.name);
+        let mut run = Self::blank((start.uid, start.fence), kind, &start.namespace, name);
+        if kind.is_pod_group() {
+            run.group = Group::granted(&start.name, others);
+        }
         run.offer = Some(start.offer);
         run.resume = resume;
         if manifest.pointer("/spec/completionMode").is_some_and(|mode| mode == "Indexed") {
@@ -151,6 +162,7 @@ impl Run {
         run.reports.failures = run.notes.failures_before;
         run.positions = Positions::adopted(&run.notes.placement);
         run.offer = job.offer;
+        run.group = job.group.as_ref().map(|group| Group::adopted(&group.name)).unwrap_or_default();
         run.started = !job.suspended || job.stopped.is_some();
         if (job.suspended || job.stopped.is_some()) && job.end.is_none() {
             run.stop = Some(Cause::Ordered);
@@ -173,9 +185,11 @@ impl Run {
             offer: None,
             manifest: None,
             resume: Value::Null,
+            group: Group::default(),
             seed: Indexes::default(),
             notes: Notes::default(),
             notes_dirty: false,
+            copies: CopyState::default(),
             job: Job::Unknown,
             shown: false,
             started: false,
@@ -193,6 +207,7 @@ impl Run {
             in_flight: false,
             retry_at: Mono(0),
             failed_requests: 0,
+            conflicts: 0,
             trouble: None,
             reports: Reports::default(),
         }
@@ -321,16 +336,20 @@ impl Run {
                     }
                 }
                 // A watch may lag, so only a read says that the job is gone.
-                None if self.shown && self.end.is_none() && !self.in_flight => self.job = Job::Exists,
+                None if self.shown && self.end.is_none() && !self.in_flight && self.group.end().is_none() => {
+                    self.job = Job::Exists;
+                }
                 None => {}
             }
         }
         self.positions.observe(pods, answers);
+        self.observe_group(pods);
         self.react()
     }
 
     /// Acts on the job's state, and returns the events to report.
     fn react(&mut self) -> Vec<RunnerEvent> {
+        self.end_with_group();
         if self.end.is_some() {
             return Vec::new();
         }
@@ -382,7 +401,7 @@ impl Run {
             self.notes.touched = self.positions.nodes();
             events.push(RunnerEvent::Moved { uid, fence, number: self.notes.moves });
         }
-        self.positions.reclaim(needed(job));
+        self.positions.reclaim(job.needed_pods());
         let reclaimable = self.positions.reclaimable();
         if reclaimable.len() > self.reports.reclaimable && self.reports.running {
             self.reports.reclaimable = reclaimable.len();
@@ -404,7 +423,8 @@ impl Run {
     fn wanted(&mut self, now: Mono) -> Option<Request> {
         if self.end.is_some() {
             let Job::Ours(job) = &self.job else { return None };
-            return self.forgotten.then(|| Request::Delete { uid: job.uid.clone() });
+            let delete = || self.forgotten.then(|| Request::Delete { uid: job.uid.clone() });
+            return self.copies.to_give_back(job).or_else(delete);
         }
         match &self.job {
             Job::Exists => Some(Request::Read),
@@ -415,9 +435,13 @@ impl Run {
                 if job.suspended && job.completed.union(&self.seed) != job.completed {
                     return Some(Request::Seed { completed: self.seed.clone() });
                 }
+                if let Some(request) = self.copies.to_make(job) {
+                    return Some(request);
+                }
                 if job.suspended {
                     let (resource_version, resume) = (job.resource_version.clone(), self.resume.clone());
-                    return Some(Request::Start { resource_version, resume });
+                    let others = self.group.others();
+                    return Some(Request::Start { resource_version, resume, others });
                 }
                 self.keep_running(now)
             }
@@ -430,8 +454,8 @@ impl Run {
     }
 
     fn keep_running(&mut self, now: Mono) -> Option<Request> {
-        if let Some(Size { parallelism, completions }) = self.size {
-            return Some(Request::Resize { parallelism, completions, notes: self.notes.to_text() });
+        if let (Some(size), Job::Ours(job)) = (self.size, &self.job) {
+            return Some(Request::resize(size, job, self.notes.to_text()));
         }
         if self.notes_dirty {
             return Some(Request::Note { notes: self.notes.to_text() });
@@ -464,36 +488,8 @@ impl Run {
         self.leases.due(pods, self.lapses, self.notes.stop_budget, now)
     }
 
-    /// Nothing new starts: waits for the pods' ends, and confirms them.
-    fn close(&mut self, now: Mono) -> Option<Request> {
-        let since = *self.closing_since.get_or_insert(now);
-        // The controllers of other kinds than Job may leave pods running when their job is over.
-        let ends_its_pods =
-            matches!(&self.job, Job::Ours(job) if job.end.is_some()) && self.kind.can_be_scaled();
-        if self.positions.some_unended() && !ends_its_pods {
-            let patience_ends = (since + CONTROLLER_PATIENCE).max(self.ended_pods_at + CONTROLLER_PATIENCE);
-            if now >= patience_ends && self.positions.some_undeleted() {
-                self.ended_pods_at = now;
-                return Some(Request::EndAllPods);
-            }
-        }
-        let quiet = !self.positions.some_unended();
-        (quiet && now >= self.list_due || now >= self.list_due + LIST_AGAIN).then_some(Request::ListPods)
-    }
-
     /// Pods of the run and their indexes, for logs.
     pub(super) fn pods(&self) -> Vec<(String, u32)> {
         self.positions.pods()
     }
-}
-
-/// Pods that the job still needs at once.
-fn needed(job: &JobFacts) -> usize {
-    let at_once = match job.completions {
-        Some(completions) => job.parallelism.min(completions.saturating_sub(job.succeeded)),
-        // A work queue starts no more pods after the first success.
-        None if job.succeeded > 0 => 0,
-        None => job.parallelism,
-    };
-    at_once as usize
 }

@@ -5,6 +5,7 @@ use super::perform::{Performer, Target};
 use super::request::{Answer, Request};
 use super::run::{Cause, Run};
 use super::{GuardSettings, RunnerParts, Shown, guard, jobs_by_run, manifest};
+use crate::copies::Copies;
 use crate::facts::JobFacts;
 use crate::hub::{Hub, TouchedRuns};
 use crate::labels::RunKey;
@@ -45,6 +46,7 @@ pub(super) struct Supervisor {
     performer: Performer,
     cluster: String,
     guard: GuardSettings,
+    copies: Option<Copies>,
     clock: super::NowSource,
     runs: BTreeMap<RunKey, Run>,
     orders: mpsc::UnboundedReceiver<Order>,
@@ -63,12 +65,14 @@ impl Supervisor {
         performer: Performer,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> Self {
-        let RunnerParts { connection: _, hub, touched, leader: _, cluster, guard, events, clock } = parts;
+        let RunnerParts { connection: _, hub, touched, leader: _, cluster, guard, copies, events, clock } =
+            parts;
         Self {
             hub,
             performer,
             cluster,
             guard,
+            copies,
             clock,
             runs: BTreeMap::new(),
             orders,
@@ -184,6 +188,9 @@ impl Supervisor {
         self.hub.set_granted(start.offer);
         let booking = self.hub.bookings().get(&start.offer).cloned();
         let mut built = manifest::build(&start, &self.cluster, booking.as_ref());
+        if let (Ok(job), Some(copies)) = (&mut built, &self.copies) {
+            copies.mark(job.kind, &mut job.manifest);
+        }
         let mut is_guarded = false;
         if let (Ok(job), Some(image)) = (&mut built, &self.guard.image) {
             match guard::add(job, &start, image) {
@@ -282,6 +289,7 @@ impl Supervisor {
                 kind: run.kind,
                 name: run.name.clone(),
                 offer: run.offer,
+                group: run.group_name().map(str::to_owned),
             };
             let performer = self.performer.clone();
             self.open.push(Box::pin(async move {

@@ -1,10 +1,15 @@
 //! One run against a cluster that loses requests, loses replies, and restarts the agent at any moment.
 
+mod conflicts;
+mod copies;
 mod dice;
+mod groups;
 mod guards;
 mod kinds;
+mod pods;
 
 use self::dice::Dice;
+use self::pods::pod;
 use super::manifest;
 use super::request::{Answer, Placing, Request};
 use super::run::{Cause, Run};
@@ -14,7 +19,7 @@ use meridian_agent_core::runtime::{PodPlacement, RunnerEvent, Start};
 use meridian_objects::spec::PodPhase;
 use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::indexes::Indexes;
-use meridian_shared::protocol::EndResult;
+use meridian_shared::protocol::{EndResult, Size};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -111,6 +116,20 @@ fn indexes_of_earlier_attempts_are_written_into_the_status_before_the_start() {
         let answer = cluster.perform(&request);
         run.answered(Mono(0), Wall(0), &request, answer, &|_| true);
     }
+    // The API takes new completions only with the same parallelism, whatever has completed.
+    let size = Size { parallelism: 3, completions: Some(5) };
+    run.place_anew(1, start(3).placement, Some(size));
+    let resize = run.next(Mono(0)).unwrap();
+    assert!(
+        matches!(resize, Request::Resize { parallelism: 5, size: sent, .. } if sent == size),
+        "{resize:?}"
+    );
+    cluster.job.as_mut().unwrap().completions = Some(5);
+    cluster.touch();
+    run.answered(Mono(0), Wall(0), &resize, cluster.answer(), &|_| true);
+    run.scale_down(Size { completions: None, ..size });
+    let resize = run.next(Mono(0)).unwrap();
+    assert!(matches!(resize, Request::Resize { parallelism: 3, .. }), "{resize:?}");
 }
 
 /// A cluster with a job controller, a scheduler and kubelets.
@@ -179,7 +198,7 @@ impl Cluster {
                 Answer::Done
             }
             Request::RenewLeases(pods) => Answer::Placed(pods.iter().map(|pod| pod.uid.clone()).collect()),
-            Request::Note { .. } | Request::Resize { .. } | Request::EndPods(_) => Answer::Done,
+            _ => Answer::Done,
         }
     }
 
@@ -209,6 +228,8 @@ impl Cluster {
             consumes: None,
             marked: true,
             offer: None,
+            group: None,
+            copies: copies::named(manifest),
         });
         self.touch();
         self.answer()
@@ -280,28 +301,6 @@ impl Cluster {
             });
         }
         self.touch();
-    }
-}
-
-fn pod(number: u32) -> PodFacts {
-    PodFacts {
-        namespace: "ml".into(),
-        name: format!("train-{number}"),
-        uid: format!("pod-{number}"),
-        run: Some(KEY),
-        holds: None,
-        node: None,
-        requests: BTreeMap::new(),
-        phase: PodPhase::Pending,
-        gates: vec![GATE.to_owned()],
-        deleting: false,
-        written_off: false,
-        index: None,
-        pod_set: None,
-        position: None,
-        failed_container: None,
-        held_up: None,
-        created: Some(Wall(i64::from(number))),
     }
 }
 

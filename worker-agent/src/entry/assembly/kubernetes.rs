@@ -4,18 +4,21 @@ use super::{ClusterParts, Senders};
 use crate::guard::clock;
 use crate::identity::Identity;
 use crate::inventory::FleetFile;
+use crate::metrics::listener::Probed;
 use crate::settings::{HoldChosen, KubernetesSettings, ProviderChoice, Settings};
+use crate::uplink::Link;
+use crate::uplink::copies::CopyLink;
 use anyhow::Context as _;
 use meridian_agent_core::runtime::{Holds, Inventory, InventorySource as _, Provider};
 use meridian_agent_kubernetes::holds::HoldParts;
 use meridian_agent_kubernetes::provisioning::ProvisioningParts;
 use meridian_agent_kubernetes::runner::RunnerParts;
 use meridian_agent_kubernetes::{
-    ClusterHolds, ClusterInventory, GuardSettings, HoldMode, Hub, JobRunner, NodeSettings,
+    ClusterHolds, ClusterInventory, Copies, GuardSettings, HoldMode, Hub, JobRunner, NodeSettings,
     PlaceholderSettings, ProvisioningProvider, ProvisioningSettings, connect,
 };
 use meridian_kubernetes::election::{self, ElectionSettings, Leader};
-use meridian_kubernetes::{Connection, ConnectionSettings};
+use meridian_kubernetes::{Connection, ConnectionSettings, KubeconfigSource};
 use meridian_objects::spec::Spec;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,26 +32,27 @@ const LEASE_NAME: &str = "meridian-agent";
 pub(super) async fn open(
     all: &Settings,
     identity: &Identity,
+    link: &Link,
     senders: Senders,
+    probed: &Probed,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ClusterParts>> {
-    let Settings { kubernetes: settings, data_dir, provider, .. } = all;
+    let Settings { kubernetes: settings, provider, .. } = all;
     let provisioning = match provider {
         Some(ProviderChoice::ProvisioningRequest) => Some(provisioning(all, identity).await?),
         _ => None,
     };
-    let connection = connect(&ConnectionSettings {
-        kubeconfig: settings.kubeconfig.clone(),
-        context: settings.context.clone(),
-    })
-    .await?;
+    let connection =
+        connect(&ConnectionSettings { kubeconfig: kubeconfig(settings), context: settings.context.clone() })
+            .await?;
     tracing::info!(
         server = connection.server(),
         version = connection.version(),
         "connected to the Kubernetes API server"
     );
-    let Some(leader) = lead(&connection, settings, data_dir, stop, tasks).await? else { return Ok(None) };
+    let Some(leader) = lead(&connection, all, probed, stop, tasks).await? else { return Ok(None) };
+    probed.set_starting();
     let pools = provisioning.iter().flat_map(|settings| &settings.pools);
     let nodes = NodeSettings {
         selector: settings.node_selector.clone(),
@@ -71,10 +75,12 @@ pub(super) async fn open(
         }
         None => None,
     };
+    let copies = copies(settings, link, &connection).await?;
     let parts = HoldParts {
         connection: connection.clone(),
         hub: Arc::clone(&hub),
         cluster: cluster.clone(),
+        copies: copies.clone(),
         events: senders.holds,
         clock: Arc::new(clock::now),
     };
@@ -87,6 +93,7 @@ pub(super) async fn open(
         leader: Some(leader),
         cluster,
         guard: guards(all)?,
+        copies,
         events: senders.runner,
         clock: Arc::new(clock::now),
     };
@@ -94,6 +101,24 @@ pub(super) async fn open(
     let unavailable_kinds = hub.unavailable_kinds();
     let source = Box::new(ClusterInventory::new(hub));
     Ok(Some(ClusterParts { source, runner, provider, node_requests_limit, holds, unavailable_kinds }))
+}
+
+fn kubeconfig(settings: &KubernetesSettings) -> Option<KubeconfigSource> {
+    let text = settings.kubeconfig_text.clone().map(KubeconfigSource::Text);
+    text.or_else(|| settings.kubeconfig.clone().map(KubeconfigSource::File))
+}
+
+/// What is copied from the management cluster. Fails if a permission is missing.
+async fn copies(
+    settings: &KubernetesSettings,
+    link: &Link,
+    connection: &Connection,
+) -> anyhow::Result<Option<Copies>> {
+    if settings.copied.is_empty() {
+        return Ok(None);
+    }
+    let manager = Arc::new(CopyLink::new(link.clone()));
+    Ok(Some(Copies::open(settings.copied.clone(), manager, connection).await?))
 }
 
 fn guards(all: &Settings) -> anyhow::Result<GuardSettings> {
@@ -105,18 +130,20 @@ fn guards(all: &Settings) -> anyhow::Result<GuardSettings> {
 /// was requested before.
 async fn lead(
     connection: &Connection,
-    settings: &KubernetesSettings,
-    data_dir: &Path,
+    all: &Settings,
+    probed: &Probed,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<Leader>> {
     let lease = ElectionSettings {
         namespace: connection.namespace().to_owned(),
-        name: settings.lease_name.clone().unwrap_or_else(|| LEASE_NAME.to_owned()),
-        replica: replica(data_dir)?,
+        name: all.kubernetes.lease_name.clone().unwrap_or_else(|| LEASE_NAME.to_owned()),
+        replica: replica(&all.data_dir)?,
         life: uuid::Uuid::new_v4().simple().to_string(),
     };
-    let Some(leader) = election::acquire(connection, lease, stop).await? else { return Ok(None) };
+    let Some(leader) = election::acquire(connection, lease, stop, || probed.set_standby()).await? else {
+        return Ok(None);
+    };
     let (keeper, stop) = (leader.clone(), stop.clone());
     tasks.spawn(async move {
         let why = keeper.keep().await;

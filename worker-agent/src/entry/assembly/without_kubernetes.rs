@@ -2,7 +2,9 @@
 
 use super::{ClusterParts, Senders};
 use crate::identity::Identity;
+use crate::metrics::listener::Probed;
 use crate::settings::Settings;
+use crate::uplink::Link;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 pub(super) async fn open(
     _settings: &Settings,
     _identity: &Identity,
+    _link: &Link,
     _senders: Senders,
+    _probed: &Probed,
     _stop: &CancellationToken,
     _tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ClusterParts>> {

@@ -6,7 +6,7 @@ use meridian_objects::plan::PlanObject;
 use serde_json::{Value, json};
 
 /// Kinds in the order in which `plan --what-if` asks for them.
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 25] = [
     "Namespace",
     "PriorityClass",
     "RuntimeClass",
@@ -30,6 +30,7 @@ const KINDS: [&str; 24] = [
     "LeaderWorkerSet",
     "TrainJob",
     "Pod",
+    "PodGroup",
     "Workload",
 ];
 

@@ -10,7 +10,6 @@ use crate::state::workload::{
     AttemptRecord, Deactivation, Finish, OrderedStop, Reactivation, Workload, size,
 };
 use meridian_shared::ids::{Fence, OfferId, RecordNumber};
-use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{EndResult, Run};
 use meridian_shared::time::{Millis, Wall};
 use std::sync::Arc;
@@ -95,9 +94,9 @@ impl Workload {
                 );
             }
             WorkloadFact::ScaledUp { scale_up, .. } => {
-                self.finish_scale_up(&size::counts_of(&class.gang), scale_up, number);
+                self.finish_scale_up(&self.requested_counts(class), scale_up, number);
             }
-            WorkloadFact::ScaleUpRefused { .. } => self.cancel_scale_up(&size::counts_of(&class.gang)),
+            WorkloadFact::ScaleUpRefused { .. } => self.cancel_scale_up(&self.requested_counts(class)),
             WorkloadFact::PriorityChanged { priority, .. } => self.priority = *priority,
             _ => {}
         }
@@ -139,12 +138,7 @@ impl Workload {
     fn absorb_attempt_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
         let Context { number, class, .. } = *context;
         match fact {
-            WorkloadFact::Granted { offer, fence, at } => {
-                self.absorb_grant(*offer, *fence, *at);
-                if class.elastic {
-                    self.completed = Indexes::default();
-                }
-            }
+            WorkloadFact::Granted { offer, fence, at } => self.absorb_grant(*offer, *fence, *at),
             WorkloadFact::GrantAccepted { fence, placement } => {
                 if let Some(leg) = self.leg_of_mut(*fence) {
                     leg.accepted = true;
@@ -324,7 +318,12 @@ impl Workload {
     fn absorb_adoption(&mut self, run: &Run, class: &Class, number: RecordNumber) {
         let gang = self.adopted_gang(class, run);
         let spare = (!run.spare.is_empty()).then(|| size::reclaimable_of(&gang, &run.spare));
-        let (places, requested) = (size::counts_of(&gang), size::counts_of(&class.gang));
+        let places = size::counts_of(&gang);
+        // Quota that is charged already was charged for an attempt that began with what is noted.
+        if self.flavors.is_empty() {
+            self.note_done_before(class, &places);
+        }
+        let requested = self.requested_counts(class);
         self.apply(Transition::Adopt);
         self.spare = spare;
         if class.elastic || self.resized.is_some() {

@@ -37,6 +37,7 @@ impl Workload {
             attempts,
             pod_failures,
             completed,
+            done_before,
             ran,
             started: _,
             stopping,
@@ -58,26 +59,32 @@ impl Workload {
             spare,
             resized,
             ran_with,
+            done_before,
             inactive.is_some(),
             reactivated.as_ref().map(|reactivation| reactivation.attempts),
         )
             .hash(into);
         (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
         for (offer, leg) in legs.iter() {
-            let Leg {
-                cluster,
-                ledger,
-                state,
-                fence,
-                accepted,
-                note: _,
-                estimate: _,
-                choice: _,
-                // Only displayed.
-                replaced_ledger: _,
-                placement,
-            } = leg;
-            (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
+            offer.hash(into);
+            hash_leg(leg, into);
         }
     }
+}
+
+fn hash_leg(leg: &Leg, into: &mut impl Hasher) {
+    let Leg {
+        cluster,
+        ledger,
+        state,
+        fence,
+        accepted,
+        note: _,
+        estimate: _,
+        choice: _,
+        // Only displayed.
+        replaced_ledger: _,
+        placement,
+    } = leg;
+    (cluster, ledger, state, fence, accepted, placement).hash(into);
 }

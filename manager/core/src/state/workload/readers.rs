@@ -162,6 +162,12 @@ impl Workload {
         &self.completed
     }
 
+    /// Indexes of an elastic job that had completed when quota was last charged: the attempt has no pods for
+    /// them.
+    pub fn done_before(&self) -> &Indexes {
+        &self.done_before
+    }
+
     /// Number of resizes of the job so far; part of its Kubernetes generation.
     pub fn resizes(&self) -> u32 {
         self.resizes

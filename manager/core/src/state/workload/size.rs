@@ -14,6 +14,7 @@ use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ContentHash, RecordNumber};
+use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{Run, ScaleUp, Size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,7 +113,6 @@ impl Workload {
                 let sets = class.gang.pod_sets.iter().zip(reported);
                 self.flavors.is_empty()
                     && class.completions.is_some()
-                    && !class.elastic
                     && sets.into_iter().all(|(set, pods)| *pods <= set.count)
             };
             let counts =
@@ -158,13 +158,8 @@ impl Workload {
         }
         let resized = self.resized.as_ref().map(|resized| &resized.runs).filter(|runs| !runs.is_empty());
         let ran_with = self.ran_with.as_ref().or(resized)?;
-        let least: Vec<u32> = class
-            .gang
-            .pod_sets
-            .iter()
-            .zip(ran_with)
-            .map(|(set, ran_with)| set.count.min(*ran_with))
-            .collect();
+        let sets = class.gang.pod_sets.iter().zip(ran_with);
+        let least: Vec<u32> = sets.map(|(set, ran_with)| set.count.min(*ran_with)).collect();
         (least != counts_of(&class.gang)).then_some(least)
     }
 
@@ -177,8 +172,10 @@ impl Workload {
     pub(super) fn size_admitted(&mut self, class: &Class, admitted: Option<&Vec<u32>>, number: RecordNumber) {
         let before = self.resized.take();
         let asked = before.and_then(|before| before.wants).map_or(number, |wants| wants.asked);
-        if let Some(admitted) = admitted.filter(|_| class.elastic) {
-            let size = Size { completions: class.completions, ..total_size(&counts_of(&class.gang)) };
+        self.note_done_before(class, admitted.unwrap_or(&counts_of(&class.gang)));
+        let requested = self.requested_counts(class);
+        if let Some(admitted) = admitted.filter(|admitted| class.elastic && **admitted != requested) {
+            let size = Size { completions: class.completions, ..total_size(&requested) };
             let resized = Resized { wants: Some(Wants { size, asked }), ..Resized::of(admitted.clone()) };
             self.resized = Some(Box::new(resized));
         }
@@ -187,7 +184,15 @@ impl Workload {
     /// An attempt that ran is over.
     pub(super) fn size_ended(&mut self) {
         if let Some(resized) = self.resized.as_ref().filter(|resized| !resized.runs.is_empty()) {
-            self.ran_with = Some(resized.runs.clone());
+            // Pods that have completed need no quota in the next attempt.
+            let spare = |at: usize| self.spare.as_ref().and_then(|spare| spare.get(at)).copied().unwrap_or(0);
+            let charged =
+                self.counts.iter().flatten().enumerate().map(|(at, pods)| pods - spare(at).min(*pods));
+            let mut runs = resized.runs.clone();
+            if !self.completed.is_empty() {
+                runs.iter_mut().zip(charged).for_each(|(runs, charged)| *runs = (*runs).min(charged).max(1));
+            }
+            self.ran_with = Some(runs);
         }
     }
 
@@ -199,14 +204,34 @@ impl Workload {
     }
 
     /// Pods per pod set of the next attempt, where fewer completions are left than the job has pods. `None`
-    /// unless it is pending. An elastic job runs all its indexes again, because its size determines them.
+    /// unless it is pending.
     pub(crate) fn counts_left(&self, class: &Class) -> Option<Vec<u32>> {
-        if self.phase != Phase::Pending || class.elastic || self.completed.is_empty() {
+        if self.phase != Phase::Pending || self.completed.is_empty() {
             return None;
         }
-        let left = class.completions?.saturating_sub(self.completed.len()).max(1);
-        let counts: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.count.min(left)).collect();
-        (counts != counts_of(&class.gang)).then_some(counts)
+        Some(counts_without(class, &self.completed)).filter(|counts| *counts != counts_of(&class.gang))
+    }
+
+    /// Pods per pod set that the job asks for in the current attempt: those of the class, less those that
+    /// have nothing to do because their indexes had completed before.
+    pub fn requested_counts(&self, class: &Class) -> Vec<u32> {
+        counts_without(class, &self.done_before)
+    }
+
+    /// An attempt with `pods` per pod set begins. Journals from before elastic jobs kept their completed
+    /// indexes have attempts with pods for them.
+    pub(super) fn note_done_before(&mut self, class: &Class, pods: &[u32]) {
+        let left = counts_without(class, &self.completed);
+        let is_rest = class.elastic && pods.iter().zip(&left).all(|(pods, left)| pods <= left);
+        self.done_before = if is_rest { self.completed.clone() } else { Indexes::default() };
+    }
+
+    /// The job has other completions. An index that it loses runs again if the job gets it back, as in
+    /// Kubernetes.
+    pub(crate) fn forget_indexes_beyond(&mut self, class: &Class) {
+        let Some(completions) = class.completions else { return };
+        self.completed = self.completed.below(completions);
+        self.done_before = self.done_before.below(completions);
     }
 
     /// Pods per pod set that the gang is to run, once a scale-up under way has succeeded.
@@ -214,7 +239,7 @@ impl Workload {
         match self.resized.as_deref() {
             Some(Resized { scale_up: Some(started), .. }) => started.runs.clone(),
             Some(Resized { runs, .. }) if !runs.is_empty() => runs.clone(),
-            Some(_) => counts_of(&class.gang),
+            Some(_) => self.requested_counts(class),
             None => counts_of(&self.given_gang(class)),
         }
     }
@@ -236,6 +261,15 @@ impl Workload {
     }
 }
 
+/// Pods per pod set for the completions that are left after `done`; at least one.
+fn counts_without(class: &Class, done: &Indexes) -> Vec<u32> {
+    let left = class
+        .completions
+        .filter(|_| !done.is_empty())
+        .map_or(u32::MAX, |completions| completions.saturating_sub(done.below(completions).len()).max(1));
+    class.gang.pod_sets.iter().map(|set| set.count.min(left)).collect()
+}
+
 /// Pods per pod set.
 pub fn counts_of(gang: &Gang) -> Vec<u32> {
     gang.pod_sets.iter().map(|set| set.count).collect()
@@ -253,13 +287,9 @@ impl Workload {
             && self.deletion.is_none()
             && self.inactive.is_none()
             && self.pods_too_many(class) == 0;
-        let added: Vec<u32> = class
-            .gang
-            .pod_sets
-            .iter()
-            .zip(&resized.runs)
-            .map(|(set, runs)| set.count.saturating_sub(*runs))
-            .collect();
+        let requested = self.requested_counts(class);
+        let added: Vec<u32> =
+            requested.iter().zip(&resized.runs).map(|(asked, runs)| asked.saturating_sub(*runs)).collect();
         (can_scale_up && added.iter().any(|pods| *pods > 0)).then_some(added)
     }
 
@@ -274,7 +304,7 @@ impl Workload {
     }
 
     /// Records the size of an adopted run: it has `admitted` pods per pod set, by its last scale-up if it had
-    /// one. The job's class asks for `requested` pods.
+    /// one. The job asks for `requested` pods.
     pub(super) fn resize_adopted(
         &mut self,
         requested: &[u32],
@@ -343,7 +373,7 @@ impl Workload {
         self.counts = Some(admitted);
     }
 
-    /// The agent has the capacity of a scale-up. The job's class asks for `requested` pods per pod set.
+    /// The agent has the capacity of a scale-up. The job asks for `requested` pods per pod set.
     pub(super) fn finish_scale_up(&mut self, requested: &[u32], scale_up: &ScaleUp, number: RecordNumber) {
         let admitted = &scale_up.places;
         let mut resized = self.resized.take().unwrap_or_else(|| Box::new(Resized::of(admitted.clone())));

@@ -29,9 +29,6 @@ pub(crate) fn absorb_resized(
         before.runs_with(world.queues.class(old_class)),
     );
     let size_changed = world.queues.class(old_class).gang != class.gang;
-    // A gang may have fewer pods than the requested parallelism, because it has at most one pod per
-    // completion.
-    let size = Size { parallelism: size::counts_of(&class.gang).iter().sum(), ..size };
     let new_class = world.queues.intern(class, &world.config.resources);
     if waits {
         world.queues.leave(old_class, position);
@@ -39,8 +36,15 @@ pub(crate) fn absorb_resized(
     }
     let workload = world.state.workload_mut(uid)?;
     let before = workload.reclassify(number, new_class, body, size_changed);
+    if size_changed {
+        workload.forget_indexes_beyond(class);
+    }
     if workload.phase().charged() && size_changed {
-        workload.resize(number, size, &size::counts_of(&class.gang), given, runs);
+        // A gang may have fewer pods than the requested parallelism, because it has at most one pod per
+        // completion that is left.
+        let requested = workload.requested_counts(class);
+        let size = Size { parallelism: requested.iter().sum(), ..size };
+        workload.resize(number, size, &requested, given, runs);
     } else if size_changed && workload.attempts() > 0 {
         workload.remember_size(given);
     }

@@ -163,3 +163,33 @@ fn a_scale_up_requested_before_the_pods_run_is_evaluated_once_they_run() {
         f.summary(gang)
     );
 }
+
+#[test]
+fn a_job_that_is_being_stopped_shows_no_scale_up() {
+    let mut f = Fleet::new(EU);
+    f.set_nodes("eu", &[8]);
+    f.quota(4);
+    let shown = |f: &Fleet| {
+        let job = f.object_at(&Key::namespaced(Kind::Job, "default", "gang")).unwrap();
+        job["status"]["meridian"]["scaleUp"].as_str().unwrap_or_default().to_owned()
+    };
+    let (gang, _) = f.put(elastic("gang", 2));
+    let other = f.submit("other", 2);
+    f.settle();
+    f.put(elastic("gang", 4));
+    f.settle();
+    assert!(shown(&f).contains("needs 2 nvidia.com/gpu"), "{}", shown(&f));
+    assert!(f.summary(gang).contains(&shown(&f)), "{}", f.summary(gang));
+    // Under way: the cluster hasn't confirmed it.
+    f.disconnected = vec!["eu".into()];
+    f.quota(6);
+    f.settle();
+    assert_eq!(shown(&f), "scaling up to 4 pods");
+    f.hold_stops = true;
+    f.stop(gang);
+    assert_eq!((f.phase(gang), shown(&f)), (Some(Phase::Stopping), String::new()));
+    f.disconnected.clear();
+    f.settle();
+    assert_eq!((f.phase(gang), f.phase(other)), (Some(Phase::Stopping), Some(Phase::Running)));
+    assert_eq!(shown(&f), "");
+}

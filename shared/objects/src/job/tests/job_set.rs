@@ -135,8 +135,11 @@ fn a_job_set_has_the_status_of_its_own_controller() {
     let kind = Kind::JobSet.job().unwrap();
     let mut manifest = job_set();
     let mut status = serde_json::Map::from_iter([("meridian".to_owned(), json!({"state": "Running"}))]);
-    let progress = PodProgress { pods: 9, running: true, ..PodProgress::default() };
+    let progress =
+        PodProgress { pods: 9, running: true, started: Some("now".into()), ..PodProgress::default() };
     kind.write_progress(&mut status, &progress, &manifest);
+    assert_eq!(status.get("startTime"), None, "API servers refuse a field that the definition lacks");
+    assert_eq!(status["meridian"]["startTime"], "now");
     assert_eq!(status["replicatedJobsStatus"][1]["active"], 2);
     manifest["status"] = Value::Object(status);
     assert_eq!((kind.active(&manifest), kind.state(&manifest)), (9, "Running"));
@@ -144,6 +147,7 @@ fn a_job_set_has_the_status_of_its_own_controller() {
     let mut status = manifest["status"].as_object().unwrap().clone();
     kind.write_finish(&mut status, &finish);
     manifest["status"] = Value::Object(status);
+    assert_eq!(manifest["status"]["conditions"][0].get("lastProbeTime"), None, "no field of a JobSet");
     assert_eq!(
         (&manifest["status"]["conditions"][0]["type"], kind.state(&manifest)),
         (&json!("Completed"), "Finished")

@@ -372,5 +372,5 @@ fn a_suspended_pod_has_the_gate_of_admission() {
     let finish = JobFinish { succeeded: false, reason: "Error", message: "exit code 1", at: "now" };
     kind.write_finish(&mut status, &finish);
     assert_eq!(status["phase"], "Failed");
-    assert_eq!((kind.is_pod(), Kind::Job.job().unwrap().is_pod()), (true, false));
+    assert_eq!((kind.is_of_pods(), Kind::Job.job().unwrap().is_of_pods()), (true, false));
 }

@@ -9,7 +9,7 @@ use crate::sim::invariants::quota::snapshot::{
     ChargedWorkload, ElasticSize, QuotaSnapshot, declares_quota, pods_of,
 };
 use crate::sim::invariants::quota::state::{
-    DecisionBasis, ElasticDemand, Preemption, QuotaHolder, QuotaHolders,
+    DecisionBasis, ElasticDemand, Preemption, QuotaHolder, QuotaHolders, reported_pods,
 };
 use crate::sim::invariants::violation::{Verdict, violation};
 use crate::sim::reference_model::quota_forest::QuotaForest;
@@ -57,6 +57,7 @@ impl<'a> QuotaReplay<'a> {
                 sizes: before.sizes.clone(),
                 running_pods: before.running_pods.clone(),
                 completed: before.completed.clone(),
+                done_before: before.done_before.clone(),
             },
             fair,
             forest: None,
@@ -204,7 +205,7 @@ impl<'a> QuotaReplay<'a> {
                 self.demand.sizes.insert(*uid, ElasticSize { pods: pods_of(&s.class), most: None });
             }
             Record::Workload { uid, fact: WorkloadFact::IndexesCompleted { completed, .. } } => {
-                self.demand.completed.insert(*uid, completed.len());
+                self.demand.completed.insert(*uid, completed.clone());
             }
             Record::Workload { uid, fact: WorkloadFact::Resized { class, .. } } => {
                 self.apply_resized(*uid, class)
@@ -221,7 +222,7 @@ impl<'a> QuotaReplay<'a> {
             }
             Record::Workload { uid, fact: WorkloadFact::ScaledUp { scale_up, .. } } => {
                 self.resize(*uid, &scale_up.places);
-                let requested = self.demand.sizes.get(uid).map_or(u32::MAX, |size| size.pods);
+                let requested = self.demand.requested_pods(*uid).unwrap_or(u32::MAX);
                 self.demand.running_pods.insert(*uid, scale_up.size.parallelism.min(requested));
                 if let Some(holder) = self.holders.get_mut(uid) {
                     holder.before_scale_up = None;
@@ -245,6 +246,7 @@ impl<'a> QuotaReplay<'a> {
         let counts = self.demand.counts(uid, counts);
         self.check_reserved(uid, flavors, counts.as_ref())?;
         self.hold(uid, flavors, counts.as_ref(), None);
+        self.demand.attempt_begins(uid);
         if let Some(size) = self.demand.sizes.get_mut(&uid) {
             size.most = None;
         }
@@ -254,13 +256,14 @@ impl<'a> QuotaReplay<'a> {
     fn apply_resized(&mut self, uid: Uid, class: &Class) {
         let holder = self.holders.get(&uid);
         let admitted: Option<u32> = holder.map(|holder| holder.counts.iter().flatten().sum());
+        self.demand.resized(uid, ElasticSize { pods: pods_of(class), most: admitted });
+        let requested = self.demand.requested_pods(uid).unwrap_or(u32::MAX);
         if let Some(admitted) = admitted {
             // A scale-up under way is answered first.
             let scales_up = holder.is_some_and(|holder| holder.before_scale_up.is_some());
             let running = self.demand.running_pods.entry(uid).or_insert(admitted);
-            *running = if scales_up { *running } else { (*running).min(pods_of(class)) };
+            *running = if scales_up { *running } else { (*running).min(requested) };
         }
-        self.demand.sizes.insert(uid, ElasticSize { pods: pods_of(class), most: admitted });
     }
 
     /// A run that a cluster reported becomes a leg, and holds the quota of the pods that it has.
@@ -268,18 +271,15 @@ impl<'a> QuotaReplay<'a> {
         match self.holders.get_mut(&run.uid) {
             Some(holder) => (holder.fence, holder.stopping) = (Some(run.fence), false),
             None => {
-                let counts = self.demand.counts(run.uid, None);
+                self.demand.attempt_begins(run.uid);
+                let counts = self.demand.adopted_counts(run);
                 self.hold(run.uid, flavors, counts.as_ref(), Some(run.fence));
             }
         }
         if let Some(holder) = self.holders.get_mut(&run.uid) {
             let size = self.demand.sizes.get_mut(&run.uid);
             if let Some(most) = size.as_ref().and_then(|size| size.most) {
-                let placement = run.placement.as_ref();
-                let reported: Option<u64> =
-                    placement.map(|p| p.pod_sets.iter().map(|set| set.pods()).sum::<u64>());
-                let reported = reported.and_then(|pods| u32::try_from(pods).ok());
-                let pods = reported.filter(|pods| (1..=most).contains(pods)).unwrap_or(most);
+                let pods = reported_pods(run).filter(|pods| (1..=most).contains(pods)).unwrap_or(most);
                 holder.counts = Some(vec![pods]);
             }
             if let Some(scaled_up) = &run.scale_up {

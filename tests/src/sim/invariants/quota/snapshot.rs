@@ -7,6 +7,7 @@ use meridian_manager_core::facts::submission::Class;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::indexes::Indexes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,8 +46,10 @@ pub(crate) struct QuotaSnapshot {
     pub(super) sizes: BTreeMap<Uid, ElasticSize>,
     /// Pods that attempts run with, where that isn't what they were admitted with.
     pub(super) running_pods: BTreeMap<Uid, u32>,
-    /// Number of completion indexes that have succeeded, where there are some.
-    pub(super) completed: BTreeMap<Uid, u32>,
+    /// Completion indexes that have succeeded, where there are some.
+    pub(super) completed: BTreeMap<Uid, Indexes>,
+    /// Those of elastic jobs that had succeeded when they were admitted.
+    pub(super) done_before: BTreeMap<Uid, Indexes>,
 }
 
 impl QuotaSnapshot {
@@ -83,9 +86,13 @@ impl QuotaSnapshot {
                 (uid, runs.iter().sum())
             })
             .collect();
-        let completed = workloads.iter().map(|(uid, w)| (*uid, w.completed().len()));
-        let completed = completed.filter(|(_, indexes)| *indexes > 0).collect();
-        Self { declared, charged, sizes, running_pods, completed }
+        type Done = fn(&meridian_manager_core::state::workload::Workload) -> &Indexes;
+        let indexes = |done: Done| {
+            let all = workloads.iter().map(|(uid, w)| (*uid, done(w)));
+            all.filter(|(_, done)| !done.is_empty()).map(|(uid, done)| (uid, done.clone())).collect()
+        };
+        let (completed, done_before) = (indexes(|w| w.completed()), indexes(|w| w.done_before()));
+        Self { declared, charged, sizes, running_pods, completed, done_before }
     }
 }
 

@@ -5,12 +5,14 @@ use crate::facts::JobFacts;
 use crate::runner::request::{Answer, Request};
 use meridian_agent_core::runtime::RunnerEvent;
 use meridian_shared::indexes::Indexes;
-use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Mono, Wall};
 
 /// Pause after a first failed request; doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Millis = Millis(250);
 const RETRY_MAX: Millis = Millis::secs(15);
+/// Changes of another writer, one after the other, that are read at once. A job's own controller
+/// writes its status right after it was created, which most starts run into.
+const CONFLICTS_AT_ONCE: u32 = 3;
 
 impl Run {
     /// Applies the answer to `request`, and returns the events to report.
@@ -23,9 +25,21 @@ impl Run {
         answers: &dyn Fn(&str) -> bool,
     ) -> Vec<RunnerEvent> {
         self.in_flight = false;
-        let failed = matches!(answer, Answer::Unknown(_) | Answer::Conflict);
-        self.failed_requests = if failed { self.failed_requests.saturating_add(1) } else { 0 };
-        self.retry_at = if failed { now + pause(self.failed_requests) } else { Mono(0) };
+        let failures = match (&answer, request) {
+            (Answer::Conflict, _) => {
+                self.conflicts = self.conflicts.saturating_add(1);
+                self.conflicts.saturating_sub(CONFLICTS_AT_ONCE)
+            }
+            (Answer::Unknown(_), _) => self.failed_requests.saturating_add(1),
+            // The look after a conflict.
+            (_, Request::Read) => 0,
+            _ => {
+                self.conflicts = 0;
+                0
+            }
+        };
+        self.failed_requests = failures;
+        self.retry_at = if failures > 0 { now + pause(failures) } else { Mono(0) };
         self.trouble = match &answer {
             Answer::Unknown(why) | Answer::Refused(why) => Some(why.clone()),
             _ => None,
@@ -40,6 +54,12 @@ impl Run {
             (Request::Create(_), Answer::Refused(why)) => {
                 self.job = Job::Absent;
                 self.stop(Cause::Lost(format!("the cluster's API server refused the job: {why}")));
+            }
+            (Request::Copy { .. }, Answer::Done) => self.copies.made = true,
+            (Request::Copy { .. }, Answer::Refused(why)) => self.stop(Cause::Lost(why)),
+            // The garbage collector deletes what may not be deleted here.
+            (Request::GiveCopiesBack { .. }, Answer::Done | Answer::Refused(_)) => {
+                self.copies.given_back = true;
             }
             (Request::Read, Answer::Absent) => self.read_absent(),
             (Request::Delete { .. }, Answer::Absent | Answer::Done) => {
@@ -92,9 +112,8 @@ impl Run {
     fn take(&mut self, request: &Request, job: JobFacts) {
         match (request, &job.run) {
             (Request::Start { .. }, _) => self.started = true,
-            (Request::Resize { parallelism, completions, .. }, _) => {
-                let done = Size { parallelism: *parallelism, completions: *completions };
-                self.size = self.size.filter(|size| *size != done);
+            (Request::Resize { size: done, .. }, _) => {
+                self.size = self.size.filter(|size| size != done);
                 self.notes_dirty = false;
             }
             (Request::Note { notes }, _) => self.notes_dirty = *notes != self.notes.to_text(),
@@ -113,9 +132,11 @@ impl Run {
         }
         // The core grants again only after it saw the end of the earlier attempt. The manager gives a name to
         // another workload only after the first one is gone, so what is left of that one runs nothing.
-        let is_over = job.suspended || job.end.is_some();
+        let pod_ended = job.group.as_ref().is_some_and(|group| group.pod_ended);
+        let is_over = job.suspended || job.end.is_some() || pod_ended;
         let is_earlier = |(uid, fence)| if uid == self.key.0 { fence < self.key.1 } else { is_over };
-        if job.run.is_some_and(is_earlier) {
+        let of_group = job.group.as_ref().map(|group| group.name.as_str());
+        if job.run.is_some_and(is_earlier) && of_group == self.group_name() {
             self.job = Job::Earlier(job.uid);
             return;
         }
@@ -123,7 +144,7 @@ impl Run {
         self.stop(Cause::Lost(format!(
             "the cluster has a {} `{}/{}` that Meridian didn't make for this workload, and it is left \
              alone: delete or rename one of the two",
-            self.kind.name(),
+            self.kind.cluster_kind().name(),
             self.namespace,
             self.name
         )));

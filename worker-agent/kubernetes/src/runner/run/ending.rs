@@ -2,17 +2,20 @@
 
 use super::{Cause, Job, LIST_AGAIN, Run};
 use crate::facts::PodFacts;
+use crate::runner::request::Request;
 use meridian_agent_core::runtime::RunnerEvent;
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Millis, Mono, Wall};
 
+/// How long the job controller may take to end the pods of a suspended job before the runner does it.
+const CONTROLLER_PATIENCE: Millis = Millis::secs(5);
 /// Longest time that the object of a finished job is kept for its logs; `ttlSecondsAfterFinished` shortens
 /// it.
 const FINISHED_KEPT: Millis = Millis::mins(60);
 
 impl Run {
     /// The manager has recorded the end.
-    pub(in super::super) fn settle(&mut self, wall: Wall) {
+    pub(in crate::runner) fn settle(&mut self, wall: Wall) {
         self.settled.get_or_insert(wall);
     }
 
@@ -27,6 +30,25 @@ impl Run {
         }
     }
 
+    /// Nothing new starts: waits for the pods' ends, and confirms them.
+    pub(super) fn close(&mut self, now: Mono) -> Option<Request> {
+        let since = *self.closing_since.get_or_insert(now);
+        // The controllers of other kinds than Job may leave pods running when their job is over.
+        let ends_its_pods =
+            matches!(&self.job, Job::Ours(job) if job.end.is_some()) && self.kind.can_be_scaled();
+        if self.positions.some_unended() && !ends_its_pods {
+            // Pods without a controller are ended by the runner alone.
+            let patience = if self.kind.is_of_pods() { Millis(0) } else { CONTROLLER_PATIENCE };
+            let patience_ends = (since + patience).max(self.ended_pods_at + CONTROLLER_PATIENCE);
+            if now >= patience_ends && self.positions.some_undeleted() {
+                self.ended_pods_at = now;
+                return Some(Request::EndAllPods);
+            }
+        }
+        let quiet = !self.positions.some_unended();
+        (quiet && now >= self.list_due || now >= self.list_due + LIST_AGAIN).then_some(Request::ListPods)
+    }
+
     /// The pods were listed: ends the run if all were seen ended.
     pub(super) fn confirm(
         &mut self,
@@ -37,6 +59,8 @@ impl Run {
     ) -> Vec<RunnerEvent> {
         self.list_due = now + LIST_AGAIN;
         self.positions.observe(pods, answers);
+        self.observe_group(pods);
+        self.end_with_group();
         if pods.iter().any(|pod| !(pod.has_ended() || pod.node.is_none() && pod.is_terminal())) {
             return self.report();
         }
@@ -72,7 +96,9 @@ impl Run {
             if end.succeeded {
                 return EndResult::Succeeded;
             }
-            let failed = pods.iter().find_map(|pod| Some((pod, pod.failed_container.as_ref()?)));
+            // A pod that is deleted was ended because another one failed.
+            let failed = pods.iter().filter_map(|pod| Some((pod, pod.failed_container.as_ref()?)));
+            let failed = failed.min_by_key(|(pod, _)| pod.deleting);
             let detail = failed.map_or_else(String::new, |(pod, exit)| {
                 let reason =
                     if exit.reason.is_empty() { String::new() } else { format!(", {}", exit.reason) };
