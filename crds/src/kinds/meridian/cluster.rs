@@ -127,6 +127,8 @@ pub(crate) struct ClusterState {
     /// Workloads that hold capacity there.
     workloads: Option<i64>,
     /// Capacity per resource, in the resource's base unit.
+    // A server-side apply that takes the last entry away leaves null, as for a cluster that disconnects.
+    #[schemars(transform = nullable)]
     resources: Option<BTreeMap<String, CapacityFields>>,
     /// Nodes that the pools can still make.
     #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "atomic"), transform = nullable)]
