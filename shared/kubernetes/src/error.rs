@@ -12,6 +12,11 @@ pub enum Error {
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
+    #[error(
+        "the text is no kubeconfig: it must be YAML with `clusters`, `users` and `contexts` (`kubectl config \
+         view --raw --flatten` prints one)"
+    )]
+    KubeconfigMalformed,
     #[error("the kubeconfig can't be used: {0}")]
     KubeconfigText(#[source] Box<kube::config::KubeconfigError>),
     #[error(

@@ -16,7 +16,8 @@ impl KubeconfigSource {
     pub(crate) fn read(&self) -> Result<Kubeconfig, Error> {
         match self {
             Self::File(path) => Kubeconfig::read_from(path).map_err(|source| self.failed(source)),
-            Self::Text(text) => Kubeconfig::from_yaml(&text.0).map_err(|source| self.failed(source)),
+            // The reader's error may quote what it read, which is secret, and may be any file.
+            Self::Text(text) => Kubeconfig::from_yaml(&text.0).map_err(|_| Error::KubeconfigMalformed),
         }
     }
 
@@ -117,6 +118,15 @@ mod tests {
         }
         for text in ["apiVersion: v1\nkind: Config\n", "- 1", "{"] {
             assert!(KubeconfigText::new(text.to_owned()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_quotes_nothing_of_a_text_that_is_no_kubeconfig() {
+        for text in ["secret-value", "clusters: secret-value", "users: [{name: u, user: secret-value}]"] {
+            let error = KubeconfigText::new(text.to_owned()).unwrap_err();
+            let (shown, debug) = (error.to_string(), format!("{error:?}"));
+            assert!(!shown.contains("secret") && !debug.contains("secret"), "{shown} {debug}");
         }
     }
 }
