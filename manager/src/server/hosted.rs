@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Pause before an agent that ended is started again.
 const PAUSE: Duration = Duration::from_secs(10);
+/// An agent that runs for so long is over its earlier failure.
+const SETTLED: Duration = Duration::from_secs(60);
 /// Validity of a join token, which is used at once.
 const TOKEN_TTL: Millis = Millis::mins(1);
 
@@ -77,7 +79,16 @@ impl Host {
     /// Runs one life of the agent after the other.
     async fn keep(self: Arc<Self>, name: String, cluster: HostedCluster, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            if let Err(error) = self.live(&name, &cluster, &stop).await {
+            let life = self.live(&name, &cluster, &stop);
+            tokio::pin!(life);
+            let end = tokio::select! {
+                end = &mut life => end,
+                () = tokio::time::sleep(SETTLED) => {
+                    self.failures.send_if_modified(|failures| failures.remove(&name).is_some());
+                    life.await
+                }
+            };
+            if let Err(error) = end {
                 let why = with_causes(error.as_ref());
                 self.failures.send_if_modified(|failures| {
                     failures.insert(name.clone(), why.clone()).is_none_or(|before| before != why)
