@@ -41,7 +41,7 @@ use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
 use audit_tasks::AuditTasks;
 use axum::Router;
-use management::ManagementTask;
+use management::{Duties, ManagementTask};
 use meridian_manager_core::Config;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
@@ -210,8 +210,8 @@ impl Manager {
         let (webhook, admission) = management::webhook(&settings, &authorities, &url, &api)?.unzip();
         let host = management::host(&settings, &engine, &authorities, &url, paths.dir.join(HOSTED_DIR));
         let (hosting, host) = host.unzip();
-        let (extras, for_controllers) = (Extras { webhook, hosting }, (api.clone(), engine.clone()));
-        let task = |management| ManagementTask::new(management, id, for_controllers, extras, host);
+        let duties = Duties { extras: Extras { webhook, hosting }, host };
+        let task = |management| ManagementTask::new(management, id, api.clone(), engine.clone(), duties);
         let management = management.map(task);
         let router =
             agents.merge(health::router(engine.clone())).merge(admission.unwrap_or_default()).merge(api);

@@ -91,7 +91,7 @@ pub(super) fn webhook(
 }
 
 /// A host, and the clusters whose agents it runs.
-type HostTask = (Arc<Host>, watch::Receiver<HostedClusters>);
+pub(super) type HostTask = (Arc<Host>, watch::Receiver<HostedClusters>);
 
 /// The host of agents for clusters that only a kubeconfig reaches, if it is on, and how the controllers reach
 /// it.
@@ -121,19 +121,24 @@ pub(super) struct ManagementTask {
     journal: JournalId,
     api: Router,
     engine: Handle,
-    extras: Extras,
-    host: Option<HostTask>,
+    duties: Duties,
+}
+
+/// What the settings ask of the controllers, beside keeping the cluster and this manager in line.
+pub(super) struct Duties {
+    pub(super) extras: Extras,
+    pub(super) host: Option<HostTask>,
 }
 
 impl ManagementTask {
     pub(super) fn new(
         management: Management,
         journal: JournalId,
-        (api, engine): (Router, Handle),
-        extras: Extras,
-        host: Option<HostTask>,
+        api: Router,
+        engine: Handle,
+        duties: Duties,
     ) -> Self {
-        Self { management, journal, api, engine, extras, host }
+        Self { management, journal, api, engine, duties }
     }
 
     /// Keeps the cluster and this manager in line, from the time when this manager leads.
@@ -146,8 +151,9 @@ impl ManagementTask {
         let count = move |request: RequestCount| requests.inc([request.verb, request.resource.as_str()]);
         let client = engine_client(InternalApi::new(self.api));
         let replica = self.journal.to_string();
-        let host = self.host.map(|(host, clusters)| tokio::spawn(host.run(clusters, stop.clone())));
-        self.management.run(replica, client, self.extras, Arc::new(count), stop).await;
+        let Duties { extras, host } = self.duties;
+        let host = host.map(|(host, clusters)| tokio::spawn(host.run(clusters, stop.clone())));
+        self.management.run(replica, client, extras, Arc::new(count), stop).await;
         if let Some(host) = host {
             let _ = host.await;
         }
