@@ -21,17 +21,7 @@ const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 /// The rights that copying these kinds needs.
 pub(crate) fn permissions(kinds: &BTreeSet<ReferenceKind>) -> Vec<Permission> {
-    kinds.iter().filter_map(|kind| Some(("", plural(*kind)?, &["get"][..]))).collect()
-}
-
-fn plural(kind: ReferenceKind) -> Option<&'static str> {
-    match kind {
-        ReferenceKind::ConfigMap => Some("configmaps"),
-        ReferenceKind::Secret => Some("secrets"),
-        ReferenceKind::ServiceAccount
-        | ReferenceKind::PersistentVolumeClaim
-        | ReferenceKind::PriorityClass => None,
-    }
+    kinds.iter().filter_map(|kind| Some(("", kind.copied_plural()?, &["get"][..]))).collect()
 }
 
 /// Reads what may be copied.
@@ -60,7 +50,7 @@ impl CopyReader {
         with_content: bool,
     ) -> Result<CopyOutcome, Error> {
         let kind = reference.kind;
-        let Some(plural) = plural(kind).filter(|_| self.kinds.contains(&kind)) else {
+        let Some(plural) = kind.copied_plural().filter(|_| self.kinds.contains(&kind)) else {
             let why = format!("`copy-references` of the manager doesn't have {}s", kind.name());
             return Ok(CopyOutcome::Refused(why.into()));
         };

@@ -24,6 +24,15 @@ impl ReferenceKind {
             Self::PriorityClass => "PriorityClass",
         }
     }
+
+    /// The API server's resource of a kind that can be copied into a worker cluster; `None` for others.
+    pub const fn copied_plural(self) -> Option<&'static str> {
+        match self {
+            Self::ConfigMap => Some("configmaps"),
+            Self::Secret => Some("secrets"),
+            Self::ServiceAccount | Self::PersistentVolumeClaim | Self::PriorityClass => None,
+        }
+    }
 }
 
 /// An object by its kind and name. One of a namespaced kind is in the job's namespace.

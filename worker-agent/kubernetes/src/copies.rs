@@ -62,7 +62,7 @@ impl Copies {
     ) -> Result<Self, Error> {
         let needed: Vec<Permission> = kinds
             .iter()
-            .filter_map(|kind| Some(("", plural(*kind)?, &["get", "create", "update", "delete"][..])))
+            .filter_map(|kind| Some(("", kind.copied_plural()?, &["get", "create", "update", "delete"][..])))
             .collect();
         connection.check_permissions(&needed).await?;
         Ok(Self::of(kinds, source))
@@ -87,16 +87,6 @@ impl Copies {
         if !references.is_empty() {
             job["metadata"]["annotations"][COPIES] = json!(json!(references).to_string());
         }
-    }
-}
-
-fn plural(kind: ReferenceKind) -> Option<&'static str> {
-    match kind {
-        ReferenceKind::ConfigMap => Some("configmaps"),
-        ReferenceKind::Secret => Some("secrets"),
-        ReferenceKind::ServiceAccount
-        | ReferenceKind::PersistentVolumeClaim
-        | ReferenceKind::PriorityClass => None,
     }
 }
 
@@ -239,7 +229,7 @@ impl Copier {
 
     /// `None` for a kind that is never copied.
     fn api(&self, owner: &Owner, reference: &Reference) -> Option<(ApiResource, Api<DynamicObject>)> {
-        let resource = hub::resource("", "v1", reference.kind.name(), plural(reference.kind)?);
+        let resource = hub::resource("", "v1", reference.kind.name(), reference.kind.copied_plural()?);
         let api = Api::namespaced_with(self.client.clone(), &owner.namespace, &resource);
         Some((resource, api))
     }

@@ -12,7 +12,6 @@ use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use meridian_shared::copies::CopyRequest;
 use meridian_shared::ids::ClusterName;
-use meridian_shared::protocol::ReferenceKind;
 use std::sync::Arc;
 
 pub(crate) fn permit(turn: &mut Turn<'_>, cluster: &ClusterName, request: &CopyRequest) {
@@ -56,7 +55,7 @@ fn check(turn: &Turn<'_>, cluster: &ClusterName, request: &CopyRequest) -> Resul
     }
     let named = &turn.world.queues.class(workload.class()).references;
     for reference in &request.references {
-        let can_be_copied = matches!(reference.kind, ReferenceKind::ConfigMap | ReferenceKind::Secret);
+        let can_be_copied = reference.kind.copied_plural().is_some();
         if !can_be_copied || !named.contains(reference) {
             return Err(NoCopies::NotNamed(reference.clone()));
         }
