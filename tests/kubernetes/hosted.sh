@@ -26,6 +26,9 @@ step_hosted() {
     kill "$(agent_of "$region")"
     echo 'host-clusters: kueue-system' >>"$work/manager.yaml"
     restart_manager
+    await 60 eval "front get cluster.meridian.dev '$region' -o 'jsonpath={.status.state}' | grep -qx NotConnected" ||
+        { front get cluster.meridian.dev "$region" -o yaml; tail -n 20 "$work/manager.log"; fail 'a cluster that is away looks connected in the management cluster'; }
+    pass 'a cluster that is away is shown so in the management cluster'
     front apply -f - >/dev/null <<CLUSTER
 apiVersion: meridian.dev/v1alpha1
 kind: Cluster
@@ -65,6 +68,20 @@ CLUSTER
     [ "${#token}" -gt 100 ] || fail 'the kubeconfig of the test has no token'
     if grep -rqF -- "$token" "$work/manager" "$work/manager.log"; then fail 'the manager keeps or logs the credentials'; fi
     pass 'the credentials are neither in the data directory nor in the log'
+    # The queue `main` is an object of the manager alone, and goes with the journal.
+    submit lasting queue=front region="$region" seconds=600
+    runs_in_front lasting
+    uids="$(uids_in "$region" lasting)"
+    kill -9 "$manager_pid"
+    wait "$manager_pid" 2>/dev/null || true
+    rm "$work/manager/journal.redb"
+    start_manager --init --recover
+    await 60 connected hosted || { tail -n 30 "$work/manager.log"; fail 'the hosted agent does not come back to a new journal'; }
+    meridian journal confirm --yes >/dev/null
+    await 90 managed_runs lasting hosted || { why lasting; meridian journal recovery; tail -n 30 "$work/manager.log"; fail 'a running gang of a hosted cluster is not adopted'; }
+    [ "$(uids_in "$region" lasting)" = "$uids" ] && [ "$(regions_of lasting)" = "$region " ] || fail 'a lost journal started a second copy, or restarted the gang'
+    remove_front lasting
+    pass 'with a lost journal the gang of a hosted cluster is adopted, and starts nowhere else'
     front delete multikueuecluster hosted insecure >/dev/null
     await 60 bash -c "! '$MERIDIAN_BIN' --kubeconfig '$work/admin' get clusters hosted -o json | jq -e '.status.state == \"Connected\"'" ||
         fail 'the agent runs on without its MultiKueueCluster'
