@@ -32,6 +32,7 @@ def node(name, request):
         "kubernetes.io/hostname": name,
         "topology.kubernetes.io/region": CONTEXT,
         "cloud.google.com/gke-nodepool": "dws",
+        "cloud.google.com/gke-flex-start": "true",
         "cloud.google.com/gke-accelerator": "nvidia-l4",
         LABEL: request,
     }

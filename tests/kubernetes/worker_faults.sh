@@ -297,7 +297,7 @@ step_changes() {
     attempts_are moving 1 || { why moving; fail 'an eviction ended the attempt'; }
     pass "an evicted pod is replaced within its gang's attempt"
     remove moving
-    job_manifest brief region="$region" | sed 's/^spec:/&\n  ttlSecondsAfterFinished: 3/' | meridian create -f - >/dev/null
+    job_manifest brief region="$region" | sed 's/^spec:/&\n  ttlSecondsAfterFinished: 15/' | meridian create -f - >/dev/null
     all_running brief
     [ "$(kube "$region" get job brief -o 'jsonpath={.spec.ttlSecondsAfterFinished}')" = '' ] || fail 'the cluster may delete a job before its end was reported'
     end_pods "$region" brief
@@ -311,7 +311,7 @@ step_changes() {
     await 60 eval "meridian why early -n later 2>&1 | tr -s ' \n' ' ' | grep -q 'no namespace .later.'" ||
         { meridian why early -n later; fail 'a missing namespace is not named'; }
     kube "$region" create namespace later >/dev/null
-    await 60 eval "[ \"\$(running_pods $region early)\" = 1 ]" || { meridian why early -n later; fail 'a job does not start when its namespace is there'; }
+    await 90 eval "[ \"\$(running_pods $region early)\" = 1 ]" || { meridian why early -n later; fail 'a job does not start when its namespace is there'; }
     meridian delete job early -n later >/dev/null
     pass 'a job starts once the namespace that it lacked is there'
 }

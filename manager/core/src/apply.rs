@@ -45,6 +45,7 @@ impl World {
             .values()
             .copied()
             .chain(self.live.refused.values().map(|(t, _, _)| *t))
+            .chain(self.live.provider_failures.next_deadline())
             .chain(self.live.reservations.next_deadline())
             .chain(usage::next_sample(self))
             .chain(starts::next_wait_after_failed_starts(self))

@@ -86,6 +86,7 @@ fn hash_live(
         rules_awaited,
         pending_reasons: _,
         refused,
+        provider_failures,
         failed_starts,
         audited: _,
         backoff_until,
@@ -120,6 +121,10 @@ fn hash_live(
         hash_deadline(now, *deadline, into);
     }
     hash_refusals(refused, now, into);
+    for (key, gang, until) in provider_failures.iter() {
+        (key, gang).hash(into);
+        hash_deadline(now, until, into);
+    }
     for (key, (times, until)) in failed_starts {
         (key, times).hash(into);
         hash_deadline(now, *until, into);

@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod failed_starts;
 pub mod outbox;
+pub(crate) mod provider_failures;
 pub mod unacknowledged;
 
 use crate::sessions::unacknowledged::UnacknowledgedAnswer;

@@ -2,6 +2,7 @@
 
 mod absorb;
 pub mod by_uid;
+pub(crate) mod capacity_classes;
 pub mod catalog;
 pub mod certificates;
 mod fingerprint;

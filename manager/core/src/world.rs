@@ -20,6 +20,7 @@ use crate::queue::mirror::QueueMirror;
 use crate::queue::pending_reasons::PendingReasons;
 use crate::sessions::LiveCluster;
 use crate::sessions::failed_starts::FailedStarts;
+use crate::sessions::provider_failures::ProviderFailures;
 use crate::state::State;
 use crate::state::workload::Workload;
 use meridian_objects::Kind;
@@ -86,6 +87,7 @@ pub struct Live {
     pub(crate) pending_reasons: PendingReasons,
     /// Clusters that refused a workload, with the time until which it isn't offered to them again.
     pub(crate) refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
+    pub(crate) provider_failures: ProviderFailures,
     pub(crate) failed_starts: FailedStarts,
     /// Residency verdicts that are in the audit log, with the version of the rules that they follow.
     pub(crate) audited: BTreeMap<ClassId, BTreeMap<ClusterName, RecordNumber>>,

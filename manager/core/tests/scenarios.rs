@@ -9,6 +9,8 @@ mod acknowledgements;
 mod agent_write_limits;
 #[path = "scenarios/apply_merge.rs"]
 mod apply_merge;
+#[path = "scenarios/capacity_classes.rs"]
+mod capacity_classes;
 #[path = "scenarios/capacity_preemption.rs"]
 mod capacity_preemption;
 #[path = "scenarios/certificates.rs"]
@@ -102,7 +104,7 @@ mod why;
 
 use manifests::*;
 use meridian_agent_core::durable::Durable;
-use meridian_agent_core::runtime::{NodeSpec, Start};
+use meridian_agent_core::runtime::{NodeRequest, NodeSpec, Start};
 use meridian_agent_core::{
     Agent, Config as AgentConfig, Effect, HoldSettings, Input as AgentInput, RunnerEvent,
 };
@@ -163,20 +165,10 @@ struct Fleet {
     hold_starts: bool,
     /// Runners stop pods, and the pods don't end.
     hold_stops: bool,
+    /// Nodes that agents asked their providers for.
+    node_requests: Vec<NodeRequest>,
     lifecycle_events: Vec<LifecycleEvent>,
     records: Vec<(RecordNumber, Record)>,
-}
-
-/// Two teams in the cohort `all`: queues `team-a` and `team-b` with their own GPU quotas, and local queues
-/// `a` and `b`.
-fn teams(f: &mut Fleet, quotas: [i64; 2], preemption: &Value) {
-    let more = json!({"cohortName": "all", "preemption": preemption});
-    f.apply(vec![
-        cluster_queue("team-a", quotas[0], &more),
-        cluster_queue("team-b", quotas[1], &more),
-        local_queue("a", "team-a"),
-        local_queue("b", "team-b"),
-    ]);
 }
 
 /// The priority classes `high`, with this value, and `low`, with 1.
@@ -224,6 +216,7 @@ impl Fleet {
             runner: RunnerKind::Simulated,
             hold_starts: false,
             hold_stops: false,
+            node_requests: Vec::new(),
             lifecycle_events: Vec::new(),
             records: Vec::new(),
         };
@@ -403,6 +396,10 @@ impl Fleet {
                         pod_failures: 0,
                         ran: Millis(1),
                     }
+                }
+                Effect::Provision(request) => {
+                    self.node_requests.push(request);
+                    continue;
                 }
                 _ => continue,
             };

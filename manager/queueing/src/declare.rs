@@ -10,8 +10,8 @@ use crate::queue_state::QueueState;
 use crate::quota::{CohortSetup, Quota, Quotas, WEIGHT_ONE};
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
 use meridian_objects::spec::{
-    self, ClusterQueueSpec, CohortSpec, FairSharing, PreemptionPolicy, QueueingStrategy, ResourceFlavorSpec,
-    StopPolicy,
+    self, CapacityClass, ClusterQueueSpec, CohortSpec, FairSharing, PreemptionPolicy, QueueingStrategy,
+    ResourceFlavorSpec, StopPolicy,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -126,6 +126,20 @@ pub fn cluster_queue(
             .and_then(|c| c.last_acceptable_flavor.as_deref())
             .map(|flavor| state.flavor_id(flavor)),
     }
+}
+
+/// Puts the flavors of each resource group in the order of the capacity classes, and those of other classes last.
+/// Flavors of one class stay in the order of the queue.
+pub fn order_by_class(
+    setup: &mut QueueSetup,
+    classes: &[CapacityClass],
+    class_of: impl Fn(FlavorId) -> CapacityClass,
+) {
+    let position = |flavor: &FlavorId| {
+        let class = class_of(*flavor);
+        classes.iter().position(|listed| *listed == class).unwrap_or(classes.len())
+    };
+    setup.groups.iter_mut().for_each(|group| group.flavors.sort_by_key(position));
 }
 
 fn preemption_rule(policy: PreemptionPolicy) -> PreemptionRule {

@@ -101,11 +101,6 @@ fn ignored_in_dispatch(policy: &DispatchPolicySpec, all: &mut Ignored) {
         "`Staged` is not supported yet; workloads are dispatched as with `Direct`",
     );
     all.when(
-        !policy.capacity_classes.is_empty(),
-        "spec.capacityClasses",
-        "capacity classes are not tried in order yet",
-    );
-    all.when(
         policy.quota_while_waiting != QuotaWhileWaiting::Keep,
         "spec.quotaWhileWaiting",
         "quota is kept while a provider is waited for",

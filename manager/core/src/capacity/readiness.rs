@@ -9,6 +9,7 @@ use crate::world::{World, gangs};
 use meridian_objects::spec::Supervision;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::protocol::RefuseReason;
 use meridian_shared::time::Mono;
 use std::sync::Arc;
 
@@ -51,6 +52,20 @@ pub(crate) fn check_readiness(
         return Err(Why::Refused { reason: *reason, text: text.clone() });
     }
     Ok(())
+}
+
+/// Fails if the cluster's provider had no nodes for the gang on these flavors a short time ago.
+pub(crate) fn check_provider(
+    world: &World,
+    uid: Uid,
+    now: Mono,
+    gang: &Gang,
+    cluster: &ClusterName,
+) -> Result<(), Why> {
+    let failure = world.live.provider_failures.find(uid, cluster, gang, now);
+    failure.map_or(Ok(()), |failure| {
+        Err(Why::Refused { reason: RefuseReason::ProviderFailed, text: failure.text.clone() })
+    })
 }
 
 /// Fails if the gang would use capacity that is reserved for others, or enter a topology domain that is
@@ -96,7 +111,9 @@ pub(crate) fn has_own_backoff(world: &World, uid: Uid, now: Mono) -> bool {
     let is_own = |key: &(Uid, ClusterName)| key.0 == uid;
     let mut refused = world.live.refused.range(&first..).take_while(|(key, _)| is_own(key));
     let mut failed = world.live.failed_starts.range(&first..).take_while(|(key, _)| is_own(key));
-    refused.any(|(_, (until, ..))| *until > now) || failed.any(|(_, (_, until))| *until > now)
+    refused.any(|(_, (until, ..))| *until > now)
+        || failed.any(|(_, (_, until))| *until > now)
+        || world.live.provider_failures.has_any(uid, now)
 }
 
 /// The region in which an agent finds itself, if that isn't the declared region of its cluster.

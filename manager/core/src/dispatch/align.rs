@@ -7,6 +7,7 @@ use crate::facts::reason::{NoRoute, Why};
 use crate::facts::submission::{Class, ClassId};
 use crate::queue::candidate_clusters::CandidateClusters;
 use crate::queue::mirror::{CatalogReferences, Sizes};
+use crate::state::capacity_classes::capacity_class;
 use crate::state::catalog::Catalog;
 use crate::state::workload::phase::Phase;
 use crate::world::World;
@@ -86,6 +87,15 @@ fn declare_queues(world: &mut World) {
         .collect();
     for quota in queues.iter_mut().flat_map(|queue| queue.quotas.values_mut()).filter(|_| ignores_lending) {
         quota.lending_limit = None;
+    }
+    for queue in &mut queues {
+        let policy = catalog.dispatch_policy(&queue.name);
+        if let Some(classes) =
+            policy.map(|policy| &policy.capacity_classes).filter(|classes| !classes.is_empty())
+        {
+            let class_of = |flavor| capacity_class(catalog, state.flavor_name(flavor));
+            declare::order_by_class(queue, classes, class_of);
+        }
     }
     state.configure(&cohorts, queues);
     let excluding = catalog.cluster_queues().filter(|(_, spec)| !spec.exclude_resource_prefixes.is_empty());

@@ -114,6 +114,7 @@ pub fn check_cluster(
     candidate: &Candidate,
 ) -> Result<Score, Why> {
     readiness::check_readiness(world, uid, now, candidates, candidate)?;
+    readiness::check_provider(world, uid, now, gang, &candidate.cluster)?;
     let must_grow = check_capacity(world, uid, gang, candidates, candidate)?;
     let cluster = &candidate.cluster;
     let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;

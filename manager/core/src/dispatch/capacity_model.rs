@@ -109,6 +109,24 @@ impl<'a, 'w> Clusters<'a, 'w> {
         found
     }
 
+    /// The eligible clusters whose provider hasn't failed for the gang on its flavors a short time ago.
+    fn eligible_for(
+        &mut self,
+        state: &QueueState,
+        id: WorkloadId,
+        uid: Uid,
+        gang: &Gang,
+    ) -> Arc<[ClusterName]> {
+        let eligible = self.eligible_clusters(state, id);
+        let (world, now) = (&*self.turn.world, self.turn.now.mono);
+        let is_open =
+            |cluster: &ClusterName| readiness::check_provider(world, uid, now, gang, cluster).is_ok();
+        if eligible.iter().all(is_open) {
+            return eligible;
+        }
+        eligible.iter().filter(|cluster| is_open(cluster)).cloned().collect()
+    }
+
     /// The first cluster with capacity for the workload and for all reservations, now or after the victims
     /// are gone.
     fn fitting_cluster(
@@ -117,9 +135,9 @@ impl<'a, 'w> Clusters<'a, 'w> {
         workload: WorkloadId,
         victims: &[Target],
     ) -> Option<ClusterName> {
-        let eligible = self.eligible_clusters(state, workload);
         let uid = self.turn.world.mirror.uid(workload)?;
         let gang = self.assumed_gang(workload)?;
+        let eligible = self.eligible_for(state, workload, uid, &gang);
         let is_scale_up = self.turn.world.mirror.is_scale_up(workload);
         if let Some(cluster) = eligible.iter().find(|cluster| self.fits_in(cluster, uid, &gang, is_scale_up))
         {
@@ -397,7 +415,9 @@ impl CapacityModel for Clusters<'_, '_> {
             return Vec::new();
         }
         let members: Vec<ClusterName> = self.turn.world.members();
-        let eligible = self.eligible_clusters(state, workload);
+        let known = self.turn.world.mirror.uid(workload).zip(self.assumed_gang(workload));
+        let Some((uid, gang)) = known else { return Vec::new() };
+        let eligible = self.eligible_for(state, workload, uid, &gang);
         eligible
             .iter()
             .filter_map(|cluster| members.iter().position(|member| member == cluster))

@@ -47,8 +47,9 @@ pub(crate) fn on_time(turn: &mut Turn<'_>) {
         .filter(|(_, (t, _, _))| *t <= now)
         .map(|(k, _)| k.clone())
         .collect::<Vec<_>>();
+    let providers_asked_again = turn.world.live.provider_failures.expire(now);
     let cluster_available = starts::end_waits_after_failed_starts(turn.world, now);
-    if !backed_off.is_empty() || !expired_refusals.is_empty() || cluster_available {
+    if !backed_off.is_empty() || !expired_refusals.is_empty() || providers_asked_again || cluster_available {
         backed_off.iter().for_each(|uid| {
             turn.world.live.backoff_until.remove(uid);
             turn.world.live.reservations.rested(*uid);

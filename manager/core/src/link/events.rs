@@ -6,7 +6,9 @@ use crate::facts::audit::{Action, Entry};
 use crate::facts::end;
 use crate::facts::record::WorkloadFact;
 use crate::link::{budget, ends, legs, pod_placement, scale_up};
+use crate::sessions::provider_failures::ProviderFailure;
 use crate::state::legs::leg::{self, LegAnswer, LegEvent, LegState};
+use crate::world::gangs;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::protocol::{Event, GrantRefusal, RefuseReason, clean};
@@ -129,6 +131,7 @@ fn on_refused(
         return;
     }
     let text = clean(text);
+    let gang = gangs::asked_gang(turn.world, uid);
     turn.record_workload(uid, WorkloadFact::Refused { offer, reason, text: text.clone() });
     offers::release_offer_capacity(turn, cluster, offer);
     let base = match reason {
@@ -141,7 +144,15 @@ fn on_refused(
     };
     let tried = u32::try_from(offer.counter % 4).unwrap_or(0);
     let until = turn.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);
-    turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
+    match gang.filter(|_| reason == RefuseReason::ProviderFailed) {
+        Some(gang) => {
+            let failure = ProviderFailure { until, text };
+            turn.world.live.provider_failures.add(uid, cluster.clone(), &gang, failure);
+        }
+        None => {
+            turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
+        }
+    }
     offers::release_quota_if_idle(turn, uid);
 }
 

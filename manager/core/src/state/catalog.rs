@@ -437,11 +437,11 @@ impl Catalog {
         defaults.min().unwrap_or(0)
     }
 
-    /// Whether objects of this kind configure quotas or queue routes.
+    /// Whether objects of this kind configure quotas, queue routes or the order of flavors.
     pub fn is_declaration(kind: Kind) -> bool {
         use Kind::{
-            AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueConfig, Namespace, ResourceFlavor,
-            Topology,
+            AdmissionCheck, Cluster, ClusterQueue, Cohort, DispatchPolicy, LocalQueue, MultiKueueConfig,
+            Namespace, ResourceFlavor, Topology,
         };
         matches!(
             kind,
@@ -453,6 +453,8 @@ impl Catalog {
                 | AdmissionCheck
                 | MultiKueueConfig
                 | Namespace
+                | DispatchPolicy
+                | Cluster
         )
     }
 

@@ -1,6 +1,6 @@
 //! Manifests of the objects that the scenarios apply.
 
-use super::GPU;
+use super::{Fleet, GPU};
 use meridian_objects::Object;
 use serde_json::{Value, json};
 
@@ -75,4 +75,16 @@ pub(super) fn job(namespace: &str, name: &str, pods: u32, labels: &Value, argume
             }],
         }}},
     })
+}
+
+/// Two teams in the cohort `all`: queues `team-a` and `team-b` with their own GPU quotas, and local queues
+/// `a` and `b`.
+pub(super) fn teams(f: &mut Fleet, quotas: [i64; 2], preemption: &Value) {
+    let more = json!({"cohortName": "all", "preemption": preemption});
+    f.apply(vec![
+        cluster_queue("team-a", quotas[0], &more),
+        cluster_queue("team-b", quotas[1], &more),
+        local_queue("a", "team-a"),
+        local_queue("b", "team-b"),
+    ]);
 }

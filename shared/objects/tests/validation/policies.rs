@@ -87,7 +87,7 @@ fn dispatch_policies() {
             "quotaWhileWaiting": {"ReleaseAfter": "15m"}, "startTimeout": "10m",
     });
     let object = good(kind, full);
-    check_ignored(&object, &["spec.mode", "spec.capacityClasses", "spec.quotaWhileWaiting"]);
+    check_ignored(&object, &["spec.mode", "spec.quotaWhileWaiting"]);
     let Spec::DispatchPolicy(policy) = object.spec else { panic!("not a policy") };
     assert_eq!(
         (policy.mode, policy.staged.clusters_at_once, policy.staged.interval),
@@ -139,4 +139,25 @@ fn roles_and_bindings_name_each_mistake() {
     let account = json!({"kind": "ServiceAccount", "name": "a", "namespace": "b"});
     let (_, warnings) = object("RoleBinding", json!({"roleRef": role, "subjects": [account]})).unwrap();
     assert!(warnings[0].to_string().contains("no service accounts"), "{warnings:?}");
+}
+
+#[test]
+fn labels_of_nodes_tell_how_they_were_bought() {
+    let class = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(label, value)| (label.to_string(), value.to_string())).collect();
+        CapacityClass::of_labels(&labels)
+    };
+    let nodepool = ("cloud.google.com/gke-nodepool", "a");
+    for (labels, expected) in [
+        (&[][..], None),
+        (&[nodepool], None),
+        (&[("cloud.google.com/gke-spot", "false")], None),
+        (&[nodepool, ("cloud.google.com/gke-spot", "true")], Some(CapacityClass::Spot)),
+        (&[("cloud.google.com/gke-queued", "true")], Some(CapacityClass::FlexStart)),
+        (&[("cloud.google.com/reservation-name", "h100")], Some(CapacityClass::Reservation)),
+        (&[("karpenter.sh/capacity-type", "on-demand")], Some(CapacityClass::OnDemand)),
+        (&[("eks.amazonaws.com/capacityType", "CAPACITY_BLOCK")], Some(CapacityClass::Reservation)),
+    ] {
+        assert_eq!(class(labels), expected, "{labels:?}");
+    }
 }

@@ -35,6 +35,40 @@ impl CapacityClass {
     ];
 }
 
+/// Labels of nodes that say how they were bought: by GKE, Karpenter, EKS and AKS.
+const CLASS_LABELS: [(&str, &str, CapacityClass); 16] = [
+    ("cloud.google.com/gke-flex-start", "true", CapacityClass::FlexStart),
+    ("cloud.google.com/gke-queued", "true", CapacityClass::FlexStart),
+    ("cloud.google.com/gke-spot", "true", CapacityClass::Spot),
+    ("cloud.google.com/gke-preemptible", "true", CapacityClass::Spot),
+    ("cloud.google.com/gke-provisioning", "flex-start", CapacityClass::FlexStart),
+    ("cloud.google.com/gke-provisioning", "spot", CapacityClass::Spot),
+    ("cloud.google.com/gke-provisioning", "preemptible", CapacityClass::Spot),
+    ("cloud.google.com/gke-provisioning", "standard", CapacityClass::OnDemand),
+    ("cloud.google.com/reservation-affinity", "specific", CapacityClass::Reservation),
+    ("karpenter.sh/capacity-type", "reserved", CapacityClass::Reservation),
+    ("karpenter.sh/capacity-type", "on-demand", CapacityClass::OnDemand),
+    ("karpenter.sh/capacity-type", "spot", CapacityClass::Spot),
+    ("eks.amazonaws.com/capacityType", "CAPACITY_BLOCK", CapacityClass::Reservation),
+    ("eks.amazonaws.com/capacityType", "ON_DEMAND", CapacityClass::OnDemand),
+    ("eks.amazonaws.com/capacityType", "SPOT", CapacityClass::Spot),
+    ("kubernetes.azure.com/scalesetpriority", "spot", CapacityClass::Spot),
+];
+
+/// GKE's label with the name of the reservation that a node belongs to.
+const RESERVATION_LABEL: &str = "cloud.google.com/reservation-name";
+
+impl CapacityClass {
+    /// The class that the labels of nodes tell; `None` if they tell none.
+    pub fn of_labels(labels: &BTreeMap<String, String>) -> Option<Self> {
+        if labels.contains_key(RESERVATION_LABEL) {
+            return Some(Self::Reservation);
+        }
+        let tells = |(label, value, _): &&(&str, &str, Self)| labels.get(*label).is_some_and(|v| v == value);
+        CLASS_LABELS.iter().find(tells).map(|(_, _, class)| *class)
+    }
+}
+
 impl fmt::Display for CapacityClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -94,7 +94,7 @@ pub struct DispatchPolicySpec {
     pub queues: BTreeSet<String>,
     pub mode: DispatchMode,
     pub staged: Staged,
-    /// In the order in which they are tried; empty leaves the order to the cluster.
+    /// In the order in which the queue's flavors are tried; empty leaves the order to the queue.
     pub capacity_classes: Vec<CapacityClass>,
     /// Most important first.
     pub prefer: Vec<Preference>,
