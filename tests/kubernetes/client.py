@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 THREADS = 8
 
@@ -111,7 +112,16 @@ def main():
     elif command == "evict":
         namespace, pod = rest
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
-        api.text("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                api.text("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+                break
+            except RuntimeError:
+                # A conflict with a write of the pod's status at the same time, which a client repeats.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
     else:
         sys.exit(__doc__)
 
