@@ -18,7 +18,7 @@ use meridian_objects::Kind;
 use serde_json::Value;
 
 /// The kinds that Meridian reads and Kubernetes doesn't have, in the order of the table of kinds. A group of
-/// pods is read by the manager alone, since pods aren't taken from a management cluster.
+/// pods is an object of the manager alone: a management cluster has its pods.
 pub fn defined() -> Vec<Kind> {
     let groups = [meridian_objects::kind::KUEUE_GROUP, meridian_objects::kind::MERIDIAN_GROUP];
     Kind::ALL.into_iter().filter(|kind| groups.contains(&kind.group()) && !kind.is_job()).collect()

@@ -143,6 +143,71 @@ step_management_kinds() {
         front delete "$kind" "front-$kind" >/dev/null
         pass "a $kind of the management cluster runs, and its end is written in its own words"
     done
+    front_pod "$with"
+    front_pod_group "$with"
+}
+
+# Creates pods of tests/kubernetes/kinds in the management cluster, at the gate of admission.
+submit_pods() {
+    sed -e "s/: NAME/: $2/; s/queue-name: main/queue-name: front/; s/^  labels:/&\n    test.meridian.dev\/of: $2/" \
+        -e 's/^spec:/&\n  schedulingGates: [{name: kueue.x-k8s.io\/admission}]/' "$HERE/kinds/$1.yaml"
+}
+front_phases_are() { [ "$(front get pods -l "test.meridian.dev/of=$1" -o 'jsonpath={.items[*].status.phase}')" = "$2" ]; }
+end_pods_of() { kube "$1" annotate pods -l "meridian.dev/uid=$2" test.meridian.dev/seconds=0 >/dev/null; }
+pods_fail() { front get pods,workloads,events -o wide >&2 || true; why "$1" >&2 || true; tail -n 20 "$work/manager.log" >&2; fail "$2"; }
+
+front_pod() {
+    local with="$1" workload uid
+    # The scheduler of the management cluster has no node, so the pod waits there.
+    submit_pods pod front-open | sed '/schedulingGates/d' | front create -f - >/dev/null
+    await 30 event_says front-open 'without a scheduling gate' || pods_fail front-open 'a pod without a gate is not told what to write'
+    meridian get pod front-open >/dev/null 2>&1 && fail 'a pod without a gate is taken'
+    front delete pod front-open >/dev/null
+    submit_pods pod front-pod | front create -f - >/dev/null
+    uid="$(front get pod front-pod -o 'jsonpath={.metadata.uid}')"
+    await 90 sets_are "$with" "$uid" main || pods_fail front-pod 'a pod of the management cluster does not run'
+    await 30 front_phases_are front-pod Running || pods_fail front-pod 'a running pod is not shown as running'
+    front wait --for=condition=Ready pod/front-pod --timeout=30s >/dev/null || pods_fail front-pod 'kubectl wait does not see a ready pod'
+    workload="$(workload_of front-pod)"
+    [ "$(front get workload "$workload" -o 'jsonpath={.status.clusterName}')" = "$with" ] || pods_fail front-pod 'the Workload of a pod does not name the cluster'
+    end_pods_of "$with" "$uid"
+    await 60 front_phases_are front-pod Succeeded || pods_fail front-pod 'the end of a pod is not written'
+    front delete pod front-pod >/dev/null
+    await 30 eval '! meridian get pod front-pod' || pods_fail front-pod 'a deleted pod stays at the manager'
+    await 30 eval '! workload_of front-pod | grep -q .' || pods_fail front-pod 'the Workload of a deleted pod stays'
+    pass 'a gated pod of the management cluster runs elsewhere, and shows its phases; one without a gate is told what to write'
+}
+
+front_pod_group() {
+    local with="$1" name=front-group uid workload
+    submit_pods podgroup "$name" >"$work/group.yaml"
+    # All but the last one of its three documents.
+    awk '/^---$/ {documents++} documents < 2' "$work/group.yaml" | front create -f - >/dev/null
+    await 30 event_says "$name-driver" '2 of 3 pods of the group are here' || pods_fail "$name" 'a group that is not whole is not explained'
+    meridian get podgroup "$name" >/dev/null 2>&1 && fail 'a part of a group is submitted'
+    awk '/^---$/ {documents++} documents >= 2' "$work/group.yaml" | front create -f - >/dev/null
+    await 30 meridian get podgroup "$name" || pods_fail "$name" 'a whole group is not submitted'
+    uid="$(field_of podgroup "$name" .metadata.uid)"
+    await 90 sets_are "$with" "$uid" role-1,role-2,role-2 || pods_fail "$name" 'a group of the management cluster does not run whole'
+    await 30 front_phases_are "$name" 'Running Running Running' || pods_fail "$name" 'the pods of a running group are not shown as running'
+    workload="$(workload_of "$name-driver")"
+    [ "$(front get workload "$workload" -o json | jq -r '.status.clusterName + " " + ([.metadata.ownerReferences[].name] | sort | join(","))')" = \
+        "$with $name-driver,$name-worker-0,$name-worker-1" ] || pods_fail "$name" 'the Workload of a group does not name the cluster and the pods'
+    await 30 event_says "$name-worker-1" "runs in cluster $with" || pods_fail "$name" 'no event of a pod tells the cluster'
+    # A deleted pod stops the group; with a new one it starts again, under another uid.
+    front delete pod "$name-worker-1" >/dev/null
+    await 60 sets_are "$with" "$uid" '' || pods_fail "$name" 'a group that lost a pod runs on'
+    await 30 front_phases_are "$name" 'Pending Pending' || pods_fail "$name" 'the pods of a stopped group are not shown as pending'
+    awk '/^---$/ {documents++} documents >= 2' "$work/group.yaml" | front create -f - >/dev/null
+    await 60 eval "field_of podgroup $name .metadata.uid | grep -v -q $uid" || pods_fail "$name" 'a group with a new pod is not submitted'
+    uid="$(field_of podgroup "$name" .metadata.uid)"
+    await 90 sets_are "$with" "$uid" role-1,role-2,role-2 || pods_fail "$name" 'a group with a new pod does not run whole'
+    end_pods_of "$with" "$uid"
+    await 60 front_phases_are "$name" 'Succeeded Succeeded Succeeded' || pods_fail "$name" 'the end of a group is not written to all of its pods'
+    front delete pods -l "test.meridian.dev/of=$name" >/dev/null
+    await 30 eval "! meridian get podgroup $name" || pods_fail "$name" 'a deleted group stays at the manager'
+    await 30 eval "! workload_of $name-driver | grep -q ." || pods_fail "$name" 'the Workload of a deleted group stays'
+    pass 'a group of pods is submitted with its last pod, runs whole, stops with any of its pods, and all pods show its end'
 }
 # Kinds, where they have their switch and their manager, and how their own controllers write the end. Without spaces.
 readonly FRONT_KINDS=(

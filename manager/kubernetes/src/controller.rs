@@ -4,12 +4,12 @@ mod hosting;
 
 use crate::copies::{self, CopyReader};
 use crate::decide::{self, Action, Memory, Next, Pair};
-use crate::events;
+use crate::events::{self, EventText};
 use crate::hosting::Hosting;
 use crate::perform::{NotDone, Performer, RequestCounts};
 use crate::queue::Queue;
 use crate::resources::{self, Flow, Resource};
-use crate::sides::{News, ObjectKey, Side, Sides, uid};
+use crate::sides::{News, ObjectKey, Side, Sides};
 use crate::webhook::{self, WebhookSettings};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{DynamicObject, TypeMeta};
@@ -19,6 +19,7 @@ use kube::{Api, Client};
 use meridian_kubernetes::election::{self, ElectionSettings, Leader};
 use meridian_kubernetes::{Connection, ConnectionSettings, Error};
 use meridian_objects::Kind;
+use meridian_objects::job::QUEUE_LABEL;
 use meridian_shared::protocol::ReferenceKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -160,6 +161,8 @@ struct Kept {
     sent_at: Option<Instant>,
     applied_at: Option<Instant>,
     status_at: Option<Instant>,
+    explained_at: Option<Instant>,
+    first_look: Option<Instant>,
     /// The last refusal, so that each is told once.
     refusal: String,
 }
@@ -199,6 +202,10 @@ impl Shared {
                         );
                         lock(&self.resources).insert(resource.kind, Arc::clone(&resource));
                         for (side, client) in [(Side::Cluster, &cluster), (Side::Manager, &manager)] {
+                            // the cluster has the pods of a group, and no object of it
+                            if side == Side::Cluster && resource.flow == Flow::Group {
+                                continue;
+                            }
                             tasks.spawn(Arc::clone(&self).follow(
                                 side,
                                 client.clone(),
@@ -216,7 +223,13 @@ impl Shared {
     /// Follows one kind on one side for ever.
     async fn follow(self: Arc<Self>, side: Side, client: Client, resource: Arc<Resource>) {
         let api: Api<DynamicObject> = Api::all_with(client, &resource.api);
-        let mut events = watcher(api, Config::default().page_size(PAGE)).default_backoff().boxed();
+        let config = Config::default().page_size(PAGE);
+        let config = match (side, resource.kind) {
+            // most pods of a cluster have no queue, and their kubelets write their status
+            (Side::Cluster, Kind::Pod) => config.labels(QUEUE_LABEL),
+            _ => config,
+        };
+        let mut events = watcher(api, config).default_backoff().boxed();
         let mut logged: Option<Instant> = None;
         loop {
             match events.try_next().await {
@@ -265,29 +278,18 @@ impl Shared {
     /// Makes all writes that an object needs now. Returns when to look again.
     async fn look(&self, key: &ObjectKey) -> Result<Option<Duration>, String> {
         let Some(resource) = lock(&self.resources).get(&key.kind).cloned() else { return Ok(None) };
-        let (cluster, manager, existed) = {
-            let sides = lock(&self.sides);
-            if !sides.is_complete(key.kind) {
-                // both lists end with a look at every object
-                return Ok(None);
-            }
-            let cluster = sides.get(Side::Cluster, key);
-            let uid = cluster.as_deref().and_then(uid);
-            let existed = uid.is_none_or(|uid| sides.was_in_first_list(key.kind, &uid));
-            (cluster, sides.get(Side::Manager, key), existed)
+        let Some(view) = lock(&self.sides).view(key) else { return Ok(None) };
+        let memory = self.memory(key, resource.flow);
+        let pair = Pair {
+            cluster: view.cluster.as_deref(),
+            manager: view.manager.as_deref(),
+            members: &view.members,
+            group: view.group.as_deref(),
+            existed: view.existed,
         };
-        let kept = lock(&self.memories).get(key).cloned().unwrap_or_default();
-        let mut memory = kept.memory;
-        let aged = |known: Option<(u64, Duration)>, at: Option<Instant>| {
-            known.zip(at).map(|((hash, _), at)| (hash, at.elapsed()))
-        };
-        memory.status = aged(memory.status, kept.status_at);
-        memory.applied = aged(memory.applied, kept.applied_at);
-        memory.sent = aged(memory.sent, kept.sent_at);
-        let pair = Pair { cluster: cluster.as_deref(), manager: manager.as_deref(), existed };
         let action = match decide::next(&resource, pair, &memory) {
             Next::Nothing => {
-                if pair.cluster.is_none() && pair.manager.is_none() {
+                if pair.is_empty() {
                     lock(&self.memories).remove(key);
                 }
                 return Ok(None);
@@ -295,7 +297,8 @@ impl Shared {
             Next::LookIn(pause) => return Ok(Some(pause)),
             Next::Do(action) => action,
         };
-        let is_submission = resource.flow == Flow::Job && matches!(action, Action::Submit { .. });
+        let is_job = matches!(resource.flow, Flow::Job | Flow::Group);
+        let is_submission = is_job && matches!(action, Action::Submit { .. });
         if is_submission && self.settings_are_on_their_way() {
             return Ok(Some(SETTINGS_WAIT));
         }
@@ -306,8 +309,9 @@ impl Shared {
             Ok(()) => {
                 self.remember(key, &action);
                 self.tell(&action, pair).await;
-                // an unchanged object brings no news; all other writes do
-                Ok(matches!(action, Action::Change { .. }).then_some(Duration::ZERO))
+                // neither an unchanged object nor an event brings news; all other writes do
+                let is_silent = matches!(action, Action::Change { .. } | Action::Explain { .. });
+                Ok(is_silent.then_some(Duration::ZERO))
             }
             Err(NotDone::Later(error)) => Err(error),
             Err(NotDone::Refused(error))
@@ -323,11 +327,31 @@ impl Shared {
                     let kept = memories.entry(key.clone()).or_default();
                     std::mem::replace(&mut kept.refusal, error.clone()) != error
                 };
-                if let Some(object) = pair.cluster.filter(|_| is_new) {
-                    self.performer.event(object, events::of_refusal(&error)).await;
+                if is_new {
+                    self.write_events(pair, &events::of_refusal(&error)).await;
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// What was written for an object, with the times that have passed since.
+    fn memory(&self, key: &ObjectKey, flow: Flow) -> Memory {
+        let mut memories = lock(&self.memories);
+        if flow == Flow::Group {
+            memories.entry(key.clone()).or_default().first_look.get_or_insert_with(Instant::now);
+        }
+        let kept = memories.get(key).cloned().unwrap_or_default();
+        let aged = |known: Option<(u64, Duration)>, at: Option<Instant>| {
+            known.zip(at).map(|((hash, _), at)| (hash, at.elapsed()))
+        };
+        Memory {
+            sent: aged(kept.memory.sent, kept.sent_at),
+            applied: aged(kept.memory.applied, kept.applied_at),
+            status: aged(kept.memory.status, kept.status_at),
+            explained: aged(kept.memory.explained, kept.explained_at),
+            known: kept.first_look.map(|at| at.elapsed()).unwrap_or_default(),
+            start_is_fixed: kept.memory.start_is_fixed,
         }
     }
 
@@ -410,19 +434,33 @@ impl Shared {
                 kept.memory.status = Some((decide::fingerprint(status), Duration::ZERO));
                 kept.status_at = Some(Instant::now());
             }
+            Action::Explain { text } => {
+                kept.memory.explained =
+                    Some((decide::fingerprint(&text.message.as_str().into()), Duration::ZERO));
+                kept.explained_at = Some(Instant::now());
+            }
             Action::Remove { .. } | Action::RemoveWorkload { .. } => *kept = Kept::default(),
             Action::SetActive(_) => {}
         }
     }
 
-    /// Writes the event that a new status of a Workload is worth.
+    /// Writes the events that an action is worth: an explanation, or a new status of a Workload.
     async fn tell(&self, action: &Action, pair: Pair<'_>) {
-        let (Action::WriteStatus { status }, Some(object)) = (action, pair.cluster) else { return };
-        if object["kind"] != Kind::Workload.name() {
-            return;
+        let text = match (action, pair.cluster) {
+            (Action::Explain { text }, _) => Some(text.clone()),
+            (Action::WriteStatus { status }, Some(object)) if object["kind"] == Kind::Workload.name() => {
+                events::of_workload(&object["status"], status)
+            }
+            _ => None,
+        };
+        if let Some(text) = text {
+            self.write_events(pair, &text).await;
         }
-        if let Some(text) = events::of_workload(&object["status"], status) {
-            self.performer.event(object, text).await;
+    }
+
+    async fn write_events(&self, pair: Pair<'_>, text: &EventText) {
+        for object in pair.subjects() {
+            self.performer.event(object, text.clone()).await;
         }
     }
 }

@@ -1,14 +1,19 @@
 //! What one object needs now, from what both sides have. Pure.
 
+mod pods;
 mod stage;
 
+use crate::events::EventText;
 use crate::manifest;
+use crate::pod_status;
 use crate::resources::{Flow, Resource};
 use crate::sides::uid;
 use crate::status;
+use meridian_objects::Kind;
 use serde_json::{Value, json};
 use stage::Stage;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A status that differs only in its texts is written again this often.
@@ -37,6 +42,8 @@ pub(crate) enum Action {
     WriteStatus { status: Value },
     /// Delete the Workload in the cluster, if it still has this uid.
     RemoveWorkload { uid: Option<String> },
+    /// Write an event in the cluster: why the object isn't at the manager.
+    Explain { text: EventText },
 }
 
 /// What was written for an object before. Lost at a restart; everything is compared again then.
@@ -48,18 +55,45 @@ pub(crate) struct Memory {
     pub(crate) applied: Option<(u64, Duration)>,
     /// Fingerprint of the last status, and how long ago it was written.
     pub(crate) status: Option<(u64, Duration)>,
+    /// Fingerprint of the last explanation, and how long ago it was written.
+    pub(crate) explained: Option<(u64, Duration)>,
+    /// How long the object has been looked at.
+    pub(crate) known: Duration,
     /// The API server refused another `startTime` for the job. Releases before 1.35 may, for a job that isn't
     /// suspended in its spec.
     pub(crate) start_is_fixed: bool,
 }
 
 /// Both sides' versions of one object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pair<'o> {
     pub(crate) cluster: Option<&'o Value>,
     pub(crate) manager: Option<&'o Value>,
+    /// Of a group, of one of its pods, or of its Workload: the pods of the group that are taken.
+    pub(crate) members: &'o [Arc<Value>],
+    /// Of a pod in a group: the group at the manager.
+    pub(crate) group: Option<&'o Value>,
     /// Whether the cluster's first list had the object.
     pub(crate) existed: bool,
+}
+
+/// Most pods of a group for which an event is written.
+const EVENTS_MAX: usize = 32;
+
+impl<'o> Pair<'o> {
+    /// The objects of the cluster that an event is about: for a group, its pods.
+    pub(crate) fn subjects(&self) -> Vec<&'o Value> {
+        let is_workload = self.cluster.is_some_and(|object| object["kind"] == Kind::Workload.name());
+        match self.cluster {
+            Some(object) if !is_workload || self.members.is_empty() => vec![object],
+            _ => self.members.iter().take(EVENTS_MAX).map(Arc::as_ref).collect(),
+        }
+    }
+
+    /// Whether nothing is left of the object.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cluster.is_none() && self.manager.is_none() && self.members.is_empty()
+    }
 }
 
 /// The next write, or when to look again.
@@ -86,15 +120,20 @@ pub(crate) fn fingerprint(value: &Value) -> u64 {
 
 /// Decides for one object.
 pub(crate) fn next(resource: &Resource, pair: Pair<'_>, memory: &Memory) -> Next {
-    if resource.flow == Flow::Workload {
-        return next_for_workload(pair, memory);
+    match resource.flow {
+        Flow::Workload => return next_for_workload(pair, memory),
+        Flow::Group => return pods::next_for_group(resource, pair, memory),
+        Flow::Job | Flow::Settings => {}
     }
     let taken = pair.cluster.filter(|object| manifest::is_taken(resource.kind, object));
     match (taken, pair.manager) {
         (None, Some(held)) if manifest::is_from_cluster(held) && !is_being_deleted(held) => {
             Next::Do(Action::Remove { uid: uid(held).filter(|_| resource.flow == Flow::Job) })
         }
-        (None, None) => pair.cluster.map_or(Next::Nothing, |left| next_for_left(resource, left, memory)),
+        (None, None) => pair.cluster.map_or(Next::Nothing, |left| match resource.kind {
+            Kind::Pod => pods::next_for_left(left, pair, memory),
+            _ => next_for_left(resource, left, memory),
+        }),
         (None, Some(_)) => Next::Nothing,
         (Some(wanted), held) => match resource.flow {
             Flow::Job => next_for_job(resource, wanted, held, pair.existed, memory),
@@ -108,7 +147,7 @@ pub(crate) fn next(resource: &Resource, pair: Pair<'_>, memory: &Memory) -> Next
 fn next_for_left(resource: &Resource, left: &Value, memory: &Memory) -> Next {
     let kind = resource.kind.job().filter(|kind| manifest::is_ours(kind, left) && !is_being_deleted(left));
     match kind.and_then(|kind| status::of_left_job(kind, left)) {
-        Some(status) => write_status(left, status, memory.status, None, Duration::ZERO),
+        Some(status) => write_status(&left["status"], status, memory.status, None, Duration::ZERO),
         None => Next::Nothing,
     }
 }
@@ -136,7 +175,7 @@ fn next_for_settings(resource: &Resource, wanted: &Value, held: Option<&Value>, 
         return Next::Do(Action::Change { manifest });
     }
     match status::of_settings(resource.kind, held).filter(|_| resource.has_status) {
-        Some(status) => write_status(wanted, status, memory.status, None, SETTINGS_EVERY),
+        Some(status) => write_status(&wanted["status"], status, memory.status, None, SETTINGS_EVERY),
         None => Next::Nothing,
     }
 }
@@ -169,11 +208,18 @@ fn next_for_job(
             return Next::Do(Action::Change { manifest });
         }
     }
+    if kind.is_pod_group() {
+        // each of its pods has a status
+        return Next::Nothing;
+    }
+    let pace = stage::pace_of_job(Stage::of_job(kind, held));
+    if kind.is_of_pods() {
+        let status = pod_status::of_job(kind, held);
+        let has = pod_status::comparable(wanted, &status);
+        return write_status(&has, status, memory.status, memory.sent, pace);
+    }
     match status::of_job(kind, held, wanted, manifest::is_ours(kind, wanted), memory.start_is_fixed) {
-        Some(status) => {
-            let pace = stage::pace_of_job(Stage::of_job(kind, held));
-            write_status(wanted, status, memory.status, memory.sent, pace)
-        }
+        Some(status) => write_status(&wanted["status"], status, memory.status, memory.sent, pace),
         None => Next::Nothing,
     }
 }
@@ -188,6 +234,13 @@ fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
         return Next::Nothing;
     }
     let (mut object, status) = status::of_workload(held);
+    if pods::is_of_group(&object) {
+        if pair.members.is_empty() {
+            // the group follows its pods, and the Workload follows the group
+            return Next::LookIn(SEEN_WITHIN);
+        }
+        object["metadata"]["ownerReferences"] = pods::owner_references(pair.members);
+    }
     object["metadata"]["annotations"] = json!({
         meridian_objects::job::SOURCE_ANNOTATION: meridian_objects::job::SOURCE_CLUSTER,
     });
@@ -214,7 +267,7 @@ fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
         return Next::Nothing;
     }
     let pace = stage::pace_of_workload(Stage::of_workload(&written["status"]), Stage::of_workload(&status));
-    match write_status(written, status, memory.status, memory.applied, pace) {
+    match write_status(&written["status"], status, memory.status, memory.applied, pace) {
         Next::Nothing => repair_in.map_or(Next::Nothing, Next::LookIn),
         next => next,
     }
@@ -228,15 +281,14 @@ fn is_finished(status: &Value) -> bool {
 type Written = Option<(u64, Duration)>;
 
 /// Writes a status that the cluster doesn't have yet, but not before `every` has passed since the last
-/// status, or since the object itself was written.
+/// status, or since the object itself was written. `has` is the cluster's status.
 fn write_status(
-    current: &Value,
+    has: &Value,
     status: Value,
     last_status: Written,
     last_object: Written,
     every: Duration,
 ) -> Next {
-    let has = current.get("status").unwrap_or(&Value::Null);
     if status::contains(has, &status) {
         return Next::Nothing;
     }

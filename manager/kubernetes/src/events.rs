@@ -36,6 +36,12 @@ pub(crate) fn of_refusal(message: &str) -> EventText {
     EventText { is_warning: true, reason: "Refused", message: message.to_owned() }
 }
 
+/// A group of pods that waits for the rest of them.
+pub(crate) fn of_incomplete_group(here: usize, total: usize) -> EventText {
+    let message = format!("{here} of {total} pods of the group are here: it is submitted with the last one");
+    EventText { is_warning: false, reason: "GroupIncomplete", message }
+}
+
 /// Why the manager can't run the agent of a cluster.
 pub(crate) fn of_hosting(problem: &str) -> EventText {
     EventText { is_warning: true, reason: "AgentNotHosted", message: problem.to_owned() }

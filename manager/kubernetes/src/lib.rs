@@ -10,7 +10,8 @@
 //! | `resources` | the kinds that are kept in line, and in which version each side serves them |
 //! | `sides` | the objects of both sides, as their watches show them. Pure |
 //! | `manifest` | an object of the cluster as the manager takes it. Pure |
-//! | `status` | the manager's statuses as the cluster takes them. Pure |
+//! | `pods`, `groups` | pods that are taken, and those of a group as one object. Pure |
+//! | `status`, `pod_status` | the manager's statuses as the cluster takes them. Pure |
 //! | `decide` | what one object needs now. Pure |
 //! | `webhook` | what the API server asks before it stores a job. Pure |
 //! | [`hosting`] | clusters whose agents the manager runs itself. Pure |
@@ -33,9 +34,12 @@ mod controller;
 mod copies;
 mod decide;
 mod events;
+mod groups;
 pub mod hosting;
 mod manifest;
 mod perform;
+mod pod_status;
+mod pods;
 pub mod preview;
 mod queue;
 mod resources;
@@ -53,10 +57,12 @@ use kube::Client;
 use meridian_kubernetes::{Permission, Program};
 
 /// Everything that the manager does in the management cluster, outside of its own namespace.
-const PERMISSIONS: [Permission; 9] = [
+const PERMISSIONS: [Permission; 11] = [
     ("", "namespaces", &["list", "watch"]),
     ("", "limitranges", &["list", "watch"]),
     ("", "events", &["create"]),
+    ("", "pods", &["list", "watch"]),
+    ("", "pods/status", &["patch"]),
     ("batch", "jobs", &["list", "watch"]),
     ("batch", "jobs/status", &["patch"]),
     ("scheduling.k8s.io", "priorityclasses", &["list", "watch"]),

@@ -1,5 +1,6 @@
 //! An object of the management cluster as the manager takes it.
 
+use crate::pods;
 use meridian_objects::job::{
     CONTROLLER_LABELS, JobKind, QUEUE_LABEL, REMOTE_MANAGERS, SOURCE_ANNOTATION, SOURCE_CLUSTER,
 };
@@ -17,6 +18,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub(crate) fn is_taken(kind: Kind, object: &Value) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     match (kind, kind.job()) {
+        // the pods of a group are taken as one object
+        (Kind::Pod, _) => pods::is_taken(object) && pods::group_of(object).is_none(),
         (_, Some(job)) => is_taken_job(job, object),
         (Kind::Namespace, _) => !SYSTEM_NAMESPACES.contains(&name) && !is_being_deleted(object),
         (Kind::PriorityClass, _) => !name.starts_with(SYSTEM_PREFIX),
@@ -88,6 +91,9 @@ fn strip_job(kind: &JobKind, manifest: &mut Map<String, Value>) {
     let mut value = Value::Object(std::mem::take(manifest));
     // the queue decides, as with Kueue
     kind.set_suspended(&mut value, false);
+    if kind.kind() == Kind::Pod {
+        pods::strip(&mut value);
+    }
     if let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut)
         && spec.remove("manualSelector") != Some(Value::Bool(true))
     {

@@ -111,6 +111,8 @@ impl Performer {
                     self.count("delete", resource.api.plural.clone());
                     self.remove(&self.cluster, resource, key, uid.clone(), false).await
                 }
+                // an event, which is told after the action
+                Action::Explain { .. } => Ok(()),
             }
         };
         match tokio::time::timeout(ANSWER_WITHIN, done).await {
@@ -311,7 +313,11 @@ fn not_done(flow: Flow, action: &Action, error: &kube::Error) -> Result<(), NotD
     match classify(error) {
         Failure::Absent if is_removal || is_status => Ok(()),
         // the watch is about to show it
-        Failure::Exists if flow == Flow::Job && matches!(action, Action::Submit { .. }) => Ok(()),
+        Failure::Exists
+            if matches!(flow, Flow::Job | Flow::Group) && matches!(action, Action::Submit { .. }) =>
+        {
+            Ok(())
+        }
         Failure::Refused => Err(NotDone::Refused(words(error))),
         // an orphan of the same uid, or a job that can't be changed so
         Failure::Conflict if !is_removal => Err(NotDone::Refused(words(error))),

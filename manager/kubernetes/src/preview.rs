@@ -45,7 +45,13 @@ pub fn as_taken(kind: Kind, object: &Value) -> Value {
 pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
     for resource in served(client).await? {
-        if resource.flow != Flow::Workload {
+        let is_listed = match resource.flow {
+            Flow::Workload | Flow::Group => false,
+            // a pod that runs has lost its gate, and can't get one again
+            Flow::Job => resource.kind != Kind::Pod,
+            Flow::Settings => true,
+        };
+        if is_listed {
             objects.extend(list(client, &resource.api, &ListParams::default()).await?);
         }
     }

@@ -14,6 +14,8 @@ pub(crate) enum Flow {
     Settings,
     /// As settings, for jobs with a queue, and with the cluster's uid.
     Job,
+    /// A group of pods: as jobs at the manager, and nothing but its pods in the cluster.
+    Group,
     /// Made by this crate from the manager's.
     Workload,
 }
@@ -31,8 +33,7 @@ pub(crate) struct Resource {
 /// How a kind is kept in line; `None` for kinds of the manager alone.
 pub(crate) fn flow(kind: Kind) -> Option<Flow> {
     match kind {
-        // every pod of that cluster would be watched, and its kubelets write their status
-        Kind::Pod | Kind::PodGroup => None,
+        Kind::PodGroup => Some(Flow::Group),
         kind if kind.is_job() => Some(Flow::Job),
         Kind::Workload => Some(Flow::Workload),
         // users and roles of the manager are not those of the cluster
@@ -51,6 +52,11 @@ pub(crate) async fn served(client: &Client) -> Result<Vec<Resource>, meridian_ku
 
 fn find(discovery: &Discovery, kind: Kind) -> Option<Resource> {
     let flow = flow(kind)?;
+    if flow == Flow::Group {
+        let gvk = GroupVersionKind::gvk(kind.group(), kind.storage_version(), kind.name());
+        let api = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+        return Some(Resource { kind, flow, has_status: false, api });
+    }
     // the manager's preferred version first
     kind.versions().iter().find_map(|version| {
         let gvk = GroupVersionKind::gvk(kind.group(), version, kind.name());
@@ -67,15 +73,11 @@ fn has_status(capabilities: &ApiCapabilities) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_objects::job::JobKind;
-
     #[test]
-    fn every_kind_but_pods_and_those_of_users_is_kept_in_line() {
+    fn every_kind_but_those_of_users_is_kept_in_line() {
         let left: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| flow(*kind).is_none()).collect();
-        assert!(
-            left.iter().all(|kind| kind.grants() || kind.job().is_some_and(JobKind::is_of_pods)),
-            "{left:?}"
-        );
+        assert!(left.iter().all(|kind| kind.grants()), "{left:?}");
+        assert_eq!((flow(Kind::Pod), flow(Kind::PodGroup)), (Some(Flow::Job), Some(Flow::Group)));
         assert_eq!(flow(Kind::Workload), Some(Flow::Workload));
         assert_eq!(flow(Kind::Namespace), Some(Flow::Settings));
     }

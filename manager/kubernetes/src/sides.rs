@@ -1,5 +1,12 @@
 //! The objects of both sides, as their watches show them.
+//!
+//! A group of pods is one object at the manager, and has none in the cluster but its pods. Its key is that of
+//! the manager's object.
 
+mod groups;
+
+use crate::pods;
+use groups::Groups;
 use meridian_objects::Kind;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,21 +77,39 @@ struct Objects {
 
 /// Everything that was seen of both sides.
 #[derive(Debug, Default)]
-pub(crate) struct Sides(BTreeMap<(Side, Kind), Objects>);
+pub(crate) struct Sides {
+    objects: BTreeMap<(Side, Kind), Objects>,
+    /// Groups of the cluster's pods.
+    groups: Groups,
+}
+
+/// What both sides have of one object.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) cluster: Option<Arc<Value>>,
+    pub(crate) manager: Option<Arc<Value>>,
+    /// Of a group, of one of its pods, or of its Workload: the pods of the group that are taken, by name.
+    pub(crate) members: Vec<Arc<Value>>,
+    /// Of a pod in a group: the group at the manager.
+    pub(crate) group: Option<Arc<Value>>,
+    /// Whether the cluster's first list had the object, or a pod of the group.
+    pub(crate) existed: bool,
+}
 
 impl Sides {
     /// Takes news, and returns the objects that may differ now.
     pub(crate) fn take(&mut self, side: Side, kind: Kind, news: News) -> Vec<ObjectKey> {
-        let objects = self.0.entry((side, kind)).or_default();
-        match news {
+        let objects = self.objects.entry((side, kind)).or_default();
+        let is_pod = (side, kind) == (Side::Cluster, Kind::Pod);
+        let (key, before, after) = match news {
             News::ListBegins => {
                 objects.listing = Some(BTreeMap::new());
-                Vec::new()
+                return Vec::new();
             }
             News::Listed(object) => {
                 let key = ObjectKey::of(kind, &object);
                 objects.listing.get_or_insert_default().insert(key, Arc::new(without_managers(object)));
-                Vec::new()
+                return Vec::new();
             }
             News::ListEnds => {
                 let listed = objects.listing.take().unwrap_or_default();
@@ -93,56 +118,128 @@ impl Sides {
                 }
                 objects.is_complete = true;
                 let before = std::mem::replace(&mut objects.current, listed);
+                if is_pod {
+                    self.regroup(&before);
+                }
                 let mut all: BTreeSet<ObjectKey> = before.into_keys().collect();
-                all.extend(objects.current.keys().cloned());
+                all.extend(self.keys(side, kind).cloned());
                 // what the other side alone has may have been deleted here
                 all.extend(self.others(side, kind));
-                all.into_iter().collect()
+                return all.into_iter().collect();
             }
             News::Applied(object) => {
-                let key = ObjectKey::of(kind, &object);
-                objects.current.insert(key.clone(), Arc::new(without_managers(object)));
-                vec![key]
+                let (key, object) = (ObjectKey::of(kind, &object), Arc::new(without_managers(object)));
+                let before = objects.current.insert(key.clone(), Arc::clone(&object));
+                (key, before, Some(object))
             }
             News::Deleted(object) => {
                 let key = ObjectKey::of(kind, &object);
-                objects.current.remove(&key);
-                vec![key]
+                let before = objects.current.remove(&key);
+                (key, before, None)
             }
+        };
+        let mut touched = vec![key.clone()];
+        if is_pod {
+            touched.extend(self.groups.take(&key, before.as_deref(), after.as_deref()));
+        } else if kind == Kind::PodGroup {
+            touched.extend(self.groups.pods(&key).cloned());
+        }
+        touched
+    }
+
+    /// Compares the groups with a new list of pods.
+    fn regroup(&mut self, before: &BTreeMap<ObjectKey, Arc<Value>>) {
+        let Some(pods) = self.objects.get(&(Side::Cluster, Kind::Pod)) else { return };
+        for (key, pod) in before {
+            self.groups.take(key, Some(pod), pods.current.get(key).map(Arc::as_ref));
+        }
+        for (key, pod) in &pods.current {
+            self.groups.take(key, before.get(key).map(Arc::as_ref), Some(pod));
         }
     }
 
+    /// What a new list of a kind is compared with. Pods and groups wait for each other's lists.
     fn others(&self, side: Side, kind: Kind) -> Vec<ObjectKey> {
+        if [Kind::Pod, Kind::PodGroup].contains(&kind) {
+            let listed = LISTS_OF_PODS.iter().flat_map(|(side, kind)| self.keys(*side, *kind));
+            return listed.chain(self.groups.keys()).cloned().collect();
+        }
         let other = match side {
             Side::Cluster => Side::Manager,
             Side::Manager => Side::Cluster,
         };
-        self.0
-            .get(&(other, kind))
-            .map(|objects| objects.current.keys().cloned().collect())
-            .unwrap_or_default()
+        self.keys(other, kind).cloned().collect()
     }
 
     pub(crate) fn get(&self, side: Side, key: &ObjectKey) -> Option<Arc<Value>> {
-        self.0.get(&(side, key.kind))?.current.get(key).cloned()
+        self.objects.get(&(side, key.kind))?.current.get(key).cloned()
+    }
+
+    /// What both sides have of an object; `None` while a list isn't complete. Both lists end with a look at
+    /// every object.
+    pub(crate) fn view(&self, key: &ObjectKey) -> Option<View> {
+        if !self.is_complete(key.kind) {
+            return None;
+        }
+        let (cluster, manager) = (self.get(Side::Cluster, key), self.get(Side::Manager, key));
+        let group = match key.kind {
+            Kind::PodGroup => Some(key.clone()),
+            Kind::Pod => cluster.as_deref().and_then(groups::key),
+            Kind::Workload => manager.as_deref().and_then(group_of_workload),
+            _ => None,
+        };
+        let members: Vec<Arc<Value>> = group.iter().flat_map(|group| self.members(group)).collect();
+        let (uids, kind) = match key.kind {
+            Kind::PodGroup => (members.iter().filter_map(|pod| uid(pod)).collect(), Kind::Pod),
+            kind => (cluster.as_deref().and_then(uid).into_iter().collect::<Vec<_>>(), kind),
+        };
+        Some(View {
+            existed: uids.is_empty() || uids.iter().any(|uid| self.was_in_first_list(kind, uid)),
+            group: group.filter(|_| key.kind == Kind::Pod).and_then(|group| self.get(Side::Manager, &group)),
+            cluster,
+            manager,
+            members,
+        })
+    }
+
+    /// The pods of a group that are taken, by name.
+    fn members(&self, group: &ObjectKey) -> impl Iterator<Item = Arc<Value>> {
+        let pods = self.groups.pods(group).filter_map(|key| self.get(Side::Cluster, key));
+        pods.filter(|pod| pods::is_taken(pod))
     }
 
     /// All objects of a kind on one side.
     pub(crate) fn keys(&self, side: Side, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
-        self.0.get(&(side, kind)).into_iter().flat_map(|objects| objects.current.keys())
+        self.objects.get(&(side, kind)).into_iter().flat_map(|objects| objects.current.keys())
     }
 
     /// Whether both sides were listed, so that a missing object is known to be missing.
     pub(crate) fn is_complete(&self, kind: Kind) -> bool {
-        [Side::Cluster, Side::Manager]
-            .iter()
-            .all(|side| self.0.get(&(*side, kind)).is_some_and(|objects| objects.is_complete))
+        let both = [(Side::Cluster, kind), (Side::Manager, kind)];
+        let lists = if [Kind::Pod, Kind::PodGroup].contains(&kind) { &LISTS_OF_PODS[..] } else { &both[..] };
+        lists.iter().all(|list| self.objects.get(list).is_some_and(|objects| objects.is_complete))
     }
 
     /// Whether the cluster's first complete list of the kind had this uid.
-    pub(crate) fn was_in_first_list(&self, kind: Kind, uid: &str) -> bool {
-        self.0.get(&(Side::Cluster, kind)).is_none_or(|objects| objects.first_list.contains(uid))
+    fn was_in_first_list(&self, kind: Kind, uid: &str) -> bool {
+        self.objects.get(&(Side::Cluster, kind)).is_none_or(|objects| objects.first_list.contains(uid))
     }
+}
+
+/// Lists that say which pods and groups are missing.
+const LISTS_OF_PODS: [(Side, Kind); 3] =
+    [(Side::Cluster, Kind::Pod), (Side::Manager, Kind::Pod), (Side::Manager, Kind::PodGroup)];
+
+/// The group that a Workload of the manager is of.
+fn group_of_workload(workload: &Value) -> Option<ObjectKey> {
+    let metadata = &workload["metadata"];
+    let owner = metadata["ownerReferences"].as_array()?.first()?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (owner["kind"] == Kind::PodGroup.name()).then(|| ObjectKey {
+        kind: Kind::PodGroup,
+        namespace: text(&metadata["namespace"]),
+        name: text(&owner["name"]),
+    })
 }
 
 pub(crate) fn uid(object: &Value) -> Option<String> {
@@ -199,5 +296,49 @@ mod tests {
             sides.take(Side::Cluster, kind, news);
         }
         assert!(sides.was_in_first_list(kind, "uid-a") && !sides.was_in_first_list(kind, "uid-b"));
+    }
+
+    fn pod(name: &str, group: &str) -> Value {
+        let mut pod = json!({"metadata": {"namespace": "team", "name": name, "uid": format!("uid-{name}"),
+            "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+            "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}});
+        if !group.is_empty() {
+            pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = json!(group);
+        }
+        pod
+    }
+
+    #[test]
+    fn a_group_is_looked_at_when_its_pods_change_and_its_pods_when_it_does() {
+        let mut sides = Sides::default();
+        let group = ObjectKey::of(Kind::PodGroup, &json!({"metadata": {"namespace": "team", "name": "g"}}));
+        let names = |keys: Vec<ObjectKey>| -> Vec<String> { keys.iter().map(ToString::to_string).collect() };
+        sides.take(Side::Cluster, Kind::Pod, News::ListBegins);
+        sides.take(Side::Cluster, Kind::Pod, News::Listed(pod("a", "g")));
+        let touched = sides.take(Side::Cluster, Kind::Pod, News::ListEnds);
+        assert_eq!(names(touched), ["Pod team/a", "PodGroup team/g"]);
+        assert!(sides.view(&group).is_none(), "the manager was not listed");
+        for kind in [Kind::Pod, Kind::PodGroup] {
+            sides.take(Side::Manager, kind, News::ListBegins);
+            let touched = sides.take(Side::Manager, kind, News::ListEnds);
+            assert_eq!(names(touched), ["Pod team/a", "PodGroup team/g"], "each list completes the others");
+        }
+        let touched = sides.take(Side::Cluster, Kind::Pod, News::Applied(pod("b", "g")));
+        assert_eq!(names(touched), ["Pod team/b", "PodGroup team/g"]);
+        let view = sides.view(&group).unwrap();
+        assert_eq!((view.members.len(), view.existed), (2, true), "one of the pods was in the first list");
+        let mut status = pod("b", "g");
+        status["status"] = json!({"phase": "Running"});
+        let touched = sides.take(Side::Cluster, Kind::Pod, News::Applied(status));
+        assert_eq!(names(touched), ["Pod team/b"], "a status makes no difference to a group");
+        let held = json!({"metadata": {"namespace": "team", "name": "g"}});
+        let touched = sides.take(Side::Manager, Kind::PodGroup, News::Applied(held));
+        assert_eq!(names(touched), ["PodGroup team/g", "Pod team/a", "Pod team/b"]);
+        let view = sides.view(&ObjectKey::of(Kind::Pod, &pod("b", "g"))).unwrap();
+        assert!(view.group.is_some() && view.manager.is_none() && !view.existed);
+        sides.take(Side::Cluster, Kind::Pod, News::Applied(pod("b", "")));
+        let touched = sides.take(Side::Cluster, Kind::Pod, News::Deleted(pod("a", "g")));
+        assert_eq!(names(touched), ["Pod team/a", "PodGroup team/g"]);
+        assert!(sides.view(&group).unwrap().members.is_empty());
     }
 }

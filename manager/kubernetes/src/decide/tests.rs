@@ -1,7 +1,8 @@
+mod pods;
+
 use super::*;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
-use meridian_objects::Kind;
 use meridian_objects::job::{QUEUE_LABEL, SOURCE_ANNOTATION, SOURCE_CLUSTER, SUBMITTED_KIND};
 
 fn resource(kind: Kind, flow: Flow) -> Resource {
@@ -36,7 +37,7 @@ fn held(uid: &str, status: Value) -> Value {
 }
 
 fn decided(cluster: Option<&Value>, manager: Option<&Value>, memory: &Memory) -> Next {
-    next(&jobs(), Pair { cluster, manager, existed: true }, memory)
+    next(&jobs(), Pair { cluster, manager, existed: true, ..Pair::default() }, memory)
 }
 
 fn in_line(uid: &str) -> Memory {
@@ -143,13 +144,13 @@ fn texts_alone_are_written_rarely() {
     let workloads = resource(Kind::Workload, Flow::Workload);
     let memory = Memory { status: Some((1, Duration::from_secs(20))), ..Memory::default() };
     let (old, new) = (workload("two before it"), workload("one before it"));
-    let pair = Pair { cluster: Some(&old), manager: Some(&new), existed: false };
+    let pair = Pair { cluster: Some(&old), manager: Some(&new), existed: false, ..Pair::default() };
     assert_eq!(next(&workloads, pair, &memory), Next::LookIn(Duration::from_secs(40)));
     let mut stopped = old.clone();
     stopped["spec"]["active"] = json!(false);
-    let pair = Pair { cluster: Some(&stopped), manager: Some(&new), existed: false };
+    let pair = Pair { cluster: Some(&stopped), manager: Some(&new), existed: false, ..Pair::default() };
     assert_eq!(next(&workloads, pair, &memory), Next::Do(Action::SetActive(false)));
-    let pair = Pair { cluster: Some(&old), manager: None, existed: false };
+    let pair = Pair { cluster: Some(&old), manager: None, existed: false, ..Pair::default() };
     assert_eq!(next(&workloads, pair, &memory), Next::Do(Action::RemoveWorkload { uid: None }));
 }
 
@@ -164,7 +165,7 @@ fn a_workload_that_was_changed_by_hand_is_repaired() {
         "spec": {"active": true, "queueName": "main"}, "status": {},
     });
     let workloads = resource(Kind::Workload, Flow::Workload);
-    let pair = Pair { cluster: None, manager: Some(&held), existed: false };
+    let pair = Pair { cluster: None, manager: Some(&held), existed: false, ..Pair::default() };
     let Next::Do(Action::ApplyWorkload { object }) = next(&workloads, pair, &Memory::default()) else {
         panic!("not made");
     };
@@ -199,7 +200,7 @@ fn writes(
         memory.status =
             written.last().map(|(at, status)| (fingerprint(status), Duration::from_millis(now - at)));
         let Some((_, state)) = states.iter().rfind(|(from, _)| *from <= now) else { continue };
-        let pair = Pair { cluster: Some(&seen), manager: Some(state), existed: false };
+        let pair = Pair { cluster: Some(&seen), manager: Some(state), existed: false, ..Pair::default() };
         if let Next::Do(Action::WriteStatus { status }) = next(resource, pair, &memory) {
             seen["status"] = status.clone();
             written.push((now, status));

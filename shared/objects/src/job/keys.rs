@@ -5,12 +5,13 @@ use crate::kind::KUEUE_GROUP;
 
 /// Label: the job's local queue.
 pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
-/// Kueue's scheduling gate of a pod that waits for its admission.
-pub(super) const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
+/// Scheduling gates of a pod that waits for its admission: Kueue's, which is the one that is written, and our
+/// own.
+pub const ADMISSION_GATES: [&str; 2] = ["kueue.x-k8s.io/admission", "meridian.dev/admission"];
 /// Label of a pod: the group that is admitted with it.
-pub(crate) const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
+pub const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
 /// Annotation of a pod: number of pods in its group.
-pub(crate) const POD_GROUP_TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
+pub const POD_GROUP_TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
 /// Annotation of a pod: whether a failed one is to be replaced by another one of its group.
 pub(crate) const RETRIABLE_IN_GROUP: &str = "kueue.x-k8s.io/retriable-in-group";
 /// Beginning of Kueue's labels and annotations by which pods are a group.

@@ -4,7 +4,7 @@
 //! within its manifest as data, and functions where paths are not enough. [`super::table`] has all rows.
 
 use super::JobWorkload;
-use super::keys::ELASTIC_ANNOTATION;
+use super::keys::{ADMISSION_GATES, ELASTIC_ANNOTATION};
 use super::pod_set_paths::{FoundPodSet, PodSetPaths, resolve};
 use super::pod_shapes::{self, GroupPod};
 use super::status::{JobFinish, PodProgress, StateRules};
@@ -45,7 +45,6 @@ pub enum Switch {
     Gates {
         /// JSON pointer to the pod, or with `*` to all pods.
         pods: &'static str,
-        gate: &'static str,
     },
 }
 
@@ -199,8 +198,8 @@ impl JobKind {
         let suspend = match self.suspend {
             Switch::Flag(pointer) => Some(pointer),
             Switch::Replicas(_) => None,
-            Switch::Gates { pods, gate } => {
-                set_gates(manifest, pods, gate, false);
+            Switch::Gates { pods } => {
+                set_gates(manifest, pods, false);
                 None
             }
         };
@@ -214,10 +213,10 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => manifest.pointer(pointer).and_then(Value::as_bool).unwrap_or(false),
             Switch::Replicas(pointer) => manifest.pointer(pointer).is_some_and(|replicas| *replicas == 0),
-            Switch::Gates { pods, gate } => {
+            Switch::Gates { pods } => {
                 let pods = resolve(manifest, pods);
                 let mut pods = pods.iter().filter_map(|at| manifest.pointer(at));
-                pods.any(|pod| gates(pod).iter().any(|found| found["name"] == gate))
+                pods.any(|pod| gates(pod).iter().any(is_of_admission))
             }
         }
     }
@@ -248,7 +247,7 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => put(manifest, pointer, suspended.into()),
             Switch::Replicas(_) => {}
-            Switch::Gates { pods, gate } => set_gates(manifest, pods, gate, suspended),
+            Switch::Gates { pods } => set_gates(manifest, pods, suspended),
         }
     }
 
@@ -262,7 +261,7 @@ impl JobKind {
             Switch::Flag(pointer) => put(&mut manifest, pointer, true.into()),
             Switch::Replicas(pointer) => put(&mut manifest, pointer, 0.into()),
             // The agent's own gate holds the pods back.
-            Switch::Gates { pods, gate } => set_gates(&mut manifest, pods, gate, false),
+            Switch::Gates { pods } => set_gates(&mut manifest, pods, false),
         }
         manifest
     }
@@ -398,20 +397,25 @@ fn gates(manifest: &Value) -> &[Value] {
     manifest.pointer("/spec/schedulingGates").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Adds a scheduling gate to the pods at a path, or removes it.
-fn set_gates(manifest: &mut Value, pods: &str, gate: &str, is_set: bool) {
+/// Whether a scheduling gate holds a pod back until its admission.
+fn is_of_admission(gate: &Value) -> bool {
+    gate["name"].as_str().is_some_and(|name| ADMISSION_GATES.contains(&name))
+}
+
+/// Adds the gate of admission to the pods at a path, or removes it.
+fn set_gates(manifest: &mut Value, pods: &str, is_set: bool) {
     for at in resolve(manifest, pods) {
         if let Some(pod) = manifest.pointer_mut(&at) {
-            set_gate(pod, gate, is_set);
+            set_gate(pod, is_set);
         }
     }
 }
 
-/// Adds or removes a scheduling gate of a pod.
-fn set_gate(manifest: &mut Value, gate: &str, is_set: bool) {
+/// Adds or removes the gate of admission of a pod.
+fn set_gate(manifest: &mut Value, is_set: bool) {
     let mut gates = gates(manifest).to_vec();
-    gates.retain(|found| found["name"] != gate);
-    gates.extend(is_set.then(|| json!({"name": gate})));
+    gates.retain(|found| !is_of_admission(found));
+    gates.extend(is_set.then(|| json!({"name": ADMISSION_GATES[0]})));
     if gates.is_empty() {
         remove(manifest, "/spec/schedulingGates");
     } else {

@@ -3,7 +3,7 @@
 //! A suspended one has Kueue's scheduling gate. Gates can't be added to a pod that exists, so a pod is
 //! stopped by its deletion, and a later attempt makes another one.
 
-use super::keys::{ADMISSION_GATE, POD_GROUP_LABEL, POD_GROUP_TOTAL};
+use super::keys::{POD_GROUP_LABEL, POD_GROUP_TOTAL};
 use super::kind::{JobKind, Switch};
 use super::metadata::read_metadata;
 use super::pod_set_paths::{PodSetName, PodSetPaths};
@@ -26,7 +26,7 @@ pub(super) static POD: JobKind = JobKind {
     }],
     find: None,
     size: None,
-    suspend: Switch::Gates { pods: "", gate: ADMISSION_GATE },
+    suspend: Switch::Gates { pods: "" },
     managed_by: "",
     managers: &[],
     // The pod's host name.

@@ -1,6 +1,5 @@
 //! A group of pods without a controller: what Kueue's labels of a pod group describe, as one object.
 
-use super::keys::ADMISSION_GATE;
 use super::kind::{JobKind, Switch};
 use super::pod_set_paths::{PodSetName, PodSetPaths, resolve};
 use super::pod_shapes;
@@ -25,7 +24,7 @@ pub(super) static POD_GROUP: JobKind = JobKind {
     }],
     find: Some(pod_shapes::pod_sets),
     size: None,
-    suspend: Switch::Gates { pods: PODS, gate: ADMISSION_GATE },
+    suspend: Switch::Gates { pods: PODS },
     managed_by: "",
     managers: &[],
     // Its pods have a label with the name.

@@ -368,6 +368,10 @@ fn a_suspended_pod_has_the_gate_of_admission() {
     assert_eq!(kind.for_cluster(pod.clone()), submitted, "the agent's gate is another one");
     kind.set_suspended(&mut pod, false);
     assert_eq!(pod, submitted);
+    pod["spec"]["schedulingGates"] =
+        json!([{"name": "example.com/data"}, {"name": "meridian.dev/admission"}]);
+    assert!(kind.is_suspended(&pod), "our own gate means the same");
+    assert_eq!(kind.for_cluster(pod), submitted);
     let mut status = serde_json::Map::new();
     let finish = JobFinish { succeeded: false, reason: "Error", message: "exit code 1", at: "now" };
     kind.write_finish(&mut status, &finish);
