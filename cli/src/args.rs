@@ -3,6 +3,7 @@
 //! Knows no command's work. What clap can check, it checks here, so that a slip costs no request.
 
 mod access;
+mod bench;
 mod clusters;
 pub(crate) mod completion;
 mod jobs;
@@ -17,9 +18,12 @@ pub(crate) mod targets;
 mod values;
 
 pub(crate) use self::access::{AuthCommand, CanIArgs, TokenArgs, TokenCommand};
+pub(crate) use self::bench::{
+    BenchArgs, BenchCommand, BenchMode, BenchUntil, KubernetesBenchArgs, Measure, ResourceRequest,
+};
 pub(crate) use self::clusters::{ClusterCommand, OrphanCommand};
 pub(crate) use self::jobs::{ActivationArgs, LogsArgs, SubmitArgs, WhyArgs};
-pub(crate) use self::local::{BenchArgs, DemoArgs, ExampleArgs, LocalRunner, Measure, UpArgs};
+pub(crate) use self::local::{DemoArgs, ExampleArgs, LocalRunner, UpArgs};
 pub(crate) use self::manifests::{
     ApplyArgs, CreateArgs, DeleteArgs, DescribeArgs, DryRun, EditArgs, GetArgs, TopArgs, TopView,
 };
@@ -160,7 +164,7 @@ pub(crate) enum Command {
     /// Run or join the agent of a worker cluster
     #[command(subcommand)]
     Agent(meridian_agent::AgentCommand),
-    /// Measure Meridian on this machine
+    /// Measure Meridian on this machine, or a deployment
     Bench(BenchArgs),
     /// Print shell completions
     Completion { shell: Shell },
@@ -197,6 +201,14 @@ mod tests {
         check("meridian apply --dry-run=half -f x");
         check("meridian delete job x -f y");
         check("meridian agent run --speed fast");
+        check("meridian bench kubernetes");
+        check("meridian bench restart kubernetes --queue q");
+        check("meridian bench --runs 2 kubernetes --queue q");
+        check("meridian bench kubernetes --queue q --mode fast");
+        check("meridian bench kubernetes --queue q --jobs 0");
+        check("meridian bench kubernetes --queue a/b");
+        check("meridian bench kubernetes --queue q --request cpu");
+        check("meridian bench kubernetes --queue q --metrics api:6443/metrics");
         assert_eq!(Cli::try_parse_from(["meridian", "--help"]).unwrap_err().exit_code(), 0);
     }
 

@@ -1,6 +1,7 @@
 //! The commands. This file starts the runtime and dispatches; every command has a file of its own.
 
 mod agent;
+mod api_servers;
 mod bench;
 mod demo;
 mod example;

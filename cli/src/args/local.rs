@@ -1,4 +1,4 @@
-//! Commands that start a fleet on this machine: `demo`, `up`, `bench`; and `example`, for what to try there.
+//! Commands that start a fleet on this machine, `demo` and `up`; and `example`, for what to try there.
 
 use super::values::{demo_speed, speed};
 use crate::examples::EXAMPLES;
@@ -72,56 +72,4 @@ pub(crate) struct ExampleArgs {
 
 fn example_names() -> Vec<CompletionCandidate> {
     EXAMPLES.iter().map(|one| CompletionCandidate::new(one.name).help(Some(one.about.into()))).collect()
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// What to measure
-    #[arg(value_name = "MEASURE", value_enum, default_values_t = [Measure::All])]
-    pub(crate) measures: Vec<Measure>,
-    /// Directory for the journals, to choose the disk [default: the system's temporary directory]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Length of one run, in seconds
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(2..=600)
-    )]
-    pub(crate) seconds: u64,
-    /// Runs of each measure; the median is reported
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
-    pub(crate) runs: u32,
-    /// Gangs in the queue for the measures `memory` and `restart`
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 20_000,
-        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(100..=1_000_000)
-    )]
-    pub(crate) gangs: usize,
-    /// Seed of the jobs' shapes
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Measure {
-    /// Durable submissions per second
-    Submissions,
-    /// Gangs per second from submission to running
-    Dispatches,
-    /// Time from submission to running at a steady load
-    Latency,
-    /// Memory of the manager per queued gang
-    Memory,
-    /// Time until a killed manager is ready again
-    Restart,
-    /// Kueue's scheduler benchmark "baseline" in real time: 15,000 workloads in 30 queues
-    KueueBaseline,
-    /// Kueue's scheduler benchmark "large-scale" in real time: 50,000 workloads in 1,000 queues
-    KueueLargeScale,
-    /// All of these measures
-    All,
 }

@@ -1,6 +1,6 @@
 //! Parsers of single values, with the message that clap prints.
 
-use super::{Format, Output};
+use super::{Format, Output, ResourceRequest};
 use crate::client::JobName;
 use crate::output::template::Template;
 use clap_complete::CompletionCandidate;
@@ -48,6 +48,23 @@ pub(super) fn output(text: &str) -> Result<Output, String> {
 pub(super) fn output_candidates() -> Vec<CompletionCandidate> {
     let words = FORMATS.iter().map(|(word, _)| *word).chain(["jsonpath=", "custom-columns="]);
     words.map(CompletionCandidate::new).collect()
+}
+
+/// An address that a client can ask without further settings.
+pub(super) fn web_url(text: &str) -> Result<String, String> {
+    let url: reqwest::Url = text.parse().map_err(|error| format!("{error}"))?;
+    let is_web = ["http", "https"].contains(&url.scheme()) && url.has_host();
+    if is_web { Ok(text.to_owned()) } else { Err("write `http://` or `https://` and the host".to_owned()) }
+}
+
+/// An amount of a resource, such as `cpu=100m`.
+pub(super) fn resource_request(text: &str) -> Result<ResourceRequest, String> {
+    match text.split_once('=') {
+        Some((resource, amount)) if !resource.is_empty() && !amount.is_empty() => {
+            Ok(ResourceRequest { resource: resource.to_owned(), amount: amount.to_owned() })
+        }
+        _ => Err("write NAME=AMOUNT, such as cpu=100m".to_owned()),
+    }
 }
 
 /// A name that is safe in a URL. The manager checks Kubernetes' stricter rules.

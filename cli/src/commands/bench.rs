@@ -1,6 +1,7 @@
-//! `bench`: the figures of docs/performance.md, measured on this machine with real processes.
+//! `bench`: the figures of docs/performance.md, measured on this machine with real processes; and `bench
+//! kubernetes`, which measures a deployment of the user.
 //!
-//! Every measure starts a manager, and agents where it needs them, as an operator would: TLS over loopback,
+//! Every measure of this machine starts a manager, and agents where it needs them, as an operator would: TLS over loopback,
 //! fsync on, the simulated runner. Jobs are distinct and about 2 KB each. The journals are removed at the
 //! end.
 //!
@@ -11,12 +12,14 @@
 //! | `ideal` | the same benchmark in virtual time |
 //! | `load` | clients that submit, on a schedule or as fast as answers come |
 //! | `measures` | the other measures |
+//! | `kubernetes` | rates, times and requests of a deployment |
 //! | `samples` | the manager's metrics |
 //! | `machine` | this machine and the speed of its disk |
 //! | `figures` | results and their spread |
 
 mod figures;
 mod ideal;
+mod kubernetes;
 mod kueue;
 mod load;
 mod machine;
@@ -24,7 +27,7 @@ mod measures;
 mod samples;
 mod shapes;
 
-use crate::args::{BenchArgs, Format, Measure};
+use crate::args::{BenchArgs, BenchCommand, Format, Measure};
 use crate::error::Error;
 use crate::fleet::interrupts::Interrupts;
 use crate::session::Session;
@@ -55,7 +58,10 @@ impl Drop for Scratch {
 }
 
 pub(super) async fn run(session: &mut Session, args: BenchArgs) -> Result<(), Error> {
-    let BenchArgs { measures, data_dir, seconds, runs, gangs, seed } = args;
+    let BenchArgs { command, measures, data_dir, seconds, runs, gangs, seed } = args;
+    if let Some(BenchCommand::Kubernetes(args)) = command {
+        return kubernetes::run(session, args).await;
+    }
     let scratch = Scratch::create(data_dir)?;
     let machine = Machine::inspect(&scratch.0)?;
     let effort = Effort { scratch: scratch.0.clone(), seconds, runs, gangs, seed };

@@ -73,10 +73,15 @@ struct Up {
 
 impl Up {
     async fn start(sandbox: &Sandbox) -> Self {
+        Self::start_with(sandbox, "process").await
+    }
+
+    /// As `start`, with another runner.
+    async fn start_with(sandbox: &Sandbox, runner: &str) -> Self {
         let out = sandbox.path("up.json");
         let file = std::fs::File::create(&out).unwrap();
         let mut command = sandbox.command();
-        command.args(["up", "--runner", "process", "-o", "json", "--data-dir"]).arg(sandbox.path("fleet"));
+        command.args(["up", "--runner", runner, "-o", "json", "--data-dir"]).arg(sandbox.path("fleet"));
         let mut child = command.stdout(Stdio::from(file)).stderr(sandbox.log("up.log")).spawn().unwrap();
         wait_until("the fleet is up", UP_WITHIN, async || {
             assert!(
@@ -169,6 +174,45 @@ async fn a_fleet_restarts_its_killed_processes() {
     all_connected(&sandbox, &[LOST]).await;
     hello(&sandbox, "without-it").await;
     up.stop(&sandbox).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts real processes for minutes: cargo test -p meridian --test real -- --ignored"]
+async fn a_deployment_is_measured_and_left_without_jobs() {
+    let sandbox = Sandbox::create("fleet/kubeconfig").await;
+    let up = Up::start_with(&sandbox, "simulated").await;
+    sandbox.meridian(&["apply", "-f", &example("tutorial/manager.yaml")]).await.ok();
+    let bench = ["bench", "kubernetes", "--queue", "dws-local-queue", "-o", "json"];
+    let measured = sandbox.meridian(&[&bench[..], &["--jobs", "3"]].concat()).await.json();
+    assert_eq!(measured["target"]["kind"], "manager");
+    let [rate, latency] = measured["modes"].as_array().unwrap().as_slice() else { panic!("{measured:#}") };
+    assert!(rate["perSecond"].as_f64().is_some_and(|rate| rate > 0.0), "{rate:#}");
+    let states: Vec<&Value> = latency["times"].as_array().unwrap().iter().map(|of| &of["state"]).collect();
+    assert_eq!(states, ["admitted", "running"]);
+    assert_eq!(jobs(&sandbox).await, 0);
+
+    let unknown = sandbox.meridian(&["bench", "kubernetes", "--queue", "nowhere"]).await;
+    assert!(unknown.code == Some(1) && unknown.err.contains("which has dws-local-queue"), "{unknown:?}");
+
+    // More than there is room for: they wait until the bench is interrupted.
+    let mut waiting = sandbox.command();
+    waiting.args(bench).args(["--mode", "rate", "--jobs", "9", "--request", "nvidia.com/gpu=4"]);
+    let mut child = waiting.stdout(Stdio::null()).stderr(sandbox.log("bench.log")).spawn().unwrap();
+    wait_until("the jobs are created", UP_WITHIN, async || match jobs(&sandbox).await {
+        9 => Ok(()),
+        few => Err(format!("{few} jobs")),
+    })
+    .await;
+    processes::send(child.id().unwrap().cast_signed(), Signal::INT);
+    let status = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(jobs(&sandbox).await, 0);
+    up.stop(&sandbox).await;
+}
+
+async fn jobs(sandbox: &Sandbox) -> usize {
+    let list = sandbox.meridian(&["get", "jobs", "-o", "json"]).await.json();
+    list["items"].as_array().unwrap().len()
 }
 
 async fn all_connected(sandbox: &Sandbox, but: &[&str]) {

@@ -1,28 +1,18 @@
 //! Where the objects come from: exported files, or the cluster itself.
 
 use crate::args::MigrateSource;
+use crate::commands::api_servers;
 use crate::error::Error;
 use crate::files;
 use crate::session::Session;
-use meridian_kubernetes::{Connection, ConnectionSettings, KubeconfigSource};
-use meridian_manager_kubernetes::preview::{self, PREVIEW};
+use meridian_manager_kubernetes::preview;
 use serde_json::Value;
-use std::path::PathBuf;
 
 pub(super) async fn read(session: &mut Session, source: &MigrateSource) -> Result<Vec<Value>, Error> {
     if source.files.is_empty() {
         let (named, context) = session.named_cluster();
-        let kubeconfig = named.or_else(kubectls);
-        let Some(kubeconfig) = kubeconfig else {
-            return Err(Error::Refused(
-                "no home directory, so no kubeconfig: name one with `--kubeconfig`".to_owned(),
-            ));
-        };
-        let kubeconfig = Some(KubeconfigSource::File(kubeconfig));
-        let settings = ConnectionSettings { kubeconfig, context };
-        let failed = |error: meridian_kubernetes::Error| Error::Refused(error.to_string());
-        let connection = Connection::open(&settings, &PREVIEW).await.map_err(failed)?;
-        return preview::read(&connection.client).await.map_err(failed);
+        let connection = api_servers::open(named, context).await?;
+        return preview::read(&connection.client).await.map_err(api_servers::refused);
     }
     let mut objects = Vec::new();
     for (name, text) in files::texts(&source.files, &mut session.stdin)? {
@@ -31,13 +21,6 @@ pub(super) async fn read(session: &mut Session, source: &MigrateSource) -> Resul
         documents.into_iter().for_each(|document| flatten(document, &mut objects));
     }
     Ok(objects)
-}
-
-/// The kubeconfig that kubectl would use; of several the first.
-fn kubectls() -> Option<PathBuf> {
-    let variable = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
-    let first = variable.and_then(|paths| std::env::split_paths(&paths).next());
-    first.or_else(|| Some(std::env::home_dir()?.join(".kube/config")))
 }
 
 fn documents(text: &str) -> Result<Vec<Value>, String> {
