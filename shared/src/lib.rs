@@ -16,6 +16,7 @@ pub mod jumps;
 pub mod lease;
 pub mod logs;
 pub mod mac;
+pub mod managed;
 pub mod packing;
 pub mod placement;
 pub mod planted;

@@ -123,6 +123,7 @@ use meridian_shared::ids::{
     ClusterName, ContentHash, Fence, JournalId, LedgerId, OfferId, RecordNumber, Uid,
 };
 use meridian_shared::mac::ReceiptKey;
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{
     BODY_BYTES_MAX, End, EndResult, Event, Inventory, Lane, RunnerKind, SyncAnswer, SyncRequest,
@@ -161,6 +162,7 @@ struct Fleet {
     now: u64,
     next_uid: u128,
     runner: RunnerKind,
+    managed: ManagedResources,
     /// Runners create pods, and the pods don't start.
     hold_starts: bool,
     /// Runners stop pods, and the pods don't end.
@@ -214,6 +216,7 @@ impl Fleet {
             now: 1_000,
             next_uid: 100,
             runner: RunnerKind::Simulated,
+            managed: ManagedResources::default(),
             hold_starts: false,
             hold_stops: false,
             node_requests: Vec::new(),
@@ -257,6 +260,7 @@ impl Fleet {
             boot: 1,
             replacement_wait: Millis(0),
             holds: HoldSettings::default(),
+            managed: self.managed.clone(),
             planted: Planted::NONE,
         };
         let (mut agent, out) = Agent::start(config, store, Vec::new(), 1, now(self.now));

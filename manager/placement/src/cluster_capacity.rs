@@ -6,6 +6,7 @@
 
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
+use meridian_shared::managed::{Division, ManagedResources};
 use meridian_shared::packing::{self, Block, Misfit};
 use meridian_shared::protocol::{Capacity, HoldMethod, RunnerKind};
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub struct ClusterCapacity {
     bases: BTreeMap<u64, Vec<Block>>,
     /// Nodes that pools can still provide.
     provisionable: Vec<Block>,
+    /// The resources that pools provide nodes for.
+    managed: ManagedResources,
     runner: RunnerKind,
     guarded: bool,
     holds: HoldMethod,
@@ -86,6 +89,7 @@ impl ClusterCapacity {
         self.version = capacity.version;
         self.after_command = capacity.after_command;
         self.provisionable = capacity.provisionable;
+        self.managed = capacity.managed;
         self.runner = capacity.runner;
         self.guarded = capacity.guarded;
         self.holds = capacity.holds;
@@ -104,8 +108,8 @@ impl ClusterCapacity {
         self.unreserved = self.unreserved.take().and_then(|blocks| with_placed(blocks, gang));
         self.outstanding.insert(offer, (number, gang.clone()));
         if self.stale || self.stale_from.is_some() {
-            // The next refresh makes the checkpoints. If the gang doesn't fit, the agent refuses it.
-            let _ = packing::place(&mut self.estimate, gang);
+            // The next refresh makes the checkpoints.
+            self.take_from_estimate(gang);
         } else {
             self.place_offer(offer, gang);
         }
@@ -117,8 +121,19 @@ impl ClusterCapacity {
             self.checkpoints.insert(offer, self.estimate.clone());
         }
         self.since_checkpoint = (self.since_checkpoint + 1) % CHECKPOINT_EVERY;
-        // If the gang doesn't fit, or no longer does, the agent refuses it.
-        let _ = packing::place(&mut self.estimate, gang);
+        self.take_from_estimate(gang);
+    }
+
+    /// Places a gang in the estimate: all of it, or else the pods that need no new nodes. If they don't fit,
+    /// or no longer do, the agent refuses the gang.
+    fn take_from_estimate(&mut self, gang: &Gang) {
+        if packing::place(&mut self.estimate, gang).is_ok() || self.provisionable.is_empty() {
+            return;
+        }
+        let division = self.managed.divide(gang);
+        if division.uses_existing() {
+            let _ = packing::place(&mut self.estimate, &division.existing);
+        }
     }
 
     /// An offer is over and takes no capacity.
@@ -213,6 +228,7 @@ impl ClusterCapacity {
             after_command,
             bases,
             provisionable,
+            managed,
             runner,
             guarded,
             estimate,
@@ -221,8 +237,8 @@ impl ClusterCapacity {
             ..
         } = self;
         let stale = self.stale || self.stale_from.is_some();
-        (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate, stale)
-            .hash(into);
+        (number(VERSIONS + version), after_command, provisionable, managed).hash(into);
+        (runner, guarded, estimate, stale).hash(into);
         reserved.keys().for_each(|uid| uid.hash(into));
         for (version, blocks) in bases.iter().rev().take(2) {
             (number(VERSIONS + version), blocks).hash(into);
@@ -285,9 +301,21 @@ impl ClusterCapacity {
         leaves(&self.estimate, gang, gone, kept)
     }
 
-    /// Whether the gang would fit on nodes that pools can still provide.
+    /// Whether the gang would fit on nodes that pools can still provide, and its pods that need none in the
+    /// estimated free capacity.
     pub fn could_grow(&self, gang: &Gang) -> bool {
-        !self.provisionable.is_empty() && packing::fits(&self.provisionable, gang).is_ok()
+        matches!(self.growth(gang), Some(Ok(_)))
+    }
+
+    /// How the gang would be divided between new nodes and existing ones. `None` if pools can't provide the
+    /// new ones. Fails if the pods that need none don't fit in the estimated free capacity.
+    pub fn growth(&self, gang: &Gang) -> Option<Result<Division, Misfit>> {
+        if self.provisionable.is_empty() {
+            return None;
+        }
+        let division = self.managed.divide(gang);
+        let is_possible = division.can_be_provisioned(&self.provisionable);
+        is_possible.then(|| division.check_existing(&self.estimate).map(|()| division))
     }
 
     /// Nodes that pools can still provide.

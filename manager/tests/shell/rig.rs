@@ -21,6 +21,7 @@ use meridian_queueing::settings::AdmissionFairSharing;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{ClusterName, Fence, JournalId, LedgerId, Uid};
 use meridian_shared::mac::ReceiptKey;
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{EndResult, Lane, RunnerKind, SyncAnswer};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -256,6 +257,7 @@ impl Worker {
             boot: 1,
             replacement_wait: Millis(0),
             holds: HoldSettings::default(),
+            managed: ManagedResources::default(),
             planted: Planted::NONE,
         };
         let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, clock.now());

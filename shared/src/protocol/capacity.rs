@@ -1,5 +1,6 @@
 //! Capacity of a cluster: nodes, pools that can grow, and its runner.
 
+use crate::managed::ManagedResources;
 use crate::packing::Block;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -17,6 +18,9 @@ pub struct Capacity {
     pub blocks: Vec<Block>,
     /// Pools that can grow from zero: `nodes` is how many more, `free` equals `capacity`.
     pub provisionable: Vec<Block>,
+    /// The resources that the pools can grow for.
+    #[serde(default, skip_serializing_if = "ManagedResources::is_empty")]
+    pub managed: ManagedResources,
     pub runner: RunnerKind,
     /// Whether a gang ends by itself when its lease lapses.
     pub guarded: bool,

@@ -20,6 +20,7 @@ use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Uid};
 use meridian_shared::lease;
 use meridian_shared::mac::ReceiptKey;
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::RunnerKind;
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -88,6 +89,7 @@ pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
         boot: 1,
         replacement_wait: Millis(0),
         holds: HoldSettings::default(),
+        managed: ManagedResources::default(),
         planted,
     }
 }

@@ -333,6 +333,7 @@ fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut CanonicalH
         base,
         blocks,
         provisionable: _,
+        managed: _,
         runner: _,
         guarded: _,
         located: _,

@@ -226,7 +226,9 @@ impl Agent {
         self.offers.check()?;
         let allocated = |id| self.ledger.is_allocated(id);
         for (id, open) in self.offers.iter().filter(|(id, open)| open.is_held() || allocated(*id)) {
-            let pods: u32 = open.gang.pod_sets.iter().map(|s| s.count).sum();
+            let division = open.is_partial().then(|| self.config.managed.divide(&open.gang));
+            let gang = division.as_ref().map_or(&*open.gang, |division| &division.existing);
+            let pods: u32 = gang.pod_sets.iter().map(|s| s.count).sum();
             let allocated = self.ledger.pods(id);
             if allocated != pods as usize {
                 return Err(format!("hold {id} has an allocation for {allocated} of {pods} pods"));

@@ -1,6 +1,7 @@
 //! The settings of one agent, fixed for its life.
 
 use meridian_shared::ids::ClusterName;
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{HoldMethod, RunnerKind};
 use meridian_shared::time::Millis;
@@ -20,6 +21,8 @@ pub struct Config {
     /// once.
     pub replacement_wait: Millis,
     pub holds: HoldSettings,
+    /// The resources that the provider makes nodes for.
+    pub managed: ManagedResources,
     /// A bug planted by a test.
     pub planted: Planted,
 }

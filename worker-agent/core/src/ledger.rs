@@ -7,7 +7,8 @@ use crate::placing::{self, Misfit, NodePods, NodeView};
 use crate::runtime::{NodeSpec, PodPlacement};
 use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{Fence, OfferId, Uid};
-use meridian_shared::packing::{self, Block};
+use meridian_shared::managed::Division;
+use meridian_shared::packing::Block;
 use meridian_shared::time::Wall;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +65,36 @@ impl Ledger {
         if self.allocations.contains_key(&offer) {
             return Ok(());
         }
-        let open: Vec<(&String, &Node)> =
-            self.nodes.usable_by(offer).filter(|(_, n)| !n.spec.unschedulable).collect();
+        let allocation = self.allocate(gang, self.nodes.usable_by(offer))?;
+        self.adopt(offer, allocation);
+        Ok(())
+    }
+
+    /// Adds pod sets to an allocation of other pod sets of the same gang, on the nodes that were provided for
+    /// the offer. Fails if they don't fit; then nothing changes.
+    pub(crate) fn hold_provided(&mut self, offer: OfferId, more: &Gang) -> Result<(), Misfit> {
+        let provided = self.nodes.usable_by(offer).filter(|(_, node)| node.only_for == Some(offer));
+        let added = self.allocate(more, provided)?;
+        for pod in added.charged() {
+            self.nodes.charge(pod, &added.per_pod);
+        }
+        self.allocations.entry(offer).or_default().append(added);
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// Checks whether pod sets fit now on the nodes that an offer may use. Fails with the obstacle.
+    pub(crate) fn check_fits(&self, offer: OfferId, gang: &Gang) -> Result<(), Misfit> {
+        self.allocate(gang, self.nodes.usable_by(offer)).map(drop)
+    }
+
+    /// An allocation for all pods of `gang` on these nodes, which isn't charged yet.
+    fn allocate<'n>(
+        &self,
+        gang: &Gang,
+        nodes: impl Iterator<Item = (&'n String, &'n Node)>,
+    ) -> Result<Allocation, Misfit> {
+        let open: Vec<(&String, &Node)> = nodes.filter(|(_, n)| !n.spec.unschedulable).collect();
         let views: Vec<NodeView<'_>> =
             open.iter().map(|(name, n)| n.view(name, self.is_closed(name))).collect();
         let placed_pods = placing::place(&views, gang)?;
@@ -74,8 +103,7 @@ impl Ledger {
         let per_pod: BTreeMap<String, Amounts> =
             gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
         self.nodes.assign_accelerators(&mut placement, &per_pod);
-        self.adopt(offer, Allocation::new(placement, per_pod));
-        Ok(())
+        Ok(Allocation::new(placement, per_pod))
     }
 
     /// Charges an allocation that was made before, for instance in an earlier session.
@@ -159,9 +187,9 @@ impl Ledger {
         self.allocations.get(&offer).cloned().unwrap_or_default()
     }
 
-    /// Whether the gang would fit on nodes that the pools can still make.
-    pub fn is_provisionable(&self, gang: &Gang) -> bool {
-        !self.pools.is_empty() && packing::fits(&self.pools, gang).is_ok()
+    /// Whether pools can still make the nodes that a gang needs.
+    pub(crate) fn can_provision(&self, division: &Division) -> bool {
+        division.can_be_provisioned(&self.pools)
     }
 
     /// Increases with every change of [`Self::blocks`] or [`Self::pools`].

@@ -30,7 +30,10 @@ pub(crate) enum OfferState {
     /// What the gang's pods name is looked up. The gang has an allocation, unless nodes are to be made for
     /// it.
     Checking,
-    /// The provider was asked for nodes.
+    /// The pods that need no new nodes have an allocation, which the cluster is asked to hold before the
+    /// provider is asked for nodes.
+    SecuringPart,
+    /// The provider was asked for nodes. The pods that need none have an allocation.
     Waiting,
     /// The whole gang has an allocation, which the cluster is asked to hold.
     Securing,
@@ -42,8 +45,15 @@ impl OpenOffer {
     pub(crate) fn held_until(&self) -> Option<Mono> {
         match self.state {
             OfferState::Held { until } => Some(until),
-            OfferState::Checking | OfferState::Waiting | OfferState::Securing => None,
+            OfferState::Checking | OfferState::SecuringPart | OfferState::Waiting | OfferState::Securing => {
+                None
+            }
         }
+    }
+
+    /// Whether only the pods that need no new nodes can have an allocation.
+    pub(crate) fn is_partial(&self) -> bool {
+        matches!(self.state, OfferState::SecuringPart | OfferState::Waiting)
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -89,6 +99,13 @@ impl Offers {
         let open = self.open.remove(&offer)?;
         self.by_workload.remove(&open.uid);
         Some(open)
+    }
+
+    /// The provider was asked for the nodes of an open offer.
+    pub(crate) fn set_waiting(&mut self, offer: OfferId) {
+        if let Some(open) = self.open.get_mut(&offer) {
+            open.state = OfferState::Waiting;
+        }
     }
 
     /// Turns an open offer into a hold.
@@ -140,6 +157,7 @@ impl Offers {
                 OfferState::Waiting => (1, None),
                 OfferState::Securing => (2, None),
                 OfferState::Held { until } => (3, Some(until.since(now))),
+                OfferState::SecuringPart => (4, None),
             };
             (offer, uid, left).hash(into);
         }

@@ -9,6 +9,7 @@ use meridian_agent_core::{
 };
 use meridian_shared::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Toleration};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{
@@ -376,6 +377,7 @@ fn config(replacement_wait: Millis) -> Config {
         boot: 1,
         replacement_wait,
         holds: HoldSettings::default(),
+        managed: ManagedResources::default(),
         planted: Planted::NONE,
     }
 }

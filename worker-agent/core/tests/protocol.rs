@@ -4,6 +4,8 @@
 mod clocks;
 #[path = "protocol/holds.rs"]
 mod holds;
+#[path = "protocol/provisioned_in_part.rs"]
+mod provisioned_in_part;
 #[path = "protocol/rules.rs"]
 mod rules;
 
@@ -12,6 +14,7 @@ use meridian_agent_core::runtime::NodeSpec;
 use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, HoldSettings, Input, Outcome};
 use meridian_shared::gang::{Amounts, Gang, PodSet};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{
@@ -218,6 +221,7 @@ fn config() -> Config {
         boot: 1,
         replacement_wait: Millis(0),
         holds: HoldSettings::default(),
+        managed: ManagedResources::default(),
         planted: Planted::NONE,
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Booking {
     /// Name of the provisioning request.
     pub(crate) request: String,
     pub(crate) class: String,
+    /// The pod sets that the nodes are for.
+    pub(crate) pod_sets: BTreeSet<String>,
 }
 
 /// The attempts whose objects changed, for the runner.

@@ -22,6 +22,7 @@ use meridian_agent_core::runtime::{
 };
 use meridian_agent_core::{Config, HoldSettings};
 use meridian_shared::ids::{ClusterName, LedgerId, Region};
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,8 +74,8 @@ pub(super) async fn serve(
     let Some(cluster) = open_cluster(settings, &identity, &link, senders, probed, &stop, tasks).await? else {
         return Ok(Exit::Requested);
     };
-    let ClusterParts { mut source, runner, provider, node_requests_limit, holds, unavailable_kinds } =
-        cluster;
+    let node_requests_limit = cluster.node_requests_limit;
+    let ClusterParts { mut source, runner, provider, managed, holds, unavailable_kinds, .. } = cluster;
     let Inventory { nodes, pools, region } = source.read().await?;
     let nodes = inventory::follow(source, nodes, tasks);
     let provider = match provider {
@@ -91,7 +92,7 @@ pub(super) async fn serve(
     let (query_sender, log_queries) = mpsc::channel(QUERIES_WAITING);
     tasks.spawn(logs::serve(link.clone(), query_sender, random()?));
     keep_certificate_fresh(tasks, keeper, link.clone(), Arc::clone(&metrics), random()?);
-    let config = config(settings, &identity, region, runner.as_ref(), holds.is_some())?;
+    let config = Config { managed, ..config(settings, &identity, region, runner.as_ref(), holds.is_some())? };
     let parts = Parts {
         config,
         store,
@@ -131,6 +132,7 @@ fn config(
             .with_context(|| format!("`{boot}` is not a boot id"))?,
         replacement_wait: settings.replacement_wait,
         holds: HoldSettings { checks_references, way: settings.kubernetes.hold.way() },
+        managed: ManagedResources::default(),
         planted: Planted::NONE,
     })
 }
@@ -208,6 +210,8 @@ struct ClusterParts {
     provider: Option<Box<dyn Provider>>,
     /// How many requests for nodes may be open; 0 without a limit.
     node_requests_limit: usize,
+    /// The resources that the provider makes nodes for.
+    managed: ManagedResources,
     /// `None`: holds depend on the ledger alone.
     holds: Option<Box<dyn Holds>>,
     /// The kinds of jobs that the cluster can't run, each with the reason.
@@ -231,8 +235,15 @@ async fn open_cluster(
     let source = inventory_source(settings, &identity.cluster);
     let runner = open_runner(settings, identity, senders.runner)?;
     let (_, unavailable_kinds) = watch::channel(BTreeMap::new());
-    let (provider, holds) = (None, None);
-    Ok(Some(ClusterParts { source, runner, provider, node_requests_limit: 0, holds, unavailable_kinds }))
+    Ok(Some(ClusterParts {
+        source,
+        runner,
+        provider: None,
+        node_requests_limit: 0,
+        managed: ManagedResources::default(),
+        holds: None,
+        unavailable_kinds,
+    }))
 }
 
 fn open_runner(

@@ -95,6 +95,22 @@ pub(crate) fn check_reserved(
     Err(Why::Kept { reserved_for: gangs::job_of(world, owner), starves })
 }
 
+/// Whether a cluster can grow for the gang. `None` if its pools can't. Fails if the pods that need no new
+/// nodes have no capacity now, or it is reserved.
+pub(crate) fn check_growth(
+    world: &World,
+    uid: Uid,
+    gang: &Gang,
+    cluster: &ClusterName,
+    live: &LiveCluster,
+) -> Option<Result<(), Why>> {
+    let growth = live.capacity.growth(gang)?.map_err(Why::NoCapacity);
+    Some(growth.and_then(|division| match division.uses_existing() {
+        true => check_reserved(world, uid, &division.existing, cluster, live),
+        false => Ok(()),
+    }))
+}
+
 /// Failed starts of a workload in a cluster, and whether the cluster backs off for this workload now.
 pub(crate) fn failed_to_start(world: &World, uid: Uid, cluster: &ClusterName, now: Mono) -> (u32, bool) {
     world

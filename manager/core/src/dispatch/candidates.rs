@@ -154,14 +154,13 @@ pub fn check_capacity(
         topology::check_domains(world, gang, cluster, Gone::All).map_err(Why::NoCapacity)?;
     }
     let fits = fits.and_then(|()| topology::check_domains(world, gang, cluster, Gone::Nobody));
-    let must_grow = fits.is_err() && live.capacity.could_grow(gang);
-    if let (Err(misfit), false) = (fits, must_grow) {
-        return Err(Why::NoCapacity(misfit));
+    match fits {
+        Ok(()) => readiness::check_reserved(world, uid, gang, cluster, live).map(|()| false),
+        Err(misfit) => match readiness::check_growth(world, uid, gang, cluster, live) {
+            None => Err(Why::NoCapacity(misfit)),
+            Some(growth) => growth.map(|()| true),
+        },
     }
-    if !must_grow {
-        readiness::check_reserved(world, uid, gang, cluster, live)?;
-    }
-    Ok(must_grow)
 }
 
 /// Whether clusters count if their agent refused the workload a short time ago.

@@ -244,7 +244,8 @@ impl<'a, 'w> Clusters<'a, 'w> {
         });
         if !fits {
             // Node pools grow for new gangs, but not for the pods that a running gang adds.
-            return !is_scale_up && live.capacity.could_grow(gang);
+            let growth = || readiness::check_growth(self.turn.world, uid, gang, cluster, live);
+            return !is_scale_up && matches!(growth(), Some(Ok(())));
         }
         cached(&mut self.spares_reserved, &|| live.capacity.spares(gang))
             || readiness::check_reserved(self.turn.world, uid, gang, cluster, live).is_ok()

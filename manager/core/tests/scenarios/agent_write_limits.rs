@@ -152,6 +152,7 @@ fn a_new_session_brings_no_new_budget() {
         boot: 1,
         replacement_wait: Millis(0),
         holds: meridian_agent_core::HoldSettings::default(),
+        managed: meridian_shared::managed::ManagedResources::default(),
         planted: Planted::NONE,
     };
     *agent = Agent::start(config, durable, Vec::new(), 2, now(flood.f.now)).0;

@@ -1,6 +1,8 @@
 //! Jobs of other kinds than Job: gangs of several pod sets, and clusters that can't run their kind.
 
 use super::*;
+use meridian_agent_core::runtime::ProviderEvent;
+use meridian_shared::packing::Block;
 
 /// A JobSet with a driver on cpus and `workers` pods with a GPU each, which may run on nodes of two pools.
 fn job_set(name: &str, workers: u32) -> Value {
@@ -24,21 +26,32 @@ fn job_set(name: &str, workers: u32) -> Value {
     })
 }
 
+fn node(pool: &str, gpus: i64) -> NodeSpec {
+    NodeSpec {
+        name: pool.into(),
+        capacity: Amounts::from([(GPU.into(), gpus), ("cpu".into(), 8_000)]),
+        labels: [("pool".to_owned(), pool.to_owned())].into(),
+        ..NodeSpec::default()
+    }
+}
+
 /// A cluster with one node of each pool, and a queue with quota of 4 cpus of each, and 4 GPUs.
 fn two_pools(runner: RunnerKind) -> Fleet {
     let mut f = Fleet::without_agents(EU);
     f.runner = runner;
     f.add_agent("eu", 1_000);
     f.settle();
-    let node = |pool: &str, gpus: i64| NodeSpec {
-        name: pool.into(),
-        capacity: Amounts::from([(GPU.into(), gpus), ("cpu".into(), 8_000)]),
-        labels: [("pool".to_owned(), pool.to_owned())].into(),
-        ..NodeSpec::default()
-    };
-    let nodes = vec![node("small", 0), node("large", 8)];
+    set_nodes(&mut f, vec![node("small", 0), node("large", 8)], Vec::new());
+    add_queue(&mut f);
+    f
+}
+
+fn set_nodes(f: &mut Fleet, nodes: Vec<NodeSpec>, pools: Vec<Block>) {
     let eu = f.agents.values_mut().next().unwrap();
-    eu.apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    eu.apply(now(f.now), AgentInput::Nodes { nodes, pools });
+}
+
+fn add_queue(f: &mut Fleet) {
     let flavor = |name: &str| kueue_object("ResourceFlavor", name, json!({"nodeLabels": {"pool": name}}));
     let flavor_quota = |name: &str, gpus: u32| {
         json!({"name": name, "resources": [
@@ -50,7 +63,6 @@ fn two_pools(runner: RunnerKind) -> Fleet {
         kueue_object("ClusterQueue", "both", json!({"namespaceSelector": {}, "resourceGroups": groups}));
     f.apply(vec![flavor("small"), flavor("large"), queue, local_queue("both", "both")]);
     f.settle();
-    f
 }
 
 /// What the queue has reserved, by flavor and resource.
@@ -199,4 +211,50 @@ fn a_gang_that_waits_for_quota_of_one_pod_set_starts_when_that_is_free() {
     f.end(first, EndResult::Succeeded);
     f.advance(Millis::mins(2));
     assert_eq!(f.phase(second), Some(Phase::Running), "{:#}", f.why(second));
+}
+
+/// A cluster with a small node, and a pool of large ones that grows for GPUs.
+fn growing_for_gpus(small: NodeSpec) -> Fleet {
+    let mut f = Fleet::without_agents(EU);
+    f.managed = [GPU.to_owned()].into_iter().collect();
+    f.add_agent("eu", 1_000);
+    f.settle();
+    let NodeSpec { capacity, labels, .. } = node("large", 8);
+    let pool = Block { nodes: 1, free: capacity.clone(), capacity, labels, ..Block::default() };
+    set_nodes(&mut f, vec![small], vec![pool]);
+    add_queue(&mut f);
+    f
+}
+
+#[test]
+fn only_the_pods_with_a_managed_resource_wait_for_nodes() {
+    let mut f = growing_for_gpus(node("small", 0));
+    let driver = f.create(job_set("driver", 0));
+    f.settle();
+    assert_eq!(f.phase(driver), Some(Phase::Running), "it needs no new node: {:#}", f.why(driver));
+    let whole = f.create(job_set("whole", 2));
+    f.settle();
+    let eu = f.agents.values_mut().next().unwrap();
+    let waiting: Vec<_> = eu.waiting().collect();
+    let [offer] = waiting[..] else { panic!("{waiting:?}") };
+    let free: i64 = eu.ledger().blocks().iter().map(|block| block.free["cpu"]).sum();
+    assert_eq!(free, 8_000 - 2 * 2_000, "its driver has room beside the first one");
+    let ready = ProviderEvent::Ready { offer, nodes: vec![node("large", 8)], keeps: None };
+    let effects = eu.apply(now(f.now), AgentInput::Provider(ready)).effects;
+    f.perform(&"eu".into(), effects);
+    f.settle();
+    assert_eq!(f.phase(whole), Some(Phase::Running), "{:#}", f.why(whole));
+}
+
+#[test]
+fn a_cluster_is_asked_to_grow_only_if_the_other_pods_fit() {
+    let mut small = node("small", 0);
+    small.capacity.insert("cpu".to_owned(), 1_000);
+    let mut f = growing_for_gpus(small);
+    let whole = f.create(job_set("whole", 2));
+    f.settle();
+    let waiting = f.agents.values().next().unwrap().waiting().count();
+    assert_eq!((f.phase(whole), waiting), (Some(Phase::Pending), 0));
+    let why = f.why(whole).to_string();
+    assert!(why.contains("driver"), "the workers are not the obstacle: {why}");
 }

@@ -118,6 +118,7 @@ fn reclaimed_pods_survive_restarts_of_manager_and_agent() {
             boot: 1,
             replacement_wait: Millis(0),
             holds: meridian_agent_core::HoldSettings::default(),
+            managed: meridian_shared::managed::ManagedResources::default(),
             planted: Planted::NONE,
         },
     );

@@ -13,6 +13,7 @@ use meridian_objects::Object;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{ContentHash, JournalId, LedgerId, Uid};
 use meridian_shared::mac::ReceiptKey;
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{Lane, RunnerKind};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -85,6 +86,7 @@ pub(crate) fn agent(nodes: u32) -> Agent {
         boot: 1,
         replacement_wait: Millis(0),
         holds: HoldSettings::default(),
+        managed: ManagedResources::default(),
         planted: Planted::NONE,
     };
     let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(1)), Vec::new(), 1, now());

@@ -8,6 +8,7 @@ use crate::sim::world::Simulation;
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::{Agent, Config};
 use meridian_shared::ids::LedgerId;
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::RunnerKind;
 
@@ -60,6 +61,7 @@ impl Simulation {
             boot: machine.boot,
             replacement_wait: self.cx.scenario.replacement_wait,
             holds: self.cx.scenario.hold_settings(),
+            managed: ManagedResources::default(),
             planted: self.cx.scenario.planted.map_or(Planted::NONE, Planted::with),
         }
     }

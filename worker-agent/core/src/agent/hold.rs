@@ -21,6 +21,8 @@ impl Agent {
             HoldEvent::Secured { offer } => {
                 if self.offer_is(offer, OfferState::Securing) {
                     self.set_held(at, offer, None);
+                } else if self.offer_is(offer, OfferState::SecuringPart) {
+                    self.provision(offer, out);
                 }
             }
             HoldEvent::Waiting { offer, reason } => {

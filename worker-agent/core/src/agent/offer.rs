@@ -8,9 +8,11 @@ use crate::runtime::{HoldOrder, NodeRequest, ReferenceCheck, can_be_guarded};
 use crate::turn::{Effect, Outcome};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
+use meridian_shared::managed::Division;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{Event, HoldMethod, Offer, RUNS_MAX, RefuseReason, RunnerKind, clean};
 use meridian_shared::time::{Millis, Mono};
+use std::sync::Arc;
 
 /// The only kind of job that processes can be.
 const KIND_OF_PROCESSES: &str = "Job";
@@ -58,29 +60,79 @@ impl Agent {
         check: Option<ReferenceCheck>,
         out: &mut Outcome,
     ) {
-        let (uid, namespace, gang) = (open.uid, open.namespace.clone(), open.gang.clone());
-        let placed = self.try_hold(offer, &gang);
-        if let Err(misfit) = &placed
-            && !self.ledger.is_provisionable(&gang)
-        {
-            let reason = if misfit.fits_empty { RefuseReason::NoCapacity } else { RefuseReason::NeverFits };
-            return self.refuse(offer, uid, reason, misfit.to_string());
-        }
+        let growth = match self.try_hold(offer, &open.gang) {
+            Ok(()) => None,
+            Err(misfit) => match self.growth(offer, &open.gang, misfit) {
+                Ok(division) => Some(division),
+                Err(misfit) => return self.refuse_misfit(offer, open.uid, &misfit),
+            },
+        };
         if let Some(check) = check {
             out.effects.push(Effect::Check(check));
             self.offers.insert(offer, open);
-        } else if placed.is_err() {
-            out.effects.push(Effect::Provision(NodeRequest { offer, namespace, gang }));
-            self.offers.insert(offer, OpenOffer { state: OfferState::Waiting, ..open });
-            self.events.push(waiting_for_provider(offer, uid));
+        } else if let Some(division) = growth {
+            self.place_in_part(offer, open, &division, out);
         } else if self.config.holds.way == HoldMethod::Ledger {
             self.offers.insert(offer, open);
             self.set_held(at, offer, None);
         } else {
-            let placement = self.ledger.placement(offer);
-            out.effects.push(Effect::Secure(HoldOrder { offer, uid, namespace, gang, placement }));
+            out.effects.push(Effect::Secure(self.hold_order(offer, &open, open.gang.clone())));
             self.offers.insert(offer, OpenOffer { state: OfferState::Securing, ..open });
         }
+    }
+
+    /// How a gang that doesn't fit is divided between existing nodes and nodes to make. Fails with the
+    /// obstacle: `misfit` if no nodes can be made, or that of the pods that need existing ones.
+    fn growth(&self, offer: OfferId, gang: &Gang, misfit: Misfit) -> Result<Division, Misfit> {
+        let division = self.config.managed.divide(gang);
+        if !self.ledger.can_provision(&division) {
+            return Err(misfit);
+        }
+        if division.uses_existing() {
+            self.ledger.check_fits(offer, &division.existing)?;
+        }
+        Ok(division)
+    }
+
+    /// Allocates the pods that need no new nodes, has the cluster hold them where it must, and asks for the
+    /// nodes of the others. So the nodes are not made in vain.
+    fn place_in_part(&mut self, offer: OfferId, open: OpenOffer, division: &Division, out: &mut Outcome) {
+        let uses_existing = division.uses_existing();
+        if uses_existing && let Err(misfit) = self.ledger.hold(offer, &division.existing) {
+            return self.refuse_misfit(offer, open.uid, &misfit);
+        }
+        if uses_existing && self.config.holds.way != HoldMethod::Ledger {
+            let existing = Arc::new(division.existing.clone());
+            out.effects.push(Effect::Secure(self.hold_order(offer, &open, existing)));
+            self.offers.insert(offer, OpenOffer { state: OfferState::SecuringPart, ..open });
+        } else {
+            self.offers.insert(offer, open);
+            self.provision(offer, out);
+        }
+    }
+
+    /// Asks the provider for the nodes of an open offer.
+    pub(super) fn provision(&mut self, offer: OfferId, out: &mut Outcome) {
+        let Some(open) = self.offers.get(offer) else { return };
+        let gang = match self.config.managed.is_empty() {
+            true => open.gang.clone(),
+            false => Arc::new(self.config.managed.divide(&open.gang).provisioned),
+        };
+        let (uid, namespace) = (open.uid, open.namespace.clone());
+        out.effects.push(Effect::Provision(NodeRequest { offer, namespace, gang }));
+        self.offers.set_waiting(offer);
+        self.events.push(waiting_for_provider(offer, uid));
+    }
+
+    /// The order to hold in the cluster what the ledger has allocated of `gang`.
+    fn hold_order(&self, offer: OfferId, open: &OpenOffer, gang: Arc<Gang>) -> HoldOrder {
+        let placement = self.ledger.placement(offer);
+        HoldOrder { offer, uid: open.uid, namespace: open.namespace.clone(), gang, placement }
+    }
+
+    fn refuse_misfit(&mut self, offer: OfferId, uid: Uid, misfit: &Misfit) {
+        let reason = if misfit.fits_empty { RefuseReason::NoCapacity } else { RefuseReason::NeverFits };
+        self.refuse(offer, uid, reason, misfit.to_string());
     }
 
     /// Turns an open offer with an allocation into a hold, which lasts `keeps` at most.
@@ -101,7 +153,7 @@ impl Agent {
                 Some(OpenOffer { state: OfferState::Held { .. }, .. }) => Event::Held { offer, uid },
                 Some(OpenOffer { state: OfferState::Waiting, .. }) => waiting_for_provider(offer, uid),
                 // Its answer follows.
-                Some(OpenOffer { state: OfferState::Checking | OfferState::Securing, .. }) => return true,
+                Some(_) => return true,
                 None => return false,
             }
         };

@@ -53,7 +53,12 @@ impl Agent {
             return;
         };
         self.ledger.add_provided(offer, nodes);
-        match self.try_hold(offer, &open.gang) {
+        let placed = if open.is_partial() && self.ledger.is_allocated(offer) {
+            self.ledger.hold_provided(offer, &self.config.managed.divide(&open.gang).provisioned)
+        } else {
+            self.try_hold(offer, &open.gang)
+        };
+        match placed {
             // A hold must not outlast the nodes.
             Ok(()) => self.set_held(at, offer, keeps),
             Err(misfit) => {

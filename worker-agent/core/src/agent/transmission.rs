@@ -142,6 +142,7 @@ impl Agent {
             base,
             blocks,
             provisionable: pools,
+            managed: self.config.managed.clone(),
             runner: self.config.runner,
             guarded: self.config.guarded,
             located: self.config.located.clone(),

@@ -24,6 +24,12 @@ impl Allocation {
         Self { placement, per_pod, ..Self::default() }
     }
 
+    /// Adds the pods of other pod sets behind the pods that are there.
+    pub(super) fn append(&mut self, other: Self) {
+        self.placement.extend(other.placement);
+        self.per_pod.extend(other.per_pod);
+    }
+
     pub(crate) fn leaving(&self) -> &[PodPlacement] {
         &self.leaving
     }

@@ -4,6 +4,7 @@ use crate::hub::Hub;
 use meridian_agent_core::runtime::{NodePool, ProviderEvent};
 use meridian_kubernetes::Connection;
 use meridian_objects::spec::ProvisioningRequestConfigSpec;
+use meridian_shared::managed::ManagedResources;
 use meridian_shared::time::Now;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -39,6 +40,11 @@ impl std::fmt::Debug for ProvisioningParts {
 }
 
 impl ProvisioningSettings {
+    /// The resources that nodes are asked for.
+    pub fn managed(&self) -> ManagedResources {
+        self.config.managed_resources.iter().cloned().collect()
+    }
+
     /// Checks what can be checked without the cluster. Fails with what to write instead.
     pub fn check(&self) -> Result<(), String> {
         if self.config.class_name == CHECK_CAPACITY {

@@ -202,7 +202,8 @@ impl Supervisor {
                 if let ProviderEvent::Ready { nodes, .. } = &event {
                     self.claims.extend(nodes.iter().map(|node| (node.name.clone(), offer)));
                     let class = self.settings.config.class_name.clone();
-                    self.hub.bookings().insert(offer, Booking { request: name, class });
+                    let pod_sets = order.request.gang.pod_sets.iter().map(|set| set.name.clone()).collect();
+                    self.hub.bookings().insert(offer, Booking { request: name, class, pod_sets });
                 }
                 self.report(event);
             }

@@ -59,7 +59,7 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
         let template = made.pointer_mut(&set.template).and_then(Value::as_object_mut);
         let template = template.ok_or("it has no pod template")?;
         mark_template(template, key, &set.name);
-        consume(template, booking);
+        consume(template, &set.name, booking);
     }
     let mut labels = kept(made.pointer("/metadata/labels"));
     mark(&mut labels, key);
@@ -95,7 +95,7 @@ fn group(
         let pod = made.pointer_mut(&member.at).and_then(Value::as_object_mut);
         let pod = pod.ok_or("a pod of the group is no object")?;
         mark_template(pod, (start.uid, start.fence), &member.pod_set);
-        consume(pod, booking);
+        consume(pod, &member.pod_set, booking);
         let metadata = pod.get("metadata");
         let mut labels = kept(metadata.and_then(|metadata| metadata.get("labels")));
         labels.insert(GROUP.to_owned(), json!(&*start.name));
@@ -120,9 +120,12 @@ fn group(
     Ok((pods.pop().ok_or("it has no pods")?, others))
 }
 
-/// Sends pods onto the nodes that were booked for them, if any were.
-fn consume(template: &mut Map<String, Value>, booking: Option<&Booking>) {
-    let Some(Booking { request, class }) = booking else { return };
+/// Sends the pods of a set onto the nodes that were booked for them, if any were.
+fn consume(template: &mut Map<String, Value>, pod_set: &str, booking: Option<&Booking>) {
+    let Some(Booking { request, class, .. }) = booking.filter(|booking| booking.pod_sets.contains(pod_set))
+    else {
+        return;
+    };
     let annotations = object(object(template, "metadata"), "annotations");
     annotations.insert(CONSUMES.to_owned(), json!(request));
     annotations.insert(CONSUMED_CLASS.to_owned(), json!(class));

@@ -62,6 +62,7 @@ pub(super) async fn open(
     let (hub, touched) = Hub::start(&connection, nodes, tasks);
     let cluster = identity.cluster.to_string();
     let node_requests_limit = provisioning.as_ref().map_or(0, |settings| settings.requests_max);
+    let managed = provisioning.as_ref().map(ProvisioningSettings::managed).unwrap_or_default();
     let provider: Option<Box<dyn Provider>> = match provisioning {
         Some(settings) => {
             let parts = ProvisioningParts {
@@ -100,7 +101,15 @@ pub(super) async fn open(
     let runner = Box::new(JobRunner::open(parts, tasks));
     let unavailable_kinds = hub.unavailable_kinds();
     let source = Box::new(ClusterInventory::new(hub));
-    Ok(Some(ClusterParts { source, runner, provider, node_requests_limit, holds, unavailable_kinds }))
+    Ok(Some(ClusterParts {
+        source,
+        runner,
+        provider,
+        node_requests_limit,
+        managed,
+        holds,
+        unavailable_kinds,
+    }))
 }
 
 fn kubeconfig(settings: &KubernetesSettings) -> Option<KubeconfigSource> {

@@ -314,6 +314,7 @@ pub(super) fn not_guarded() -> (Fleet, Uid) {
         boot: 1,
         replacement_wait: Millis(0),
         holds: meridian_agent_core::HoldSettings::default(),
+        managed: meridian_shared::managed::ManagedResources::default(),
         planted: Planted::NONE,
     };
     let (agent, _) = Agent::start(config, Durable::new(LedgerId(1_000)), Vec::new(), 1, now(f.now));

@@ -1,6 +1,7 @@
 //! Gangs of other kinds than Job.
 
 use super::*;
+use crate::hub::Booking;
 use meridian_shared::time::Now;
 
 /// A JobSet with one driver and two Jobs of two workers.
@@ -53,6 +54,22 @@ fn a_job_set_is_created_suspended_with_every_template_marked() {
         3,
         "the JobSet counts its own failures"
     );
+}
+
+#[test]
+fn only_the_pods_that_nodes_were_made_for_name_the_request() {
+    let booking = Booking {
+        request: "meridian-request".into(),
+        class: "queued-provisioning.gke.io".into(),
+        pod_sets: ["workers".to_owned()].into(),
+    };
+    let built = manifest::build(&job_set(), "worker-eu", Some(&booking)).unwrap();
+    let consumed = |index: usize| {
+        let template = format!("/spec/replicatedJobs/{index}/template/spec/template");
+        let annotations = built.manifest.pointer(&template)?.pointer("/metadata/annotations")?;
+        Some(annotations["autoscaling.x-k8s.io/consume-provisioning-request"].clone())
+    };
+    assert_eq!([consumed(0), consumed(1)], [None, Some(json!("meridian-request"))]);
 }
 
 #[test]
