@@ -199,6 +199,9 @@ pub struct PodSet {
     /// or the pod set has no topology request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<FlavorTopology>,
+    /// The first pod set of the gang with an equal pod template, if that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_template: Option<String>,
 }
 
 /// One gang: everything that a cluster must know to tell whether it fits.
@@ -237,7 +240,7 @@ impl Gang {
                 .topology
                 .iter()
                 .flat_map(TopologyRequest::weight)
-                .chain(set.group.iter().map(String::len));
+                .chain(set.group.iter().chain(&set.same_template).map(String::len));
             let within = set.within.iter().flat_map(FlavorTopology::weight);
             let all = requests.chain(labels).chain(terms).chain(tolerations).chain(shape).chain(within);
             2 * ENTRY + set.name.len() + all.map(|bytes| bytes + ENTRY).sum::<usize>()
@@ -379,12 +382,14 @@ mod tests {
             levels: vec!["rack".into(), "host".into()],
             ..FlavorTopology::default()
         });
-        let near = PodSet { topology, group: Some("g".into()), within, ..plain };
+        let same_template = Some("first".into());
+        let near = PodSet { topology, group: Some("g".into()), within, same_template, ..plain };
         let written = serde_json::to_string(&near).unwrap();
         let expect = concat!(
             r#"{"name":"main","count":2,"per_pod":{},"topology":{"constraint":{"required":"rack"},"#,
             r#""slices":[{"level":"host","size":2}]},"#,
-            r#""group":"g","within":{"flavor":"f","name":"t","levels":["rack","host"]}}"#
+            r#""group":"g","within":{"flavor":"f","name":"t","levels":["rack","host"]},"#,
+            r#""same_template":"first"}"#
         );
         assert_eq!(written, expect);
         assert_eq!(serde_json::from_str::<PodSet>(&written).unwrap(), near);

@@ -29,8 +29,8 @@ pub use self::kueue::{
 };
 pub use self::limits::{Limit, LimitRangeSpec, LimitType, RuntimeClassSpec};
 pub use self::multikueue::{
-    AdmissionCheckSpec, ClusterSource, LocationType, MultiKueueClusterSpec, MultiKueueConfigSpec, Parameters,
-    ProvisioningRequestConfigSpec, RetryStrategy,
+    AdmissionCheckSpec, ClusterSource, LocationType, MergePolicy, MultiKueueClusterSpec,
+    MultiKueueConfigSpec, Parameters, ProvisioningRequestConfigSpec, RetryStrategy,
 };
 pub use self::node::{NodeObject, PodObject, PodPhase};
 pub use self::policy::{

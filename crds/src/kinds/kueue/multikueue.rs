@@ -187,14 +187,14 @@ pub(crate) struct ProvisioningConfigFields {
     /// Parameters of every request.
     #[schemars(transform = parameters)]
     parameters: Option<Strings>,
-    /// Resources that need a request. Empty is all.
+    /// Resources that need a request: pod sets without any of them run on nodes that exist. Empty is all.
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "set"))]
     managed_resources: Option<Vec<ResourceName>>,
     /// Retries of a failed request.
     retry_strategy: Option<RetryFields>,
     /// Node selectors that pods get from the answer to a request.
     pod_set_updates: Option<UpdatesFields>,
-    /// Which pod sets of a workload share a request.
+    /// Which pod sets of a workload share an entry of its request. Without it, none.
     pod_set_merge_policy: Option<MergePolicy>,
 }
 

@@ -28,16 +28,8 @@ pub fn fields_ignored_by_cluster(object: &Object) -> Vec<Warning> {
                 );
             }
         }
-        Kind::ProvisioningRequestConfig => {
-            if let Spec::ProvisioningRequestConfig(config) = &object.spec {
-                all.when(
-                    config.merge_by_requirements.is_some(),
-                    "spec.podSetMergePolicy",
-                    "a job has one pod set, so nothing is merged",
-                );
-            }
-        }
-        Kind::Cohort
+        Kind::ProvisioningRequestConfig
+        | Kind::Cohort
         | Kind::WorkloadPriorityClass
         | Kind::MultiKueueConfig
         | Kind::MultiKueueCluster

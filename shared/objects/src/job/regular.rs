@@ -62,12 +62,14 @@ fn read_pod_sets(kind: &JobKind, root: &Fields<'_>, job: &mut JobWorkload) {
     job.suspend = kind.is_suspended(&manifest);
     let found = kind.pod_sets(&manifest);
     let mut names = BTreeSet::new();
+    let mut first_sets = BTreeMap::new();
     for set in &found {
         check_name(root, set, &mut names);
         check_counts(kind, root, set);
         let mut template = None;
         root.at_pointer(&set.template, &mut |item: &Item<'_>| template = read_template(item, set));
-        if let Some(Template { pod_set, template, grace }) = template {
+        if let Some(Template { mut pod_set, template, grace }) = template {
+            pod_set.same_template = first_with_template(&manifest, set, &mut first_sets);
             job.pod_priority_class =
                 job.pod_priority_class.take().or_else(|| template.priority_class.clone());
             job.grace_period = job.grace_period.max(grace);
@@ -85,6 +87,18 @@ fn read_pod_sets(kind: &JobKind, root: &Fields<'_>, job: &mut JobWorkload) {
         root.findings().error(at(), format!("has {pods} pods"), format!("the maximum is {MAX_PODS}"));
     }
     job.parallelism = pods;
+}
+
+/// The first pod set whose template equals that of `set`, if that is another one. `first_sets` has those that
+/// were read, by template.
+fn first_with_template(
+    manifest: &Value,
+    set: &FoundPodSet,
+    first_sets: &mut BTreeMap<String, String>,
+) -> Option<String> {
+    let template = manifest.pointer(&set.template)?.to_string();
+    let first = first_sets.entry(template).or_insert_with(|| set.name.clone());
+    (*first != set.name).then(|| first.clone())
 }
 
 /// Pod sets are told apart by their names, which become labels of the pods.

@@ -101,8 +101,16 @@ pub struct ProvisioningRequestConfigSpec {
     pub retry: RetryStrategy,
     /// Node selector entries for the pods: label key to the name of the provider's detail with the value.
     pub node_selector_from_detail: BTreeMap<String, String>,
-    /// Whether pod sets with the same scheduling requirements may be merged; `None` merges nothing.
-    pub merge_by_requirements: Option<bool>,
+    /// `None`: every pod set has its own entry in a request.
+    pub merge_policy: Option<MergePolicy>,
+}
+
+/// Which pod sets of a gang share one entry of a provisioning request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MergePolicy {
+    IdenticalPodTemplates,
+    /// Equal requests, node selectors, required node affinities and tolerations; the commands may differ.
+    IdenticalWorkloadSchedulingRequirements,
 }
 
 pub(crate) fn read_check(root: &Fields<'_>) -> AdmissionCheckSpec {
@@ -229,7 +237,10 @@ pub(crate) fn read_provisioning(root: &Fields<'_>) -> ProvisioningRequestConfigS
             format!("the maximum is {MAX_PARAMETER_CHARS} characters"),
         );
     }
-    let merge_words = [("IdenticalPodTemplates", false), ("IdenticalWorkloadSchedulingRequirements", true)];
+    let merge_words = [
+        ("IdenticalPodTemplates", MergePolicy::IdenticalPodTemplates),
+        ("IdenticalWorkloadSchedulingRequirements", MergePolicy::IdenticalWorkloadSchedulingRequirements),
+    ];
     let read = ProvisioningRequestConfigSpec {
         class_name: spec
             .require("provisioningClassName")
@@ -239,7 +250,7 @@ pub(crate) fn read_provisioning(root: &Fields<'_>) -> ProvisioningRequestConfigS
         managed_resources: spec.list("managedResources", MAX_PROVISIONING, |item| resource_name(&item)),
         retry: spec.fields("retryStrategy").map(read_retry).unwrap_or_default(),
         node_selector_from_detail: spec.fields("podSetUpdates").map(read_updates).unwrap_or_default(),
-        merge_by_requirements: spec.get("podSetMergePolicy").and_then(|item| item.word(&merge_words)),
+        merge_policy: spec.get("podSetMergePolicy").and_then(|item| item.word(&merge_words)),
     };
     spec.finish();
     read

@@ -274,7 +274,20 @@ fn other_kueue_kinds() {
     check(Kind::ProvisioningRequestConfig, json!({}), "spec.provisioningClassName: is missing");
     let retry = json!({"provisioningClassName": "a", "retryStrategy": {"backoffLimitCount": -1}});
     check(Kind::ProvisioningRequestConfig, retry, "`-1` is too small");
-    check_ignored(&good(Kind::ProvisioningRequestConfig, json!({"provisioningClassName": "a"})), &["spec"]);
+    let with = |field: &str, value: Value| json!({"provisioningClassName": "a", field: value});
+    for (field, value, expect) in [
+        ("podSetMergePolicy", json!("Identical"), "spec.podSetMergePolicy: `Identical` is not a choice"),
+        (
+            "managedResources",
+            json!(["nvidia.com/gpu", "a b"]),
+            "spec.managedResources[1]: `a b` is not a resource name",
+        ),
+        ("managedResources", json!("nvidia.com/gpu"), "spec.managedResources: "),
+    ] {
+        check(Kind::ProvisioningRequestConfig, with(field, value), expect);
+    }
+    let merging = with("podSetMergePolicy", json!("IdenticalPodTemplates"));
+    check_ignored(&good(Kind::ProvisioningRequestConfig, merging), &["spec"]);
 }
 
 #[test]

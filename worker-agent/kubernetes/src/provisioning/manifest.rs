@@ -3,7 +3,8 @@
 use crate::labels::{MANAGED_BY, OFFER, ORIGIN};
 use crate::shape;
 use meridian_agent_core::runtime::NodeRequest;
-use meridian_objects::spec::ProvisioningRequestConfigSpec;
+use meridian_objects::spec::{MergePolicy, ProvisioningRequestConfigSpec};
+use meridian_shared::counted::counted;
 use meridian_shared::gang::PodSet;
 use meridian_shared::ids::OfferId;
 use serde_json::{Map, Value, json};
@@ -46,15 +47,8 @@ pub(super) fn build(
     api_version: &str,
     cluster: &str,
 ) -> Result<Objects, String> {
-    let shapes = shapes(&wanted.gang.pod_sets);
-    let most = if config.class_name == QUEUED { 1 } else { SHAPES_MAX };
-    if shapes.len() > most {
-        return Err(format!(
-            "the class `{}` takes pods of at most {most} different shapes in one request; the gang has {}",
-            config.class_name,
-            shapes.len()
-        ));
-    }
+    let shapes = merged(&wanted.gang.pod_sets, config.merge_policy);
+    check_count(shapes.len(), &wanted.gang.pod_sets, config)?;
     let name = name(wanted.offer, attempt);
     let labels = json!({MANAGED_BY.0: MANAGED_BY.1, OFFER: wanted.offer.to_string()});
     let meta = |name: &str| {
@@ -63,20 +57,20 @@ pub(super) fn build(
             "annotations": {ORIGIN: cluster},
         })
     };
-    let templates = shapes.iter().enumerate().map(|(shape, (set, _))| {
+    let templates = shapes.iter().enumerate().map(|(shape, Merged { first, .. })| {
         json!({
             "apiVersion": "v1", "kind": "PodTemplate",
             "metadata": meta(&template_name(&name, shape)),
             "template": {
                 "metadata": {"labels": {WARDEN.0: WARDEN.1}},
-                "spec": shape::pod(set, "shape", IMAGE),
+                "spec": shape::pod(first, "shape", IMAGE),
             },
         })
     });
     let sets: Vec<Value> = shapes
         .iter()
         .enumerate()
-        .map(|(shape, (_, count))| {
+        .map(|(shape, Merged { count, .. })| {
             json!({"count": count, "podTemplateRef": {"name": template_name(&name, shape)}})
         })
         .collect();
@@ -92,19 +86,71 @@ pub(super) fn build(
     Ok(Objects { templates: templates.collect(), request })
 }
 
-/// The different shapes of pods, and how many pods have each.
-fn shapes(sets: &[PodSet]) -> Vec<(&PodSet, u32)> {
-    let shape = |set: &PodSet| {
-        (set.per_pod.clone(), set.node_selector.clone(), set.affinity.clone(), set.tolerations.clone())
-    };
-    let mut shapes: Vec<(&PodSet, u32)> = Vec::new();
-    for set in sets {
-        match shapes.iter_mut().find(|(known, _)| shape(known) == shape(set)) {
-            Some((_, count)) => *count += set.count,
-            None => shapes.push((set, set.count)),
+/// Pod sets that share one entry of a request.
+struct Merged<'s> {
+    /// The pod set whose shape all of them have.
+    first: &'s PodSet,
+    /// Pods of all of them.
+    count: u32,
+}
+
+/// The entries of a request, in the order of the gang. Pod sets of different shapes never share one, because
+/// the nodes are made for its pods.
+fn merged(sets: &[PodSet], policy: Option<MergePolicy>) -> Vec<Merged<'_>> {
+    let mut all: Vec<Merged<'_>> = Vec::new();
+    // The API refuses entries without pods.
+    for set in sets.iter().filter(|set| set.count > 0) {
+        let share = |entry: &&mut Merged<'_>| may_merge(entry.first, set, policy);
+        match all.iter_mut().find(share) {
+            Some(entry) => entry.count += set.count,
+            None => all.push(Merged { first: set, count: set.count }),
         }
     }
-    shapes
+    all
+}
+
+fn may_merge(one: &PodSet, other: &PodSet, policy: Option<MergePolicy>) -> bool {
+    let same_shape = one.per_pod == other.per_pod
+        && one.node_selector == other.node_selector
+        && one.affinity == other.affinity
+        && one.tolerations == other.tolerations;
+    match policy {
+        None => false,
+        Some(MergePolicy::IdenticalWorkloadSchedulingRequirements) => same_shape,
+        Some(MergePolicy::IdenticalPodTemplates) => same_shape && template_of(one) == template_of(other),
+    }
+}
+
+/// The first pod set of the gang that has the template of `set`.
+fn template_of(set: &PodSet) -> &str {
+    set.same_template.as_ref().unwrap_or(&set.name)
+}
+
+/// Checks that a request may have this number of entries. Fails with the limit, and with the policy that
+/// would merge enough pod sets, if there is one.
+fn check_count(
+    entries: usize,
+    sets: &[PodSet],
+    config: &ProvisioningRequestConfigSpec,
+) -> Result<(), String> {
+    let most = if config.class_name == QUEUED { 1 } else { SHAPES_MAX };
+    if entries <= most {
+        return Ok(());
+    }
+    let class = &config.class_name;
+    let widest = MergePolicy::IdenticalWorkloadSchedulingRequirements;
+    if merged(sets, Some(widest)).len() <= most {
+        return Err(format!(
+            "the class `{class}` takes at most {} in one request; the gang has {entries}: write \
+             `podSetMergePolicy: {widest:?}` in the ProvisioningRequestConfig, because their pods request \
+             the same",
+            counted(most, "pod set"),
+        ));
+    }
+    Err(format!(
+        "the class `{class}` takes pods of at most {} in one request; the gang has {entries}",
+        counted(most, "different shape"),
+    ))
 }
 
 /// The configured parameters. Machines that are needed for a shorter time are asked for that time: the

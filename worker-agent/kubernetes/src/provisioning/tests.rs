@@ -6,7 +6,7 @@ use super::order::{Action, Order, USABLE_FOR};
 use crate::facts::{Condition, RequestFacts};
 use crate::objects::Answer;
 use meridian_agent_core::runtime::{NodePool, NodeRequest, NodeSpec, ProviderEvent};
-use meridian_objects::spec::{ProvisioningRequestConfigSpec, RetryStrategy};
+use meridian_objects::spec::{MergePolicy, ProvisioningRequestConfigSpec, RetryStrategy};
 use meridian_shared::gang::{Amounts, Gang, PodSet, Toleration};
 use meridian_shared::ids::OfferId;
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -228,17 +228,53 @@ fn the_objects_say_what_the_offer_says() {
     assert!(built.request["metadata"]["name"].as_str().unwrap().ends_with("-2"), "one name for an attempt");
 }
 
+/// The number of pods of each entry of a request, or the refusal.
+fn entries(pod_sets: &[PodSet], config: &ProvisioningRequestConfigSpec) -> Result<Vec<u64>, String> {
+    let built = manifest::build(&request(pod_sets.to_vec()), 1, config, "v", "eu")?;
+    let counts: Vec<u64> = built.request["spec"]["podSets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["count"].as_u64().unwrap())
+        .collect();
+    assert_eq!(built.templates.len(), counts.len());
+    Ok(counts)
+}
+
 #[test]
-fn pods_of_one_shape_are_one_pod_set_and_gke_takes_no_more() {
-    let both = request(vec![set("a", 2, 4), set("b", 3, 4)]);
+fn the_policy_says_which_pod_sets_share_an_entry() {
+    let alike = PodSet { same_template: Some("a".into()), ..set("b", 3, 4) };
+    let elsewhere = PodSet {
+        node_selector: BTreeMap::from([("pool".into(), "other".into())]),
+        same_template: Some("a".into()),
+        ..set("d", 5, 4)
+    };
+    let sets = [set("a", 2, 4), alike, set("c", 4, 4), elsewhere, set("e", 6, 8), set("none", 0, 1)];
+    let templates = MergePolicy::IdenticalPodTemplates;
+    let requirements = MergePolicy::IdenticalWorkloadSchedulingRequirements;
+    for (merge_policy, expect) in [
+        (None, vec![2, 3, 4, 5, 6]),
+        (Some(templates), vec![5, 4, 5, 6]),
+        (Some(requirements), vec![9, 5, 6]),
+    ] {
+        let class = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
+        let config = ProvisioningRequestConfigSpec { merge_policy, ..config(class) };
+        assert_eq!(entries(&sets, &config), Ok(expect), "{merge_policy:?}");
+    }
+}
+
+#[test]
+fn gke_takes_one_entry_and_the_refusal_names_the_policy_that_helps() {
     let gke = config("queued-provisioning.gke.io");
-    let built = manifest::build(&both, 1, &gke, "v", "eu").unwrap();
-    assert_eq!(built.request["spec"]["podSets"][0]["count"], 5);
-    let different = request(vec![set("a", 1, 1), set("b", 3, 4)]);
-    let refused = manifest::build(&different, 1, &gke, "v", "eu").unwrap_err();
-    assert!(refused.contains("at most 1 different shapes"), "{refused}");
-    let atomic = config("best-effort-atomic-scale-up.autoscaling.x-k8s.io");
-    assert_eq!(manifest::build(&different, 1, &atomic, "v", "eu").unwrap().templates.len(), 2);
+    let equal = [set("a", 2, 4), set("b", 3, 4)];
+    let refused = entries(&equal, &gke).unwrap_err();
+    let policy = "write `podSetMergePolicy: IdenticalWorkloadSchedulingRequirements`";
+    assert!(refused.contains("at most 1 pod set in one request") && refused.contains(policy), "{refused}");
+    let merge_policy = Some(MergePolicy::IdenticalWorkloadSchedulingRequirements);
+    let merging = ProvisioningRequestConfigSpec { merge_policy, ..gke };
+    assert_eq!(entries(&equal, &merging), Ok(vec![5]));
+    let refused = entries(&[set("a", 1, 1), set("b", 3, 4)], &merging).unwrap_err();
+    assert!(refused.contains("at most 1 different shape") && !refused.contains(policy), "{refused}");
 }
 
 #[test]

@@ -187,6 +187,19 @@ fn a_leader_worker_set_is_groups_of_pods_and_their_leaders() {
     assert_eq!(read(alone).unwrap().gang.pod_sets[1].count, 0);
 }
 
+#[test]
+fn pod_sets_with_equal_templates_are_known_as_such() {
+    let job = |(name, container): (&str, &str)| {
+        let mut template = pods(container, 1);
+        template["spec"]["restartPolicy"] = json!("Never");
+        json!({"name": name, "template": {"spec": {"template": template}}})
+    };
+    let jobs: Vec<Value> = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")].map(job).into();
+    let read = read(manifest("jobset.x-k8s.io/v1alpha2", "JobSet", json!({"replicatedJobs": jobs}))).unwrap();
+    let same: Vec<Option<&str>> = read.gang.pod_sets.iter().map(|set| set.same_template.as_deref()).collect();
+    assert_eq!(same, [None, None, Some("a"), Some("a")]);
+}
+
 /// It has no suspend switch.
 #[test]
 fn a_suspended_leader_worker_set_has_no_groups() {
