@@ -61,11 +61,11 @@ impl Bench {
     }
 
     fn secured(&self) -> Vec<&HoldOrder> {
-        let order = |effect| match effect {
-            &Effect::Secure(ref order) => Some(order),
+        let orders = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Secure(order) => Some(order),
             _ => None,
-        };
-        self.effects.iter().filter_map(order).collect()
+        });
+        orders.collect()
     }
 
     fn free_cpus(&self) -> i64 {

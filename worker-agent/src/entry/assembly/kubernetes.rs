@@ -43,14 +43,7 @@ pub(super) async fn open(
         Some(ProviderChoice::ProvisioningRequest) => Some(provisioning(all, identity).await?),
         _ => None,
     };
-    let connection =
-        connect(&ConnectionSettings { kubeconfig: kubeconfig(settings), context: settings.context.clone() })
-            .await?;
-    tracing::info!(
-        server = connection.server(),
-        version = connection.version(),
-        "connected to the Kubernetes API server"
-    );
+    let connection = connect_to_cluster(settings).await?;
     let Some(leader) = lead(&connection, all, probed, stop, tasks).await? else { return Ok(None) };
     probed.set_starting();
     let pools = provisioning.iter().flat_map(|settings| &settings.pools);
@@ -110,6 +103,17 @@ pub(super) async fn open(
         holds,
         unavailable_kinds,
     }))
+}
+
+async fn connect_to_cluster(settings: &KubernetesSettings) -> anyhow::Result<Connection> {
+    let source = ConnectionSettings { kubeconfig: kubeconfig(settings), context: settings.context.clone() };
+    let connection = connect(&source).await?;
+    tracing::info!(
+        server = connection.server(),
+        version = connection.version(),
+        "connected to the Kubernetes API server"
+    );
+    Ok(connection)
 }
 
 fn kubeconfig(settings: &KubernetesSettings) -> Option<KubeconfigSource> {
