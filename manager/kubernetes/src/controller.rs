@@ -257,6 +257,8 @@ impl Shared {
     async fn work(self: Arc<Self>) {
         loop {
             let key = self.queue.take().await;
+            // Thousands of looks that write nothing would keep the other tasks of this thread waiting.
+            tokio::task::yield_now().await;
             match self.look(&key).await {
                 Ok(again) => self.queue.done(key, again),
                 Err(error) => {
@@ -364,8 +366,7 @@ impl Shared {
             .map(|resource| resource.kind)
             .collect();
         let sides = lock(&self.sides);
-        settings.iter().any(|kind| !sides.is_complete(*kind))
-            || self.queue.has_fresh(|key| settings.contains(&key.kind))
+        settings.iter().any(|kind| !sides.is_complete(*kind)) || self.queue.has_fresh(&settings)
     }
 
     /// Confirms rules in doubt: once every settings object of the cluster is at the manager, its policies and
@@ -407,14 +408,13 @@ impl Shared {
     /// Whether the manager has every settings object as the cluster has it. A kind that the cluster doesn't
     /// serve may have objects that were applied at the manager, so nobody vouches for it.
     fn settings_are_in_line(&self) -> bool {
-        let mut settings =
-            Kind::ALL.into_iter().filter(|kind| resources::flow(*kind) == Some(Flow::Settings));
+        let settings: Vec<Kind> =
+            Kind::ALL.into_iter().filter(|kind| resources::flow(*kind) == Some(Flow::Settings)).collect();
         let all_followed = {
             let resources = lock(&self.resources);
-            settings.all(|kind| resources.contains_key(&kind))
+            settings.iter().all(|kind| resources.contains_key(kind))
         };
-        let is_setting = |key: &ObjectKey| resources::flow(key.kind) == Some(Flow::Settings);
-        all_followed && !self.settings_are_on_their_way() && !self.queue.has_failed(is_setting)
+        all_followed && !self.settings_are_on_their_way() && !self.queue.has_failed(&settings)
     }
 
     fn remember(&self, key: &ObjectKey, action: &Action) {

@@ -1,6 +1,7 @@
 //! Which objects are to be looked at, and when.
 
 use crate::sides::ObjectKey;
+use meridian_objects::Kind;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -74,17 +75,27 @@ impl Queue {
         }
     }
 
-    /// Whether such an object is queued or with a worker, and didn't fail again and again.
-    pub(crate) fn has_fresh(&self, is_such: impl Fn(&ObjectKey) -> bool) -> bool {
+    /// Whether an object of these kinds is queued, with a worker or to be repeated after a failure, and didn't
+    /// fail again and again. Its cost doesn't depend on the objects of other kinds.
+    pub(crate) fn has_fresh(&self, kinds: &[Kind]) -> bool {
         let inner = self.inner();
-        let later = inner.later.iter().map(|(_, key)| key).filter(|key| inner.failures.contains_key(*key));
-        let mut waiting = inner.queued.iter().chain(inner.taken.keys()).chain(later);
-        waiting.any(|key| is_such(key) && inner.failures.get(key).is_none_or(|failures| *failures < STUBBORN))
+        let is_fresh = |key: &ObjectKey| inner.failures.get(key).is_none_or(|failures| *failures < STUBBORN);
+        kinds.iter().any(|kind| {
+            let first = first_of(*kind);
+            let is_of_kind = |key: &&ObjectKey| key.kind == *kind;
+            let queued = inner.queued.range(&first..).take_while(is_of_kind);
+            let taken = inner.taken.range(&first..).map(|(key, _)| key).take_while(is_of_kind);
+            let failed = inner.failures.range(&first..).map(|(key, _)| key).take_while(is_of_kind);
+            queued.chain(taken).chain(failed).any(is_fresh)
+        })
     }
 
-    /// Whether such an object failed when it was last with a worker.
-    pub(crate) fn has_failed(&self, is_such: impl Fn(&ObjectKey) -> bool) -> bool {
-        self.inner().failures.keys().any(is_such)
+    /// Whether an object of these kinds failed when it was last with a worker.
+    pub(crate) fn has_failed(&self, kinds: &[Kind]) -> bool {
+        let inner = self.inner();
+        kinds.iter().any(|kind| {
+            inner.failures.range(first_of(*kind)..).next().is_some_and(|(key, _)| key.kind == *kind)
+        })
     }
 
     /// Gives an object back that needs nothing now, or not before `again` has passed.
@@ -108,6 +119,11 @@ impl Queue {
         self.changed.notify_one();
         failures
     }
+}
+
+/// No key of the kind is before this one.
+const fn first_of(kind: Kind) -> ObjectKey {
+    ObjectKey { kind, namespace: String::new(), name: String::new() }
 }
 
 impl Inner {
@@ -142,7 +158,6 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_objects::Kind;
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey { kind: Kind::LocalQueue, namespace: "team".to_owned(), name: name.to_owned() }
@@ -173,11 +188,35 @@ mod tests {
         }
         assert!(began.elapsed() >= Duration::from_millis(500 + 1_000 + 2_000), "{:?}", began.elapsed());
         let taken = queue.take().await;
-        assert!(queue.has_failed(|failed| *failed == taken));
+        assert!(queue.has_failed(&[Kind::LocalQueue]) && !queue.has_failed(&[Kind::Job]));
         queue.done(taken.clone(), Some(Duration::from_secs(5)));
-        assert!(!queue.has_failed(|failed| *failed == taken));
+        assert!(!queue.has_failed(&[Kind::LocalQueue]));
         let waited = Instant::now();
         queue.take().await;
         assert!(waited.elapsed() >= Duration::from_secs(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_fresh_until_they_failed_again_and_again() {
+        let queue = Queue::default();
+        let job = ObjectKey { kind: Kind::Job, ..key("job") };
+        queue.push([job.clone()]);
+        let fresh = || queue.has_fresh(&[Kind::ClusterQueue, Kind::LocalQueue]);
+        assert!(!fresh() && queue.has_fresh(&[Kind::Job]));
+        assert_eq!(queue.take().await, job);
+        queue.push([key("a")]);
+        assert!(fresh(), "it is queued");
+        for failures in 1..STUBBORN {
+            let taken = queue.take().await;
+            assert!(fresh(), "it is with a worker");
+            queue.failed(taken);
+            assert!(fresh(), "it failed {failures} times, and is to be repeated");
+        }
+        let taken = queue.take().await;
+        queue.failed(taken);
+        assert!(!fresh(), "jobs don't wait for it any more");
+        let taken = queue.take().await;
+        queue.done(taken, Some(Duration::from_secs(5)));
+        assert!(!fresh(), "it needs nothing now");
     }
 }

@@ -63,12 +63,27 @@ pub(crate) enum News {
     Deleted(Value),
 }
 
+/// An object as JSON text. Nearly all objects need nothing at a time, and as values they take several times the
+/// memory.
+#[derive(Debug)]
+struct Packed(Box<str>);
+
+impl Packed {
+    fn of(object: &Value) -> Self {
+        Self(object.to_string().into())
+    }
+
+    fn read(&self) -> Value {
+        serde_json::from_str(&self.0).expect("a value that was written can be read")
+    }
+}
+
 /// The objects of one kind on one side.
 #[derive(Debug, Default)]
 struct Objects {
-    current: BTreeMap<ObjectKey, Arc<Value>>,
+    current: BTreeMap<ObjectKey, Packed>,
     /// Objects of a list that isn't complete yet.
-    listing: Option<BTreeMap<ObjectKey, Arc<Value>>>,
+    listing: Option<BTreeMap<ObjectKey, Packed>>,
     /// Whether a list was completed.
     is_complete: bool,
     /// Uids of the first complete list.
@@ -108,13 +123,13 @@ impl Sides {
             }
             News::Listed(object) => {
                 let key = ObjectKey::of(kind, &object);
-                objects.listing.get_or_insert_default().insert(key, Arc::new(without_managers(object)));
+                objects.listing.get_or_insert_default().insert(key, Packed::of(&without_managers(object)));
                 return Vec::new();
             }
             News::ListEnds => {
                 let listed = objects.listing.take().unwrap_or_default();
                 if !objects.is_complete {
-                    objects.first_list = listed.values().filter_map(|object| uid(object)).collect();
+                    objects.first_list = listed.values().filter_map(|object| uid(&object.read())).collect();
                 }
                 objects.is_complete = true;
                 let before = std::mem::replace(&mut objects.current, listed);
@@ -128,8 +143,8 @@ impl Sides {
                 return all.into_iter().collect();
             }
             News::Applied(object) => {
-                let (key, object) = (ObjectKey::of(kind, &object), Arc::new(without_managers(object)));
-                let before = objects.current.insert(key.clone(), Arc::clone(&object));
+                let (key, object) = (ObjectKey::of(kind, &object), without_managers(object));
+                let before = objects.current.insert(key.clone(), Packed::of(&object));
                 (key, before, Some(object))
             }
             News::Deleted(object) => {
@@ -140,7 +155,8 @@ impl Sides {
         };
         let mut touched = vec![key.clone()];
         if is_pod {
-            touched.extend(self.groups.take(&key, before.as_deref(), after.as_deref()));
+            let before = before.map(|before| before.read());
+            touched.extend(self.groups.take(&key, before.as_ref(), after.as_ref()));
         } else if kind == Kind::PodGroup {
             touched.extend(self.groups.pods(&key).cloned());
         }
@@ -148,13 +164,15 @@ impl Sides {
     }
 
     /// Compares the groups with a new list of pods.
-    fn regroup(&mut self, before: &BTreeMap<ObjectKey, Arc<Value>>) {
+    fn regroup(&mut self, before: &BTreeMap<ObjectKey, Packed>) {
         let Some(pods) = self.objects.get(&(Side::Cluster, Kind::Pod)) else { return };
         for (key, pod) in before {
-            self.groups.take(key, Some(pod), pods.current.get(key).map(Arc::as_ref));
+            let after = pods.current.get(key).map(Packed::read);
+            self.groups.take(key, Some(&pod.read()), after.as_ref());
         }
         for (key, pod) in &pods.current {
-            self.groups.take(key, before.get(key).map(Arc::as_ref), Some(pod));
+            let before = before.get(key).map(Packed::read);
+            self.groups.take(key, before.as_ref(), Some(&pod.read()));
         }
     }
 
@@ -172,7 +190,7 @@ impl Sides {
     }
 
     pub(crate) fn get(&self, side: Side, key: &ObjectKey) -> Option<Arc<Value>> {
-        self.objects.get(&(side, key.kind))?.current.get(key).cloned()
+        self.objects.get(&(side, key.kind))?.current.get(key).map(|object| Arc::new(object.read()))
     }
 
     /// What both sides have of an object; `None` while a list isn't complete. Both lists end with a look at

@@ -9,7 +9,6 @@ use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::{Found, FoundState, Start};
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{Leadership, Session, Uid};
-use meridian_shared::managed::ManagedResources;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{Command, EndResult, Event, RunnerKind, Size, StopReason, SyncRefusal};
 use std::collections::BTreeMap;
@@ -74,7 +73,7 @@ impl Running {
             boot: 1,
             replacement_wait: Millis(0),
             holds: HoldSettings::default(),
-            managed: ManagedResources::default(),
+            managed: meridian_shared::managed::ManagedResources::default(),
             planted: Planted::NONE,
         };
         let node = NodeSpec {

@@ -179,7 +179,7 @@ mod tests {
             "58.6 jobs per second, until the last one",
             "the management cluster shows its admission 50 ms 99 ms 100 ms",
             "POST jobs 1.00 1.00 2.00",
-            "APPLY jobs/status 1.00 1.00",
+            "APPLY jobs/status - 1.00 1.00",
             "all 1.00 2.25 3.25",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
