@@ -3,7 +3,7 @@
 usage: client.py KUBECTL KUBECONFIG CONTEXT crowd COUNT NODE      makes so many pods on a node that nothing runs
        client.py KUBECTL KUBECONFIG CONTEXT create COUNT PATH     makes copies of the object in stdin, `NUMBER` replaced
        client.py KUBECTL KUBECONFIG CONTEXT delete COUNT PATH     deletes so many objects, `NUMBER` replaced in the path
-       client.py KUBECTL KUBECONFIG CONTEXT watch PATH            prints one line per change: type, name, uid, phase
+       client.py KUBECTL KUBECONFIG CONTEXT watch PATH            prints WATCHING, and one line per change: type, name, uid, phase
        client.py KUBECTL KUBECONFIG CONTEXT evict NAMESPACE POD   asks for the eviction of a pod
 """
 
@@ -73,7 +73,9 @@ class Api:
         connection.timeout = None
         separator = "&" if "?" in path else "?"
         connection.request("GET", f"{path}{separator}watch=true&timeoutSeconds=3600", None, self.headers())
-        for line in connection.getresponse():
+        answer = connection.getresponse()
+        print("WATCHING - - -", flush=True)
+        for line in answer:
             event = json.loads(line)
             yield event["type"], event["object"]
 

@@ -23,7 +23,7 @@ job_is() { [ "$(meridian get jobs "$1" -o json | jq -r .status.meridian.state)" 
 note_pods() {
     client "$1" watch /api/v1/namespaces/default/pods >"$work/$1.pods" 2>/dev/null &
     programs+=($!)
-    await 10 test -e "$work/$1.pods"
+    await 30 grep -q WATCHING "$work/$1.pods" || fail "the pods of $1 can't be watched"
 }
 # Fails unless so many pods of a job ever ran in a cluster: a gang that started twice has more.
 ran_once() {
@@ -209,7 +209,7 @@ step_kills() {
     note_pods "$region"
     client "$region" watch /apis/batch/v1/namespaces/default/jobs >"$work/$region.jobs" 2>/dev/null &
     programs+=($!)
-    await 10 test -e "$work/$region.jobs"
+    await 30 grep -q WATCHING "$work/$region.jobs" || fail "the jobs of $region can't be watched"
     for number in {0..9}; do
         names+=("killed-$number")
         create "killed-$number" region="$region" pods=2 seconds=1

@@ -1,9 +1,9 @@
 //! `bench`: the figures of docs/performance.md, measured on this machine with real processes; and `bench
 //! kubernetes`, which measures a deployment of the user.
 //!
-//! Every measure of this machine starts a manager, and agents where it needs them, as an operator would: TLS over loopback,
-//! fsync on, the simulated runner. Jobs are distinct and about 2 KB each. The journals are removed at the
-//! end.
+//! Every measure of this machine starts a manager, and agents where it needs them, as an operator would: TLS
+//! over loopback, fsync on, the simulated runner. Jobs are distinct and about 2 KB each. The journals are
+//! removed at the end.
 //!
 //! | file | owns |
 //! |---|---|

@@ -75,8 +75,8 @@ impl Queue {
         }
     }
 
-    /// Whether an object of these kinds is queued, with a worker or to be repeated after a failure, and didn't
-    /// fail again and again. Its cost doesn't depend on the objects of other kinds.
+    /// Whether an object of these kinds is queued, with a worker or to be repeated after a failure, and
+    /// didn't fail again and again. Its cost doesn't depend on the objects of other kinds.
     pub(crate) fn has_fresh(&self, kinds: &[Kind]) -> bool {
         let inner = self.inner();
         let is_fresh = |key: &ObjectKey| inner.failures.get(key).is_none_or(|failures| *failures < STUBBORN);

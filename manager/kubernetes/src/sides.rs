@@ -63,8 +63,8 @@ pub(crate) enum News {
     Deleted(Value),
 }
 
-/// An object as JSON text. Nearly all objects need nothing at a time, and as values they take several times the
-/// memory.
+/// An object as JSON text. Nearly all objects need nothing at a time, and as values they take several times
+/// the memory.
 #[derive(Debug)]
 struct Packed(Box<str>);
 

@@ -304,12 +304,12 @@ impl ClusterCapacity {
     /// Whether the gang would fit on nodes that pools can still provide, and its pods that need none in the
     /// estimated free capacity.
     pub fn could_grow(&self, gang: &Gang) -> bool {
-        matches!(self.growth(gang), Some(Ok(_)))
+        matches!(self.provisioning(gang), Some(Ok(_)))
     }
 
     /// How the gang would be divided between new nodes and existing ones. `None` if pools can't provide the
     /// new ones. Fails if the pods that need none don't fit in the estimated free capacity.
-    pub fn growth(&self, gang: &Gang) -> Option<Result<Division, Misfit>> {
+    pub fn provisioning(&self, gang: &Gang) -> Option<Result<Division, Misfit>> {
         if self.provisionable.is_empty() {
             return None;
         }

@@ -128,8 +128,8 @@ pub fn cluster_queue(
     }
 }
 
-/// Puts the flavors of each resource group in the order of the capacity classes, and those of other classes last.
-/// Flavors of one class stay in the order of the queue.
+/// Puts the flavors of each resource group in the order of the capacity classes, and those of other classes
+/// last. Flavors of one class stay in the order of the queue.
 pub fn order_by_class(
     setup: &mut QueueSetup,
     classes: &[CapacityClass],

@@ -5,7 +5,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `target` | the manager or management cluster, the checks before the first job, and the states of objects |
+//! | `target` | the manager or management cluster, checks before the first job, states of objects |
 //! | `deployment` | all API servers, and the watches |
 //! | `jobs` | manifests, creation and removal |
 //! | `progress` | when each job was first seen in each state |
@@ -239,8 +239,8 @@ fn sightings(
         }
         if let [one, ..] = missing.as_slice() {
             return Err(Error::Refused(format!(
-                "{} of {} jobs were not seen {} within {} s, such as `{one}`: does the queue have quota, and a \
-                 cluster nodes, for all of them? A larger `--timeout` waits longer",
+                "{} of {} jobs were not seen {} within {} s, such as `{one}`: does the queue have quota, and \
+                 a cluster nodes, for all of them? A larger `--timeout` waits longer",
                 missing.len(),
                 sent.len(),
                 state.name(),

@@ -97,15 +97,15 @@ pub(crate) fn check_reserved(
 
 /// Whether a cluster can grow for the gang. `None` if its pools can't. Fails if the pods that need no new
 /// nodes have no capacity now, or it is reserved.
-pub(crate) fn check_growth(
+pub(crate) fn check_provisioning(
     world: &World,
     uid: Uid,
     gang: &Gang,
     cluster: &ClusterName,
     live: &LiveCluster,
 ) -> Option<Result<(), Why>> {
-    let growth = live.capacity.growth(gang)?.map_err(Why::NoCapacity);
-    Some(growth.and_then(|division| match division.uses_existing() {
+    let provisioning = live.capacity.provisioning(gang)?.map_err(Why::NoCapacity);
+    Some(provisioning.and_then(|division| match division.uses_existing() {
         true => check_reserved(world, uid, &division.existing, cluster, live),
         false => Ok(()),
     }))

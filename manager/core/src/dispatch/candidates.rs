@@ -156,9 +156,9 @@ pub fn check_capacity(
     let fits = fits.and_then(|()| topology::check_domains(world, gang, cluster, Gone::Nobody));
     match fits {
         Ok(()) => readiness::check_reserved(world, uid, gang, cluster, live).map(|()| false),
-        Err(misfit) => match readiness::check_growth(world, uid, gang, cluster, live) {
+        Err(misfit) => match readiness::check_provisioning(world, uid, gang, cluster, live) {
             None => Err(Why::NoCapacity(misfit)),
-            Some(growth) => growth.map(|()| true),
+            Some(provisioning) => provisioning.map(|()| true),
         },
     }
 }

@@ -244,8 +244,8 @@ impl<'a, 'w> Clusters<'a, 'w> {
         });
         if !fits {
             // Node pools grow for new gangs, but not for the pods that a running gang adds.
-            let growth = || readiness::check_growth(self.turn.world, uid, gang, cluster, live);
-            return !is_scale_up && matches!(growth(), Some(Ok(())));
+            let provisioning = || readiness::check_provisioning(self.turn.world, uid, gang, cluster, live);
+            return !is_scale_up && matches!(provisioning(), Some(Ok(())));
         }
         cached(&mut self.spares_reserved, &|| live.capacity.spares(gang))
             || readiness::check_reserved(self.turn.world, uid, gang, cluster, live).is_ok()

@@ -1,7 +1,7 @@
 //! Failures of node providers, by what the nodes were for.
 //!
-//! A provider that has no nodes of one flavor may have those of another. So a failure closes a cluster for the
-//! workload on these flavors only, and the next flavor of its queue is tried at once.
+//! A provider that has no nodes of one flavor may have those of another. So a failure closes a cluster for
+//! the workload on these flavors only, and the next flavor of its queue is tried at once.
 
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
@@ -20,8 +20,8 @@ pub(crate) struct ProviderFailure {
     pub(crate) text: String,
 }
 
-/// What providers failed to make nodes for. Gangs that differ only in their number of pods are one: a provider
-/// without nodes isn't asked again for each smaller number.
+/// What providers failed to make nodes for. Gangs that differ only in their number of pods are one: a
+/// provider without nodes isn't asked again for each smaller number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ProviderFailures(BTreeMap<(Uid, ClusterName), BTreeMap<Arc<Gang>, ProviderFailure>>);
 

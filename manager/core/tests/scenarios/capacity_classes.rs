@@ -11,8 +11,8 @@ const POOLS: [(&str, &str, &str); 3] = [
     ("plain", "cloud.google.com/gke-nodepool", "plain"),
 ];
 
-/// Two clusters without nodes that can make some of each pool, and a queue that lists the flavors in the order
-/// of `POOLS`.
+/// Two clusters without nodes that can make some of each pool, and a queue that lists the flavors in the
+/// order of `POOLS`.
 fn pools_from_zero(policy: Option<Value>) -> Fleet {
     let mut f = Fleet::without_agents(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
     for (ledger, name) in [(1_000, "eu"), (1_001, "us")] {

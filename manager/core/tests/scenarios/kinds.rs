@@ -214,7 +214,7 @@ fn a_gang_that_waits_for_quota_of_one_pod_set_starts_when_that_is_free() {
 }
 
 /// A cluster with a small node, and a pool of large ones that grows for GPUs.
-fn growing_for_gpus(small: NodeSpec) -> Fleet {
+fn provisioning_for_gpus(small: NodeSpec) -> Fleet {
     let mut f = Fleet::without_agents(EU);
     f.managed = [GPU.to_owned()].into_iter().collect();
     f.add_agent("eu", 1_000);
@@ -228,7 +228,7 @@ fn growing_for_gpus(small: NodeSpec) -> Fleet {
 
 #[test]
 fn only_the_pods_with_a_managed_resource_wait_for_nodes() {
-    let mut f = growing_for_gpus(node("small", 0));
+    let mut f = provisioning_for_gpus(node("small", 0));
     let driver = f.create(job_set("driver", 0));
     f.settle();
     assert_eq!(f.phase(driver), Some(Phase::Running), "it needs no new node: {:#}", f.why(driver));
@@ -250,7 +250,7 @@ fn only_the_pods_with_a_managed_resource_wait_for_nodes() {
 fn a_cluster_is_asked_to_grow_only_if_the_other_pods_fit() {
     let mut small = node("small", 0);
     small.capacity.insert("cpu".to_owned(), 1_000);
-    let mut f = growing_for_gpus(small);
+    let mut f = provisioning_for_gpus(small);
     let whole = f.create(job_set("whole", 2));
     f.settle();
     let waiting = f.agents.values().next().unwrap().waiting().count();

@@ -60,9 +60,9 @@ impl Agent {
         check: Option<ReferenceCheck>,
         out: &mut Outcome,
     ) {
-        let growth = match self.try_hold(offer, &open.gang) {
+        let provisioning = match self.try_hold(offer, &open.gang) {
             Ok(()) => None,
-            Err(misfit) => match self.growth(offer, &open.gang, misfit) {
+            Err(misfit) => match self.provisioning(offer, &open.gang, misfit) {
                 Ok(division) => Some(division),
                 Err(misfit) => return self.refuse_misfit(offer, open.uid, &misfit),
             },
@@ -70,7 +70,7 @@ impl Agent {
         if let Some(check) = check {
             out.effects.push(Effect::Check(check));
             self.offers.insert(offer, open);
-        } else if let Some(division) = growth {
+        } else if let Some(division) = provisioning {
             self.place_in_part(offer, open, &division, out);
         } else if self.config.holds.way == HoldMethod::Ledger {
             self.offers.insert(offer, open);
@@ -83,7 +83,7 @@ impl Agent {
 
     /// How a gang that doesn't fit is divided between existing nodes and nodes to make. Fails with the
     /// obstacle: `misfit` if no nodes can be made, or that of the pods that need existing ones.
-    fn growth(&self, offer: OfferId, gang: &Gang, misfit: Misfit) -> Result<Division, Misfit> {
+    fn provisioning(&self, offer: OfferId, gang: &Gang, misfit: Misfit) -> Result<Division, Misfit> {
         let division = self.config.managed.divide(gang);
         if !self.ledger.can_provision(&division) {
             return Err(misfit);

@@ -128,7 +128,8 @@ fn check_names(args: &KubernetesBenchArgs) -> Result<(), Error> {
     let mut all = args.workers.iter().chain(&args.servers).chain(&args.metrics);
     match all.find(|name| !names.insert(*name)) {
         Some(name) => Err(Error::Usage(format!(
-            "`{name}` is named twice with `--worker`, `--server` or `--metrics`: its requests would count twice"
+            "`{name}` is named twice with `--worker`, `--server` or `--metrics`: its requests would count \
+             twice"
         ))),
         None => Ok(()),
     }

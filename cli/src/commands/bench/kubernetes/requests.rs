@@ -85,11 +85,11 @@ mod tests {
 
     const METRICS: &str = r#"# HELP apiserver_request_total [STABLE] Counter of apiserver requests
 # TYPE apiserver_request_total counter
-apiserver_request_total{code="0",component="apiserver",dry_run="",group="",resource="",scope="",subresource="/healthz",verb="GET",version=""} 9
-apiserver_request_total{code="200",dry_run="",group="batch",resource="jobs",scope="resource",subresource="status",verb="APPLY",version="v1"} 40
-apiserver_request_total{code="201",dry_run="",group="batch",resource="jobs",scope="resource",subresource="",verb="POST",version="v1"} 98
-apiserver_request_total{code="409",dry_run="",group="batch",resource="jobs",scope="resource",subresource="",verb="POST",version="v1"} 2
-apiserver_request_total{code="200",dry_run="",group="",resource="leases",scope="resource",subresource="",verb="GET",version="v1"} 1e+01
+apiserver_request_total{code="0",resource="",subresource="/healthz",verb="GET"} 9
+apiserver_request_total{code="200",resource="jobs",subresource="status",verb="APPLY"} 40
+apiserver_request_total{code="201",resource="jobs",subresource="",verb="POST"} 98
+apiserver_request_total{code="409",resource="jobs",subresource="",verb="POST"} 2
+apiserver_request_total{code="200",resource="leases",subresource="",verb="GET"} 1e+01
 apiserver_request_duration_seconds_count{resource="jobs",verb="POST"} 100
 "#;
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StateTimes {
     pub(super) state: JobState,
-    /// Milliseconds, sorted.
+    /// Milliseconds from a job's creation, shortest first.
     millis: Vec<f64>,
 }
 
@@ -62,9 +62,10 @@ impl ModeResult {
                 })
             })
             .collect();
+        let times: Vec<Value> = self.times.iter().map(StateTimes::json).collect();
         json!({
             "mode": self.mode, "jobs": self.jobs, "until": self.until.name(),
-            "perSecond": self.per_second, "times": self.times.iter().map(StateTimes::json).collect::<Vec<_>>(),
+            "perSecond": self.per_second, "times": times,
             "requests": requests, "began": seconds(self.began), "ended": seconds(self.ended),
         })
     }

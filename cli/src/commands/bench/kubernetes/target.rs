@@ -220,8 +220,8 @@ async fn check_queue(
 fn no_queue(namespace: &str, queue: &str, names: &[String]) -> String {
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     format!(
-        "there is no local queue `{queue}` in namespace `{namespace}`, which has {known}: name another one with \
-         `--queue`, or its namespace with `--namespace`"
+        "there is no local queue `{queue}` in namespace `{namespace}`, which has {known}: name another one \
+         with `--queue`, or its namespace with `--namespace`"
     )
 }
 
@@ -257,7 +257,10 @@ mod tests {
         let condition = |kind: &str, status: &str| json!([{"type": kind, "status": status}]);
         let complete = json!({"status": {"conditions": condition("Complete", "True")}});
         assert_eq!(cluster.states_of_job(&complete), [Running]);
-        let workload = |status: &str, name: &str| json!({"status": {"clusterName": name, "conditions": condition("Admitted", status)}});
+        let workload = |status: &str, name: &str| {
+            let conditions = condition("Admitted", status);
+            json!({"status": {"clusterName": name, "conditions": conditions}})
+        };
         assert_eq!(states_of_workload(&workload("True", "asia")), [Admitted]);
         assert!(states_of_workload(&workload("False", "asia")).is_empty());
         assert!(states_of_workload(&workload("True", "")).is_empty());
