@@ -156,11 +156,11 @@ front_ray_cluster() {
         jq '.spec.suspend = true | .spec.managedBy = "kueue.x-k8s.io/multikueue"' | front create -f - >/dev/null
     uid="$(front get raycluster front-ray -o 'jsonpath={.metadata.uid}')"
     await 90 sets_are "$with" "$uid" gpus,gpus,head || { why front-ray; tail -n 20 "$work/manager.log"; fail 'a RayCluster of the management cluster does not run whole'; }
-    await 30 eval "front get raycluster front-ray -o json | jq -e '.status.readyWorkerReplicas > 0'" ||
-        { front get raycluster front-ray -o yaml; tail -n 20 "$work/manager.log"; fail 'the pods of a RayCluster are not counted in the management cluster'; }
+    [ "$(front get workload "$(workload_of front-ray)" -o 'jsonpath={.status.clusterName}')" = "$with" ] ||
+        { front get workloads -o yaml; fail 'the Workload of a RayCluster does not name the cluster'; }
     front delete raycluster front-ray >/dev/null
     await 60 sets_are "$with" "$uid" '' || { why front-ray; fail 'the pods of a deleted RayCluster stay'; }
-    pass 'a RayCluster of the management cluster runs with its pods counted there, until it is deleted'
+    pass 'a RayCluster of the management cluster runs, and its Workload names the cluster, until it is deleted'
 }
 
 # Creates pods of tests/kubernetes/kinds in the management cluster, at the gate of admission.
