@@ -7,6 +7,8 @@
 //! admission  which certificates are accepted
 //! logs       GET  /agent/v1/log-requests, POST /agent/v1/logs/{id}
 //! copies     POST /agent/v1/copies         ConfigMaps and Secrets of the management cluster
+//! cluster_objects
+//!            GET  /agent/v1/cluster-objects  what was applied for the agent's cluster
 //! log_relay  hands logs from agents to readers
 //! budget     limits the requests of each agent
 //! ```
@@ -17,6 +19,7 @@
 
 mod admission;
 mod budget;
+mod cluster_objects;
 mod copies;
 mod identity;
 mod issuers;
@@ -39,6 +42,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
+use meridian_shared::cluster_objects::CLUSTER_OBJECTS_PATH;
 use meridian_shared::copies::COPIES_PATH;
 use meridian_shared::identity::{ISSUER_JOIN_PATH, JOIN_PATH, RENEW_PATH};
 use meridian_shared::logs::REQUESTS_PATH;
@@ -53,6 +57,7 @@ pub fn router(parts: Parts) -> Router {
         .route(ISSUER_JOIN_PATH, post(identity::join_by_issuer))
         .route(RENEW_PATH, post(identity::renew))
         .route(COPIES_PATH, post(copies::copies))
+        .route(CLUSTER_OBJECTS_PATH, get(cluster_objects::cluster_objects))
         .route(REQUESTS_PATH, get(logs::requests))
         .route("/agent/v1/logs/{id}", post(logs::answer))
         // every handler limits its body itself, once it knows the sender

@@ -6,6 +6,7 @@
 //! input gives the same bytes on both sides, in the simulator and in the model checker.
 
 pub mod backoff;
+pub mod cluster_objects;
 pub mod copies;
 pub mod counted;
 pub mod gang;

@@ -143,24 +143,29 @@ step_management_kinds() {
         front delete "$kind" "front-$kind" >/dev/null
         pass "a $kind of the management cluster runs, and its end is written in its own words"
     done
-    front_ray_cluster "$with"
+    front_endless "$with" raycluster gpus,gpus,head '.spec.suspend = true | .spec.managedBy = "kueue.x-k8s.io/multikueue"'
+    front_endless "$with" leaderworkerset leader,leader,workers,workers \
+        '(.spec.leaderWorkerTemplate | .leaderTemplate, .workerTemplate).spec.schedulingGates = [{name: "kueue.x-k8s.io/admission"}]'
     front_pod "$with"
     front_pod_group "$with"
 }
 
-# A RayCluster has no end.
-front_ray_cluster() {
-    local with="$1" uid
-    sed -e 's/: NAME$/: front-ray/; s/queue-name: main/queue-name: front/' "$HERE/kinds/raycluster.yaml" |
-        front create --dry-run=client -o json -f - |
-        jq '.spec.suspend = true | .spec.managedBy = "kueue.x-k8s.io/multikueue"' | front create -f - >/dev/null
-    uid="$(front get raycluster front-ray -o 'jsonpath={.metadata.uid}')"
-    await 90 sets_are "$with" "$uid" gpus,gpus,head || { why front-ray; tail -n 20 "$work/manager.log"; fail 'a RayCluster of the management cluster does not run whole'; }
-    [ "$(front get workload "$(workload_of front-ray)" -o 'jsonpath={.status.clusterName}')" = "$with" ] ||
-        { front get workloads -o yaml; fail 'the Workload of a RayCluster does not name the cluster'; }
-    front delete raycluster front-ray >/dev/null
-    await 60 sets_are "$with" "$uid" '' || { why front-ray; fail 'the pods of a deleted RayCluster stay'; }
-    pass 'a RayCluster of the management cluster runs, and its Workload names the cluster, until it is deleted'
+# A job without an end: its kind, the pods' sets, and what keeps the cluster's own controller from it.
+front_endless() {
+    local with="$1" kind="$2" sets="$3" held_back="$4" name="front-$2" uid
+    sed -e "s/: NAME\$/: $name/; s/queue-name: main/queue-name: front/" "$HERE/kinds/$kind.yaml" |
+        front create --dry-run=client -o json -f - | jq "$held_back" | front create -f - >/dev/null
+    uid="$(front get "$kind" "$name" -o 'jsonpath={.metadata.uid}')"
+    await 90 sets_are "$with" "$uid" "$sets" || { why "$name"; tail -n 20 "$work/manager.log"; fail "a $kind of the management cluster does not run whole"; }
+    [ "$(front get workload "$(workload_of "$name")" -o 'jsonpath={.status.clusterName}')" = "$with" ] ||
+        { front get workloads -o yaml; fail "the Workload of a $kind does not name the cluster"; }
+    if [ "$kind" = raycluster ]; then
+        await 30 eval "[ \"\$(front get raycluster '$name' -o 'jsonpath={.status.state} {.status.readyWorkerReplicas}')\" = 'ready 2' ]" ||
+            { front get raycluster "$name" -o yaml; fail 'a RayCluster that runs does not show its workers'; }
+    fi
+    front delete "$kind" "$name" >/dev/null
+    await 60 sets_are "$with" "$uid" '' || { why "$name"; fail "the pods of a deleted $kind stay"; }
+    pass "a $kind of the management cluster runs, and its Workload names the cluster, until it is deleted"
 }
 
 # Creates pods of tests/kubernetes/kinds in the management cluster, at the gate of admission.

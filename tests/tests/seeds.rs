@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of fixed seeds in CI.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 1_000;
 const THREADS: usize = 2;
 /// Lines of a failing seed's trace that are printed.
 const TAIL_LINES: usize = 200;

@@ -117,14 +117,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = settings.metrics_listen {
         listener::start(address, probed.clone(), &mut listeners).await?;
     }
-    let exit = retry_while_full(&stop, async || {
-        let mut tasks = JoinSet::new();
-        let exit = assembly::serve(&settings, &probed, stop.clone(), &mut tasks).await;
-        // The remaining tasks only read and serve.
-        tasks.shutdown().await;
-        probed.set_starting();
-        exit
-    });
+    let exit = retry_while_full(&stop, async || assembly::serve(&settings, &probed, &stop).await);
     match exit.await? {
         Exit::Requested => {
             tracing::info!(

@@ -151,7 +151,8 @@ pub struct AgentArgs {
     #[arg(long, value_enum, env = "MERIDIAN_AGENT_RUNNER")]
     pub runner: Option<RunnerChoice>,
     /// What makes nodes: `static`, `simulated`, or `provisioning-request` with the `kubernetes` runner.
-    /// [default: `simulated` if the fleet file has pools, else `static`]
+    /// [default: with the `kubernetes` runner what the manager's Cluster object says; else `simulated` if the
+    /// fleet file has pools, and `static` without]
     #[arg(long, value_name = "PROVIDER", env = "MERIDIAN_AGENT_PROVIDER")]
     pub provider: Option<String>,
     /// Speed of simulated jobs and nodes compared with real time; leases always run in real time. [default:

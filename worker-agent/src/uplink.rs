@@ -23,6 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 #[cfg(feature = "kubernetes")]
+pub mod cluster_objects;
+#[cfg(feature = "kubernetes")]
 pub mod copies;
 pub mod link;
 pub mod renewal;

@@ -30,7 +30,8 @@ pub(crate) fn is_taken(kind: Kind, object: &Value) -> bool {
 /// A job with a queue, and with a switch that keeps the cluster's own controller from running it.
 fn is_taken_job(kind: &JobKind, job: &Value) -> bool {
     let has_queue = job["metadata"]["labels"][QUEUE_LABEL].as_str().is_some_and(|queue| !queue.is_empty());
-    has_queue && !is_being_deleted(job) && (is_ours(kind, job) || kind.is_suspended(job))
+    let is_kept_back = is_ours(kind, job) || kind.is_suspended(job) || kind.is_gated(job);
+    has_queue && !is_being_deleted(job) && is_kept_back
 }
 
 /// Whether the job names a controller that Meridian stands for, so that the cluster's own one ignores it.
@@ -91,6 +92,7 @@ fn strip_job(kind: &JobKind, manifest: &mut Map<String, Value>) {
     let mut value = Value::Object(std::mem::take(manifest));
     // the queue decides, as with Kueue
     kind.set_suspended(&mut value, false);
+    kind.remove_template_gates(&mut value);
     if kind.kind() == Kind::Pod {
         pods::strip(&mut value);
     }
@@ -120,6 +122,36 @@ pub(crate) fn is_from_cluster(object: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leader_worker_set_is_taken_with_a_gate_in_each_template_and_sent_without() {
+        let template = |gate: Option<&str>| {
+            let gates: Vec<Value> = gate.map(|name| json!({"name": name})).into_iter().collect();
+            json!({"spec": {"schedulingGates": gates, "containers": [{"name": "c", "image": "i"}]}})
+        };
+        let set = |leader: Value, worker: Value| {
+            json!({
+                "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
+                "metadata": {"name": "serve", "namespace": "team", "labels": {QUEUE_LABEL: "main"}},
+                "spec": {"replicas": 2, "leaderWorkerTemplate": {
+                    "size": 4, "leaderTemplate": leader, "workerTemplate": worker,
+                }},
+            })
+        };
+        let gate = Some("kueue.x-k8s.io/admission");
+        let gated = set(template(gate), template(gate));
+        assert!(is_taken(Kind::LeaderWorkerSet, &gated));
+        for open in [set(template(None), template(gate)), set(template(gate), template(None))] {
+            assert!(!is_taken(Kind::LeaderWorkerSet, &open));
+        }
+        assert!(!is_taken(Kind::LeaderWorkerSet, &set(template(Some("example.com/data")), template(gate))));
+        let sent = for_manager(Kind::LeaderWorkerSet, &gated);
+        let templates = &sent["spec"]["leaderWorkerTemplate"];
+        for template in ["leaderTemplate", "workerTemplate"] {
+            assert!(templates[template]["spec"].get("schedulingGates").is_none(), "{templates}");
+        }
+        assert_eq!(sent["spec"]["replicas"], 2);
+    }
 
     #[test]
     fn an_object_keeps_the_version_in_whose_words_it_is_written() {

@@ -14,12 +14,20 @@ const TOKEN_VOLUMES: &str = "kube-api-access-";
 /// Fields that API servers compute from the pod's classes, and refuse if they find another value.
 const COMPUTED: [&str; 2] = ["priority", "preemptionPolicy"];
 
+/// The label by which a LeaderWorkerSet marks its pods.
+const SET_LABEL: &str = "leaderworkerset.sigs.k8s.io/name";
+
 /// Whether the pod has a queue, and a gate of admission keeps it from the cluster's own scheduler. It may be
 /// one of a group.
 pub(crate) fn is_taken(pod: &Value) -> bool {
     let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let is_held = has_own_gate(pod) && other_gates(pod).next().is_none();
-    has_queue(pod) && is_held && !is_bound && !is_being_deleted(pod)
+    has_queue(pod) && is_held && !is_bound && !is_being_deleted(pod) && !is_of_set(pod)
+}
+
+/// Whether a LeaderWorkerSet has made the pod: that is taken itself, with the gates of its templates.
+fn is_of_set(pod: &Value) -> bool {
+    pod["metadata"]["labels"][SET_LABEL].is_string()
 }
 
 /// The name of the group that the pod is one of.
@@ -139,6 +147,10 @@ mod tests {
         let mut over = pod(&[]);
         over["status"]["phase"] = json!("Succeeded");
         assert_eq!(refusal(&over), None);
+        let mut of_a_set = pod(&[ADMISSION_GATES[0]]);
+        of_a_set["metadata"]["labels"][SET_LABEL] = json!("serve");
+        assert!(!is_taken(&of_a_set));
+        assert_eq!(refusal(&of_a_set), None);
         let mut unqueued = pod(&[]);
         unqueued["metadata"]["labels"] = json!({});
         assert_eq!(refusal(&unqueued), None);

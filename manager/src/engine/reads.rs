@@ -33,11 +33,12 @@ use tokio::sync::watch;
 /// Most changes in the ring that watchers read.
 const RING_CHANGES_MAX: usize = 65_536;
 /// Most bytes of changes in the ring.
-const RING_BYTES_MAX: usize = 64 << 20;
+const RING_BYTES_MAX: usize = 32 << 20;
 /// Assumed size of an object that is stored as JSON: rules and clusters are small.
 const VALUE_BYTES: usize = 4_096;
-/// Assumed size of the facts about a workload, which its job and its `Workload` share.
-const FACTS_BYTES: usize = 1_024;
+/// Assumed size of half the facts about a workload, which its job and its `Workload` share. Each change keeps
+/// the whole workload as it was.
+const FACTS_BYTES: usize = 2_048;
 
 /// One object as a reader sees it.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,6 +21,13 @@ pub enum Error {
     UnknownRun { uid: String, fence: String },
 }
 
+impl Error {
+    /// Whether only a change of the cluster helps: an API that it must serve, or a permission.
+    pub const fn needs_an_operator(&self) -> bool {
+        matches!(self, Self::NotServed { .. } | Self::Server(meridian_kubernetes::Error::Forbidden { .. }))
+    }
+}
+
 impl From<Error> for meridian_agent_core::runtime::Error {
     fn from(error: Error) -> Self {
         Self::new(error)

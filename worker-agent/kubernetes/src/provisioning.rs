@@ -1,8 +1,8 @@
 //! Asks an autoscaler for nodes: a ProvisioningRequest for each offer, in the namespace of its pods.
 //!
-//! [`order`] decides for one offer and is pure, [`manifest`] writes the objects, `supervisor` keeps all
-//! orders in a task of its own, `perform` talks to the API server. The API and its conditions are those of
-//! `autoscaling.x-k8s.io`; [GKE](https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest)
+//! [`settings`] and [`objects`] say which nodes, [`order`] decides for one offer and is pure, [`manifest`]
+//! writes the objects, `supervisor` keeps all orders in a task of its own, `perform` talks to the API server.
+//! The API and its conditions are those of `autoscaling.x-k8s.io`; [GKE](https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest)
 //! and Kueue's provisioning check use it in the same way.
 //!
 //! The nodes of a pool belong to the request that they were made for. They are found by the labels that the
@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 mod manifest;
+mod objects;
 mod order;
 mod perform;
 mod settings;

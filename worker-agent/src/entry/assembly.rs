@@ -45,16 +45,55 @@ const QUERIES_WAITING: usize = 32;
 /// How often the GPUs are read; as often as Prometheus usually scrapes.
 const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 
-/// Runs one life of the agent, from what is durable to its end. Fails if a part can't be opened, or a commit
-/// failed.
+/// One life of the agent, from what is durable to its end.
+#[derive(Clone, Debug)]
+struct Life {
+    /// Ends this life.
+    stop: CancellationToken,
+    /// Whether another life is to follow.
+    changed: CancellationToken,
+}
+
+#[cfg(feature = "kubernetes")]
+impl Life {
+    /// Ends this life, so that another one begins with other settings.
+    fn begin_another(&self) {
+        self.changed.cancel();
+        self.stop.cancel();
+    }
+}
+
+/// Runs lives of the agent until `stop` is cancelled. The settings of the next life are those that were
+/// applied at the manager in the meantime. Fails if a part can't be opened, or a commit failed.
 pub(super) async fn serve(
     settings: &Settings,
     probed: &Probed,
-    stop: CancellationToken,
+    stop: &CancellationToken,
+) -> anyhow::Result<Exit> {
+    loop {
+        let life = Life { stop: stop.child_token(), changed: CancellationToken::new() };
+        let mut tasks = JoinSet::new();
+        let exit = live(settings, probed, &life, &mut tasks).await;
+        // The remaining tasks only read and serve.
+        tasks.shutdown().await;
+        probed.set_starting();
+        match exit {
+            Ok(Exit::Requested) if life.changed.is_cancelled() && !stop.is_cancelled() => {}
+            exit => return exit,
+        }
+    }
+}
+
+/// Runs one life of the agent, from what is durable to its end. Fails if a part can't be opened, or a commit
+/// failed.
+async fn live(
+    settings: &Settings,
+    probed: &Probed,
+    life: &Life,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Exit> {
     if let Some(join) = settings.issuer_join()
-        && !joining::join(join, &settings.data_dir, &stop).await?
+        && !joining::join(join, &settings.data_dir, &life.stop).await?
     {
         return Ok(Exit::Requested);
     }
@@ -71,7 +110,7 @@ pub(super) async fn serve(
     let (hold_sender, hold_events) = mpsc::unbounded_channel();
     let senders = Senders { runner: runner_sender, provider: provider_sender.clone(), holds: hold_sender };
     let link = open_link(&keeper)?;
-    let Some(cluster) = open_cluster(settings, &identity, &link, senders, probed, &stop, tasks).await? else {
+    let Some(cluster) = open_cluster(settings, &identity, &link, senders, probed, life, tasks).await? else {
         return Ok(Exit::Requested);
     };
     let node_requests_limit = cluster.node_requests_limit;
@@ -109,7 +148,7 @@ pub(super) async fn serve(
         metrics,
         clock: Arc::new(clock::now),
         random: random()?,
-        stop,
+        stop: life.stop.clone(),
     };
     let ledger = LedgerId(u128::from(random()?) << 64 | u128::from(random()?));
     Ok(Server::open(parts, ledger).await?.run().await?)
@@ -226,11 +265,11 @@ async fn open_cluster(
     link: &Link,
     senders: Senders,
     probed: &Probed,
-    stop: &CancellationToken,
+    life: &Life,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ClusterParts>> {
     if settings.runner == RunnerChoice::Kubernetes {
-        return kubernetes::open(settings, identity, link, senders, probed, stop, tasks).await;
+        return kubernetes::open(settings, identity, link, senders, probed, life, tasks).await;
     }
     let source = inventory_source(settings, &identity.cluster);
     let runner = open_runner(settings, identity, senders.runner)?;

@@ -7,7 +7,6 @@ use crate::settings::Settings;
 use anyhow::Context as _;
 use meridian_kubernetes::KubeconfigText;
 use std::path::PathBuf;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// An agent that its manager runs.
@@ -19,7 +18,7 @@ pub struct HostedAgent {
     pub kubeconfig: KubeconfigText,
 }
 
-/// Runs one life of the agent on this thread, until `stop` is cancelled or the agent loses its Lease. Fails
+/// Runs the agent on this thread, until `stop` is cancelled or the agent loses its Lease. Fails
 /// if the cluster can't be used, or the manager doesn't follow this agent.
 pub fn run_hosted(agent: HostedAgent, stop: &CancellationToken) -> anyhow::Result<()> {
     // Of its own: what an agent waits for must not delay the manager.
@@ -27,10 +26,7 @@ pub fn run_hosted(agent: HostedAgent, stop: &CancellationToken) -> anyhow::Resul
     let runtime = runtime.context("cannot start the agent's runtime")?;
     let settings = Settings::hosted(agent.data_dir, agent.kubeconfig);
     runtime.block_on(async {
-        let mut tasks = JoinSet::new();
-        let exit = assembly::serve(&settings, &Probed::default(), stop.child_token(), &mut tasks).await;
-        tasks.shutdown().await;
-        match exit? {
+        match assembly::serve(&settings, &Probed::default(), stop).await? {
             Exit::Requested => Ok(()),
             Exit::Superseded => anyhow::bail!(
                 "the manager follows another agent of this cluster: remove the MultiKueueCluster's \

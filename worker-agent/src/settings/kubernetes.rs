@@ -29,6 +29,17 @@ pub(crate) struct KubernetesSettings {
     pub(crate) copied: BTreeSet<ReferenceKind>,
 }
 
+/// Most open requests where the settings give none: GKE's quota `active_resize_requests`.
+const REQUESTS_MAX: usize = 100;
+
+impl KubernetesSettings {
+    /// Most provisioning requests that are open at the same time.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn requests_max(&self) -> usize {
+        self.provisioning_requests_max.unwrap_or(REQUESTS_MAX)
+    }
+}
+
 impl Settings {
     /// Fails if provisioning is asked for without what it needs, or its settings without it.
     pub(super) fn check_provisioning(&self) -> Result<(), Error> {
@@ -51,17 +62,17 @@ impl Settings {
             let what = "`0` would ask for nothing: leave the provider out instead";
             return Err(Error::invalid("provisioning-requests-max", what));
         }
-        let given = [
-            ("provisioning-config", provisioning_config.is_some()),
-            ("provisioning-requests-max", provisioning_requests_max.is_some()),
-        ];
-        match given.into_iter().find(|(_, given)| *given && !asks) {
-            Some((flag, _)) => {
-                let what = "it goes with `--provider provisioning-request` only".to_owned();
-                Err(Error::invalid(flag, what))
-            }
-            None => Ok(()),
+        if provisioning_config.is_some() && !asks {
+            let what = "it goes with `--provider provisioning-request` only";
+            return Err(Error::invalid("provisioning-config", what));
         }
+        // Without a provider the Cluster object may ask for nodes.
+        let may_ask = asks || (self.provider.is_none() && self.runner == RunnerChoice::Kubernetes);
+        if provisioning_requests_max.is_some() && !may_ask {
+            let what = "it goes with `--runner kubernetes`, and a provider that asks for nodes";
+            return Err(Error::invalid("provisioning-requests-max", what));
+        }
+        Ok(())
     }
 
     /// A setting that the chosen runner would ignore.

@@ -4,9 +4,6 @@
 {{- if and (not $kubernetes) (gt (int (include "meridian-agent.replicas" .)) 1) -}}
 {{- fail (printf "replicas is %s: the %s runner keeps what runs in one directory, so write 1" (include "meridian-agent.replicas" .) .Values.runner) -}}
 {{- end -}}
-{{- if and (eq .Values.runner "kubernetes") .Values.kubernetes.provisioningRequests (not .Values.fleet) -}}
-{{- fail "fleet is missing: an autoscaler doesn't say which pools it can grow, so fleet.provisionable names them" -}}
-{{- end -}}
 {{- if and $kubernetes (eq .Values.kubernetes.hold.way "kueue") (not .Values.kubernetes.hold.localQueue) -}}
 {{- fail "kubernetes.hold.localQueue is missing: the cluster's own Kueue admits a gang in a LocalQueue of its namespace" -}}
 {{- end -}}
@@ -129,7 +126,7 @@ capabilities:
 {{- with .Values.nodeReplacementWait -}}{{- $_ := set $settings "node-replacement-wait" . -}}{{- end -}}
 {{- if eq .Values.runner "kubernetes" -}}
 {{- $_ := set $settings "lease-name" .Release.Name -}}
-{{- if .Values.kubernetes.provisioningRequests -}}
+{{- if and .Values.kubernetes.provisioningRequests .Values.fleet -}}
 {{- $_ := set $settings "provider" "provisioning-request" -}}
 {{- $_ := set $settings "provisioning-config" "/etc/meridian-agent/provisioning.yaml" -}}
 {{- end -}}

@@ -221,6 +221,33 @@ impl JobKind {
         }
     }
 
+    /// Whether every pod of a job without a flag for it waits at a gate of admission in its template, so that
+    /// the job's own controller makes pods that no scheduler runs.
+    pub fn is_gated(&self, manifest: &Value) -> bool {
+        let has_gate = |set: &FoundPodSet| {
+            manifest.pointer(&set.template).is_some_and(|pod| gates(pod).iter().any(is_of_admission))
+        };
+        let sets = self.gated_sets(manifest);
+        !sets.is_empty() && sets.iter().all(has_gate)
+    }
+
+    /// Removes the gates of [`Self::is_gated`].
+    pub fn remove_template_gates(&self, manifest: &mut Value) {
+        for set in self.gated_sets(manifest) {
+            if let Some(pod) = manifest.pointer_mut(&set.template) {
+                set_gate(pod, false);
+            }
+        }
+    }
+
+    /// The pod sets whose templates may have gates of admission: those of kinds without a flag.
+    fn gated_sets(&self, manifest: &Value) -> Vec<FoundPodSet> {
+        match self.suspend {
+            Switch::Replicas(_) => self.pod_sets(manifest),
+            Switch::Flag(_) | Switch::Gates { .. } => Vec::new(),
+        }
+    }
+
     /// Whether the job is made of pods without a controller: they wait at their gates, and are stopped by
     /// their deletion.
     pub fn is_of_pods(&self) -> bool {

@@ -4,11 +4,11 @@ use super::keys::MULTIKUEUE_MANAGER;
 use super::kind::{JobKind, Switch};
 use super::pod_set_paths::{PodSetName, PodSetPaths};
 use super::regular;
-use super::status::{StateRules, StateSign};
+use super::status::{PodProgress, StateRules, StateSign};
 use crate::fields::schema::{Shape, Type};
 use crate::fields::{FieldPath, Fields};
 use crate::kind::Kind;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Jobs of these controllers are taken.
 const MANAGERS: [&str; 2] = ["ray.io/kuberay-operator", MULTIKUEUE_MANAGER];
@@ -57,7 +57,8 @@ pub(super) static RAY_JOB: JobKind = JobKind {
 };
 
 /// A RayCluster runs until it is deleted.
-pub(super) static RAY_CLUSTER: JobKind = RAY_CLUSTER_ROW;
+pub(super) static RAY_CLUSTER: JobKind =
+    JobKind { write_progress: write_cluster_progress, ..RAY_CLUSTER_ROW };
 
 const RAY_CLUSTER_ROW: JobKind = JobKind {
     kind: Kind::RayCluster,
@@ -82,6 +83,20 @@ const RAY_CLUSTER_ROW: JobKind = JobKind {
     read: regular::read,
     write_progress: regular::write_progress,
 };
+
+/// Writes the state and the counts of workers as KubeRay's operator does. A cluster has one head, and runs
+/// whole or not at all.
+fn write_cluster_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
+    regular::write_progress(status, progress, manifest);
+    let is_running = progress.running && !progress.lost;
+    let workers = progress.pods.saturating_sub(1);
+    let ready = if is_running { workers } else { 0 };
+    status.insert("state".to_owned(), json!(if is_running { "ready" } else { "suspended" }));
+    status.insert("desiredWorkerReplicas".to_owned(), json!(workers));
+    for count in ["availableWorkerReplicas", "readyWorkerReplicas"] {
+        status.insert(count.to_owned(), json!(ready));
+    }
+}
 
 static JOB_SPEC: Shape = Shape::of(&[
     ("activeDeadlineSeconds", Type::Any),

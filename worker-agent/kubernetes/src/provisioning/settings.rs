@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
 
 /// How nodes are asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProvisioningSettings {
     /// Class, parameters, retries, and how nodes are found.
     pub config: ProvisioningRequestConfigSpec,

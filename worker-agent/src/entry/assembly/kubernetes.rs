@@ -1,6 +1,6 @@
 //! The parts of an agent whose cluster is a Kubernetes cluster.
 
-use super::{ClusterParts, Senders};
+use super::{ClusterParts, Life, Senders};
 use crate::guard::clock;
 use crate::identity::Identity;
 use crate::inventory::FleetFile;
@@ -25,6 +25,8 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+mod applied;
+
 /// Name of the Lease where the settings give none.
 const LEASE_NAME: &str = "meridian-agent";
 
@@ -35,17 +37,22 @@ pub(super) async fn open(
     link: &Link,
     senders: Senders,
     probed: &Probed,
-    stop: &CancellationToken,
+    life: &Life,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ClusterParts>> {
     let Settings { kubernetes: settings, provider, .. } = all;
-    let provisioning = match provider {
+    let from_files = match provider {
         Some(ProviderChoice::ProvisioningRequest) => Some(provisioning(all, identity).await?),
         _ => None,
     };
     let connection = connect_to_cluster(settings).await?;
-    let Some(leader) = lead(&connection, all, probed, stop, tasks).await? else { return Ok(None) };
+    let Some(leader) = lead(&connection, all, probed, &life.stop, tasks).await? else { return Ok(None) };
     probed.set_starting();
+    let provisioning = match provider {
+        // Only now: a replica may wait for its Lease for days.
+        None => applied::provisioning(all, link, life, tasks).await?,
+        Some(_) => from_files,
+    };
     let pools = provisioning.iter().flat_map(|settings| &settings.pools);
     let nodes = NodeSettings {
         selector: settings.node_selector.clone(),
@@ -56,17 +63,15 @@ pub(super) async fn open(
     let cluster = identity.cluster.to_string();
     let node_requests_limit = provisioning.as_ref().map_or(0, |settings| settings.requests_max);
     let managed = provisioning.as_ref().map(ProvisioningSettings::managed).unwrap_or_default();
-    let provider: Option<Box<dyn Provider>> = match provisioning {
-        Some(settings) => {
-            let parts = ProvisioningParts {
-                connection: connection.clone(),
-                hub: Arc::clone(&hub),
-                cluster: cluster.clone(),
-                events: senders.provider,
-                clock: Arc::new(clock::now),
-            };
-            Some(Box::new(ProvisioningProvider::open(settings, parts, tasks).await?))
-        }
+    let parts = ProvisioningParts {
+        connection: connection.clone(),
+        hub: Arc::clone(&hub),
+        cluster: cluster.clone(),
+        events: senders.provider,
+        clock: Arc::new(clock::now),
+    };
+    let provider = match provisioning {
+        Some(settings) => open_provider(settings, parts, provider.is_none(), tasks).await?,
         None => None,
     };
     let copies = copies(settings, link, &connection).await?;
@@ -103,6 +108,27 @@ pub(super) async fn open(
         holds,
         unavailable_kinds,
     }))
+}
+
+/// Opens the provider. If its settings came from the manager's objects (`applied`), a cluster that can't
+/// serve it gets an agent without it: the agent's other work doesn't depend on what was applied elsewhere.
+async fn open_provider(
+    settings: ProvisioningSettings,
+    parts: ProvisioningParts,
+    applied: bool,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Option<Box<dyn Provider>>> {
+    match ProvisioningProvider::open(settings, parts, tasks).await {
+        Ok(provider) => Ok(Some(Box::new(provider))),
+        Err(error) if applied && error.needs_an_operator() => {
+            tracing::error!(
+                "no nodes are asked for, though the Cluster object says so: {error}; then start the agent \
+                 again"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn connect_to_cluster(settings: &KubernetesSettings) -> anyhow::Result<Connection> {
@@ -179,9 +205,6 @@ fn hold_mode(chosen: &HoldChosen) -> HoldMode {
     }
 }
 
-/// Most open requests where the settings give none: GKE's quota `active_resize_requests`.
-const REQUESTS_MAX: usize = 100;
-
 /// Reads the ProvisioningRequestConfig and the pools. Fails with the file and what to write.
 async fn provisioning(settings: &Settings, identity: &Identity) -> anyhow::Result<ProvisioningSettings> {
     let path = settings.kubernetes.provisioning_config.as_deref().context("it was checked")?;
@@ -207,7 +230,7 @@ async fn provisioning(settings: &Settings, identity: &Identity) -> anyhow::Resul
             fleet.display()
         );
     }
-    let requests_max = settings.kubernetes.provisioning_requests_max.unwrap_or(REQUESTS_MAX);
+    let requests_max = settings.kubernetes.requests_max();
     let settings = ProvisioningSettings { config, pools, requests_max };
     settings.check().map_err(|why| anyhow::anyhow!("`{}`: {why}", fleet.display()))?;
     Ok(settings)

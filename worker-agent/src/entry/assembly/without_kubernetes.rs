@@ -1,12 +1,11 @@
 //! An agent that was built without the Kubernetes runner.
 
-use super::{ClusterParts, Senders};
+use super::{ClusterParts, Life, Senders};
 use crate::identity::Identity;
 use crate::metrics::listener::Probed;
 use crate::settings::Settings;
 use crate::uplink::Link;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 /// Always fails, because this binary has no Kubernetes runner.
 pub(super) async fn open(
@@ -15,7 +14,7 @@ pub(super) async fn open(
     _link: &Link,
     _senders: Senders,
     _probed: &Probed,
-    _stop: &CancellationToken,
+    _life: &Life,
     _tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ClusterParts>> {
     anyhow::bail!(

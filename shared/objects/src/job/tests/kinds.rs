@@ -391,3 +391,21 @@ fn a_suspended_pod_has_the_gate_of_admission() {
     assert_eq!(status["phase"], "Failed");
     assert_eq!((kind.is_of_pods(), Kind::Job.job().unwrap().is_of_pods()), (true, false));
 }
+
+#[test]
+fn a_ray_cluster_counts_its_workers_as_its_own_operator_does() {
+    let kind = Kind::RayCluster.job().unwrap();
+    let mut manifest = manifest("ray.io/v1", "RayCluster", ray_cluster());
+    let mut counts = |running, lost| {
+        let mut status = serde_json::Map::from_iter([("meridian".to_owned(), json!({"state": "Running"}))]);
+        let progress = PodProgress { pods: 4, running, lost, ..PodProgress::default() };
+        kind.write_progress(&mut status, &progress, &manifest);
+        manifest["status"] = Value::Object(status);
+        let status = &manifest["status"];
+        let shown = [&status["state"], &status["desiredWorkerReplicas"], &status["readyWorkerReplicas"]];
+        (json!(shown), kind.active(&manifest))
+    };
+    assert_eq!(counts(true, false), (json!(["ready", 3, 3]), 4));
+    assert_eq!(counts(false, false), (json!(["suspended", 3, 0]), 0));
+    assert_eq!(counts(true, true), (json!(["suspended", 3, 0]), 0));
+}

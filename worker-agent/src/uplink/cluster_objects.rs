@@ -1,0 +1,28 @@
+//! Asks the manager what was applied for this agent's cluster, beside the syncs.
+
+use super::{Error, Link, link};
+use meridian_shared::cluster_objects::{CLUSTER_OBJECTS_PATH, ClusterObjects};
+use meridian_shared::time::Millis;
+use std::time::Duration;
+
+/// Longest wait for an answer.
+const ANSWER_WITHIN: Millis = Millis::secs(5);
+/// Largest answer. A cluster has at most 100 pools.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Asks once. `None` from a manager of a version that doesn't say it. Fails if there is no answer that can be
+/// read.
+pub async fn fetch(link: &Link) -> Result<Option<ClusterObjects>, Error> {
+    let limit = Duration::from_millis(ANSWER_WITHIN.0);
+    let asked = tokio::time::timeout(limit, get(link)).await.unwrap_or(Err(Error::Silent(ANSWER_WITHIN)));
+    match asked {
+        Ok(body) => serde_json::from_slice(&body).map(Some).map_err(Error::Unreadable),
+        Err(Error::Status { status: 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn get(link: &Link) -> Result<Vec<u8>, Error> {
+    let sending = link.client().get(link.url(CLUSTER_OBJECTS_PATH)).send();
+    link::body(sending.await.map_err(Error::Unreachable)?, ANSWER_BYTES_MAX).await
+}
