@@ -10,8 +10,8 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of bodies kept in memory: some five thousand usual jobs, so that a dispatch soon after its submission
-/// needs no read from the disk.
+/// Bytes of bodies kept in memory: some five thousand usual jobs, so that a dispatch soon after its
+/// submission needs no read from the disk.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
 /// Committed bodies, readable from any thread.

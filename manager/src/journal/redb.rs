@@ -49,7 +49,7 @@ const REDB_MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// Memory for redb's pages. The journal is written at its end and read once at the start, so more would gain
 /// nothing; a large snapshot spills to disk.
-const CACHE_BYTES: usize = 24 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 
 /// Why an operation failed, before it becomes an [`Error`].
 enum Failure {

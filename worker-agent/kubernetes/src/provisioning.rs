@@ -2,8 +2,9 @@
 //!
 //! [`settings`] and [`objects`] say which nodes, [`order`] decides for one offer and is pure, [`manifest`]
 //! writes the objects, `supervisor` keeps all orders in a task of its own, `perform` talks to the API server.
-//! The API and its conditions are those of `autoscaling.x-k8s.io`; [GKE](https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest)
-//! and Kueue's provisioning check use it in the same way.
+//! The API and its conditions are those of `autoscaling.x-k8s.io`;
+//! [GKE](https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest) and Kueue's provisioning
+//! check use it in the same way.
 //!
 //! The nodes of a pool belong to the request that they were made for. They are found by the labels that the
 //! configuration derives from the request's details (`podSetUpdates`), or else by their age: nodes that

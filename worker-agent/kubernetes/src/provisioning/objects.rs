@@ -2,9 +2,7 @@
 
 use super::ProvisioningSettings;
 use meridian_agent_core::runtime::{NodePool, SimulatedPool};
-use meridian_objects::spec::{
-    ClusterSpec, Provisionable, ProviderKind, ProvisioningRequestConfigSpec, Spec,
-};
+use meridian_objects::spec::{ClusterSpec, ProviderKind, Provisionable, ProvisioningRequestConfigSpec, Spec};
 use meridian_shared::cluster_objects::ClusterObjects;
 
 impl ProvisioningSettings {
@@ -57,7 +55,15 @@ fn config_of(
 fn pool(written: Provisionable) -> NodePool {
     let Provisionable { name, capacity_class, labels, taints, per_node, max_nodes } = written;
     let capacity_class = Some(capacity_class.to_string());
-    NodePool { name, capacity_class, labels, taints, per_node, max_nodes, simulated: SimulatedPool::default() }
+    NodePool {
+        name,
+        capacity_class,
+        labels,
+        taints,
+        per_node,
+        max_nodes,
+        simulated: SimulatedPool::default(),
+    }
 }
 
 #[cfg(test)]

@@ -76,9 +76,11 @@ impl Reader {
     fn read(&self, applied: &ClusterObjects) -> Asked {
         let settings = ProvisioningSettings::of_objects(applied, self.requests_max)?;
         if settings.is_some() && self.holds_by_kueue {
-            return Err("`--hold kueue` holds room on nodes that are there, and doesn't go with the provider \
+            return Err(
+                "`--hold kueue` holds room on nodes that are there, and doesn't go with the provider \
                         `ProvisioningRequest` of the Cluster object: change one of the two"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         Ok(settings)
     }
@@ -95,7 +97,9 @@ async fn follow(reader: Reader, asked: Asked, link: Link, life: Life) {
         }
         match keep(&reader.path, &applied) {
             Ok(()) => {
-                tracing::info!("other provider settings were applied for this cluster: this agent starts anew");
+                tracing::info!(
+                    "other provider settings were applied for this cluster: the agent begins anew"
+                );
                 return life.begin_another();
             }
             Err(error) => tracing::error!("{}", with_causes(error.as_ref())),
