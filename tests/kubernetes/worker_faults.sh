@@ -274,20 +274,20 @@ step_changes() {
     start_fleet
     local region="${REGIONS[0]}" uids pod
     ranked_queue
-    job_manifest first queue=ranked region="$region" | sed 's/queue-name: ranked/&\n    kueue.x-k8s.io\/priority-class: low/' | meridian create -f - >/dev/null
-    all_running first
-    uids="$(uids_in "$region" first)"
-    rank first high
-    job_manifest second queue=ranked region="$region" | sed 's/queue-name: ranked/&\n    kueue.x-k8s.io\/priority-class: middle/' | meridian create -f - >/dev/null
-    await 30 says second 'nvidia.com/gpu' || { why second; fail 'the second job does not say what it waits for'; }
-    [ "$(uids_in "$region" first)" = "$uids" ] || { why first; fail 'a gang whose priority was raised was preempted or restarted'; }
-    rank first low
-    await 60 gone first || { why second; fail 'a gang whose priority was lowered is not preempted'; }
-    all_running second
+    job_manifest lower queue=ranked region="$region" | sed 's/queue-name: ranked/&\n    kueue.x-k8s.io\/priority-class: low/' | meridian create -f - >/dev/null
+    all_running lower
+    uids="$(uids_in "$region" lower)"
+    rank lower high
+    job_manifest upper queue=ranked region="$region" | sed 's/queue-name: ranked/&\n    kueue.x-k8s.io\/priority-class: middle/' | meridian create -f - >/dev/null
+    await 30 says upper 'nvidia.com/gpu' || { why upper; fail 'the second job does not say what it waits for'; }
+    [ "$(uids_in "$region" lower)" = "$uids" ] || { why lower; fail 'a gang whose priority was raised was preempted or restarted'; }
+    rank lower low
+    await 60 gone lower || { why upper; fail 'a gang whose priority was lowered is not preempted'; }
+    all_running upper
     pass "a running gang's priority is changed in place, and decides whether it is preempted"
-    remove second
-    all_running first
-    remove first
+    remove upper
+    all_running lower
+    remove lower
     create moving region="$region" retries=3
     all_running moving
     pod="$(kube "$region" get pods -l batch.kubernetes.io/job-name=moving -o 'jsonpath={.items[0].metadata.name}')"

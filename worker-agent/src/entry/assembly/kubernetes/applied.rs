@@ -24,7 +24,7 @@ const ASK_EVERY: Duration = Duration::from_secs(15);
 type Asked = Result<Option<ProvisioningSettings>, String>;
 
 /// Returns the provider's settings by the newest objects that are known, and ends this life when others are
-/// applied. Fails if the kept answer can't be read or written.
+/// applied. Fails if the kept answer can't be read.
 pub(super) async fn provisioning(
     all: &Settings,
     link: &Link,
@@ -38,7 +38,10 @@ pub(super) async fn provisioning(
     };
     let applied = match cluster_objects::fetch(link).await {
         Ok(Some(applied)) => {
-            keep(&reader.path, &applied)?;
+            // A full disk must not keep the agent from its gangs.
+            if let Err(error) = keep(&reader.path, &applied) {
+                tracing::error!("the next start can't go on by this answer: {}", with_causes(error.as_ref()));
+            }
             applied
         }
         Ok(None) => ClusterObjects::default(),
