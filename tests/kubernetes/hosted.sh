@@ -48,7 +48,7 @@ spec: {region: $region, jurisdiction: $(jurisdiction "$region")}
 CLUSTER
     await 30 event_says insecure 'tokenFile' || { front get events; fail 'no event says why a kubeconfig is refused'; }
     pass 'events say what a MultiKueueCluster lacks'
-    submit borrowed region="$region" seconds=100
+    submit borrowed queue=front region="$region" seconds=100
     runs_in_front borrowed
     [ "$(regions_of borrowed)" = "$region " ] || fail 'the job is not in its region'
     says borrowed 'hosted' || { why borrowed; fail 'the explanation does not name the cluster'; }
