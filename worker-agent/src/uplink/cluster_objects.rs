@@ -26,3 +26,35 @@ async fn get(link: &Link) -> Result<Vec<u8>, Error> {
     let sending = link.client().get(link.url(CLUSTER_OBJECTS_PATH)).send();
     link::body(sending.await.map_err(Error::Unreachable)?, ANSWER_BYTES_MAX).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::routing::get;
+
+    /// Asks a manager that answers so.
+    async fn ask(status: StatusCode, body: &'static str) -> Result<Option<ClusterObjects>, Error> {
+        crate::install_crypto();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = Router::new().route(CLUSTER_OBJECTS_PATH, get(async move || (status, body)));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        let link = Link::plain(&format!("http://{address}"), || {
+            reqwest::Client::builder().no_proxy().build().expect("a client without settings")
+        });
+        fetch(&link).await
+    }
+
+    #[tokio::test]
+    async fn no_answer_is_not_an_empty_one() {
+        let answered = ask(StatusCode::OK, r#"{"objects":["{}"]}"#).await.unwrap();
+        assert_eq!(answered, Some(ClusterObjects { objects: vec!["{}".to_owned()] }));
+        assert_eq!(ask(StatusCode::NOT_FOUND, "").await.unwrap(), None, "an older manager");
+        let starting =
+            ask(StatusCode::SERVICE_UNAVAILABLE, r#"{"message":"not leading"}"#).await.unwrap_err();
+        assert!(matches!(starting, Error::Status { status: 503, .. }), "{starting:?}");
+        assert!(matches!(ask(StatusCode::OK, "{").await.unwrap_err(), Error::Unreadable(_)));
+    }
+}

@@ -50,7 +50,7 @@ pub(super) async fn open(
     probed.set_starting();
     let provisioning = match provider {
         // Only now: a replica may wait for its Lease for days.
-        None => applied::provisioning(all, link, life, tasks).await?,
+        None => applied::provisioning(all, link, life, tasks).await,
         Some(_) => from_files,
     };
     let pools = provisioning.iter().flat_map(|settings| &settings.pools);

@@ -24,13 +24,13 @@ const ASK_EVERY: Duration = Duration::from_secs(15);
 type Asked = Result<Option<ProvisioningSettings>, String>;
 
 /// Returns the provider's settings by the newest objects that are known, and ends this life when others are
-/// applied. Fails if the kept answer can't be read.
+/// applied.
 pub(super) async fn provisioning(
     all: &Settings,
     link: &Link,
     life: &Life,
     tasks: &mut JoinSet<()>,
-) -> anyhow::Result<Option<ProvisioningSettings>> {
+) -> Option<ProvisioningSettings> {
     let reader = Reader {
         path: all.data_dir.join(FILE),
         requests_max: all.kubernetes.requests_max(),
@@ -50,7 +50,7 @@ pub(super) async fn provisioning(
                 "cannot ask what was applied for this cluster, and goes on by the last answer: {}",
                 with_causes(&error)
             );
-            kept(&reader.path)?
+            kept(&reader.path)
         }
     };
     let asked = reader.read(&applied);
@@ -65,7 +65,7 @@ pub(super) async fn provisioning(
     }
     let settings = asked.clone().ok().flatten();
     tasks.spawn(follow(reader, asked, link.clone(), life.clone()));
-    Ok(settings)
+    settings
 }
 
 struct Reader {
@@ -115,9 +115,52 @@ fn keep(path: &Path, applied: &ClusterObjects) -> anyhow::Result<()> {
     Ok(meridian_private_files::replace(path, &text)?)
 }
 
-fn kept(path: &Path) -> anyhow::Result<ClusterObjects> {
-    let Some(text) = meridian_private_files::read(path)? else { return Ok(ClusterObjects::default()) };
-    serde_json::from_str(&text).with_context(|| {
-        format!("`{}` is damaged: remove it, and the agent asks its manager again", path.display())
+/// The last answer; nothing if there is none. One that can't be read must not keep the agent from its gangs.
+fn kept(path: &Path) -> ClusterObjects {
+    let read = || -> anyhow::Result<ClusterObjects> {
+        let text = meridian_private_files::read(path)?;
+        Ok(text.map(|text| serde_json::from_str(&text)).transpose()?.unwrap_or_default())
+    };
+    read().unwrap_or_else(|error| {
+        tracing::error!(
+            "no nodes are asked for until the manager answers, because `{}` can't be read: {}",
+            path.display(),
+            with_causes(error.as_ref())
+        );
+        ClusterObjects::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects() -> ClusterObjects {
+        let cluster = r#"{"apiVersion":"meridian.dev/v1alpha1","kind":"Cluster","metadata":{"name":"eu"},
+            "spec":{"region":"europe-west4","jurisdiction":"EU",
+            "provider":{"kind":"ProvisioningRequest","className":"queued-provisioning.gke.io"},
+            "provisionable":[{"name":"h100","capacityClass":"flex-start","maxNodes":4,
+            "labels":{"pool":"h100"},"perNode":{"nvidia.com/gpu":8}}]}}"#;
+        ClusterObjects { objects: vec![cluster.to_owned()] }
+    }
+
+    #[test]
+    fn the_last_answer_is_kept_and_a_damaged_one_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        assert_eq!(kept(&path), ClusterObjects::default());
+        keep(&path, &objects()).unwrap();
+        assert_eq!(kept(&path), objects());
+        std::fs::write(&path, "{\"objects\": [").unwrap();
+        assert_eq!(kept(&path), ClusterObjects::default());
+    }
+
+    #[test]
+    fn nodes_are_not_asked_for_where_the_own_kueue_holds_room() {
+        let read = |holds_by_kueue| {
+            Reader { path: PathBuf::new(), requests_max: 7, holds_by_kueue }.read(&objects())
+        };
+        assert_eq!(read(false).unwrap().unwrap().requests_max, 7);
+        assert!(read(true).unwrap_err().contains("`--hold kueue`"));
+    }
 }
