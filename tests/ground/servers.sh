@@ -26,6 +26,15 @@ await() {
     done
 }
 
+# Says whether the input has a line of a pattern, as `grep -q`. It reads the input to its end: `grep -q` at the end of a pipe stops
+# at the first such line, and by `pipefail` a writer that wasn't done yet fails the whole pipe.
+has() {
+    local input
+    input="$(cat)"
+    grep -q "$@" <<<"$input"
+}
+export -f has
+
 # API servers first: without etcd they would wait for it while they stop. One that doesn't stop within seconds is killed.
 stop_servers() {
     local index pid

@@ -26,7 +26,7 @@ step_hosted() {
     kill "$(agent_of "$region")"
     echo 'host-clusters: kueue-system' >>"$work/manager.yaml"
     restart_manager
-    await 60 eval "front get cluster.meridian.dev '$region' -o 'jsonpath={.status.state}' | grep -qx NotConnected" ||
+    await 60 eval "front get cluster.meridian.dev '$region' -o 'jsonpath={.status.state}' | has -x NotConnected" ||
         { front get cluster.meridian.dev "$region" -o yaml; tail -n 20 "$work/manager.log"; fail 'a cluster that is away looks connected in the management cluster'; }
     pass 'a cluster that is away is shown so in the management cluster'
     front apply -f - >/dev/null <<CLUSTER

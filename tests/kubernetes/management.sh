@@ -138,7 +138,7 @@ step_management_changes() {
     pass 'each activation of a job shows its own start'
 }
 started_after() { local at; at="$(front get job "$1" -o 'jsonpath={.status.startTime}')"; [[ "$at" > "$2" ]]; }
-replaced() { local uid; for uid in $3; do ! kube "$1" get pods -A -o 'jsonpath={.items[*].metadata.uid}' | grep -q "$uid" || return 1; done; }
+replaced() { local uid; for uid in $3; do ! kube "$1" get pods -A -o 'jsonpath={.items[*].metadata.uid}' | has "$uid" || return 1; done; }
 
 step_management_faults() {
     start_fleet

@@ -99,7 +99,7 @@ step_management_hands() {
     front apply -f manifests/admission >/dev/null
     pass 'a job ends when its queue label is removed, and starts when it has one again'
     remove_front touched
-    await 30 eval '! workload_of touched | grep -q .' || fail 'the Workload of a deleted job stays'
+    await 30 eval '! workload_of touched | has .' || fail 'the Workload of a deleted job stays'
 }
 step_management_kinds() {
     start_fleet
@@ -195,7 +195,7 @@ front_pod() {
     await 60 front_phases_are front-pod Succeeded || pods_fail front-pod 'the end of a pod is not written'
     front delete pod front-pod >/dev/null
     await 30 eval '! meridian get pod front-pod' || pods_fail front-pod 'a deleted pod stays at the manager'
-    await 30 eval '! workload_of front-pod | grep -q .' || pods_fail front-pod 'the Workload of a deleted pod stays'
+    await 30 eval '! workload_of front-pod | has .' || pods_fail front-pod 'the Workload of a deleted pod stays'
     pass 'a gated pod of the management cluster runs elsewhere, and shows its phases; one without a gate is told what to write'
 }
 
@@ -227,7 +227,7 @@ front_pod_group() {
     await 60 front_phases_are "$name" 'Succeeded Succeeded Succeeded' || pods_fail "$name" 'the end of a group is not written to all of its pods'
     front delete pods -l "test.meridian.dev/of=$name" >/dev/null
     await 30 eval "! meridian get podgroup $name" || pods_fail "$name" 'a deleted group stays at the manager'
-    await 30 eval "! workload_of $name-driver | grep -q ." || pods_fail "$name" 'the Workload of a deleted group stays'
+    await 30 eval "! workload_of $name-driver | has ." || pods_fail "$name" 'the Workload of a deleted group stays'
     pass 'a group of pods is submitted with its last pod, runs whole, stops with any of its pods, and all pods show its end'
 }
 # Kinds, where they have their switch and their manager, and how their own controllers write the end. Without spaces.

@@ -308,7 +308,7 @@ step_changes() {
     printf 'apiVersion: v1\nkind: Namespace\nmetadata: {name: later}\n---\napiVersion: kueue.x-k8s.io/v1beta1\nkind: LocalQueue\nmetadata: {name: main, namespace: later}\nspec: {clusterQueue: main}\n' |
         meridian apply -f - >/dev/null
     create early namespace=later region="$region" pods=1
-    await 60 eval "meridian why early -n later 2>&1 | tr -s ' \n' ' ' | grep -q 'no namespace .later.'" ||
+    await 60 eval "meridian why early -n later 2>&1 | tr -s ' \n' ' ' | has 'no namespace .later.'" ||
         { meridian why early -n later; fail 'a missing namespace is not named'; }
     kube "$region" create namespace later >/dev/null
     await 90 eval "[ \"\$(running_pods $region early)\" = 1 ]" || { meridian why early -n later; fail 'a job does not start when its namespace is there'; }

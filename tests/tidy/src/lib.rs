@@ -17,6 +17,7 @@ pub mod manifest;
 pub mod orphans;
 pub mod purity;
 pub mod rust;
+pub mod scripts;
 pub mod source;
 pub mod tree;
 pub mod types;

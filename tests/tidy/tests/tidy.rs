@@ -2,7 +2,7 @@
 
 use meridian_tidy::{STYLED, Tree, Violations};
 use meridian_tidy::{
-    circles, comments, documents, layout, lints, orphans, purity, source, types, vocabulary,
+    circles, comments, documents, layout, lints, orphans, purity, scripts, source, types, vocabulary,
 };
 
 fn check(rule: fn(&Tree) -> Violations) {
@@ -101,6 +101,11 @@ fn every_example_is_documented() {
 #[test]
 fn ci_runs_the_commands_of_the_readme() {
     check(documents::promised_commands);
+}
+
+#[test]
+fn pipes_of_scripts_read_to_the_end() {
+    check(scripts::early_ends);
 }
 
 #[test]
