@@ -1,6 +1,8 @@
 //! What the manager would take of a management cluster, before one is started there. Reads only.
 
+use crate::groups::{self, Group};
 use crate::manifest;
+use crate::pods;
 use crate::resources::{Flow, served};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::discovery::{Discovery, Scope, verbs};
@@ -10,6 +12,7 @@ use meridian_kubernetes::{Error, Program};
 use meridian_objects::Kind;
 use meridian_objects::job::{QUEUE_LABEL, SOURCE_ANNOTATION};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A program that only reads, with the rights of its kubeconfig.
 pub const PREVIEW: Program =
@@ -26,9 +29,41 @@ const QUEUED_GROUPS: [&str; 5] =
     ["kubeflow.org", "ray.io", "sparkoperator.k8s.io", "trainer.kubeflow.org", "workload.codeflare.dev"];
 
 /// Whether the manager would take this object: a job needs a queue, and a switch that keeps the cluster's own
-/// controller from running it.
+/// controller from running it. A pod may be one of a group.
 pub fn is_taken(kind: Kind, object: &Value) -> bool {
-    manifest::is_taken(kind, object)
+    match kind {
+        Kind::Pod => pods::is_taken(object),
+        _ => manifest::is_taken(kind, object),
+    }
+}
+
+/// The name of the group that a pod is one of.
+pub fn group_of(pod: &Value) -> Option<&str> {
+    pods::group_of(pod)
+}
+
+/// Why pods with the name of one group aren't taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupFault {
+    /// Others are missing.
+    Incomplete { here: usize, total: usize },
+    /// They never make a group, with the reason.
+    Unfit(String),
+}
+
+/// Reads pods as the manager would. `None` if they make a whole group.
+pub fn group_fault(pods: &[Arc<Value>]) -> Option<GroupFault> {
+    match groups::read(pods)? {
+        Group::Incomplete { here, total } => Some(GroupFault::Incomplete { here, total }),
+        Group::Unfit(reason) => Some(GroupFault::Unfit(reason)),
+        Group::Whole(_) => None,
+    }
+}
+
+/// Whether a controller made the object, so that its owner decides what becomes of it.
+pub fn is_controlled(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| owner["controller"] == true)
 }
 
 /// The object in the version and with the fields that the manager would take.
@@ -44,21 +79,21 @@ pub fn as_taken(kind: Kind, object: &Value) -> Value {
 /// else has a queue. Fails if the cluster can't be asked, with the right that is missing.
 pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
+    let queued = ListParams::default().labels(QUEUE_LABEL);
     for resource in served(client).await? {
-        let is_listed = match resource.flow {
-            Flow::Workload | Flow::Group => false,
-            // a pod that runs has lost its gate, and can't get one again
-            Flow::Job => resource.kind != Kind::Pod,
-            Flow::Settings => true,
-        };
-        if is_listed {
-            objects.extend(list(client, &resource.api, &ListParams::default()).await?);
+        match resource.flow {
+            Flow::Workload | Flow::Group => {}
+            Flow::Job if resource.kind == Kind::Pod => {
+                objects.extend(list(client, &resource.api, &queued).await?);
+            }
+            Flow::Job | Flow::Settings => {
+                objects.extend(list(client, &resource.api, &ListParams::default()).await?);
+            }
         }
     }
     let groups: Vec<&str> = QUEUED_GROUPS.into_iter().chain(QUEUED_KINDS.map(|(group, _)| group)).collect();
     let asked = Discovery::new(client.clone()).filter(&groups).run();
     let discovery = within("list the kinds of the management cluster".to_owned(), asked).await?;
-    let queued = ListParams::default().labels(QUEUE_LABEL);
     for group in discovery.groups() {
         for (api, capabilities) in group.recommended_resources() {
             let is_known = Kind::from_gvk(&api.api_version, &api.kind).is_some();
@@ -74,11 +109,6 @@ pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
         }
     }
     Ok(objects)
-}
-
-fn is_controlled(object: &Value) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|owner| owner["controller"] == true)
 }
 
 async fn list(client: &Client, resource: &ApiResource, which: &ListParams) -> Result<Vec<Value>, Error> {

@@ -86,16 +86,22 @@ pub(crate) fn of_job(
     start_is_fixed: bool,
 ) -> Option<Value> {
     let has_ended = kind.has_ended(held);
-    if kind.has_ended(written) || (!is_ours && !has_ended) {
+    if kind.has_ended(written) || (!is_ours && !has_ended && !is_without_controller(kind, written)) {
         // an ended job's status is final, and a job that its own controller keeps suspended has that
         // controller's status until its end
+        return None;
+    }
+    let is_batch = kind.kind().group() == BATCH;
+    let has_begun = held.pointer("/status/meridian/startTime").is_some_and(|start| !start.is_null());
+    let has_status = written["status"].as_object().is_some_and(|status| !status.is_empty());
+    if !is_batch && !has_begun && !has_ended && !has_status {
+        // A write for a job that waits is saved: its Workload says why.
         return None;
     }
     let mut status = held.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     status.remove(OWN);
     let start = Start::of(kind, held, written, start_is_fixed);
     let is_suspended = start == Start::Suspended || (kind.is_suspended(held) && !has_ended);
-    let is_batch = kind.kind().group() == BATCH;
     if is_batch {
         let mut conditions = conditions(&status);
         if is_suspended {
@@ -115,6 +121,12 @@ pub(crate) fn of_job(
         end(&mut status, held);
     }
     (!status.is_empty()).then_some(Value::Object(status))
+}
+
+/// Whether no controller of the cluster writes the status of a job that has no field to name one. The
+/// controller of LeaderWorkerSets always writes this field.
+fn is_without_controller(kind: &JobKind, written: &Value) -> bool {
+    kind.is_gated(written) && written.pointer("/status/hpaPodSelector").is_none()
 }
 
 /// The status of a job that the manager no longer has, such as one without its queue: nothing of it runs.
@@ -315,6 +327,23 @@ mod tests {
         let status = of_job(kind, &running, &written, true, true).unwrap();
         assert_eq!((&status["startTime"], &status["active"]), (&json!(old), &json!(3)), "{status}");
         assert_eq!(types(&status), [""; 0]);
+    }
+
+    #[test]
+    fn a_leader_worker_set_has_its_status_unless_a_controller_writes_it() {
+        let kind = Kind::LeaderWorkerSet.job().unwrap();
+        let gates = json!([{"name": "meridian.dev/admission"}]);
+        let spec = json!({"leaderWorkerTemplate": {
+            "workerTemplate": {"spec": {"schedulingGates": gates, "containers": []}},
+        }});
+        let set = |status: Value| json!({"metadata": {}, "spec": spec, "status": status});
+        let running = set(json!({"readyReplicas": 1, "meridian": {"startTime": "later"}}));
+        let waiting = set(json!({"readyReplicas": 0, "meridian": {}}));
+        let written = |held: &Value, status: Value| of_job(kind, held, &set(status), false, false);
+        assert_eq!(written(&waiting, json!({})), None, "a write is saved");
+        assert_eq!(written(&running, json!({})), Some(json!({"readyReplicas": 1})));
+        assert_eq!(written(&waiting, json!({"readyReplicas": 1})), Some(json!({"readyReplicas": 0})));
+        assert_eq!(written(&running, json!({"hpaPodSelector": "s", "readyReplicas": 0})), None);
     }
 
     #[test]

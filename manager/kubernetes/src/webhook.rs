@@ -4,11 +4,12 @@
 //! isn't what keeps a job from running where it may not: the manager decides that on every offer.
 
 use crate::manifest;
+use crate::pods;
 use crate::resources::{Flow, Resource};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use meridian_objects::Kind;
-use meridian_objects::job::QUEUE_LABEL;
+use meridian_objects::job::{POD_GROUP_LABEL, POD_GROUP_TOTAL, QUEUE_LABEL};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,13 +104,16 @@ impl Review {
         let object = &request["object"];
         let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
         let kind = Kind::from_gvk(api_version, kind)?.0;
-        let is_taken = kind.is_job() && manifest::is_taken(kind, object);
+        let is_update = request["operation"] == "UPDATE";
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        Some(Self {
-            uid: request["uid"].clone(),
-            write: is_taken.then(|| (kind, name, manifest::for_manager(kind, object))),
-            is_update: request["operation"] == "UPDATE",
-        })
+        let manifest = if kind.is_job() && manifest::is_taken(kind, object) {
+            Some(manifest::for_manager(kind, object))
+        } else {
+            // A change of a pod in a group changes nothing at the manager.
+            Some(object).filter(|_| kind == Kind::Pod && !is_update).and_then(alone)
+        };
+        let write = manifest.map(|manifest| (kind, name, manifest));
+        Some(Self { uid: request["uid"].clone(), write, is_update })
     }
 
     /// The answer: allowed, or refused with the manager's words.
@@ -123,6 +127,19 @@ impl Review {
         }
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
+}
+
+/// A pod of a group as if it were none: what is wrong with it alone is wrong in the group. `None` if it isn't
+/// taken, or is in no group.
+fn alone(pod: &Value) -> Option<Value> {
+    pods::group_of(pod).filter(|_| pods::is_taken(pod))?;
+    let mut manifest = manifest::for_manager(Kind::Pod, pod);
+    for (map, key) in [("labels", POD_GROUP_LABEL), ("annotations", POD_GROUP_TOTAL)] {
+        if let Some(map) = manifest["metadata"][map].as_object_mut() {
+            map.remove(key);
+        }
+    }
+    Some(manifest)
 }
 
 #[cfg(test)]
@@ -160,6 +177,28 @@ mod tests {
         let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
         assert_eq!(Review::read(&review(other)), None);
         assert_eq!(Review::read(&json!({"apiVersion": "admission.k8s.io/v1beta1"})), None);
+    }
+
+    #[test]
+    fn a_pod_of_a_group_is_checked_as_if_it_were_alone() {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "driver", "namespace": "team", "uid": "u-1",
+                "labels": {QUEUE_LABEL: "main", POD_GROUP_LABEL: "train"},
+                "annotations": {POD_GROUP_TOTAL: "2"},
+            },
+            "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "containers": []},
+        });
+        let (kind, name, manifest) = Review::read(&review(pod.clone())).unwrap().write.unwrap();
+        assert_eq!((kind, name.as_str()), (Kind::Pod, "driver"));
+        assert_eq!(manifest["metadata"]["labels"], json!({QUEUE_LABEL: "main"}));
+        assert!(manifest["metadata"]["annotations"].get(POD_GROUP_TOTAL).is_none());
+        let mut update = review(pod.clone());
+        update["request"]["operation"] = json!("UPDATE");
+        assert_eq!(Review::read(&update).unwrap().write, None);
+        pod["spec"]["schedulingGates"] = json!([]);
+        assert_eq!(Review::read(&review(pod)).unwrap().write, None, "the cluster runs it itself");
     }
 
     #[test]

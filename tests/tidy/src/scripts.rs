@@ -3,8 +3,8 @@
 use crate::Violations;
 use crate::tree::{File, Tree};
 
-/// No pipe ends in `grep -q`. It stops at the first match, and with `pipefail` a writer that isn't done by then fails
-/// the whole pipe, so a test fails now and then although it found what it looked for.
+/// No pipe ends in `grep -q`. It stops at the first match, and with `pipefail` a writer that isn't done by
+/// then fails the whole pipe, so a test fails now and then although it found what it looked for.
 pub fn early_ends(tree: &Tree) -> Violations {
     let mut violations = Vec::new();
     for file in tree.files().filter(|file| is_script(file)) {

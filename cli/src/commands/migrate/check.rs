@@ -3,7 +3,7 @@
 
 use super::setup::{Member, Setup};
 use crate::output::table::{Cell, Table};
-use meridian_manager_kubernetes::preview;
+use meridian_manager_kubernetes::preview::{self, GroupFault};
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
 use meridian_objects::spec::{ClusterQueueSpec, MultiKueueConfigSpec};
 use meridian_objects::{FieldValidation, Kind, Object, Spec, ignored_fields};
@@ -140,6 +140,9 @@ fn read(manifest: serde_json::Value) -> Result<(Object, Findings), Findings> {
 }
 
 fn of_known_kind(setup: &Setup, member: &Member, kind: Kind) -> Findings {
+    if let Some(group) = member.group() {
+        return of_pod_in_group(setup, member, group);
+    }
     let (object, mut findings) = match read(preview::as_taken(kind, &member.object)) {
         Ok(read) => read,
         Err(refused) => return refused,
@@ -221,9 +224,33 @@ fn of_config(setup: &Setup, config: &MultiKueueConfigSpec) -> Findings {
     absent.map(|cluster| missing("spec.clusters", "MultiKueueCluster", cluster.as_str())).collect()
 }
 
+/// A pod of a group. What is wrong with the group as a whole is said once, at its first pod.
+fn of_pod_in_group(setup: &Setup, member: &Member, group: &str) -> Findings {
+    let mut findings = of_job(setup, member, Kind::Pod);
+    if !setup.is_first_of_group(member, group) {
+        return findings;
+    }
+    findings.extend(setup.group_fault(member.namespace(), group).map(|fault| match fault {
+        GroupFault::Incomplete { here, total } => {
+            let message = format!("group `{group}` has {here} of its {total} pods here");
+            (
+                Verdict::WithChanges,
+                Note::new("metadata.labels", message, "it waits until all of them are there"),
+            )
+        }
+        GroupFault::Unfit(reason) => {
+            (Verdict::No, Note::new("metadata.labels", format!("group `{group}`: {reason}"), ""))
+        }
+    }));
+    findings
+}
+
 fn of_job(setup: &Setup, member: &Member, kind: Kind) -> Findings {
     let mut findings = Findings::new();
-    if !preview::is_taken(kind, &member.object) {
+    if !preview::is_taken(kind, &member.object) && kind == Kind::Pod {
+        let message = "this cluster runs it itself: it has no scheduling gate, and can't get one again";
+        findings.push((Verdict::No, Note::new("spec.schedulingGates", message, "let it end")));
+    } else if !preview::is_taken(kind, &member.object) {
         let message =
             "this cluster runs it itself: it isn't suspended, and `managedBy` doesn't name MultiKueue";
         let remedy = "let it end, or let Kueue suspend it: `stopPolicy: HoldAndDrain` in its queue";

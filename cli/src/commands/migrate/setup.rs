@@ -1,10 +1,11 @@
 //! The objects of a management cluster, and how they refer to each other. Pure.
 
-use meridian_manager_kubernetes::preview;
+use meridian_manager_kubernetes::preview::{self, GroupFault};
 use meridian_objects::Kind;
 use meridian_objects::job::QUEUE_LABEL;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The group of Kueue's own kinds.
 const KUEUE: &str = "kueue.x-k8s.io";
@@ -64,9 +65,15 @@ impl Member {
         job.is_some_and(|job| !job.has_ended(&self.object)) && !self.queue().is_empty()
     }
 
+    /// The group that a pod is one of.
+    pub(super) fn group(&self) -> Option<&str> {
+        preview::group_of(&self.object).filter(|_| self.kind == Some(Kind::Pod))
+    }
+
     /// Whether pods of the job run somewhere.
     pub(super) fn is_active(&self) -> bool {
-        self.kind.and_then(Kind::job).is_some_and(|job| job.active(&self.object) > 0)
+        let is_running_pod = self.kind == Some(Kind::Pod) && self.text("/status/phase") == "Running";
+        is_running_pod || self.kind.and_then(Kind::job).is_some_and(|job| job.active(&self.object) > 0)
     }
 }
 
@@ -112,6 +119,30 @@ impl Setup {
         self.of_kind(Kind::ClusterQueue).map(Member::name).collect()
     }
 
+    /// The pods of a group that have not ended.
+    fn pods_of_group(&self, namespace: Option<&str>, group: &str) -> impl Iterator<Item = &Member> {
+        self.of_kind(Kind::Pod)
+            .filter(move |member| member.namespace() == namespace && member.group() == Some(group))
+    }
+
+    /// Why the pods of a group don't make one; `None` if they do.
+    pub(super) fn group_fault(&self, namespace: Option<&str>, group: &str) -> Option<GroupFault> {
+        let pods = self.pods_of_group(namespace, group).map(|pod| Arc::new(pod.object.clone()));
+        preview::group_fault(&pods.collect::<Vec<_>>())
+    }
+
+    /// Whether the pod is the first one of its group.
+    pub(super) fn is_first_of_group(&self, pod: &Member, group: &str) -> bool {
+        let first = self.pods_of_group(pod.namespace(), group).next();
+        first.is_some_and(|first| first.name() == pod.name())
+    }
+
+    /// Namespace and name of each group of pods.
+    fn groups(&self) -> BTreeSet<(Option<&str>, &str)> {
+        let pods = self.of_kind(Kind::Pod);
+        pods.filter_map(|pod| Some((pod.namespace(), pod.group()?))).collect()
+    }
+
     /// Worker clusters, as MultiKueue names them.
     pub(super) fn clusters(&self) -> Vec<&str> {
         self.of_kind(Kind::MultiKueueCluster).map(Member::name).collect()
@@ -139,9 +170,13 @@ impl Setup {
     /// The jobs of a queue that have not ended and have no running pods, as the manager takes them.
     pub(super) fn waiting_jobs(&self, cluster_queue: &str) -> Vec<Value> {
         let queues: BTreeSet<(&str, &str)> = self.local_queues(cluster_queue).into_iter().collect();
+        let groups = self.groups();
+        let is_faulty = |group: &(Option<&str>, &str)| self.group_fault(group.0, group.1).is_some();
+        let faulty: BTreeSet<(Option<&str>, &str)> = groups.into_iter().filter(is_faulty).collect();
         let waits = |member: &&Member| {
             member.is_open_job()
                 && !member.is_active()
+                && member.group().is_none_or(|group| !faulty.contains(&(member.namespace(), group)))
                 && queues.contains(&(member.namespace().unwrap_or_default(), member.queue()))
                 && member.kind.is_some_and(|kind| preview::is_taken(kind, &member.object))
         };
@@ -162,6 +197,8 @@ fn member(object: Value) -> Option<Member> {
     let concerns = match kind {
         // Meridian makes its own.
         Some(Kind::Workload) => false,
+        // Its owner is among the objects, if it has a queue.
+        Some(Kind::Pod) if preview::is_controlled(&member.object) => false,
         Some(kind) if kind.is_job() => member.is_open_job(),
         // Kubernetes' own priority classes and namespaces are not taken.
         Some(kind) => !kind.grants() && preview::is_taken(kind, &member.object),

@@ -97,6 +97,31 @@ items:
   metadata: {name: over, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
   spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
   status: {conditions: [{type: Complete, status: 'True'}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: driver, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
+  spec: {schedulingGates: [{name: kueue.x-k8s.io/admission}], containers: [{name: c, image: i}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: runs-alone, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
+  spec: {nodeName: n, containers: [{name: c, image: i}]}
+  status: {phase: Running}
+- apiVersion: v1
+  kind: Pod
+  metadata:
+    name: of-a-deployment
+    namespace: default
+    labels: {kueue.x-k8s.io/queue-name: gpus}
+    ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: r, uid: u, controller: true}]
+  spec: {containers: [{name: c, image: i}]}
+- apiVersion: v1
+  kind: Pod
+  metadata:
+    name: half
+    namespace: default
+    labels: {kueue.x-k8s.io/queue-name: gpus, kueue.x-k8s.io/pod-group-name: pair}
+    annotations: {kueue.x-k8s.io/pod-group-total-count: '2'}
+  spec: {schedulingGates: [{name: kueue.x-k8s.io/admission}], containers: [{name: c, image: i}]}
 - apiVersion: ray.io/v1
   kind: RayService
   metadata: {name: serves, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
@@ -139,19 +164,23 @@ async fn each_object_carries_over_changes_or_stays_with_a_reason() {
         ("Job", "waits", "yes", "[]"),
         ("Job", "runs-here", "no", "this cluster runs it itself"),
         ("Job", "runs-there", "withChanges", "would start it anew"),
+        ("Pod", "driver", "yes", "[]"),
+        ("Pod", "runs-alone", "no", "it has no scheduling gate"),
+        ("Pod", "half", "withChanges", "group `pair` has 1 of its 2 pods here"),
         ("RayService", "serves", "no", "is not a kind of job that Meridian runs"),
     ] {
         let (found, reasons) = verdict(&report, kind, name).await;
         assert!(found == carries && reasons.contains(why), "{kind} {name}: {found} {reasons}");
     }
     let count = report["objects"].as_array().unwrap().len();
-    assert_eq!(count, 12, "a job that has ended, a ConfigMap and what Kubernetes made need no verdict");
+    assert_eq!(count, 15, "a job that has ended, a ConfigMap and what Kubernetes made need no verdict");
 }
 
 #[tokio::test]
 async fn a_setup_without_losses_is_a_table_of_80_columns_and_a_success() {
     let sound: Vec<&str> = EXPORTED.split("\n- ").collect();
-    let is_sound = |part: &&&str| !["budget", "runs-here", "RayService"].iter().any(|no| part.contains(no));
+    let is_sound =
+        |part: &&&str| !["budget", "runs-here", "RayService", "kind: Pod"].iter().any(|no| part.contains(no));
     let sound = sound.iter().filter(is_sound).copied().collect::<Vec<_>>().join("\n- ");
     let checked = migrate(&["check", "-f", "-"], &sound).await;
     assert_eq!(checked.code(), 0, "{}", checked.answers);
@@ -192,7 +221,8 @@ async fn the_parts_of_a_queue_are_manifests_that_the_manager_takes() {
         assert!(parsed.errors.is_empty(), "{:?}\n{}", parsed.errors, printed.answers);
         parsed.objects.iter().map(|located| located.value.title()).collect::<Vec<_>>()
     };
-    assert_eq!(part("jobs").await, ["job/default/waits"], "not those that run or are over");
+    let waiting = ["job/default/waits", "pod/default/driver"];
+    assert_eq!(part("jobs").await, waiting, "not those that run or are over");
     let queue = part("queue").await;
     assert!(queue.contains(&"localqueue/default/gpus".to_owned()), "{queue:?}");
     assert!(!queue.contains(&"clusterqueue/audited".to_owned()), "{queue:?}");
@@ -216,7 +246,7 @@ async fn every_command_of_a_plan_exists() {
     }
     assert!(ours > 12, "{ours}");
     let text = plan.text(80);
-    assert!(text.contains("Move the jobs that wait (1 now)") && text.contains("At the end"), "{text}");
+    assert!(text.contains("Move the jobs that wait (2 now)") && text.contains("At the end"), "{text}");
     let prose = text.lines().filter(|line| !line.starts_with("       "));
     assert!(prose.clone().count() > 20 && prose.clone().all(|line| line.chars().count() <= 80), "{text}");
     let one = steps::plan(&setup, &["dws"], "");

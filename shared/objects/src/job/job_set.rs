@@ -117,7 +117,7 @@ fn check(root: &Fields<'_>) {
 
 fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
     regular::write_progress(status, progress, manifest);
-    let (running, succeeded) = (progress.running && !progress.lost, progress.succeeded.is_some());
+    let (running, succeeded) = (progress.is_seen_running(), progress.succeeded.is_some());
     let jobs = manifest.pointer("/spec/replicatedJobs").and_then(Value::as_array).into_iter().flatten();
     let one = |job: &Value| {
         let replicas = job["replicas"].as_u64().unwrap_or(1);

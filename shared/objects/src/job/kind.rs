@@ -21,7 +21,7 @@ type Read = fn(&JobKind, &Fields<'_>, &BTreeMap<String, String>, &BTreeMap<Strin
 
 /// Writes what the pods of a job do into its status, in the fields of the kind. The last argument is the
 /// manifest.
-type WriteProgress = fn(&mut Map<String, Value>, &PodProgress, &Value);
+pub(super) type WriteProgress = fn(&mut Map<String, Value>, &PodProgress, &Value);
 
 /// Where the number of pods of a kind is that can be scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,7 +387,8 @@ impl JobKind {
 
     /// Reason and message of a job that failed; `None` if it didn't.
     pub fn failure<'m>(&self, job: &'m Value) -> Option<[&'m str; 2]> {
-        self.states.failed.reason_and_message(&job["status"])
+        // What says that some kinds have ended is there after a success as well.
+        self.states.failed.reason_and_message(&job["status"]).filter(|_| !self.has_succeeded(job))
     }
 
     /// Writes what the job's pods do into its status.
@@ -399,10 +400,20 @@ impl JobKind {
     pub fn write_finish(&self, status: &mut Map<String, Value>, finish: &JobFinish<'_>) {
         let sign = if finish.succeeded { self.states.succeeded } else { self.states.failed };
         sign.write(status, finish);
-        // A time that only the conditions of Jobs have.
-        let last = status.get_mut("conditions").and_then(Value::as_array_mut).and_then(|all| all.last_mut());
-        if let Some(last) = last.filter(|_| self.kind == Kind::Job) {
-            last["lastProbeTime"] = json!(finish.at);
+        match self.kind {
+            // A time that only the conditions of Jobs have.
+            Kind::Job => {
+                let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+                if let Some(last) = conditions.and_then(|all| all.last_mut()) {
+                    last["lastProbeTime"] = json!(finish.at);
+                }
+            }
+            // One word for the column that kubectl prints.
+            Kind::JobSet => {
+                let state = if finish.succeeded { "Completed" } else { "Failed" };
+                status.insert("terminalState".to_owned(), json!(state));
+            }
+            _ => {}
         }
     }
 }

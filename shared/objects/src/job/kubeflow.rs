@@ -1,13 +1,14 @@
 //! The kinds of Kubeflow's training operator and MPI operator: named roles of pods, and a run policy.
 
 use super::keys::MULTIKUEUE_MANAGER;
-use super::kind::{JobKind, Switch};
+use super::kind::{JobKind, Switch, WriteProgress};
 use super::pod_set_paths::{PodSetName, PodSetPaths};
 use super::regular;
-use super::status::{StateRules, StateSign};
+use super::status::{PodProgress, StateRules, StateSign, new_condition};
 use crate::fields::names;
 use crate::fields::schema::{Shape, Type};
 use crate::kind::Kind;
+use serde_json::{Map, Value, json};
 
 /// Longest name: pods and their services are named after the job.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS;
@@ -31,6 +32,7 @@ const fn row(
     managers: &'static [&'static str],
     spec: &'static Shape,
     active: &'static str,
+    write_progress: WriteProgress,
 ) -> JobKind {
     JobKind {
         kind,
@@ -49,7 +51,7 @@ const fn row(
         ignored: &[],
         states: states(active),
         read: regular::read,
-        write_progress: regular::write_progress_and_start,
+        write_progress,
     }
 }
 
@@ -59,6 +61,7 @@ pub(super) static PYTORCH_JOB: JobKind = row(
     &["kubeflow.org/training-operator", MULTIKUEUE_MANAGER],
     &PYTORCH_SPEC,
     "/status/replicaStatuses/Worker/active",
+    |status, progress, manifest| write_roles(status, progress, manifest, "/spec/pytorchReplicaSpecs"),
 );
 
 pub(super) static MPI_JOB: JobKind = row(
@@ -67,7 +70,37 @@ pub(super) static MPI_JOB: JobKind = row(
     &["kubeflow.org/mpi-operator", MULTIKUEUE_MANAGER],
     &MPI_SPEC,
     "/status/replicaStatuses/Worker/active",
+    |status, progress, manifest| write_roles(status, progress, manifest, "/spec/mpiReplicaSpecs"),
 );
+
+/// Writes the conditions and the counts of each role as the operators do. `roles` is the place of the roles
+/// in the manifest; all of them start together.
+fn write_roles(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value, roles: &str) {
+    regular::write_progress_and_start(status, progress, manifest);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (text(&manifest["kind"]), text(&manifest["metadata"]["name"]));
+    let condition = |state: &str, holds: bool, verb: &str, since: &Value| {
+        let (reason, message) = (format!("{kind}{state}"), format!("{kind} {name} is {verb}."));
+        let mut condition = new_condition(state, holds, &reason, &message, since);
+        condition["lastUpdateTime"] = since.clone();
+        condition
+    };
+    let created = &manifest["metadata"]["creationTimestamp"];
+    let mut conditions = vec![condition("Created", true, "created", created)];
+    if let Some(started) = &progress.started {
+        conditions.push(condition("Running", progress.is_seen_running(), "running", &json!(started)));
+    }
+    status.insert("conditions".to_owned(), Value::Array(conditions));
+    if let Some(succeeded) = &progress.succeeded {
+        status.insert("completionTime".to_owned(), json!(succeeded));
+    }
+    if progress.is_seen_running() {
+        let roles = manifest.pointer(roles).and_then(Value::as_object).into_iter().flatten();
+        let active = |spec: &Value| json!({"active": spec["replicas"].as_u64().unwrap_or(1)});
+        let counts = roles.map(|(role, spec)| (role.clone(), active(spec))).collect();
+        status.insert("replicaStatuses".to_owned(), Value::Object(counts));
+    }
+}
 
 static PYTORCH_SPEC: Shape = Shape::of(&[
     ("elasticPolicy", Type::Any),

@@ -4,12 +4,12 @@
 
 use super::kind::{JobKind, Switch};
 use super::pod_set_paths::{FoundPodSet, PodSetName, PodSetPaths};
-use super::status::{StateRules, StateSign};
+use super::status::{PodProgress, StateRules, StateSign, new_condition};
 use super::{MAX_PODS, POD_SET, regular};
 use crate::fields::schema::{Shape, Type};
 use crate::fields::{Item, names};
 use crate::kind::Kind;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// Longest name: pods have a label with the name and two numbers.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS - 10;
@@ -48,8 +48,23 @@ pub(super) static LEADER_WORKER_SET: JobKind = JobKind {
         active: "/status/readyReplicas",
     },
     read: regular::read,
-    write_progress: regular::write_progress,
+    write_progress,
 };
+
+/// Writes the counts of groups as the kind's own controller does. A set runs whole or not at all.
+fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
+    regular::write_progress(status, progress, manifest);
+    let groups = manifest.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    let running = if progress.is_seen_running() { groups } else { 0 };
+    for count in ["replicas", "readyReplicas", "updatedReplicas"] {
+        status.insert(count.to_owned(), json!(running));
+    }
+    if let Some(started) = &progress.started {
+        let (holds, message) = (progress.is_seen_running(), "All replicas are ready");
+        let available = new_condition("Available", holds, "AllGroupsReady", message, &json!(started));
+        status.insert("conditions".to_owned(), json!([available]));
+    }
+}
 
 static SPEC: Shape = Shape::of(&[
     ("leaderWorkerTemplate", Type::Object(&TEMPLATE)),

@@ -53,8 +53,32 @@ pub(super) static RAY_JOB: JobKind = JobKind {
         failed: StateSign::Fields(&[("jobDeploymentStatus", "Failed"), ("jobDeploymentStatus", "Complete")]),
         active: "/status/rayClusterStatus/readyWorkerReplicas",
     },
+    write_progress: write_job_progress,
     ..RAY_CLUSTER_ROW
 };
+
+/// Writes the states of the job and of its cluster as KubeRay's operator does.
+fn write_job_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
+    regular::write_progress_and_start(status, progress, manifest);
+    let deployment = match (&progress.succeeded, &progress.started) {
+        (Some(at), _) => {
+            status.insert("endTime".to_owned(), json!(at));
+            "Complete"
+        }
+        (None, Some(_)) => "Running",
+        (None, None) => "Suspended",
+    };
+    status.insert("jobDeploymentStatus".to_owned(), json!(deployment));
+    if progress.is_seen_running() {
+        status.insert("jobStatus".to_owned(), json!("RUNNING"));
+    }
+    let sets = RAY_JOB.pod_sets(manifest);
+    let of_workers = sets.iter().filter(|set| !["head", "submitter"].contains(&set.name.as_str()));
+    let workers = of_workers.filter_map(|set| set.count).fold(0, u32::saturating_add);
+    let mut cluster = Map::new();
+    write_workers(&mut cluster, progress.is_seen_running(), workers);
+    status.insert("rayClusterStatus".to_owned(), Value::Object(cluster));
+}
 
 /// A RayCluster runs until it is deleted.
 pub(super) static RAY_CLUSTER: JobKind =
@@ -88,8 +112,10 @@ const RAY_CLUSTER_ROW: JobKind = JobKind {
 /// whole or not at all.
 fn write_cluster_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
     regular::write_progress(status, progress, manifest);
-    let is_running = progress.running && !progress.lost;
-    let workers = progress.pods.saturating_sub(1);
+    write_workers(status, progress.is_seen_running(), progress.pods.saturating_sub(1));
+}
+
+fn write_workers(status: &mut Map<String, Value>, is_running: bool, workers: u32) {
     let ready = if is_running { workers } else { 0 };
     status.insert("state".to_owned(), json!(if is_running { "ready" } else { "suspended" }));
     status.insert("desiredWorkerReplicas".to_owned(), json!(workers));

@@ -164,7 +164,7 @@ fn read_template(item: &Item<'_>, set: &FoundPodSet) -> Option<Template> {
 /// Writes the number of running pods beside the state. The kind's own counts are in the cluster that runs the
 /// job.
 pub(super) fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, _: &Value) {
-    let running = if progress.running && !progress.lost { progress.pods } else { 0 };
+    let running = if progress.is_seen_running() { progress.pods } else { 0 };
     if let Some(meridian) = status.get_mut("meridian").and_then(Value::as_object_mut) {
         meridian.insert("runningPods".to_owned(), json!(running));
         if let Some(started) = &progress.started {

@@ -51,6 +51,21 @@ pub struct JobFinish<'f> {
     pub at: &'f str,
 }
 
+impl PodProgress {
+    /// Whether the pods are known to run.
+    pub(super) fn is_seen_running(&self) -> bool {
+        self.running && !self.lost
+    }
+}
+
+/// A condition as the controllers of jobs write it. `since` is a timestamp.
+pub(super) fn new_condition(kind: &str, holds: bool, reason: &str, message: &str, since: &Value) -> Value {
+    json!({
+        "type": kind, "status": if holds { "True" } else { "False" }, "reason": reason, "message": message,
+        "lastTransitionTime": since,
+    })
+}
+
 impl StateSign {
     pub(super) fn is_set_in(self, status: &Value) -> bool {
         match self {

@@ -9,14 +9,14 @@ use super::keys::{MULTIKUEUE_MANAGER, REMOTE_MANAGERS};
 use super::kind::{JobKind, Switch};
 use super::metadata::check_template_keys;
 use super::pod_set_paths::{FoundPodSet, PodSetName, PodSetPaths, path_of};
-use super::status::{StateRules, StateSign};
+use super::status::{PodProgress, StateRules, StateSign, new_condition};
 use super::{JobWorkload, MAX_PODS, pod_set_reader, regular, topology};
 use crate::fields::schema::{Shape, Type};
 use crate::fields::{FieldPath, Fields, Item, names, scheduling};
 use crate::kind::Kind;
 use crate::pod::{self, Container, PodTemplate};
 use meridian_shared::gang::PodSet;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The runtime's job with the training nodes, and the name of its container, by Trainer's convention.
@@ -60,8 +60,27 @@ pub(super) static TRAIN_JOB: JobKind = JobKind {
         active: "/status/jobsStatus/*/active",
     },
     read,
-    write_progress: regular::write_progress,
+    write_progress,
 };
+
+/// Writes whether the job is suspended, and the counts of its only Job, as Trainer's controller does.
+fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
+    regular::write_progress(status, progress, manifest);
+    let condition = match &progress.started {
+        Some(started) => new_condition("Suspended", false, "Resumed", "TrainJob is resumed", &json!(started)),
+        None => {
+            let created = &manifest["metadata"]["creationTimestamp"];
+            new_condition("Suspended", true, "Suspended", "TrainJob is suspended", created)
+        }
+    };
+    status.insert("conditions".to_owned(), json!([condition]));
+    let (runs, succeeded) = (progress.is_seen_running(), progress.succeeded.is_some());
+    let of_nodes = json!({
+        "name": NODE, "active": u8::from(runs), "ready": u8::from(runs), "failed": 0,
+        "succeeded": u8::from(succeeded), "suspended": 0,
+    });
+    status.insert("jobsStatus".to_owned(), json!([of_nodes]));
+}
 
 static SPEC: Shape = Shape::of(&[
     ("activeDeadlineSeconds", Type::Any),

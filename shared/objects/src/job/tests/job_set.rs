@@ -147,6 +147,7 @@ fn a_job_set_has_the_status_of_its_own_controller() {
     let mut status = manifest["status"].as_object().unwrap().clone();
     kind.write_finish(&mut status, &finish);
     manifest["status"] = Value::Object(status);
+    assert_eq!(manifest["status"]["terminalState"], "Completed");
     assert_eq!(manifest["status"]["conditions"][0].get("lastProbeTime"), None, "no field of a JobSet");
     assert_eq!(
         (&manifest["status"]["conditions"][0]["type"], kind.state(&manifest)),

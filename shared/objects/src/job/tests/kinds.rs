@@ -392,6 +392,80 @@ fn a_suspended_pod_has_the_gate_of_admission() {
     assert_eq!((kind.is_of_pods(), Kind::Job.job().unwrap().is_of_pods()), (true, false));
 }
 
+/// The status of a job whose pods are admitted, then run in a cluster, then in one that is lost, and then
+/// have succeeded.
+fn lives(kind: Kind, mut manifest: Value) -> [Value; 4] {
+    let kind = kind.job().unwrap();
+    let admitted = PodProgress { pods: 4, ..PodProgress::default() };
+    let running = PodProgress { running: true, started: Some("later".into()), ..admitted.clone() };
+    let lost = PodProgress { lost: true, ..running.clone() };
+    let ended = PodProgress { running: false, succeeded: Some("end".into()), ..running.clone() };
+    manifest["metadata"]["creationTimestamp"] = json!("first");
+    [admitted, running, lost, ended].map(|progress| {
+        let mut status = serde_json::Map::from_iter([("meridian".to_owned(), json!({}))]);
+        kind.write_progress(&mut status, &progress, &manifest);
+        if progress.succeeded.is_some() {
+            let finish = JobFinish { succeeded: true, reason: "r", message: "m", at: "end" };
+            kind.write_finish(&mut status, &finish);
+        }
+        let running = status["meridian"]["runningPods"].as_u64();
+        assert_eq!(running, Some(if progress.is_seen_running() { 4 } else { 0 }));
+        let job = json!({"status": status});
+        assert_eq!((kind.has_succeeded(&job), kind.failure(&job)), (progress.succeeded.is_some(), None));
+        job["status"].clone()
+    })
+}
+
+/// Types of the conditions, with a minus where one doesn't hold.
+fn conditions(status: &Value) -> Vec<String> {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let shown = |condition: &Value| {
+        let sign = if condition["status"] == "True" { "" } else { "-" };
+        format!("{sign}{}", condition["type"].as_str().unwrap())
+    };
+    conditions.map(shown).collect()
+}
+
+#[test]
+fn jobs_of_kubeflow_have_the_conditions_and_counts_of_their_operators() {
+    let [admitted, running, lost, ended] = lives(Kind::PyTorchJob, pytorch_job());
+    assert_eq!(conditions(&admitted), ["Created"]);
+    assert_eq!(conditions(&running), ["Created", "Running"]);
+    assert_eq!(conditions(&lost), ["Created", "-Running"]);
+    assert_eq!(conditions(&ended), ["Created", "-Running", "Succeeded"], "kubectl shows the last one");
+    let (created, began) = (&running["conditions"][0], &running["conditions"][1]);
+    assert_eq!([&created["reason"], &created["lastUpdateTime"]], ["PyTorchJobCreated", "first"]);
+    assert_eq!(began["message"], "PyTorchJob train is running.");
+    assert_eq!([&began["lastTransitionTime"], &running["startTime"]], ["later", "later"]);
+    assert_eq!(running["replicaStatuses"], json!({"Master": {"active": 1}, "Worker": {"active": 3}}));
+    assert_eq!([&lost["replicaStatuses"], &ended["replicaStatuses"]], [&Value::Null; 2]);
+}
+
+#[test]
+fn a_ray_job_shows_where_it_is_as_its_operator_does() {
+    let states = lives(Kind::RayJob, ray_job()).map(|status| {
+        let of = |at: &str| status.pointer(at).cloned().unwrap_or_default();
+        json!([of("/jobDeploymentStatus"), of("/jobStatus"), of("/rayClusterStatus/readyWorkerReplicas")])
+    });
+    assert_eq!(states[0], json!(["Suspended", null, 0]));
+    assert_eq!(states[1], json!(["Running", "RUNNING", 6]));
+    assert_eq!(states[2], json!(["Running", null, 0]));
+    assert_eq!(states[3], json!(["Complete", "SUCCEEDED", 0]));
+}
+
+#[test]
+fn a_train_job_and_a_leader_worker_set_have_the_status_of_their_controllers() {
+    let [admitted, running, _, ended] = lives(Kind::TrainJob, train_job());
+    assert_eq!(conditions(&admitted), ["Suspended"]);
+    assert_eq!(conditions(&running), ["-Suspended"]);
+    assert_eq!(conditions(&ended), ["-Suspended", "Complete"]);
+    assert_eq!([&running["jobsStatus"][0]["ready"], &ended["jobsStatus"][0]["succeeded"]], [1, 1]);
+    let [admitted, running, lost, _] = lives(Kind::LeaderWorkerSet, leader_worker_set(Value::Null));
+    assert_eq!([&admitted, &running, &lost].map(|status| status["readyReplicas"].clone()), [0, 3, 0]);
+    assert!(admitted.get("conditions").is_none());
+    assert_eq!([conditions(&running), conditions(&lost)], [["Available"], ["-Available"]]);
+}
+
 #[test]
 fn a_ray_cluster_counts_its_workers_as_its_own_operator_does() {
     let kind = Kind::RayCluster.job().unwrap();
