@@ -104,7 +104,7 @@ items:
 - apiVersion: v1
   kind: Pod
   metadata: {name: runs-alone, namespace: default, labels: {kueue.x-k8s.io/queue-name: gpus}}
-  spec: {nodeName: n, containers: [{name: c, image: i}]}
+  spec: {nodeName: node-1, containers: [{name: c, image: i}]}
   status: {phase: Running}
 - apiVersion: v1
   kind: Pod
