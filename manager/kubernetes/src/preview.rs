@@ -37,6 +37,11 @@ pub fn is_taken(kind: Kind, object: &Value) -> bool {
     }
 }
 
+/// Why a pod with a queue isn't taken, and what to do; `None` if nobody would expect it to be.
+pub fn pod_refusal(pod: &Value) -> Option<String> {
+    pods::refusal(pod).map(|text| text.message)
+}
+
 /// The name of the group that a pod is one of.
 pub fn group_of(pod: &Value) -> Option<&str> {
     pods::group_of(pod)

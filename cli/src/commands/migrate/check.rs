@@ -140,6 +140,10 @@ fn read(manifest: serde_json::Value) -> Result<(Object, Findings), Findings> {
 }
 
 fn of_known_kind(setup: &Setup, member: &Member, kind: Kind) -> Findings {
+    if kind == Kind::Pod && !preview::is_taken(kind, &member.object) {
+        // A pod that this cluster runs is bound to a node, which the reader would refuse.
+        return of_job(setup, member, kind);
+    }
     if let Some(group) = member.group() {
         return of_pod_in_group(setup, member, group);
     }
@@ -248,8 +252,9 @@ fn of_pod_in_group(setup: &Setup, member: &Member, group: &str) -> Findings {
 fn of_job(setup: &Setup, member: &Member, kind: Kind) -> Findings {
     let mut findings = Findings::new();
     if !preview::is_taken(kind, &member.object) && kind == Kind::Pod {
-        let message = "this cluster runs it itself: it has no scheduling gate, and can't get one again";
-        findings.push((Verdict::No, Note::new("spec.schedulingGates", message, "let it end")));
+        let message = preview::pod_refusal(&member.object);
+        let message = message.unwrap_or_else(|| "this cluster runs it itself".to_owned());
+        findings.push((Verdict::No, Note::new("spec.schedulingGates", message, "")));
     } else if !preview::is_taken(kind, &member.object) {
         let message =
             "this cluster runs it itself: it isn't suspended, and `managedBy` doesn't name MultiKueue";

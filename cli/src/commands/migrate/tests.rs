@@ -165,7 +165,7 @@ async fn each_object_carries_over_changes_or_stays_with_a_reason() {
         ("Job", "runs-here", "no", "this cluster runs it itself"),
         ("Job", "runs-there", "withChanges", "would start it anew"),
         ("Pod", "driver", "yes", "[]"),
-        ("Pod", "runs-alone", "no", "it has no scheduling gate"),
+        ("Pod", "runs-alone", "no", "without a scheduling gate this cluster's own scheduler runs the pod"),
         ("Pod", "half", "withChanges", "group `pair` has 1 of its 2 pods here"),
         ("RayService", "serves", "no", "is not a kind of job that Meridian runs"),
     ] {
