@@ -1,7 +1,7 @@
 //! Whether each object of a management cluster carries over. What the objects say by themselves is for the
 //! reader of `meridian-objects`; here is what follows from their relations. Pure.
 
-use super::setup::{Member, Setup};
+use super::setup::{Member, Setup, group_fault};
 use crate::output::table::{Cell, Table};
 use meridian_manager_kubernetes::preview::{self, GroupFault};
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
@@ -97,14 +97,35 @@ impl Report {
 }
 
 pub(super) fn check(setup: &Setup) -> Report {
-    Report { objects: setup.members().filter_map(|member| row(setup, member)).collect() }
+    let groups = setup.groups();
+    let mut objects = Vec::new();
+    for member in setup.members() {
+        let mut findings = findings(setup, member);
+        // What is wrong with a group as a whole is said once, at its first pod.
+        if let Some(group) = member.group()
+            && let Some(pods) = groups.get(&(member.namespace(), group))
+            && pods.first().is_some_and(|first| first.name() == member.name())
+        {
+            findings.extend(of_group(group, pods));
+        }
+        objects.extend(row(member, findings));
+    }
+    Report { objects }
 }
 
-fn row(setup: &Setup, member: &Member) -> Option<Row> {
-    let findings = match member.kind {
+/// What the object says by itself, and its references.
+fn findings(setup: &Setup, member: &Member) -> Findings {
+    match member.kind {
+        // A pod that this cluster runs is bound to a node, and one of a group isn't read alone.
+        Some(Kind::Pod) if member.group().is_some() || !preview::is_taken(Kind::Pod, &member.object) => {
+            of_job(setup, member, Kind::Pod)
+        }
         Some(kind) => of_known_kind(setup, member, kind),
         None => read(member.object.clone()).map_or_else(|refused| refused, |_| Vec::new()),
-    };
+    }
+}
+
+fn row(member: &Member, findings: Findings) -> Option<Row> {
     let verdict = findings.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Yes);
     // Namespaces and the like are only worth a line if something is to do.
     let is_of_queues =
@@ -140,13 +161,6 @@ fn read(manifest: serde_json::Value) -> Result<(Object, Findings), Findings> {
 }
 
 fn of_known_kind(setup: &Setup, member: &Member, kind: Kind) -> Findings {
-    if kind == Kind::Pod && !preview::is_taken(kind, &member.object) {
-        // A pod that this cluster runs is bound to a node, which the reader would refuse.
-        return of_job(setup, member, kind);
-    }
-    if let Some(group) = member.group() {
-        return of_pod_in_group(setup, member, group);
-    }
     let (object, mut findings) = match read(preview::as_taken(kind, &member.object)) {
         Ok(read) => read,
         Err(refused) => return refused,
@@ -228,25 +242,17 @@ fn of_config(setup: &Setup, config: &MultiKueueConfigSpec) -> Findings {
     absent.map(|cluster| missing("spec.clusters", "MultiKueueCluster", cluster.as_str())).collect()
 }
 
-/// A pod of a group. What is wrong with the group as a whole is said once, at its first pod.
-fn of_pod_in_group(setup: &Setup, member: &Member, group: &str) -> Findings {
-    let mut findings = of_job(setup, member, Kind::Pod);
-    if !setup.is_first_of_group(member, group) {
-        return findings;
-    }
-    findings.extend(setup.group_fault(member.namespace(), group).map(|fault| match fault {
+fn of_group(group: &str, pods: &[&Member]) -> Option<(Verdict, Note)> {
+    group_fault(pods).map(|fault| match fault {
         GroupFault::Incomplete { here, total } => {
             let message = format!("group `{group}` has {here} of its {total} pods here");
-            (
-                Verdict::WithChanges,
-                Note::new("metadata.labels", message, "it waits until all of them are there"),
-            )
+            let remedy = "it waits until all of them are there";
+            (Verdict::WithChanges, Note::new("metadata.labels", message, remedy))
         }
         GroupFault::Unfit(reason) => {
             (Verdict::No, Note::new("metadata.labels", format!("group `{group}`: {reason}"), ""))
         }
-    }));
-    findings
+    })
 }
 
 fn of_job(setup: &Setup, member: &Member, kind: Kind) -> Findings {

@@ -4,7 +4,7 @@ use meridian_manager_kubernetes::preview::{self, GroupFault};
 use meridian_objects::Kind;
 use meridian_objects::job::QUEUE_LABEL;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The group of Kueue's own kinds.
@@ -119,28 +119,15 @@ impl Setup {
         self.of_kind(Kind::ClusterQueue).map(Member::name).collect()
     }
 
-    /// The pods of a group that have not ended.
-    fn pods_of_group(&self, namespace: Option<&str>, group: &str) -> impl Iterator<Item = &Member> {
-        self.of_kind(Kind::Pod)
-            .filter(move |member| member.namespace() == namespace && member.group() == Some(group))
-    }
-
-    /// Why the pods of a group don't make one; `None` if they do.
-    pub(super) fn group_fault(&self, namespace: Option<&str>, group: &str) -> Option<GroupFault> {
-        let pods = self.pods_of_group(namespace, group).map(|pod| Arc::new(pod.object.clone()));
-        preview::group_fault(&pods.collect::<Vec<_>>())
-    }
-
-    /// Whether the pod is the first one of its group.
-    pub(super) fn is_first_of_group(&self, pod: &Member, group: &str) -> bool {
-        let first = self.pods_of_group(pod.namespace(), group).next();
-        first.is_some_and(|first| first.name() == pod.name())
-    }
-
-    /// Namespace and name of each group of pods.
-    fn groups(&self) -> BTreeSet<(Option<&str>, &str)> {
-        let pods = self.of_kind(Kind::Pod);
-        pods.filter_map(|pod| Some((pod.namespace(), pod.group()?))).collect()
+    /// The pods of each group that have not ended, by namespace and name of the group.
+    pub(super) fn groups(&self) -> BTreeMap<(Option<&str>, &str), Vec<&Member>> {
+        let mut groups: BTreeMap<_, Vec<&Member>> = BTreeMap::new();
+        for pod in self.of_kind(Kind::Pod) {
+            if let Some(group) = pod.group() {
+                groups.entry((pod.namespace(), group)).or_default().push(pod);
+            }
+        }
+        groups
     }
 
     /// Worker clusters, as MultiKueue names them.
@@ -170,18 +157,24 @@ impl Setup {
     /// The jobs of a queue that have not ended and have no running pods, as the manager takes them.
     pub(super) fn waiting_jobs(&self, cluster_queue: &str) -> Vec<Value> {
         let queues: BTreeSet<(&str, &str)> = self.local_queues(cluster_queue).into_iter().collect();
-        let groups = self.groups();
-        let is_faulty = |group: &(Option<&str>, &str)| self.group_fault(group.0, group.1).is_some();
-        let faulty: BTreeSet<(Option<&str>, &str)> = groups.into_iter().filter(is_faulty).collect();
+        let mut faulty = self.groups();
+        faulty.retain(|_, pods| group_fault(pods).is_some());
         let waits = |member: &&Member| {
             member.is_open_job()
                 && !member.is_active()
-                && member.group().is_none_or(|group| !faulty.contains(&(member.namespace(), group)))
+                && member.group().is_none_or(|group| !faulty.contains_key(&(member.namespace(), group)))
                 && queues.contains(&(member.namespace().unwrap_or_default(), member.queue()))
                 && member.kind.is_some_and(|kind| preview::is_taken(kind, &member.object))
         };
         self.members.iter().filter(waits).filter_map(manifest).collect()
     }
+}
+
+/// Why the pods of a group don't make one that the manager takes; `None` if they do. One that isn't taken is
+/// as good as missing.
+pub(super) fn group_fault(pods: &[&Member]) -> Option<GroupFault> {
+    let taken = pods.iter().filter(|pod| preview::is_taken(Kind::Pod, &pod.object));
+    preview::group_fault(&taken.map(|pod| Arc::new(pod.object.clone())).collect::<Vec<_>>())
 }
 
 fn manifest(member: &Member) -> Option<Value> {

@@ -176,6 +176,30 @@ async fn each_object_carries_over_changes_or_stays_with_a_reason() {
     assert_eq!(count, 15, "a job that has ended, a ConfigMap and what Kubernetes made need no verdict");
 }
 
+/// The second pod has no gate: Kueue's cluster runs it itself, and the first one must not move alone.
+#[tokio::test]
+async fn a_group_with_a_pod_that_stays_is_not_moved() {
+    let pod = |name: &str, gates: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: default\n  labels: \
+             {{kueue.x-k8s.io/queue-name: gpus, kueue.x-k8s.io/pod-group-name: duo}}\n  annotations: \
+             {{kueue.x-k8s.io/pod-group-total-count: '2'}}\nspec: {{schedulingGates: [{gates}], \
+             containers: [{{name: c, image: i}}]}}\n"
+        )
+    };
+    let gate = "{name: kueue.x-k8s.io/admission}";
+    for (second, moved) in [(gate, true), ("", false)] {
+        let text = format!("{EXPORTED}{}{}", pod("one", gate), pod("two", second));
+        let line = ["plan", "-f", "-", "--queue", "dws", "--manifests", "jobs"];
+        let printed = migrate(&line, &text).await;
+        assert_eq!(printed.answers.contains("name: one"), moved, "{}", printed.answers);
+        let checked = migrate(&["check", "-f", "-", "-o", "json"], &text).await;
+        let report: Value = serde_json::from_str(&checked.answers).unwrap();
+        let (found, reasons) = verdict(&report, "Pod", "one").await;
+        assert_eq!((found == "yes", reasons.contains("1 of its 2 pods")), (moved, !moved), "{reasons}");
+    }
+}
+
 #[tokio::test]
 async fn a_setup_without_losses_is_a_table_of_80_columns_and_a_success() {
     let sound: Vec<&str> = EXPORTED.split("\n- ").collect();

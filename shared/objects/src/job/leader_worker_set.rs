@@ -60,8 +60,12 @@ fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manif
         status.insert(count.to_owned(), json!(running));
     }
     if let Some(started) = &progress.started {
-        let (holds, message) = (progress.is_seen_running(), "All replicas are ready");
-        let available = new_condition("Available", holds, "AllGroupsReady", message, &json!(started));
+        let holds = progress.is_seen_running();
+        let (reason, message) = match holds {
+            true => ("AllGroupsReady", "All replicas are ready"),
+            false => ("GroupsNotReady", "The groups aren't known to run"),
+        };
+        let available = new_condition("Available", holds, reason, message, &json!(started));
         status.insert("conditions".to_owned(), json!([available]));
     }
 }

@@ -464,6 +464,8 @@ fn a_train_job_and_a_leader_worker_set_have_the_status_of_their_controllers() {
     assert_eq!([&admitted, &running, &lost].map(|status| status["readyReplicas"].clone()), [0, 3, 0]);
     assert!(admitted.get("conditions").is_none());
     assert_eq!([conditions(&running), conditions(&lost)], [["Available"], ["-Available"]]);
+    let reasons = [&running, &lost].map(|status| status["conditions"][0]["reason"].clone());
+    assert_eq!(reasons, ["AllGroupsReady", "GroupsNotReady"]);
 }
 
 #[test]
