@@ -257,9 +257,11 @@ class Fleet:
         self.counted("meridian_agent_offers_refused_total")
         # A lapse: the agent is stopped for longer than a term.
         self.lose_agent_of("long")
-        # A head that starves behind a long job.
+        # A head that starves behind a long job. The long job may have starved itself, before it ran again.
+        starved = 'meridian_starved_heads{cluster_queue="dws"}'
+        self.wait_for("no starved head", lambda: self.prometheus.query(f"{starved} == 0"))
         self.apply(job("waits", "dws", 5, gpus=4))
-        self.counted("meridian_starved_heads")
+        self.counted(starved)
         self.counted("meridian_connections_refused_total")
         self.counted('meridian_cluster_capacity{cluster="%s",state="granted"}' % GPUS)
         self.counted("DCGM_FI_DEV_GPU_UTIL")
@@ -341,6 +343,7 @@ class Fleet:
         finally:
             os.kill(stopped, signal.SIGCONT)
         self.counted(f'meridian_agent_lapse_stops_total{{cluster="{cluster}"}}')
+        self.wait_for(f"the next run of {name}", lambda: self.cluster_of(name))
 
     def cluster_of(self, name):
         """The cluster in which a job runs, if it does."""
