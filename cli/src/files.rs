@@ -231,7 +231,9 @@ mod tests {
         assert!(matches!(&missing, Error::Read { source, .. } if source.kind() == io::ErrorKind::NotFound));
         assert!(matches!(read("-".into(), b"---\n---\n"), Error::NoObjects));
         let url = read("https://example.org/job.yaml".into(), b"").to_string();
-        assert!(url.contains("curl -fsSL https://example.org/job.yaml |"), "{url}");
+        // The same for every command that reads files, so it must name none of them.
+        assert!(url.contains("`curl -fsSL https://example.org/job.yaml -o FILE`"), "{url}");
+        assert!(!url.contains("meridian apply"), "{url}");
         let message = |stdin: &[u8]| read("-".into(), stdin).to_string();
         assert_eq!(message(&[0xff, 0xfe]), "<stdin>:1:1: not UTF-8 text; save the file as UTF-8");
         assert!(message(b"kind: Job\n\nname: \xc3\xa4\xff\n").starts_with("<stdin>:3:8: "));

@@ -91,6 +91,7 @@ impl Fleet {
             jurisdiction: cluster.jurisdiction.to_string(),
             ttl: Some("5m".into()),
             replace,
+            issuer: false,
         };
         let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
         // The printed command, as an operator would run it; only its directory is replaced.

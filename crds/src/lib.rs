@@ -1,12 +1,11 @@
-//! Definitions of the kinds that Meridian reads and Kubernetes doesn't have, and admission policies, as
-//! files.
+//! CustomResourceDefinitions of Meridian's and Kueue's kinds, and admission policies, generated as files.
 //!
-//! Owns the schemas of Meridian's and Kueue's kinds for API servers. Names, scopes and versions come from the
-//! table of kinds in `meridian-objects`; the rules say what the reader there says, in its words. [`files`] is
-//! everything that is generated; a test fails when a checked-in file differs from it.
+//! Owns the schemas of these kinds for API servers. Names, scopes and versions come from the table of kinds
+//! in `meridian-objects`. The rules refuse what the reader of that crate refuses, with the same messages.
+//! [`files`] is everything that is generated; a test fails when a checked-in file differs from it.
 //!
-//! The derive macro of kube isn't used: its names are literals, and here they come from the table; and one
-//! type here holds both versions of a kind.
+//! The derive macro of kube isn't used: it takes names as literals, and here they come from the table. Also,
+//! one type here describes both versions of a kind.
 //!
 //! | module | owns |
 //! |---|---|

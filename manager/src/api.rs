@@ -16,6 +16,7 @@
 //! | `internal` | the API for controllers in this process |
 //! | `admission` | what a management cluster's API server asks before it stores a job |
 //! | `callers` | each caller's share of what all callers use together |
+//! | `requests` | the shares of requests in progress and of their bodies |
 //! | `state`, `metering` | what the handlers share, and counts of requests |
 //!
 //! Invariants:
@@ -33,6 +34,7 @@ mod logs;
 mod meridian;
 mod metering;
 mod request;
+mod requests;
 mod response;
 mod reviews;
 mod state;
@@ -66,7 +68,7 @@ use request::query::Options;
 use request::resource_path::ResourcePath;
 use response::error::{Error, echoed_path, method_not_allowed};
 use serde_json::Value;
-use state::{Api, REQUESTS_MAX};
+use state::Api;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -140,7 +142,7 @@ pub fn router(parts: ApiParts) -> Router {
         .with_state(api)
 }
 
-/// Admits known users, and at most [`REQUESTS_MAX`] requests at once.
+/// Admits known users, each with its share of the requests in progress.
 async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let is_internal = request.extensions().get::<internal::ManagementCluster>().is_some();
     let user = match is_internal {
@@ -156,8 +158,9 @@ async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Resp
         return Error::Busy("too many connections of users are open: close some and try again".to_owned())
             .into_response();
     }
-    let Ok(_permit) = api.requests.clone().try_acquire_owned() else {
-        return Error::Busy(format!("too many requests: {REQUESTS_MAX} are in progress")).into_response();
+    let _admitted = match api.requests.admit(&user, &request) {
+        Ok(admitted) => admitted,
+        Err(error) => return error.into_response(),
     };
     request.extensions_mut().insert(user);
     next.run(request).await

@@ -254,9 +254,10 @@ impl Handle {
         self.shared.health.problems()
     }
 
-    /// Reports the segments of the audit log that can't be verified, by number.
-    pub fn report_segments(&self, damaged: BTreeSet<u64>) {
-        self.shared.health.set_segments(damaged);
+    /// Reports the segments of the audit log that can't be verified, by number, and whether the statement on
+    /// removed ones is damaged.
+    pub fn report_segments(&self, damaged: BTreeSet<u64>, statement_damaged: bool) {
+        self.shared.health.set_segments(damaged, statement_damaged);
     }
 
     /// Why this manager doesn't lead, and what continues without a leader.

@@ -46,7 +46,7 @@ metric_group! {
             "meridian_journal_records_total", "records committed to the journal", &[],
         );
         full: Gauge = gauge(
-            "meridian_journal_full", "1 while only ends and deletions are taken because the disk is full",
+            "meridian_journal_full", "1 while the disk is full: only ends and deletions are recorded",
         );
         damaged: Gauges<1> = gauges(
             "meridian_journal_damaged",

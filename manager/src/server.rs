@@ -41,7 +41,7 @@ use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
 use audit_tasks::AuditTasks;
 use axum::Router;
-use management::{Duties, ManagementTask};
+use management::{Duties, Found, ManagementTask};
 use meridian_manager_core::Config;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
@@ -170,7 +170,7 @@ impl Manager {
             [&paths.dir, &paths.identity, &paths.users, &paths.journal, &paths.audit].map(PathBuf::as_path),
         )?;
         data_dir::check_files(&paths.identity)?;
-        // before a journal is made: a wrong kubeconfig changes nothing
+        // before a journal is made or opened: a wrong kubeconfig changes nothing
         let management = management::connect(&settings).await?;
         // the journal first: its lock keeps a second manager away from all other files
         let (journal, mode) = open_journal(&settings, &paths)?;
@@ -190,7 +190,7 @@ impl Manager {
         let id = journal.meta().journal;
         let audit_key = Arc::new(SigningKey::load_or_create(&paths.identity)?);
         let audit = AuditFiles { directory: AuditDirectory::new(&paths.audit), key: audit_key.public() };
-        let options = options(&settings, &authorities, mode, metrics);
+        let options = options(&settings, &authorities, mode, metrics, management.as_ref());
         let (engine, running) =
             tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
         let audit_tasks = AuditTasks::new(&settings, &audit, audit_key, &engine, id)?;
@@ -204,8 +204,8 @@ impl Manager {
             lists: ListLimits::default(),
             audit,
         };
-        let copies = management.as_ref().and_then(management::copies);
-        let agents = agents(&settings, &engine, &authorities, relay, copies, stop);
+        let (copies, absence) = management.as_ref().map(|found| (found.copies(), found.absence())).unzip();
+        let agents = agents(&settings, &engine, &authorities, relay, copies.flatten(), stop);
         let api = api::router(api);
         let (webhook, admission) = management::webhook(&settings, &authorities, &url, &api)?.unzip();
         let host = management::host(&settings, &engine, &authorities, &url, paths.dir.join(HOSTED_DIR));
@@ -213,8 +213,8 @@ impl Manager {
         let duties = Duties { extras: Extras { webhook, hosting }, host };
         let task = |management| ManagementTask::new(management, id, api.clone(), engine.clone(), duties);
         let management = management.map(task);
-        let router =
-            agents.merge(health::router(engine.clone())).merge(admission.unwrap_or_default()).merge(api);
+        let probes = health::router(engine.clone(), absence);
+        let router = agents.merge(probes).merge(admission.unwrap_or_default()).merge(api);
         Ok(Self {
             paths,
             authorities,
@@ -311,9 +311,16 @@ fn connection_limits() -> Limits {
     Limits::for_files(files)
 }
 
-fn options(settings: &Settings, authorities: &Authorities, start: StartMode, metrics: Metrics) -> Options {
+fn options(
+    settings: &Settings,
+    authorities: &Authorities,
+    start: StartMode,
+    metrics: Metrics,
+    management: Option<&Found>,
+) -> Options {
+    let rules_unseen = management.is_some_and(Found::is_away);
     Options {
-        config: config(settings, authorities),
+        config: Config { rules_unseen, ..config(settings, authorities) },
         start,
         clock: Arc::new(BootClock),
         marks: boot_id().map(|boot| (PathBuf::from(mark::SHARED_MEMORY), boot)).ok(),

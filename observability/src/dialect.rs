@@ -13,6 +13,16 @@ pub(crate) enum Dialect {
 const RENAMED: [&str; 2] = ["cluster", "namespace"];
 
 impl Dialect {
+    /// A sentence in this dialect: only the labels that it names are renamed.
+    pub(crate) fn sentence(self, text: &str) -> String {
+        RENAMED.iter().fold(text.to_owned(), |text, label| match self {
+            Self::Prometheus => text,
+            Self::Managed => {
+                text.replace(&format!("$labels.{label} "), &format!("$labels.exported_{label} "))
+            }
+        })
+    }
+
     /// A query or a legend in this dialect.
     pub(crate) fn text(self, text: &str) -> String {
         match self {
@@ -53,5 +63,9 @@ mod tests {
         );
         assert_eq!(Dialect::Managed.text(query), managed);
         assert_eq!(Dialect::Prometheus.text(query), query);
+        let sentence = "No cluster like {{ $labels.cluster }} of {{ $labels.cluster_queue }}.";
+        let managed = "No cluster like {{ $labels.exported_cluster }} of {{ $labels.cluster_queue }}.";
+        assert_eq!(Dialect::Managed.sentence(sentence), managed);
+        assert_eq!(Dialect::Prometheus.sentence(sentence), sentence);
     }
 }

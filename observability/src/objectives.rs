@@ -107,6 +107,15 @@ impl Objective {
         format!("({}) / {}", self.bad_part(m, window), self.budget())
     }
 
+    /// Severity of an alert about its burn rate. Admissions wake nobody: where providers make nodes first,
+    /// minutes from quota to a cluster are usual.
+    pub(crate) const fn severity(self, burn: &Burn) -> &'static str {
+        match self {
+            Self::Admission => "warning",
+            Self::Api | Self::Dispatch => burn.severity,
+        }
+    }
+
     pub(crate) fn burns_too_fast(self, m: &Metrics, burn: &Burn) -> String {
         let above = |window| format!("({}) > {}", self.burn_rate(m, window), burn.rate);
         format!("({}) and ({})", above(burn.long), above(burn.short))

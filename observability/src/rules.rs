@@ -24,7 +24,7 @@ fn group(name: &str, alerts: &[&Alert], dialect: Dialect, indent: &str) -> Strin
     let mut text = format!("{indent}- name: {name}\n{indent}  rules:\n");
     for alert in alerts {
         let annotations = [
-            ("summary", dialect.text(&alert.summary)),
+            ("summary", dialect.sentence(&alert.summary)),
             ("description", alert.description.clone()),
             ("runbook_url", runbook(alert)),
         ];

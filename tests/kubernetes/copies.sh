@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# The step of tests/kubernetes/run about copies of what jobs name. Sourced by `run`.
+# The step of tests/kubernetes/run about copies of the ConfigMaps and Secrets that jobs name. Sourced by `run`.
 
 readonly COPIED=config-maps,secrets
 # In base64, as API servers send it, it is TkVWRVItSU4tQS1KT1VSTkFM.
@@ -34,7 +34,7 @@ set_copies() {
         with_settings "$region" "${flags[@]}"
     done
 }
-# Whether the value is in what manager and agents wrote.
+# Whether the value is in a file that the manager or an agent wrote.
 value_is_kept() { grep -rqe "$TOKEN" -e "$TOKEN_ENCODED" "$work"/*-agent.log "$work/manager.log" "$work/agents" "$work/manager"; }
 
 step_copies() {
@@ -47,7 +47,7 @@ step_copies() {
     "$MERIDIAN_BIN" manager --data-dir "$work/alone" --init --listen "127.0.0.1:$(free_port)" --kubernetes \
         --kubeconfig "$work/manager-kubeconfig" --copy-references "$COPIED" 2>"$work/alone.log" && fail 'a manager without the right to Secrets copies them'
     grep -q '`get` `secrets` in all namespaces' "$work/alone.log" || fail "the missing right is not named: $(cat "$work/alone.log")"
-    pass 'the setting is refused without a management cluster, and without the right to what is copied'
+    pass 'the setting is refused without a management cluster, and without the right to read the objects'
     RUST_LOG=debug set_copies true
     front create secret generic hf-token --from-literal=token="$TOKEN" >/dev/null
     front create secret generic unlabelled --from-literal=token="$TOKEN" >/dev/null
@@ -62,7 +62,7 @@ step_copies() {
     [ "$(jobs_named "$region" barred)" -eq 0 ] && copies_are "$region" 0 || fail 'something was made for a job that may not have its Secret'
     front delete job barred >/dev/null
     reader_manifest outside hf-token "$region" | meridian create -f - >/dev/null
-    await 90 says outside 'not copied: the job is no object of the management cluster' || { why outside; fail "the manager's own jobs get Secrets of the cluster"; }
+    await 90 says outside 'not copied: the job is not an object of the management cluster' || { why outside; fail "the manager's own jobs get Secrets of the cluster"; }
     meridian delete job outside >/dev/null
     pass 'a Secret without the label is refused by name, and a job of the manager alone gets none'
 
@@ -73,7 +73,7 @@ step_copies() {
     copies_are "$region" 2 || fail "there are other copies: $(copies_in "$region")"
     for other in "${REGIONS[@]}"; do [ "$other" = "$region" ] || copies_are "$other" 0 || fail "$other has a copy"; done
     [ "$(kube "$region" get configmap local -o 'jsonpath={.data.whose} {.metadata.labels}')" = 'worker ' ] || fail "the cluster's own ConfigMap was touched"
-    pass "a job runs with what only the management cluster has; the cluster's own object is used as it is, and no other cluster got a copy"
+    pass "a job runs with objects that only the management cluster has; the cluster's own object is used as it is, and no other cluster got a copy"
     front patch secret hf-token --type=merge -p '{"stringData":{"more":"1"}}' >/dev/null
     submit_reader sharing hf-token "$region"
     runs_in_front sharing 2
@@ -82,7 +82,7 @@ step_copies() {
     await 90 job_has reading Complete || { why reading; fail 'the job does not complete'; }
     await 30 owners_are "$region" secret/hf-token sharing || fail "the copy still belongs to $(owners_of "$region" secret/hf-token)"
     copies_are "$region" 2 && [ "$(jobs_named "$region" reading)" -eq 1 ] || fail 'the copies went before the last job that uses them'
-    pass 'two jobs share a copy, a later one brings the content of now, and the end of one leaves it to the other'
+    pass 'two jobs share a copy, a later one updates its content, and it stays when one of the jobs ends'
     kill -KILL "$(agent_of "$region")"
     { wait "$(agent_of "$region")"; } 2>/dev/null || true
     front delete job sharing reading >/dev/null

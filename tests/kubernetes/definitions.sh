@@ -28,7 +28,7 @@ define_kinds() {
         found="$(cd "$work" && GOWORK=off GOFLAGS=-mod=mod go mod download -json "$module@$version")" ||
             fail "the definition of $kind is not there: $(jq -r .Error <<<"$found")"
         [ "$(jq -r .Sum <<<"$found")" = "$sum" ] || fail "the module of $kind has another checksum: $(jq -r .Sum <<<"$found")"
-        # Too large for the annotation by which kubectl's own apply remembers them.
+        # `create`, because the definitions are too large for the annotation that `kubectl apply` writes.
         kube "$1" create -f "$(jq -r .Dir <<<"$found")/$file" >/dev/null
     done
     kube "$1" wait --for=condition=Established crd --all --timeout=120s >/dev/null

@@ -26,7 +26,7 @@ step_references() {
     await 120 runs_whole reader 2 || { why reader; fail 'the job does not start where its Secret is'; }
     [ "$(regions_of reader)" = "$with " ] || fail "the job runs without its Secret: $(regions_of reader)"
     if grep -rq never-in-a-log "$work"/*-agent.log "$work/manager.log" "$work/agents" "$work/manager"; then fail "a Secret's value was kept or logged"; fi
-    pass "the job runs in the cluster that got the Secret, whose value is nowhere"
+    pass "the job runs in the cluster that got the Secret, whose value is in no file"
     remove reader
     # An agent that may not read Secrets.
     kube "$without" get clusterrole "$AGENT_ROLE" -o json | jq 'del(.rules[] | select(.resources == ["secrets"]))' |
@@ -35,7 +35,7 @@ step_references() {
     await 120 runs_whole blind 2 || { why blind; fail 'a job does not start where its Secret may not be read'; }
     [ "$(regions_of blind)" = "$without " ] || fail "the job runs without its Secret: $(regions_of blind)"
     [ "$(grep -c 'may not `get` `secrets`' "$work/$without-agent.log")" -eq 1 ] || fail 'the agent does not say once what it may not read'
-    pass 'what an agent may not read is not checked, and said once with verb and resource'
+    pass 'objects that an agent may not read are not checked, and its log says so once with verb and resource'
     remove blind
     kube "$without" apply -f "$work/rbac.yaml" >/dev/null
 }
@@ -48,7 +48,7 @@ with_settings() {
     start_agent "$@"
     await 60 connected "$region" || fail "the agent of $region does not come back"
 }
-# Applies what the agent's chart makes of these values.
+# Applies the objects that the agent's chart renders with these values.
 apply_chart() {
     local context="$1" template="$2"
     shift 2
@@ -84,7 +84,7 @@ step_placeholders() {
     await 30 holds_are "$region" pods 0 || fail 'placeholders stay beside the pods of their gang'
     pass "the gang's pods take the places of their placeholders"
     remove shared
-    # Pods of others that are bound while the placeholders wait.
+    # Pods of other workloads that are bound while the placeholders wait.
     kill -STOP "$scheduler"
     create_in "$region" robbed
     await 60 holds_are "$region" pods 3 || { why robbed; fail 'no placeholders are made'; }
@@ -93,11 +93,11 @@ step_placeholders() {
             -e "s/gpu: 1}/gpu: 4}/" -e "s/^      containers:/      nodeName: $region-node-$node\n      containers:/" "$HERE/others.yaml" |
             kube "$region" apply -f - >/dev/null
     done
-    await 30 free_is "$region" 0 || fail 'what pods of others use is not reported'
+    await 30 free_is "$region" 0 || fail 'the use of other pods is not reported'
     kill -CONT "$scheduler"
     await 90 says robbed 'placeholder pods are scheduled: Unschedulable' || { why robbed; fail 'room that others took is not said'; }
     await 30 holds_are "$region" pods 0 || fail 'placeholders of a lost hold stay'
-    pass 'room that pods of others took meanwhile refuses the hold, with the reason of the scheduler'
+    pass 'a hold is refused if other pods took the room meanwhile, with the reason of the scheduler'
     kube "$region" delete deployment robber-1 robber-2 --wait=false >/dev/null
     await 120 runs_whole robbed 3 || { why robbed; fail 'the gang does not start when the room is back'; }
     remove robbed
@@ -115,7 +115,7 @@ step_placeholders() {
     pass 'placeholders of an earlier agent are found by their label and deleted'
 }
 
-# Kueue itself is played, see kueue.py.
+# kueue.py plays Kueue.
 step_own_kueue() {
     start_fleet
     local region=us-east4 word="$work/kueue-word"

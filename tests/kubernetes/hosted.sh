@@ -47,7 +47,7 @@ metadata: {name: insecure}
 spec: {region: $region, jurisdiction: $(jurisdiction "$region")}
 CLUSTER
     await 30 event_says insecure 'tokenFile' || { front get events; fail 'no event says why a kubeconfig is refused'; }
-    pass 'events say what a MultiKueueCluster lacks'
+    pass 'events name what a MultiKueueCluster lacks'
     submit borrowed queue=front region="$region" seconds=100
     runs_in_front borrowed
     [ "$(regions_of borrowed)" = "$region " ] || fail 'the job is not in its region'
@@ -60,7 +60,7 @@ CLUSTER
     start_manager
     await 60 connected hosted || { tail -n 30 "$work/manager.log"; fail 'the hosted agent does not come back with the manager'; }
     await 60 job_field borrowed .status.active 3 || { front get job borrowed -o yaml; fail 'the job is not seen running'; }
-    [ "$(uids_in "$region" borrowed)" = "$uids" ] || fail 'the gang was started anew'
+    [ "$(uids_in "$region" borrowed)" = "$uids" ] || fail 'the gang was started again'
     [ "$(regions_of borrowed)" = "$region " ] || fail 'the gang runs in another region too'
     pass 'the manager killed for longer than a term: the gang runs on, once, and is the same afterwards'
     await 120 job_has borrowed Complete || { why borrowed; front get job borrowed -o yaml; fail 'the job does not complete'; }
@@ -68,7 +68,7 @@ CLUSTER
     [ "${#token}" -gt 100 ] || fail 'the kubeconfig of the test has no token'
     if grep -rqF -- "$token" "$work/manager" "$work/manager.log"; then fail 'the manager keeps or logs the credentials'; fi
     pass 'the credentials are neither in the data directory nor in the log'
-    # The queue `main` is an object of the manager alone, and goes with the journal.
+    # The queue `main` exists only at the manager, and is lost with the journal.
     submit lasting queue=front region="$region" seconds=600
     runs_in_front lasting
     uids="$(uids_in "$region" lasting)"

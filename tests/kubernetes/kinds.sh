@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # Steps of tests/kubernetes/run about other kinds of jobs than Job. operator.py plays the operators.
 
-# Kinds, and how many pods each pod set of tests/kubernetes/kinds/KIND.yaml has.
+# Kinds, with the number of pods in each pod set of tests/kubernetes/kinds/KIND.yaml.
 readonly JOBS_THAT_END=(
     "jobset driver,workers,workers,workers,workers"
     "pytorchjob master,worker,worker"
@@ -28,7 +28,7 @@ running_sets() {
 sets_are() { [ "$(running_sets "$1" "$2")" = "$3" ]; }
 counts() { [ "$(field_of "$1" "$2" .status.meridian.runningPods)" = "$3" ]; }
 state_is() { [ "$(field_of "$1" "$2" .status.meridian.state)" = "$3" ]; }
-# A group of pods has no object but its pods.
+# A group of pods has no object except its pods.
 lacks_object() {
     if [ "$2" = podgroup ]; then
         [ -z "$(kube "$1" get pods -A -l "meridian.dev/pod-group=$3" -o name)" ]
@@ -55,10 +55,10 @@ step_kinds() {
     group_needs_all_pods
 }
 
-# Kinds that are tried at the same time: the cluster has room for the gangs of so many.
+# Number of kinds that are tried at the same time: the cluster has room for their gangs.
 readonly LANES=3
 
-# Tries all kinds, each of them after LANES others. What fails in a lane ends it, and then the step.
+# Tries all kinds, LANES at a time. A failure ends its lane, and at the end the step.
 run_kinds() {
     local with="$1" lane lanes=() failed=0 entry kind sets number
     for ((lane = 0; lane < LANES; lane++)); do
@@ -103,7 +103,7 @@ group_needs_all_pods() {
     local said
     said="$(sed -e 's/: NAME\b/: part/' "$HERE/kinds/podgroup.yaml" | head -n 22 | meridian create -f - 2>&1)" && fail 'a part of a group is taken'
     [[ "$said" == *'1 of 3 pods of group `part` are here'* ]] || fail "a part of a group is refused with: $said"
-    pass 'a part of a group is refused, with what is missing'
+    pass 'a part of a group is refused, and the message names what is missing'
 }
 
 # Runs a job whole, with the manager's counts, until its end reaches the manager.

@@ -1,4 +1,4 @@
-# A fourth control plane as the management cluster: people submit there with kubectl, and see everything there.
+# A fourth control plane as the management cluster: users submit there with kubectl, and see the state of their jobs there.
 # Sourced by `run`.
 
 readonly MANAGEMENT=management
@@ -59,7 +59,7 @@ step_management() {
     [ "$(front get workload "$workload" -o 'jsonpath={.status.clusterName}')" = "$region" ] || fail 'the Workload does not name the cluster'
     [ "$(front get pods -o name | wc -l)" -eq 0 ] || fail 'pods run in the management cluster'
     pass "a job of the management cluster runs in $region, and its Workload names the cluster"
-    event_says fronted "runs in cluster $region" >/dev/null || fail 'no event tells the cluster'
+    event_says fronted "runs in cluster $region" >/dev/null || fail 'no event names the cluster'
     await 60 job_has fronted Complete || { front get job fronted -o yaml; tail -n 20 "$work/manager.log"; fail 'the job does not complete in the management cluster'; }
     job_field fronted .status.succeeded 3 || fail 'the management cluster does not count 3 pods that succeeded'
     pass 'its completion is written there as the job controller would, with an event'
@@ -75,10 +75,10 @@ step_management() {
         { cat "$work/migrate.json"; fail 'something of the management cluster does not carry over'; }
     jq -e '.objects[] | select(.kind == "ClusterQueue" and .name == "front") | .reasons[0].message | contains("no MultiKueue check")' \
         "$work/migrate.json" >/dev/null || { cat "$work/migrate.json"; fail 'the check does not say what changes for the queue'; }
-    # Under other names: the manager has these objects from the cluster already, and only that one may change them.
+    # Under other names: the manager already has these objects from the cluster, and only the cluster may change them.
     "$MERIDIAN_BIN" migrate plan --kubeconfig "$work/migrator" --queue front --manifests queue | sed 's/\bfront\b/moved/g; s/\bt4\b/moved/g' |
         meridian apply --dry-run=server -f - >/dev/null || fail 'the manager does not take what the plan copies'
-    pass 'migrate reads the cluster, and its manifests are those that the manager takes'
+    pass 'migrate reads the cluster, and the manager takes the manifests that it prints'
 }
 
 step_management_changes() {
@@ -87,7 +87,7 @@ step_management_changes() {
     local workload uids region
     submit lost queue=nowhere 2>"$work/warned"
     grep -q 'no local queue' "$work/warned" || fail "a missing queue is not warned of at creation: $(cat "$work/warned")"
-    await 60 event_says lost 'no local queue' || { front get events; fail 'a refusal is not told as an event'; }
+    await 60 event_says lost 'no local queue' || { front get events; fail 'no event reports a refusal'; }
     front delete job lost >/dev/null
     pass 'what the manager refuses is an event of the job'
     submit moved queue=front
@@ -114,8 +114,8 @@ step_management_changes() {
     pass 'a job that was deleted and made again runs once, after the old one'
     front delete job moved >/dev/null
     await 60 gone moved || fail 'pods of a deleted job stay'
-    pass 'with the job its pods go'
-    # A Job's spec may say that it runs: the API server then takes another start only as the end of a suspension.
+    pass 'the pods are deleted with their job'
+    # If a Job's spec isn't suspended, the API server takes another startTime only with the end of a suspension.
     local spec began
     for spec in true false; do
         job_manifest again queue=front | sed -e '/^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' -e "s/suspend: true/suspend: $spec/" |
@@ -162,7 +162,7 @@ step_management_faults() {
     start_manager
     runs_in_front later 2
     [ "$(uids_in "$region" steady)" = "$uids" ] || fail 'a killed manager restarted a gang'
-    pass 'a killed manager comes back to the same gangs, and takes what was submitted meanwhile'
+    pass 'a killed manager comes back to the same gangs, and takes jobs that were submitted meanwhile'
     front delete job later >/dev/null
     # The journal is lost; the state comes back from the cluster's objects and the agents.
     kill "$manager_pid"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# Steps of tests/kubernetes/run about what happens to the management cluster: its API server is away, rights are missing, people
+# Steps of tests/kubernetes/run about what happens to the management cluster: its API server is away, rights are missing, users
 # edit objects by hand, other kinds of jobs, missing admission policies, and a thousand jobs.
 
 # The queue `front`, as step_management makes it.
@@ -7,7 +7,7 @@ front_queue() {
     sed 's/main$/front/' "$HERE/queues.yaml" | front apply -f - >/dev/null
     await 30 meridian get localqueue front || fail 'the queue of the management cluster does not reach the manager'
 }
-# How often the manager said something, and whether it said it more often.
+# How often a text is in the manager's log, and whether it is there more often than before.
 said() { grep -c -- "$1" "$work/manager.log" || true; }
 says_again() { [ "$(said "$1")" -gt "$2" ]; }
 workload_has() { front get workload "$(workload_of "$1")" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
@@ -51,7 +51,7 @@ step_management_rights() {
     front_queue
     local refused name missing='cannot patch resource .*workloads.* in API group .*kueue.x-k8s.io'
     refused="$(said "$missing")"
-    # All but those to its Lease.
+    # The manager keeps the rights to its Lease.
     front delete clusterrolebinding meridian-system-meridian-manager >/dev/null
     submit poor queue=front pods=2
     await 30 says_again "$missing" "$refused" ||
@@ -62,7 +62,19 @@ step_management_rights() {
     for name in '`list` `jobs.batch`' '`patch` `jobs/status.batch`' '`create` `workloads.kueue.x-k8s.io`'; do
         grep -qF -- "$name" "$work/poor.log" || { cat "$work/poor.log"; fail "the missing right $name is not named"; }
     done
-    pass 'a manager that starts without rights names each of them'
+    pass 'a manager whose first start lacks rights names each of them'
+    # Its agents need their leases renewed, whether the management cluster can be used or not.
+    kill "$manager_pid"
+    { wait "$manager_pid"; } 2>/dev/null || true
+    start_manager
+    for name in "${REGIONS[@]}"; do
+        await 60 connected "$name" || { tail -n 20 "$work/manager.log"; fail "a manager without rights does not serve the agent of $name"; }
+    done
+    curl -s --cacert "$work/manager/ca.pem" "https://127.0.0.1:$manager_port/readyz" >"$work/poor.ready"
+    for name in "the management cluster can't be used" 'policies and quotas may be outdated'; do
+        grep -qF -- "$name" "$work/poor.ready" || { cat "$work/poor.ready"; fail "readyz does not say: $name"; }
+    done
+    pass 'a manager with a journal serves its agents without rights, and says what it waits for'
     front apply -f "$work/manager-rbac.yaml" >/dev/null
     runs_in_front poor 2
     await 90 workload_has poor Admitted || { tail -n 20 "$work/manager.log"; fail 'the Workload is not written once the right is back'; }
@@ -87,8 +99,8 @@ step_management_hands() {
     [ "$(uids_in "$region" touched)" = "$uids" ] && runs_whole touched 3 || { why touched; fail 'a deleted Workload restarted the gang'; }
     pass 'a Workload that was deleted by hand comes back whole, and its gang runs on'
     if front label job touched kueue.x-k8s.io/queue-name- >"$work/label" 2>&1; then fail 'the queue of a running job can be taken away'; fi
-    grep -q 'suspend the job first' "$work/label" || { cat "$work/label"; fail 'the refusal names no remedy'; }
-    # As if the policy were not there: that is what the manager itself does then.
+    grep -q 'delete the job' "$work/label" || { cat "$work/label"; fail 'the refusal names no remedy'; }
+    # Without the admission policy the API server takes the change, and the manager must stop the job.
     front delete validatingadmissionpolicybinding jobs.meridian.dev >/dev/null
     await 30 front label job touched kueue.x-k8s.io/queue-name- || fail 'a policy without a binding still refuses'
     await 60 gone touched || fail 'a job without a queue goes on'
@@ -111,7 +123,7 @@ step_management_kinds() {
         define_kinds "$with"
         python3 "$HERE/operator.py" "$kubectl" "$kubeconfig" "$with" >>"$work/$with-operator.log" 2>&1 &
         programs+=($!)
-        # An agent looks for kinds at its start, and now and then.
+        # An agent looks for kinds at its start, and every 30 s.
         kill_agent "$(agent_of "$with")"
         start_agent "$with"
         await 60 connected "$with" || fail 'the agent does not come back'
@@ -152,7 +164,7 @@ step_management_kinds() {
     front_pod_group "$with"
 }
 
-# A job without an end: its kind, the pods' sets, what keeps the cluster's own controller from it, and what it shows while it runs.
+# A job that doesn't end by itself: its kind, its pod sets, the switch that keeps the cluster's own controller away, and its status.
 front_endless() {
     local with="$1" kind="$2" sets="$3" held_back="$4" shown="$5" name="front-$2" uid
     sed -e "s/: NAME\$/: $name/; s/queue-name: main/queue-name: front/" "$HERE/kinds/$kind.yaml" |
@@ -196,15 +208,15 @@ front_pod() {
     front delete pod front-pod >/dev/null
     await 30 eval '! meridian get pod front-pod' || pods_fail front-pod 'a deleted pod stays at the manager'
     await 30 eval '! workload_of front-pod | has .' || pods_fail front-pod 'the Workload of a deleted pod stays'
-    pass 'a gated pod of the management cluster runs elsewhere, and shows its phases; one without a gate is told what to write'
+    pass 'a gated pod of the management cluster runs elsewhere, and shows its phases; an event of one without a gate says what to write'
 }
 
 front_pod_group() {
     local with="$1" name=front-group uid workload
     submit_pods podgroup "$name" >"$work/group.yaml"
-    # All but the last one of its three documents.
+    # The first two of its three documents.
     awk '/^---$/ {documents++} documents < 2' "$work/group.yaml" | front create -f - >/dev/null
-    await 30 event_says "$name-driver" '2 of 3 pods of the group are here' || pods_fail "$name" 'a group that is not whole is not explained'
+    await 30 event_says "$name-driver" '2 of 3 pods of the group exist' || pods_fail "$name" 'a group that is not whole is not explained'
     meridian get podgroup "$name" >/dev/null 2>&1 && fail 'a part of a group is submitted'
     awk '/^---$/ {documents++} documents >= 2' "$work/group.yaml" | front create -f - >/dev/null
     await 30 meridian get podgroup "$name" || pods_fail "$name" 'a whole group is not submitted'
@@ -230,7 +242,7 @@ front_pod_group() {
     await 30 eval "! workload_of $name-driver | has ." || pods_fail "$name" 'the Workload of a deleted group stays'
     pass 'a group of pods is submitted with its last pod, runs whole, stops with any of its pods, and all pods show its end'
 }
-# Kinds, where they have their switch and their manager, and how their own controllers write the end. Without spaces.
+# Each kind, the place of its fields `suspend` and `managedBy`, and a jq filter for its status at the end. Without spaces.
 readonly FRONT_KINDS=(
     'pytorchjob .spec.runPolicy [.status.conditions[]?|select(.status=="True").type]==["Created","Succeeded"]'
     'mpijob .spec.runPolicy any(.status.conditions[]?;.type=="Succeeded"and.status=="True")'
@@ -239,7 +251,7 @@ readonly FRONT_KINDS=(
 )
 front_jobset_has() { front get jobset "$1" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
 
-# Without any admission policy, as if somebody had deleted them.
+# All admission policies are deleted.
 step_management_policies() {
     start_fleet
     front_queue
@@ -265,9 +277,9 @@ spec:
 POLICY
     await 30 meridian get residencypolicy eu-only || fail 'the policy does not reach the manager'
     await 30 meridian get localqueue front -n personal || fail 'the queue does not reach the manager'
-    # Policy forbids this one everywhere: it may run in the EU only, and asks for another region.
+    # No cluster may run this one: the policy allows the EU only, and the job asks for another region.
     job_manifest nowhere namespace=personal queue=front region=us-east4 | sed '/^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' >"$work/nowhere"
-    # An admission policy would have refused these two.
+    # The admission policies are off: they would refuse these two.
     job_manifest mistyped queue=front region=us-east4 | sed 's/meridian.dev\/region/meridian.dev\/regoin/; /^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' >"$work/mistyped"
     job_manifest foreign queue=front | sed 's/suspend: true/&\n  managedBy: example.com\/controller/' >"$work/foreign"
     for job in nowhere mistyped foreign; do await 20 stored_unchecked "$job" || fail "job $job can not be stored without admission policies"; done
@@ -292,7 +304,7 @@ POLICY
 stored_unchecked() { front delete validatingwebhookconfiguration meridian-jobs; front create -f "$work/$1"; }
 refused_in() { front -n "$1" get events -o json | jq -e --arg job "$2" --arg text "$3" '.items[] | select(.involvedObject.name == $job and .reason == "Refused" and (.message | contains($text)))'; }
 
-# A thousand jobs of one pod, of which some have quota at a time. Nothing is lost, nothing runs twice, and nothing is left.
+# A thousand jobs of one pod, of which some have quota at a time. No job is lost or runs twice, and all objects are deleted in the end.
 step_management_thousand() {
     start_fleet
     local jobs=1000 at_once=200 template region ran=0
@@ -311,9 +323,9 @@ step_management_thousand() {
     pass "of $jobs jobs of the management cluster $at_once have quota and run once each; all others have a Workload that waits"
     client "$MANAGEMENT" delete "$jobs" '/apis/batch/v1/namespaces/default/jobs/many-NUMBER?propagationPolicy=Background'
     await 60 nothing_is_left || { front get workloads | tail -n 5; meridian get jobs | tail -n 5; fail 'deleted jobs leave something behind'; }
-    pass 'and when they are deleted, nothing of them is left there, at the manager, or running'
+    pass 'deleted jobs leave no objects in the cluster and at the manager, and no pods'
 }
-# So many Workloads with a condition, whether true or not, and so many where another one is true.
+# Whether $1 Workloads have the condition $2, of any status, and $3 Workloads have the condition $4 with status `True`.
 many_are() {
     [ "$(front get workloads -o json | jq -c --arg any "$2" --arg true "$4" '[.items[] | select(.metadata.name | startswith("job-many-")) | [.status.conditions[]?]]
         | [([.[] | select(any(.type == $any))] | length), ([.[] | select(any(.type == $true and .status == "True"))] | length)]')" = "[$1,$3]" ]

@@ -25,7 +25,7 @@ note_pods() {
     programs+=($!)
     await 30 grep -q WATCHING "$work/$1.pods" || fail "the pods of $1 can't be watched"
 }
-# Fails unless so many pods of a job ever ran in a cluster: a gang that started twice has more.
+# Fails unless $3 pods of job $2 ever ran in cluster $1: a gang that started twice has more.
 ran_once() {
     local ran
     ran="$(awk -v name="^$2-[0-9]" '$4 == "Running" && $2 ~ name {print $3}' "$work/$1.pods" | sort -u | wc -l)"
@@ -46,8 +46,8 @@ status:
 NODE
     await 30 amount_is "$region" cpu free "$((cpu + (crowd + 10) * 1000))" || fail 'a new node is not reported'
     client "$region" crowd "$crowd" crowd
-    await 30 amount_is "$region" cpu free "$((cpu + 10 * 1000))" || fail "what $crowd pods of others use is not reported: $(amount "$region" cpu free)"
-    pass "what $crowd pods of others use is reported exactly"
+    await 30 amount_is "$region" cpu free "$((cpu + 10 * 1000))" || fail "the use of $crowd pods of other workloads is not reported: $(amount "$region" cpu free)"
+    pass "the use of $crowd pods of other workloads is reported exactly"
     # The first list of a new agent needs the most memory.
     kill_agent "$(agent_of "$region")"
     start_agent "$region"
@@ -56,14 +56,14 @@ NODE
     all_running guest
     amount_is "$region" cpu capacity "$((16000 + (crowd + 10) * 1000))" || fail 'a restarted agent reports other nodes'
     rss="$(resident_kib "$(agent_of "$region")")"
-    [ "$rss" -lt 102400 ] || fail "an agent with $crowd pods of others uses $rss KiB"
+    [ "$rss" -lt 102400 ] || fail "an agent with $crowd pods of other workloads uses $rss KiB"
     pass "an agent that starts beside $crowd pods runs a gang, with $((rss / 1024)) MiB"
     remove guest
     client "$region" delete "$crowd" '/api/v1/namespaces/default/pods/crowd-NUMBER?gracePeriodSeconds=0'
     await 30 amount_is "$region" cpu free "$((cpu + (crowd + 10) * 1000))" || fail 'room of deleted pods does not come back'
     kube "$region" delete node crowd >/dev/null
     await 30 amount_is "$region" cpu free "$cpu" || fail 'a deleted node is still reported'
-    pass 'and what they used comes back with their end'
+    pass 'their capacity is free after their end'
 }
 
 # Puts a proxy between an agent and its API server, which answers with a status while `$work/REGION.answer` has one.
@@ -103,10 +103,10 @@ step_answers() {
     for index in 0 1 2; do echo "${statuses[index]}" >"$work/${REGIONS[index]}.answer"; done
     for region in "${REGIONS[@]}"; do
         create "new-$region" region="$region" pods=2
-        # Its container ends now, which its agent can't see.
+        # The pod ends while its agent gets no answers from the API server.
         end_pods "$region" "ending-$region"
     done
-    # All of this is shorter than the 10 s after which an agent doubts its Lease.
+    # All of this takes less than the 10 s after which an agent no longer trusts its Lease.
     for index in 0 1 2; do
         region="${REGIONS[index]}"
         await 8 completed_in "$region" "ending-$region" || fail 'the job does not complete in its cluster'
@@ -126,7 +126,7 @@ step_answers() {
         ran_once "$region" "ending-$region" 1
         pass "an API server that answers ${statuses[index]} ends nothing and starts nothing twice, and its agent goes on by itself"
     done
-    # Longer than a term: the agent renews its leases at the manager, so nothing is started elsewhere.
+    # The outage is longer than a term: the agent renews its leases at the manager, so no gang starts elsewhere.
     region="${REGIONS[1]}"
     echo 500 >"$work/$region.answer"
     await 30 grep -q 'nothing is written to the cluster until it is' "$work/$region-agent.log" || fail 'an agent that can not renew its Lease does not say so'
@@ -144,8 +144,36 @@ step_answers() {
         kill_agent "$(agent_of "$region")"
         start_agent "$region"
     done
-    meridian delete jobs "steady-${REGIONS[0]}" "steady-${REGIONS[2]}" "${REGIONS[@]/#/new-}" "${REGIONS[@]/#/ending-}" >/dev/null
+    deny_suspension "${REGIONS[0]}"
+    meridian delete job "steady-${REGIONS[0]}" >/dev/null
+    await 40 gone "steady-${REGIONS[0]}" || fail 'the pods of a job that can not be suspended run on'
+    kube "${REGIONS[0]}" delete validatingadmissionpolicy,validatingadmissionpolicybinding deny-suspension >/dev/null
+    pass 'a stop ends the pods of a job although its cluster denies the suspension'
+    meridian delete jobs "steady-${REGIONS[2]}" "${REGIONS[@]/#/new-}" "${REGIONS[@]/#/ending-}" >/dev/null
     for region in "${REGIONS[@]}"; do await 60 gone "steady-$region" || fail 'pods of a deleted job stay'; done
+}
+
+# An admission policy that denies the change by which jobs are suspended, until it is in force.
+deny_suspension() {
+    kube "$1" apply -f - >/dev/null <<'YAML'
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: deny-suspension}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [batch], apiVersions: [v1], operations: [UPDATE], resources: [jobs]}]
+  validations: [{expression: 'object.spec.suspend == oldObject.spec.suspend', message: the test denies it}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: deny-suspension}
+spec: {policyName: deny-suspension, validationActions: [Deny]}
+YAML
+    await 30 suspension_is_denied "$1" || fail 'the policy is not in force'
+}
+suspension_is_denied() {
+    kube "$1" patch job "steady-$1" --dry-run=server --type merge -p '{"spec": {"suspend": true}}' 2>&1 | has 'the test denies it'
 }
 
 # Two replicas: with the same identity, each with a store of its own.
@@ -169,7 +197,7 @@ step_replicas() {
     all_running frozen
     before="$(job_and_pods "$region" frozen)"
     note_pods "$region"
-    # Its Lease can't be read at first, so it can't know yet that it lost it.
+    # It can't read its Lease at first, so it can't know yet that it lost the Lease.
     echo 'hold /leases/' >"$work/$region.answer"
     kill -CONT "$first"
     await 10 refused_more "$region" 1 || fail 'the thawed replica does not renew its Lease'
@@ -178,7 +206,7 @@ step_replicas() {
     rm "$work/$region.answer"
     await 30 is_over "$first" || fail 'a replica that lost its Lease goes on'
     { wait "$first"; } 2>/dev/null || true
-    # The watches of the second replica have shown what the first one did, if it did anything.
+    # By now the watches of the second replica have shown everything that the first one did.
     create after region="$region" pods=1
     all_running after 1
     [ "$(job_and_pods "$region" frozen)" = "$before" ] ||
@@ -189,7 +217,7 @@ step_replicas() {
     remove between
     remove after
     remove frozen
-    # The second one is the agent of later steps.
+    # Later steps use the second replica as the agent.
     mv "$work/agents/$region" "$work/agents/$region-first"
     mv "$work/agents/$region-second" "$work/agents/$region"
     mv "$work/$region-second.agent" "$work/$region.agent"
@@ -201,7 +229,7 @@ job_and_pods() {
     kube "$1" get pods -l "batch.kubernetes.io/job-name=$2" -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.phase}{"\n"}{end}' | sort
 }
 
-# An agent that is killed at any moment of its gangs' lives, so between any two of its writes.
+# The agent is killed again and again while its gangs run, so between any two of its writes.
 step_kills() {
     start_fleet
     local region="${REGIONS[1]}" seed="${MERIDIAN_SEED:-$RANDOM}" number kills=0 names=() objects

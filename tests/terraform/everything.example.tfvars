@@ -31,8 +31,15 @@ regions = {
     pools        = { "h200-flex" = { accelerator = "nvidia-h200-141gb", flex_start = true, compact_placement = true } }
   }
   "asia-southeast1" = {
-    provisionable = [{ name = "t4", capacityClass = "flex-start", perNode = { "nvidia.com/gpu" = "1" }, maxNodes = 4 }]
-    agent_values  = { logFormat = "json" }
+    provisionable = [{
+      name          = "l4"
+      capacityClass = "flex-start"
+      labels        = { "cloud.google.com/gke-accelerator" = "nvidia-l4" }
+      taints        = [{ key = "nvidia.com/gpu", value = "present", effect = "NoSchedule" }]
+      perNode       = { "nvidia.com/gpu" = "1", cpu = "7", memory = "24Gi" }
+      maxNodes      = 4
+    }]
+    agent_values = { logFormat = "json", kubernetes = { configMaps = { check = true } } }
   }
 }
 
@@ -56,5 +63,6 @@ operators           = ["group:platform@example.com"]
 viewers             = ["group:research@example.com"]
 authorized_networks = { office = "192.0.2.0/24" }
 dashboards_path     = "../../modules/observability/tests/dashboards"
-manager_values      = { replicas = 2 }
+manager_values      = { config = { term = "20m" } }
+runbook_url         = "https://wiki.example.com/meridian/runbooks"
 labels              = { cost-center = "research" }

@@ -144,7 +144,7 @@ fn own(directory: &Path, in_namespace: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails if the plan is of another boot: its deadline means nothing then.
+/// Fails if the plan was made before this machine's last boot: the clock of its deadline has started again.
 fn check_boot(plan: &Plan) -> Result<(), Error> {
     let boot = clock::boot_id().map_err(|source| Error::System { doing: "read the boot id", source })?;
     if boot == plan.boot_id { Ok(()) } else { Err(Error::OtherBoot) }

@@ -32,6 +32,8 @@ const PLACE: TableDefinition<'_, &str, &str> = TableDefinition::new("place");
 const PLACE_KEY: &str = "made";
 /// The runner that started the runs; in the same table.
 const RUNNER_KEY: &str = "runner";
+/// Identity of the Kubernetes cluster in which the runs were started; in the same table.
+const CLUSTER_KEY: &str = "cluster";
 /// Identity of the machine, if the file exists.
 const MACHINE_ID: &str = "/etc/machine-id";
 
@@ -76,6 +78,14 @@ pub enum Error {
         /// The runner of the settings.
         asked: String,
     },
+    /// The API server is that of another Kubernetes cluster.
+    #[error(
+        "`{}` has gangs of the Kubernetes cluster whose `kube-system` has uid {was}, and the API server's \
+         has {found}, so it can't say whether they run. Give the agent the former cluster's kubeconfig; if \
+         that cluster is gone, run `meridian cluster declare-lost` and join with an empty data directory",
+        path.display()
+    )]
+    OtherCluster { path: PathBuf, was: String, found: String },
     /// The store can't be opened or read.
     #[error("cannot {doing} `{}`{}", path.display(), remedy(source))]
     Unusable {
@@ -109,9 +119,11 @@ impl Error {
             Self::Unusable { source, .. } | Self::Commit { source, .. } => {
                 matches!(&**source, redb::Error::Io(e) if is_full(e))
             }
-            Self::InUse { .. } | Self::Format { .. } | Self::Copied { .. } | Self::OtherRunner { .. } => {
-                false
-            }
+            Self::InUse { .. }
+            | Self::Format { .. }
+            | Self::Copied { .. }
+            | Self::OtherRunner { .. }
+            | Self::OtherCluster { .. } => false,
         }
     }
 }
@@ -201,27 +213,41 @@ impl Store {
 
     /// Notes that this runner starts gangs from now on. Fails while gangs of another runner may still run.
     pub fn set_runner(&self, runner: &str) -> Result<(), Error> {
+        match self.set_unless_busy(RUNNER_KEY, runner)? {
+            Some(was) => Err(Error::OtherRunner { path: self.path.clone(), was, asked: runner.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the Kubernetes cluster in which gangs start from now on, by the uid of its `kube-system`. Fails
+    /// while gangs of another cluster may still run: their absence here would be taken for their end.
+    pub fn set_cluster(&self, uid: &str) -> Result<(), Error> {
+        match self.set_unless_busy(CLUSTER_KEY, uid)? {
+            Some(was) => Err(Error::OtherCluster { path: self.path.clone(), was, found: uid.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets a value, or returns the different one that must stay while gangs may run.
+    fn set_unless_busy(&self, key: &str, value: &str) -> Result<Option<String>, Error> {
         let busy = self.load()?.iter().any(|(key, _)| durable::is_run(key));
         let set = || -> Result<Option<String>, redb::Error> {
             let txn = self.db.begin_write()?;
-            let was = txn.open_table(PLACE)?.get(RUNNER_KEY)?.map(|was| was.value().to_owned());
+            let was = txn.open_table(PLACE)?.get(key)?.map(|was| was.value().to_owned());
             match was {
-                Some(was) if was == runner => txn.abort()?,
+                Some(was) if was == value => txn.abort()?,
                 Some(was) if busy => {
                     txn.abort()?;
                     return Ok(Some(was));
                 }
                 _ => {
-                    txn.open_table(PLACE)?.insert(RUNNER_KEY, runner)?;
+                    txn.open_table(PLACE)?.insert(key, value)?;
                     txn.commit()?;
                 }
             }
             Ok(None)
         };
-        match set().map_err(|source| self.unusable("read", source))? {
-            Some(was) => Err(Error::OtherRunner { path: self.path.clone(), was, asked: runner.to_owned() }),
-            None => Ok(()),
-        }
+        set().map_err(|source| self.unusable("read", source))
     }
 
     fn of(db: Database, path: PathBuf) -> Result<Self, Error> {

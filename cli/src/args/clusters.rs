@@ -26,6 +26,10 @@ pub(crate) enum ClusterCommand {
         /// Let another agent take the name of a cluster that has joined; it locks out the previous one
         #[arg(long)]
         replace: bool,
+        /// Let the cluster's service account join, as the manager's setting join-by-issuer says, and print no
+        /// command
+        #[arg(long, conflicts_with = "ttl")]
+        issuer: bool,
     },
     /// List the worker clusters
     List,

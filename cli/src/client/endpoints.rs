@@ -55,6 +55,9 @@ pub(crate) struct JoinRequest {
     pub(crate) ttl: Option<String>,
     /// Whether to replace an existing cluster of this name.
     pub(crate) replace: bool,
+    /// Whether the cluster's service account may join, in place of a token.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) issuer: bool,
 }
 
 /// A token that works once.
@@ -161,6 +164,15 @@ impl Client {
 
     /// A one-time token for the agent of a cluster.
     pub(crate) async fn join_token(&self, cluster: &str, request: &JoinRequest) -> Result<JoinAnswer, Error> {
+        self.call(Method::POST, ["clusters", cluster, "join-token"], Some(&json!(request))).await
+    }
+
+    /// Lets the service account of a cluster join.
+    pub(crate) async fn let_account_join(
+        &self,
+        cluster: &str,
+        request: &JoinRequest,
+    ) -> Result<Value, Error> {
         self.call(Method::POST, ["clusters", cluster, "join-token"], Some(&json!(request))).await
     }
 

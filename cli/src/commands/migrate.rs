@@ -1,5 +1,5 @@
-//! `migrate`: what of a MultiKueue management cluster carries over, and the steps of a move. Nothing is
-//! changed.
+//! `migrate`: which objects of a MultiKueue management cluster carry over, and the steps of a move. It
+//! changes nothing.
 
 mod check;
 mod setup;
@@ -7,14 +7,16 @@ mod source;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod workloads;
 
 use crate::args::{Format, MigrateCommand, MigratePart, MigrateSource};
 use crate::error::Error;
 use crate::output::streams::DocumentFormat;
 use crate::output::wrap::PAGE_COLUMNS;
 use crate::session::Session;
-use serde_json::json;
+use serde_json::{Value, json};
 use setup::Setup;
+use source::Source;
 
 pub(super) async fn run(session: &mut Session, command: MigrateCommand) -> Result<(), Error> {
     match command {
@@ -70,7 +72,7 @@ async fn plan(
     if let (Some(part), Some(queue)) = (part, queue) {
         let objects = match part {
             MigratePart::Queue => setup.manifests_of_queue(queue),
-            MigratePart::Jobs => setup.waiting_jobs(queue),
+            MigratePart::Jobs => waiting_jobs(&setup, source, queue)?,
         };
         // A list, so that it can be piped into a command even if it is empty.
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -79,7 +81,7 @@ async fn plan(
             _ => session.out.yaml(&list),
         };
     }
-    let steps = steps::plan(&setup, &queues, &source::words(session, source));
+    let steps = steps::plan(&setup, &queues, &Source::of(session, source, &setup));
     match session.format() {
         Some(Format::Json) => session.out.json(&steps),
         Some(Format::Yaml) => session.out.yaml(&steps),
@@ -87,4 +89,17 @@ async fn plan(
             session.out.raw(steps.text(PAGE_COLUMNS).as_bytes())
         }
     }
+}
+
+/// The jobs that wait. Fails if the files don't show which jobs run elsewhere.
+fn waiting_jobs(setup: &Setup, source: &MigrateSource, queue: &str) -> Result<Vec<Value>, Error> {
+    let jobs = setup.waiting_jobs(queue);
+    if jobs.is_empty() || setup.has_workloads() || source.files.is_empty() {
+        return Ok(jobs);
+    }
+    Err(Error::Refused(
+        "the files have no Workloads, which say what Kueue has started: export `workloads.kueue.x-k8s.io` \
+         too"
+        .to_owned(),
+    ))
 }

@@ -12,8 +12,8 @@ pub(crate) enum Error {
         source: io::Error,
     },
     #[error(
-        "`{url}` is a web address, and meridian reads only files: look at it first, or pass it on with \
-         `curl -fsSL {url} | meridian apply -f -`"
+        "`{url}` is a web address, and meridian reads only files: save it with `curl -fsSL {url} -o FILE`, \
+         look at it, and name the file instead"
     )]
     Url { url: String },
     #[error("`{}` has no .yaml, .yml or .json file", path.display())]

@@ -148,8 +148,8 @@ fn requeued() -> Value {
         "request.operation != 'UPDATE' || variables.queue == variables.oldQueue \
             || (variables.ours ? !variables.isActive : variables.suspended || !variables.hasStarted)",
         format!(
-            "metadata.labels[{QUEUE_LABEL}]: can't be changed while the job runs; suspend the job first, or \
-                set `spec.active: false` in its Workload"
+            "metadata.labels[{QUEUE_LABEL}]: can't be changed while the job runs; delete the job, and create \
+                it with the other queue"
         ),
     )
 }

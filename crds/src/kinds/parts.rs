@@ -55,6 +55,10 @@ text! {
         "type": "string", "minLength": 1, "maxLength": 317,
         "x-kubernetes-validations": [cel::is(cel::LABEL_KEY, "a label key", KEY_REMEDY)],
     });
+    /// As [`LabelKey`], by pattern.
+    PlainLabelKey: json!({"type": "string", "minLength": 1, "maxLength": 317, "pattern": cel::LABEL_KEY});
+    /// The value of a label, by pattern.
+    PlainLabelValue: json!({"type": "string", "maxLength": 63, "pattern": cel::LABEL_VALUE});
     /// A region or jurisdiction.
     Place: json!({
         "type": "string", "maxLength": 63,
@@ -190,13 +194,12 @@ pub(crate) struct ObjectSelector {
 ]))]
 pub(crate) struct LabelRequirement {
     /// Key of the label.
-    #[schemars(length(min = 1, max = 317))]
-    key: String,
+    key: PlainLabelKey,
     /// How the label's value is compared.
     operator: LabelOperator,
     /// Values, for `In` and `NotIn`.
     #[schemars(length(max = 500), extend("x-kubernetes-list-type" = "atomic"))]
-    values: Option<Vec<String>>,
+    values: Option<Vec<PlainLabelValue>>,
 }
 
 #[derive(JsonSchema)]

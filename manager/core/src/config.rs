@@ -51,6 +51,9 @@ pub struct Config {
     /// can't end gangs while this process is down, so jobs then wait for their cluster, unless guards in
     /// their pods end them.
     pub hosts_agents: bool,
+    /// Whether this manager takes its rules from a management cluster that it couldn't ask at its start.
+    /// Rules that were tightened meanwhile would be missed, so nothing is dispatched until it has them.
+    pub rules_unseen: bool,
     /// Bugs that a test plants to prove that it finds them.
     pub planted: Planted,
 }
@@ -74,6 +77,7 @@ impl Config {
             admission_fair_sharing: None,
             heads_max: HEADS_MAX_DEFAULT,
             hosts_agents: false,
+            rules_unseen: false,
             planted: Planted::NONE,
         }
     }

@@ -6,7 +6,9 @@
 //! of durable state. It decides nothing, so replaying the records of an older version gives the same world,
 //! even if today's algorithms would decide otherwise.
 //!
-//! A folder depends only on folders above it in this table (`tests/tidy` checks this):
+//! No files of different folders use each other in a circle (`tests/tidy` checks this). A folder uses the
+//! folders above it in this table. Exceptions: [`config`] uses [`facts`], `facts/read_job.rs` uses
+//! [`state`], and `link/ends.rs` uses [`requests`].
 //!
 //! | folder | owns |
 //! |---|---|

@@ -2,6 +2,8 @@
 
 pub mod activity;
 mod adopted_orphans;
+mod cordon_marks;
+mod cordons;
 mod deletion;
 pub mod jobs;
 mod joins;

@@ -1,4 +1,4 @@
-//! The manager's authority as a ConfigMap, so that agents and Terraform find it without a person.
+//! The manager's authority as a ConfigMap, so that agents and Terraform can read it.
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
@@ -12,13 +12,13 @@ const KEY: &str = "ca.crt";
 /// Names the manager as the writer of fields.
 const FIELD_MANAGER: &str = "meridian";
 
-/// What publishing needs of the cluster. Its rights are those to one ConfigMap, which can't be asked for
-/// here.
+/// What publishing needs of the cluster. It needs rights to one ConfigMap only, and the check at the start
+/// can't ask for rights to a single object.
 const PUBLISHER: Program =
     Program { name: "manager", minor_min: 22, needs: "server-side apply", permissions: &[] };
 
-/// Writes `pem` into the ConfigMap `name`, in the namespace of the pod that this process is in. Fails if it
-/// is in none, or the API server refuses.
+/// Writes `pem` into the ConfigMap `name`, in the namespace of the pod that this process runs in. Fails
+/// outside of a pod, or if the API server refuses.
 pub async fn publish_authority(name: &str, pem: &str) -> Result<(), Error> {
     let inside = ConnectionSettings { kubeconfig: None, context: None };
     let connection = Connection::open(&inside, &PUBLISHER).await?;

@@ -1,5 +1,6 @@
 //! The watches, the workers, and their end.
 
+mod holds;
 mod hosting;
 
 use crate::copies::{self, CopyReader};
@@ -7,11 +8,12 @@ use crate::decide::{self, Action, Memory, Next, Pair};
 use crate::events::{self, EventText};
 use crate::hosting::Hosting;
 use crate::perform::{NotDone, Performer, RequestCounts};
-use crate::queue::Queue;
+use crate::queue::{Queue, STUBBORN};
 use crate::resources::{self, Flow, Resource};
 use crate::sides::{News, ObjectKey, Side, Sides};
 use crate::webhook::{self, WebhookSettings};
 use futures::{StreamExt as _, TryStreamExt as _};
+use holds::Unwatched;
 use kube::api::{DynamicObject, TypeMeta};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -28,22 +30,22 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Objects that are worked on at the same time.
+/// Number of objects that are processed at the same time.
 const WORKERS: usize = 16;
-/// Objects of one page of a list.
+/// Number of objects in one page of a list.
 const PAGE: u32 = 500;
-/// How often kinds are looked for that the management cluster didn't serve.
+/// How often the manager looks for kinds that the management cluster didn't serve before.
 const KINDS_EVERY: Duration = Duration::from_secs(30);
 /// Pause of a job while settings are on their way to the manager.
 const SETTINGS_WAIT: Duration = Duration::from_millis(50);
-/// How often the webhook's configuration is written again, after somebody changed it.
+/// How often the webhook's configuration is written again, in case somebody changed it.
 const WEBHOOK_EVERY: Duration = Duration::from_secs(60);
-/// How often rules in doubt are looked for.
+/// How often the controller looks whether the manager doubts its rules.
 const RULES_EVERY: Duration = Duration::from_secs(2);
 /// A watch that fails again is logged this often.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// Which management cluster, and by which Lease.
+/// The management cluster to connect to, and the Lease to hold there.
 #[derive(Clone, Debug)]
 pub struct ManagementSettings {
     pub connection: ConnectionSettings,
@@ -56,9 +58,9 @@ pub struct ManagementSettings {
 /// Optional duties of the controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// API servers ask before they store a job.
+    /// The validating webhook, by which API servers ask the manager before they store a job.
     pub webhook: Option<WebhookSettings>,
-    /// Agents of MultiKueueClusters run in the manager's process.
+    /// The manager runs the agents of MultiKueueClusters in its own process.
     pub hosting: Option<Hosting>,
 }
 
@@ -83,7 +85,17 @@ impl Management {
         Ok(Self { connection, settings })
     }
 
-    /// Reads what worker clusters may get copies of; `None` if that is nothing.
+    /// The URL of the API server, for messages.
+    pub fn server(&self) -> &str {
+        self.connection.server()
+    }
+
+    /// Identity of the cluster, if it has one. Fails if the API server refuses or doesn't answer.
+    pub async fn cluster_uid(&self) -> Result<Option<String>, Error> {
+        self.connection.cluster_uid().await
+    }
+
+    /// Reads the objects that worker clusters may get copies of; `None` if nothing is copied.
     pub fn copies(&self) -> Option<CopyReader> {
         let kinds = self.settings.copied.clone();
         (!kinds.is_empty()).then(|| CopyReader::new(self.connection.client.clone(), kinds))
@@ -152,9 +164,10 @@ struct Shared {
     resources: Mutex<BTreeMap<Kind, Arc<Resource>>>,
     memories: Mutex<BTreeMap<ObjectKey, Kept>>,
     queue: Queue,
+    unwatched: Mutex<Unwatched>,
 }
 
-/// What was written for an object, with the time of the last status.
+/// What was written for an object, and when.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     memory: Memory,
@@ -162,8 +175,9 @@ struct Kept {
     applied_at: Option<Instant>,
     status_at: Option<Instant>,
     explained_at: Option<Instant>,
+    refused_at: Option<Instant>,
     first_look: Option<Instant>,
-    /// The last refusal, so that each is told once.
+    /// The last refusal that was reported, so that each is reported once.
     refusal: String,
 }
 
@@ -180,6 +194,7 @@ impl Shared {
             resources: Mutex::default(),
             memories: Mutex::default(),
             queue: Queue::default(),
+            unwatched: Mutex::default(),
         }
     }
 
@@ -202,7 +217,7 @@ impl Shared {
                         );
                         lock(&self.resources).insert(resource.kind, Arc::clone(&resource));
                         for (side, client) in [(Side::Cluster, &cluster), (Side::Manager, &manager)] {
-                            // the cluster has the pods of a group, and no object of it
+                            // the cluster has no PodGroup objects, only their pods
                             if side == Side::Cluster && resource.flow == Flow::Group {
                                 continue;
                             }
@@ -229,13 +244,18 @@ impl Shared {
             (Side::Cluster, Kind::Pod) => config.labels(QUEUE_LABEL),
             _ => config,
         };
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let watch = || watcher(api.clone(), config.clone()).default_backoff().boxed();
+        let is_rule = side == Side::Cluster && holds::is_rule(resource.kind);
+        let mut events = watch();
         let mut logged: Option<Instant> = None;
         loop {
             match events.try_next().await {
                 Ok(Some(event)) => {
                     logged = None;
                     if let Some(news) = news(event, &resource) {
+                        if is_rule && !matches!(news, News::ListBegins | News::Listed(_)) {
+                            lock(&self.unwatched).works(resource.kind);
+                        }
                         let touched = lock(&self.sides).take(side, resource.kind, news);
                         self.queue.push(touched);
                     }
@@ -248,6 +268,12 @@ impl Shared {
                         let side = side.name();
                         tracing::warn!(side, kind, %error, "can't be watched: the last known state is used");
                     }
+                    if is_rule {
+                        lock(&self.unwatched).failed(resource.kind, error.to_string());
+                        // a watch that goes on says nothing until something changes, and a new one lists
+                        tokio::time::sleep(RULES_EVERY).await;
+                        events = watch();
+                    }
                 }
             }
         }
@@ -257,13 +283,16 @@ impl Shared {
     async fn work(self: Arc<Self>) {
         loop {
             let key = self.queue.take().await;
-            // Thousands of looks that write nothing would keep the other tasks of this thread waiting.
+            // Thousands of objects that need no write would keep the other tasks of this thread waiting.
             tokio::task::yield_now().await;
             match self.look(&key).await {
                 Ok(again) => self.queue.done(key, again),
                 Err(error) => {
                     let object = key.to_string();
-                    let failures = self.queue.failed(key);
+                    let failures = self.queue.failed(key.clone());
+                    if failures == STUBBORN && holds::is_rule(key.kind) {
+                        self.tell_of_stuck(&key, &error).await;
+                    }
                     if failures == 1 || failures.is_multiple_of(10) {
                         tracing::warn!(
                             object,
@@ -288,6 +317,8 @@ impl Shared {
             members: &view.members,
             group: view.group.as_deref(),
             existed: view.existed,
+            is_stopped: view.is_stopped,
+            awaits_job: view.awaits_job,
         };
         let action = match decide::next(&resource, pair, &memory) {
             Next::Nothing => {
@@ -301,8 +332,8 @@ impl Shared {
         };
         let is_job = matches!(resource.flow, Flow::Job | Flow::Group);
         let is_submission = is_job && matches!(action, Action::Submit { .. });
-        if is_submission && self.settings_are_on_their_way() {
-            return Ok(Some(SETTINGS_WAIT));
+        if is_submission && let Some(hold) = self.hold_of(key) {
+            return Ok(Some(self.hold(key, hold, pair, &memory).await));
         }
         if !self.leader.is_fresh() {
             return Err("the Lease may be another manager's".to_owned());
@@ -311,7 +342,7 @@ impl Shared {
             Ok(()) => {
                 self.remember(key, &action);
                 self.tell(&action, pair).await;
-                // neither an unchanged object nor an event brings news; all other writes do
+                // an unchanged object and an event wake no watch; all other writes do
                 let is_silent = matches!(action, Action::Change { .. } | Action::Explain { .. });
                 Ok(is_silent.then_some(Duration::ZERO))
             }
@@ -324,17 +355,29 @@ impl Shared {
                 Ok(Some(Duration::ZERO))
             }
             Err(NotDone::Refused(error)) => {
-                let is_new = {
-                    let mut memories = lock(&self.memories);
-                    let kept = memories.entry(key.clone()).or_default();
-                    std::mem::replace(&mut kept.refusal, error.clone()) != error
+                // a job whose change is refused still gets its status
+                let change = match &action {
+                    Action::Change { manifest } if is_job => Some(decide::fingerprint(manifest)),
+                    _ => None,
                 };
-                if is_new {
+                if self.is_new_refusal(key, change, &error) {
                     self.write_events(pair, &events::of_refusal(&error)).await;
                 }
-                Err(error)
+                change.map(|_| Some(Duration::ZERO)).ok_or(error)
             }
         }
+    }
+
+    /// Remembers a refusal. `change` is the fingerprint of what a job should have been changed to. Returns
+    /// whether it hasn't been reported yet.
+    fn is_new_refusal(&self, key: &ObjectKey, change: Option<u64>, error: &str) -> bool {
+        let mut memories = lock(&self.memories);
+        let kept = memories.entry(key.clone()).or_default();
+        let Some(change) = change else {
+            return std::mem::replace(&mut kept.refusal, error.to_owned()) != error;
+        };
+        kept.refused_at = Some(Instant::now());
+        kept.memory.refused.replace((change, Duration::ZERO)).is_none_or(|(before, _)| before != change)
     }
 
     /// What was written for an object, with the times that have passed since.
@@ -354,38 +397,11 @@ impl Shared {
             explained: aged(kept.memory.explained, kept.explained_at),
             known: kept.first_look.map(|at| at.elapsed()).unwrap_or_default(),
             start_is_fixed: kept.memory.start_is_fixed,
+            refused: aged(kept.memory.refused, kept.refused_at),
         }
     }
 
-    /// Whether objects that decide about jobs are still to be written. Jobs wait for them, so that a policy
-    /// that is applied together with jobs counts for them.
-    fn settings_are_on_their_way(&self) -> bool {
-        let settings: Vec<Kind> = lock(&self.resources)
-            .values()
-            .filter(|resource| resource.flow == Flow::Settings)
-            .map(|resource| resource.kind)
-            .collect();
-        let sides = lock(&self.sides);
-        settings.iter().any(|kind| !sides.is_complete(*kind)) || self.queue.has_fresh(&settings)
-    }
-
-    /// Confirms rules in doubt: once every settings object of the cluster is at the manager, its policies and
-    /// quotas are the cluster's, however old its journal is.
-    async fn vouch_for_rules(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(RULES_EVERY).await;
-            if !self.settings_are_in_line() || !self.leader.is_fresh() {
-                continue;
-            }
-            match self.performer.confirm_doubted_rules().await {
-                Ok(false) => {}
-                Ok(true) => tracing::info!("policies and quotas are those of the management cluster"),
-                Err(error) => tracing::warn!(error, "rules in doubt could not be confirmed"),
-            }
-        }
-    }
-
-    /// Keeps the API server asking this manager about jobs.
+    /// Keeps the webhook registered, so that the API server asks this manager about jobs.
     async fn keep_webhook(self: Arc<Self>, webhook: WebhookSettings) {
         let mut is_set = false;
         loop {
@@ -405,18 +421,6 @@ impl Shared {
         }
     }
 
-    /// Whether the manager has every settings object as the cluster has it. A kind that the cluster doesn't
-    /// serve may have objects that were applied at the manager, so nobody vouches for it.
-    fn settings_are_in_line(&self) -> bool {
-        let settings: Vec<Kind> =
-            Kind::ALL.into_iter().filter(|kind| resources::flow(*kind) == Some(Flow::Settings)).collect();
-        let all_followed = {
-            let resources = lock(&self.resources);
-            settings.iter().all(|kind| resources.contains_key(kind))
-        };
-        all_followed && !self.settings_are_on_their_way() && !self.queue.has_failed(&settings)
-    }
-
     fn remember(&self, key: &ObjectKey, action: &Action) {
         let mut memories = lock(&self.memories);
         let kept = memories.entry(key.clone()).or_default();
@@ -425,8 +429,9 @@ impl Shared {
             Action::Submit { manifest, .. } | Action::Change { manifest } => {
                 kept.memory.sent = Some((decide::fingerprint(manifest), Duration::ZERO));
                 kept.sent_at = Some(Instant::now());
+                kept.memory.refused = None;
             }
-            Action::ApplyWorkload { object } => {
+            Action::ApplyWorkload { object } | Action::CreateWorkload { object } => {
                 kept.memory.applied = Some((decide::fingerprint(object), Duration::ZERO));
                 kept.applied_at = Some(Instant::now());
             }
@@ -440,11 +445,11 @@ impl Shared {
                 kept.explained_at = Some(Instant::now());
             }
             Action::Remove { .. } | Action::RemoveWorkload { .. } => *kept = Kept::default(),
-            Action::SetActive(_) => {}
+            Action::SetActive(_) | Action::Deactivate { .. } => {}
         }
     }
 
-    /// Writes the events that an action is worth: an explanation, or a new status of a Workload.
+    /// Writes the events that belong to an action: an explanation, or a change of a Workload's status.
     async fn tell(&self, action: &Action, pair: Pair<'_>) {
         let text = match (action, pair.cluster) {
             (Action::Explain { text }, _) => Some(text.clone()),
@@ -467,7 +472,7 @@ impl Shared {
 
 fn news(event: Event<DynamicObject>, resource: &Resource) -> Option<News> {
     let value = |mut object: DynamicObject| {
-        // objects of a list don't say what they are
+        // objects of a list lack apiVersion and kind
         object.types.get_or_insert_with(|| TypeMeta {
             api_version: resource.api.api_version.clone(),
             kind: resource.api.kind.clone(),

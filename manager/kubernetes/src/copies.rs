@@ -1,8 +1,8 @@
 //! ConfigMaps and Secrets of the management cluster that worker clusters get copies of.
 //!
 //! An object is read when an agent asks for it, and nothing of it is kept. A Secret is copied only if its own
-//! namespace says so with the label [`PERMITTED`]: a list of names in the manager's settings would be for all
-//! namespaces, and would need a restart.
+//! namespace allows that with the label [`PERMITTED`]: a list of names in the manager's settings would hold
+//! for all namespaces, and a change would need a restart.
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -42,7 +42,8 @@ impl CopyReader {
         Self { client, kinds }
     }
 
-    /// Whether an object may be copied, or its content. Fails if the API server doesn't answer.
+    /// Whether an object may be copied, and its content if that is asked for. Fails if the API server doesn't
+    /// answer.
     pub async fn read(
         &self,
         namespace: &str,
@@ -75,7 +76,7 @@ impl CopyReader {
     }
 }
 
-/// What an agent gets of an object.
+/// The fields of an object that an agent gets.
 fn outcome(kind: ReferenceKind, object: &Value, with_content: bool) -> CopyOutcome {
     if kind == ReferenceKind::Secret
         && let Some(why) = refusal(&object["metadata"])

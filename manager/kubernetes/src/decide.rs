@@ -1,35 +1,41 @@
-//! What one object needs now, from what both sides have. Pure.
+//! Decides on the next write for one object, from its state on both sides. Pure.
 
 mod pods;
 mod stage;
+mod workload;
 
-use crate::events::EventText;
+use crate::events::{self, EventText};
 use crate::manifest;
 use crate::pod_status;
 use crate::resources::{Flow, Resource};
 use crate::sides::uid;
 use crate::status;
 use meridian_objects::Kind;
-use serde_json::{Value, json};
+use meridian_objects::job::JobKind;
+use serde_json::Value;
 use stage::Stage;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use workload::DEACTIVATED;
 
 /// A status that differs only in its texts is written again this often.
 const TEXTS_EVERY: Duration = Duration::from_secs(60);
-/// A status that the cluster doesn't take as it was written is written again this often.
+/// A status that the cluster stores differently from what was written is written again this often.
 const REPAIR_EVERY: Duration = Duration::from_secs(30);
-/// An object that was written is seen within this time, or was deleted again.
+/// A watch shows a written object within this time; otherwise it was deleted again.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
+/// A change of a job that the manager refused is tried again this often.
+const CHANGE_AGAIN: Duration = Duration::from_secs(60);
 /// Shortest time between two statuses of one settings object: those of queues change with every job.
 const SETTINGS_EVERY: Duration = Duration::from_secs(2);
 
 /// A write to one of the two API servers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Create the object at the manager. `existed`: it may have run before the manager started.
-    Submit { manifest: Value, existed: bool },
+    /// Create the object at the manager. `existed`: it may have run before the manager started. `inactive`:
+    /// it doesn't start until somebody activates it.
+    Submit { manifest: Value, existed: bool, inactive: bool },
     /// Replace the object at the manager.
     Change { manifest: Value },
     /// Delete the object at the manager.
@@ -38,6 +44,11 @@ pub(crate) enum Action {
     SetActive(bool),
     /// Create or change the Workload in the cluster.
     ApplyWorkload { object: Value },
+    /// Create the Workload of an inactive job in the cluster, with its `spec.active`.
+    CreateWorkload { object: Value },
+    /// Set `spec.active: false` of the Workload in the cluster, if it still has this version: the manager
+    /// deactivated it at the time `mark`.
+    Deactivate { mark: String, version: Value },
     /// Write a status in the cluster.
     WriteStatus { status: Value },
     /// Delete the Workload in the cluster, if it still has this uid.
@@ -57,11 +68,13 @@ pub(crate) struct Memory {
     pub(crate) status: Option<(u64, Duration)>,
     /// Fingerprint of the last explanation, and how long ago it was written.
     pub(crate) explained: Option<(u64, Duration)>,
-    /// How long the object has been looked at.
+    /// How long the controller has known the object.
     pub(crate) known: Duration,
     /// The API server refused another `startTime` for the job. Releases before 1.35 may, for a job that isn't
     /// suspended in its spec.
     pub(crate) start_is_fixed: bool,
+    /// Fingerprint of the last manifest that the manager refused to change the job to, and how long ago.
+    pub(crate) refused: Option<(u64, Duration)>,
 }
 
 /// Both sides' versions of one object.
@@ -69,12 +82,16 @@ pub(crate) struct Memory {
 pub(crate) struct Pair<'o> {
     pub(crate) cluster: Option<&'o Value>,
     pub(crate) manager: Option<&'o Value>,
-    /// Of a group, of one of its pods, or of its Workload: the pods of the group that are taken.
+    /// For a group, one of its pods, or its Workload: the pods of the group that are taken.
     pub(crate) members: &'o [Arc<Value>],
-    /// Of a pod in a group: the group at the manager.
+    /// For a pod in a group: the group at the manager.
     pub(crate) group: Option<&'o Value>,
     /// Whether the cluster's first list had the object.
     pub(crate) existed: bool,
+    /// For a job or a group: somebody stopped it by `spec.active: false` of its Workload.
+    pub(crate) is_stopped: bool,
+    /// For a Workload that only the cluster has: its job exists and is about to be submitted.
+    pub(crate) awaits_job: bool,
 }
 
 /// Most pods of a group for which an event is written.
@@ -90,7 +107,7 @@ impl<'o> Pair<'o> {
         }
     }
 
-    /// Whether nothing is left of the object.
+    /// Whether the object is gone on both sides.
     pub(crate) fn is_empty(&self) -> bool {
         self.cluster.is_none() && self.manager.is_none() && self.members.is_empty()
     }
@@ -118,10 +135,10 @@ pub(crate) fn fingerprint(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Decides for one object.
+/// Decides what is done for one object.
 pub(crate) fn next(resource: &Resource, pair: Pair<'_>, memory: &Memory) -> Next {
     match resource.flow {
-        Flow::Workload => return next_for_workload(pair, memory),
+        Flow::Workload => return workload::next_for_workload(pair, memory),
         Flow::Group => return pods::next_for_group(resource, pair, memory),
         Flow::Job | Flow::Settings => {}
     }
@@ -132,24 +149,29 @@ pub(crate) fn next(resource: &Resource, pair: Pair<'_>, memory: &Memory) -> Next
         }
         (None, None) => pair.cluster.map_or(Next::Nothing, |left| match resource.kind {
             Kind::Pod => pods::next_for_left(left, pair, memory),
-            _ => next_for_left(resource, left, memory),
+            _ => next_for_left(resource, left, pair.existed, memory),
         }),
         (None, Some(_)) => Next::Nothing,
         (Some(wanted), held) => match resource.flow {
-            Flow::Job => next_for_job(resource, wanted, held, pair.existed, memory),
+            Flow::Job => next_for_job(resource, wanted, pair, memory),
             _ => next_for_settings(resource, wanted, held, memory),
         },
     }
 }
 
-/// A job that was taken and isn't any more, such as after its queue label was removed: its last status must
-/// not stay.
-fn next_for_left(resource: &Resource, left: &Value, memory: &Memory) -> Next {
-    let kind = resource.kind.job().filter(|kind| manifest::is_ours(kind, left) && !is_being_deleted(left));
-    match kind.and_then(|kind| status::of_left_job(kind, left)) {
-        Some(status) => write_status(&left["status"], status, memory.status, None, Duration::ZERO),
-        None => Next::Nothing,
+/// The next step for a job that isn't taken. If it was, such as before its queue label was removed, its last
+/// status must not stay. If it has a queue, its own operator may run it outside of that queue.
+fn next_for_left(resource: &Resource, left: &Value, existed: bool, memory: &Memory) -> Next {
+    let Some(kind) = resource.kind.job().filter(|_| !is_being_deleted(left)) else { return Next::Nothing };
+    if manifest::is_ours(kind, left) {
+        return match status::of_left_job(kind, left) {
+            Some(status) => write_status(&left["status"], status, memory.status, None, Duration::ZERO),
+            None => Next::Nothing,
+        };
     }
+    // no event about jobs that are older than this manager process
+    let text = manifest::refusal(kind, left).filter(|_| !existed);
+    text.map_or(Next::Nothing, |text| explain(text, memory))
 }
 
 fn is_being_deleted(object: &Value) -> bool {
@@ -157,10 +179,11 @@ fn is_being_deleted(object: &Value) -> bool {
 }
 
 /// Submits an object, unless that was done a moment ago and the watch is about to show it.
-fn submit(manifest: Value, existed: bool, memory: &Memory) -> Next {
+fn submit(manifest: Value, pair: Option<Pair<'_>>, memory: &Memory) -> Next {
+    let (existed, inactive) = pair.map(|job| (job.existed, job.is_stopped)).unwrap_or_default();
     match memory.sent.filter(|_| has_sent(memory, &manifest)) {
         Some((_, ago)) if ago < SEEN_WITHIN => Next::LookIn(SEEN_WITHIN.saturating_sub(ago)),
-        _ => Next::Do(Action::Submit { manifest, existed }),
+        _ => Next::Do(Action::Submit { manifest, existed, inactive }),
     }
 }
 
@@ -168,9 +191,14 @@ fn has_sent(memory: &Memory, manifest: &Value) -> bool {
     memory.sent.is_some_and(|(hash, _)| hash == fingerprint(manifest))
 }
 
+/// Whether the manager took a settings object as the cluster has it.
+pub(crate) fn was_taken(kind: Kind, object: &Value, memory: &Memory) -> bool {
+    !manifest::is_taken(kind, object) || has_sent(memory, &manifest::for_manager(kind, object))
+}
+
 fn next_for_settings(resource: &Resource, wanted: &Value, held: Option<&Value>, memory: &Memory) -> Next {
     let manifest = manifest::for_manager(resource.kind, wanted);
-    let Some(held) = held else { return submit(manifest, false, memory) };
+    let Some(held) = held else { return submit(manifest, None, memory) };
     if !has_sent(memory, &manifest) {
         return Next::Do(Action::Change { manifest });
     }
@@ -180,21 +208,19 @@ fn next_for_settings(resource: &Resource, wanted: &Value, held: Option<&Value>, 
     }
 }
 
-fn next_for_job(
-    resource: &Resource,
-    wanted: &Value,
-    held: Option<&Value>,
-    existed: bool,
-    memory: &Memory,
-) -> Next {
+fn next_for_job(resource: &Resource, wanted: &Value, pair: Pair<'_>, memory: &Memory) -> Next {
     let Some(kind) = resource.kind.job() else { return Next::Nothing };
     let manifest = || manifest::for_manager(resource.kind, wanted);
-    let Some(held) = held else {
+    let Some(held) = pair.manager else {
         // a job that has ended is never started again
         let is_over = kind.has_ended(wanted);
-        return if is_over { Next::Nothing } else { submit(manifest(), existed, memory) };
+        return if is_over { Next::Nothing } else { submit(manifest(), Some(pair), memory) };
     };
     if uid(held) != uid(wanted) {
+        if !manifest::is_from_cluster(held) {
+            let is_over = kind.has_ended(wanted);
+            return if is_over { Next::Nothing } else { explain(events::of_taken_name(wanted), memory) };
+        }
         // deleted and created again in the cluster: the new one follows once the old one is gone
         let gone = Action::Remove { uid: uid(held) };
         return if is_being_deleted(held) { Next::Nothing } else { Next::Do(gone) };
@@ -202,12 +228,32 @@ fn next_for_job(
     if kind.has_ended(wanted) || is_being_deleted(held) {
         return Next::Nothing;
     }
+    let mut try_again_in = None;
     if !kind.has_ended(held) {
         let manifest = manifest();
         if !has_sent(memory, &manifest) {
-            return Next::Do(Action::Change { manifest });
+            try_again_in = refused_for(memory, &manifest);
+            if try_again_in.is_none() {
+                return Next::Do(Action::Change { manifest });
+            }
         }
     }
+    // The status of a job is also written if its change was refused, for that one may never be accepted.
+    match (next_status_of_job(kind, wanted, held, memory), try_again_in) {
+        (Next::Nothing, Some(wait)) => Next::LookIn(wait),
+        (Next::LookIn(soon), Some(wait)) => Next::LookIn(soon.min(wait)),
+        (next, _) => next,
+    }
+}
+
+/// How long a change that the manager refused isn't tried again; `None` if it may be tried now.
+fn refused_for(memory: &Memory, manifest: &Value) -> Option<Duration> {
+    let (_, ago) = memory.refused.filter(|(refused, _)| *refused == fingerprint(manifest))?;
+    Some(CHANGE_AGAIN.saturating_sub(ago)).filter(|wait| !wait.is_zero())
+}
+
+/// Writes the job's status.
+fn next_status_of_job(kind: &JobKind, wanted: &Value, held: &Value, memory: &Memory) -> Next {
     if kind.is_pod_group() {
         // each of its pods has a status
         return Next::Nothing;
@@ -224,57 +270,13 @@ fn next_for_job(
     }
 }
 
-fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
-    let Some(held) = pair.manager else {
-        // made by this manager, perhaps from a journal that was lost
-        let stale = pair.cluster.filter(|object| manifest::is_from_cluster(object));
-        return stale.map_or(Next::Nothing, |stale| Next::Do(Action::RemoveWorkload { uid: uid(stale) }));
-    };
-    if is_being_deleted(held) || !manifest::is_from_cluster(held) {
-        return Next::Nothing;
+/// Writes one event that says why the object isn't at the manager.
+fn explain(text: EventText, memory: &Memory) -> Next {
+    match memory.explained {
+        Some((said, _)) if said == fingerprint(&Value::from(text.message.as_str())) => Next::Nothing,
+        Some((_, ago)) if ago < TEXTS_EVERY => Next::LookIn(TEXTS_EVERY.saturating_sub(ago)),
+        _ => Next::Do(Action::Explain { text }),
     }
-    let (mut object, status) = status::of_workload(held);
-    if pods::is_of_group(&object) {
-        if pair.members.is_empty() {
-            // the group follows its pods, and the Workload follows the group
-            return Next::LookIn(SEEN_WITHIN);
-        }
-        object["metadata"]["ownerReferences"] = pods::owner_references(pair.members);
-    }
-    object["metadata"]["annotations"] = json!({
-        meridian_objects::job::SOURCE_ANNOTATION: meridian_objects::job::SOURCE_CLUSTER,
-    });
-    let applied = memory.applied.filter(|(hash, _)| *hash == fingerprint(&object)).map(|(_, ago)| ago);
-    let Some(written) = pair.cluster else {
-        // the watch may not have shown it yet
-        let wait = applied.map(|ago| SEEN_WITHIN.saturating_sub(ago)).filter(|wait| !wait.is_zero());
-        return wait.map_or(Next::Do(Action::ApplyWorkload { object }), Next::LookIn);
-    };
-    let has_ended = is_finished(&written["status"]);
-    let mut repair_in = None;
-    if !has_ended && !status::contains(written, &object) {
-        // what was written a moment ago is about to be shown, or was changed by hand since
-        repair_in = applied.map(|ago| REPAIR_EVERY.saturating_sub(ago)).filter(|wait| !wait.is_zero());
-        if repair_in.is_none() {
-            return Next::Do(Action::ApplyWorkload { object });
-        }
-    }
-    let active = |object: &Value| object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true);
-    if active(written) != active(held) && !has_ended && !is_finished(&held["status"]) {
-        return Next::Do(Action::SetActive(active(written)));
-    }
-    if has_ended {
-        return Next::Nothing;
-    }
-    let pace = stage::pace_of_workload(Stage::of_workload(&written["status"]), Stage::of_workload(&status));
-    match write_status(&written["status"], status, memory.status, memory.applied, pace) {
-        Next::Nothing => repair_in.map_or(Next::Nothing, Next::LookIn),
-        next => next,
-    }
-}
-
-fn is_finished(status: &Value) -> bool {
-    Stage::of_workload(status) == Stage::Ended
 }
 
 /// A fingerprint of what was written, and how long ago.

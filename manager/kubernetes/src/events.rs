@@ -10,7 +10,7 @@ pub(crate) struct EventText {
     pub(crate) message: String,
 }
 
-/// What a new status of a Workload tells about its job.
+/// The event for a job whose Workload gets a new status; `None` if nothing is worth an event.
 pub(crate) fn of_workload(before: &Value, after: &Value) -> Option<EventText> {
     let newly = |kind: &str| {
         let is_true = |status: &Value| condition(status, kind).is_some_and(|c| c["status"] == "True");
@@ -36,9 +36,26 @@ pub(crate) fn of_refusal(message: &str) -> EventText {
     EventText { is_warning: true, reason: "Refused", message: message.to_owned() }
 }
 
-/// A group of pods that waits for the rest of them.
+/// A job whose name is that of another one, which was submitted at the manager directly.
+pub(crate) fn of_taken_name(job: &Value) -> EventText {
+    let (kind, name) = (&job["kind"], &job["metadata"]["name"]);
+    of_refusal(&format!(
+        "the manager has a {} `{}` that was submitted there directly, and that stays as it is: delete it \
+         there with `meridian delete`, or give this one another name",
+        kind.as_str().unwrap_or("job"),
+        name.as_str().unwrap_or_default(),
+    ))
+}
+
+/// New jobs wait, with the reason.
+pub(crate) fn of_hold(reason: &str) -> EventText {
+    EventText { is_warning: true, reason: "Held", message: reason.to_owned() }
+}
+
+/// Some pods of a group don't exist yet.
 pub(crate) fn of_incomplete_group(here: usize, total: usize) -> EventText {
-    let message = format!("{here} of {total} pods of the group are here: it is submitted with the last one");
+    let message =
+        format!("{here} of {total} pods of the group exist: it is submitted when the last one is created");
     EventText { is_warning: false, reason: "GroupIncomplete", message }
 }
 

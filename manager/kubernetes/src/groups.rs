@@ -1,10 +1,9 @@
 //! The pods of a group as the one object that the manager gets. Pure.
 //!
-//! The pods are read as those of files are: by the same rules, and refused with the same words.
+//! They are read by the same rules as pods in files, and refused with the same messages.
 
 use crate::manifest;
 use crate::pods;
-use crate::sides::uid;
 use meridian_objects::job::{JobFinish, POD_GROUP_TOTAL};
 use meridian_objects::{FieldValidation, Kind, Problem, Strictness, parse_set_with};
 use meridian_shared::ids::{ContentHash, Uid};
@@ -14,11 +13,11 @@ use std::sync::Arc;
 /// The pods of a group, taken together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Group {
-    /// Not all of its pods are there.
+    /// Not all of its pods exist yet.
     Incomplete { here: usize, total: usize },
     /// The pods don't make a group, with the reason.
     Unfit(String),
-    /// The PodGroup, as if the cluster had it. Its status says no more than that a pod has ended.
+    /// The PodGroup, as if the cluster had such an object. Its status says only whether a pod has ended.
     Whole(Value),
 }
 
@@ -26,7 +25,7 @@ pub(crate) enum Group {
 pub(crate) fn read(pods: &[Arc<Value>]) -> Option<Group> {
     let first = pods.first()?;
     let totals: Vec<Option<usize>> = pods.iter().map(|pod| total(pod)).collect();
-    // A missing or unequal count is the reader's to explain.
+    // The reader explains a count that is missing or differs between pods.
     if let [Some(total), rest @ ..] = &totals[..]
         && rest.iter().all(|other| *other == Some(*total))
         && pods.len() < *total
@@ -55,10 +54,11 @@ pub(crate) fn read(pods: &[Arc<Value>]) -> Option<Group> {
     Some(Group::Whole(object))
 }
 
-/// The uid of the group that these pods are. It follows from theirs, so that a lost journal doesn't start a
-/// group twice, and that a replaced pod makes another group.
+/// The uid of the group of these pods, computed from their uids. So a group keeps its uid if the journal is
+/// lost and isn't started twice, and a replaced pod makes another group.
 pub(crate) fn uid_of(pods: &[Arc<Value>]) -> String {
-    let mut uids: Vec<String> = pods.iter().filter_map(|pod| uid(pod)).collect();
+    let mut uids: Vec<String> =
+        pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str().map(str::to_owned)).collect();
     uids.sort_unstable();
     Uid(ContentHash::of(uids.join("\n").as_bytes()).0).to_string()
 }
@@ -82,7 +82,7 @@ fn end_of(pod: &Value) -> Value {
     Value::Object(status)
 }
 
-/// A problem of a pod, which has one line and no file.
+/// The message of a problem in a pod, without line and file.
 fn message_of(problem: &Problem) -> String {
     let Problem { place, field, message, remedy } = problem;
     let field = if field.0.is_empty() { String::new() } else { format!("{field}: ") };

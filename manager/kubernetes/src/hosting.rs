@@ -1,7 +1,7 @@
-//! Clusters that only a kubeconfig reaches: what their MultiKueueClusters say. Pure.
+//! Clusters without an agent of their own, which the manager reaches by a kubeconfig. Pure.
 //!
 //! `MultiKueueCluster` names a Secret, in one namespace for all, or a file. The `Cluster` object of the same
-//! name says where the cluster is, which a kubeconfig doesn't.
+//! name has region and jurisdiction, which a kubeconfig lacks.
 
 use meridian_kubernetes::KubeconfigText;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub struct HostedCluster {
 /// Hosted clusters by name.
 pub type HostedClusters = BTreeMap<String, HostedCluster>;
 
-/// How the controllers and the host of the agents talk to each other.
+/// What the controllers and the host of the agents share.
 #[derive(Clone, Debug)]
 pub struct Hosting {
     /// Namespace of the kubeconfigs' Secrets.

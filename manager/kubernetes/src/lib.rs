@@ -1,4 +1,4 @@
-//! A Kubernetes management cluster as the manager's front door: people submit there, and see all of it there.
+//! A Kubernetes management cluster as the manager's front door: users submit jobs and see their state there.
 //!
 //! The crate keeps two API servers in line: the management cluster's, and the manager's own one, which it
 //! uses as any client does ([`engine_client`]). Specs go from the cluster to the manager, statuses come back.
@@ -9,15 +9,15 @@
 //! | `authority` | the manager's authority as a ConfigMap |
 //! | `resources` | the kinds that are kept in line, and in which version each side serves them |
 //! | `sides` | the objects of both sides, as their watches show them. Pure |
-//! | `manifest` | an object of the cluster as the manager takes it. Pure |
+//! | `manifest` | turns an object of the cluster into the one that the manager gets. Pure |
 //! | `pods`, `groups` | pods that are taken, and those of a group as one object. Pure |
-//! | `status`, `pod_status` | the manager's statuses as the cluster takes them. Pure |
-//! | `decide` | what one object needs now. Pure |
-//! | `webhook` | what the API server asks before it stores a job. Pure |
+//! | `status`, `pod_status` | turn the manager's statuses into those of the cluster. Pure |
+//! | `decide` | decides on the next write for one object. Pure |
+//! | `webhook` | answers the API server, which asks before it stores a job. Pure |
 //! | [`hosting`] | clusters whose agents the manager runs itself. Pure |
 //! | `events` | what happened to a job, in a sentence. Pure |
-//! | `queue` | which objects are to be looked at, and when |
-//! | `perform` | the requests |
+//! | `queue` | the objects that must be processed, and when |
+//! | `perform` | the requests to both API servers |
 //! | `controller` | the watches, the workers and their end |
 //! | `copies` | ConfigMaps and Secrets that worker clusters get copies of |
 //! | [`preview`] | what the manager would take, for a check before it is started |
@@ -26,8 +26,9 @@
 //! - Only the holder of the Lease submits or writes.
 //! - A job that has ended in the cluster is never submitted. A job is submitted under the cluster's uid, so
 //!   that a lost journal doesn't start it twice.
-//! - Nothing is deleted at the manager before the cluster's list was complete, and a failed list is no list.
-//! - Specs in the cluster are never written, except of Workloads, which this crate makes.
+//! - Nothing is deleted at the manager before the cluster's list was complete. A list that failed in part
+//!   doesn't count.
+//! - Specs in the cluster are never written, except those of Workloads, which this crate makes.
 
 mod authority;
 mod controller;
@@ -50,7 +51,7 @@ mod webhook;
 pub use authority::publish_authority;
 pub use controller::{Extras, Management, ManagementSettings};
 pub use copies::CopyReader;
-pub use perform::{EXISTED, RequestCount, RequestCounts};
+pub use perform::{EXISTED, INACTIVE, RequestCount, RequestCounts};
 pub use webhook::{Review, WebhookAddress, WebhookSettings};
 
 use kube::Client;

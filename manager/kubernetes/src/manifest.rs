@@ -1,8 +1,10 @@
-//! An object of the management cluster as the manager takes it.
+//! Turns an object of the management cluster into the one that the manager gets.
 
+use crate::events::EventText;
 use crate::pods;
 use meridian_objects::job::{
-    CONTROLLER_LABELS, JobKind, QUEUE_LABEL, REMOTE_MANAGERS, SOURCE_ANNOTATION, SOURCE_CLUSTER,
+    ADMISSION_GATES, CONTROLLER_LABELS, JobKind, QUEUE_LABEL, REMOTE_MANAGERS, SOURCE_ANNOTATION,
+    SOURCE_CLUSTER, SUBMITTED_KIND,
 };
 use meridian_objects::{FieldValidation, Kind, Object};
 use serde_json::{Map, Value, json};
@@ -11,7 +13,7 @@ use serde_json::{Map, Value, json};
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 /// Kubernetes' own priority classes; the manager has them too.
 const SYSTEM_PREFIX: &str = "system-";
-/// Annotations of tools for the cluster's own copy.
+/// Annotations that tools write for the cluster's own object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Whether the manager takes this object.
@@ -27,16 +29,44 @@ pub(crate) fn is_taken(kind: Kind, object: &Value) -> bool {
     }
 }
 
-/// A job with a queue, and with a switch that keeps the cluster's own controller from running it.
+/// Whether the job has a queue, and a switch that keeps the cluster's own controller from running it.
 fn is_taken_job(kind: &JobKind, job: &Value) -> bool {
-    let has_queue = job["metadata"]["labels"][QUEUE_LABEL].as_str().is_some_and(|queue| !queue.is_empty());
     let is_kept_back = is_ours(kind, job) || kind.is_suspended(job) || kind.is_gated(job);
-    has_queue && !is_being_deleted(job) && is_kept_back
+    has_queue(job) && !is_being_deleted(job) && is_kept_back
 }
 
 /// Whether the job names a controller that Meridian stands for, so that the cluster's own one ignores it.
 pub(crate) fn is_ours(kind: &JobKind, job: &Value) -> bool {
     kind.manager(job).is_some_and(|manager| REMOTE_MANAGERS.contains(&manager))
+}
+
+/// Why a job with a queue isn't taken, and what to write; `None` if nobody would expect it to be. A
+/// `batch/v1` Job has an admission policy that says so, and pods have rules of their own.
+pub(crate) fn refusal(kind: &JobKind, job: &Value) -> Option<EventText> {
+    let is_open =
+        has_queue(job) && !is_taken_job(kind, job) && !is_being_deleted(job) && !kind.has_ended(job);
+    if !is_open || kind.is_of_pods() || kind.kind() == SUBMITTED_KIND || is_controlled(job) {
+        return None;
+    }
+    let remedy = match kind.manager_field() {
+        Some(field) => format!("`{field}: {}`", REMOTE_MANAGERS[0]),
+        None => format!("`schedulingGates: [{{name: {}}}]` in each of its pod templates", ADMISSION_GATES[0]),
+    };
+    let message = format!(
+        "not taken: this cluster's own operator runs it, outside of its queue and of residency policies. \
+         Delete it, and create it with {remedy}"
+    );
+    Some(EventText { is_warning: true, reason: "NotTaken", message })
+}
+
+/// Whether a controller made the object, so that its owner decides what becomes of it.
+pub(crate) fn is_controlled(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| owner["controller"] == true)
+}
+
+fn has_queue(job: &Value) -> bool {
+    job["metadata"]["labels"][QUEUE_LABEL].as_str().is_some_and(|queue| !queue.is_empty())
 }
 
 fn is_being_deleted(object: &Value) -> bool {
@@ -63,7 +93,8 @@ pub(crate) fn for_manager(kind: Kind, object: &Value) -> Value {
     if kind.versions().len() > 1 {
         manifest.insert("apiVersion".to_owned(), json!(kind.api_version(written_version(kind, object))));
     }
-    // the manager takes it for new objects: what refers to it, such as a certificate, outlives a lost journal
+    // the manager gives it to a new object: references to it, such as certificates, stay valid if the
+    // journal is lost
     metadata.insert("uid".to_owned(), written["uid"].clone());
     if let Some(job) = kind.job() {
         strip_job(job, &mut manifest);
@@ -72,8 +103,8 @@ pub(crate) fn for_manager(kind: Kind, object: &Value) -> Value {
     Value::Object(manifest)
 }
 
-/// The version in whose words an object is written. The API server may serve an object under another version
-/// than it was written in, without a conversion: the version in which it reads without faults is right.
+/// The version in which an object was written. The API server may serve an object under another version
+/// without converting it, so this is the version in which it reads with the fewest faults.
 fn written_version(kind: Kind, object: &Value) -> &'static str {
     let faults = |version: &&'static str| {
         let mut object = object.clone();
@@ -84,13 +115,13 @@ fn written_version(kind: Kind, object: &Value) -> &'static str {
         Object::validated(object, FieldValidation::Warn)
             .map_or_else(|errors| 1_000 + errors.len(), |read| read.1.len())
     };
-    // of equals the first, which is the storage version
+    // of versions with equally many faults the first one, which is the storage version
     kind.versions().iter().min_by_key(|version| faults(version)).copied().unwrap_or(kind.storage_version())
 }
 
 fn strip_job(kind: &JobKind, manifest: &mut Map<String, Value>) {
     let mut value = Value::Object(std::mem::take(manifest));
-    // the queue decides, as with Kueue
+    // the queue decides when the job starts, as with Kueue
     kind.set_suspended(&mut value, false);
     kind.remove_template_gates(&mut value);
     if kind.kind() == Kind::Pod {

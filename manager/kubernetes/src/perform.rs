@@ -1,6 +1,6 @@
 //! The requests to both API servers.
 
-use crate::decide::Action;
+use crate::decide::{Action, DEACTIVATED};
 use crate::events::{self, EventText};
 use crate::resources::{Flow, Resource};
 use crate::sides::ObjectKey;
@@ -19,8 +19,10 @@ use std::sync::Arc;
 
 /// Field manager of everything that is written in the management cluster.
 const FIELD_MANAGER: &str = "meridian";
-/// Header by which the manager learns that a job may have run before it.
+/// Header by which the manager learns that a job may have run before this manager process started.
 pub const EXISTED: &str = "meridian-existed";
+/// Header by which the manager learns that a job is stopped in the management cluster.
+pub const INACTIVE: &str = "meridian-inactive";
 
 /// One request to the management cluster: its verb and its resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,18 +37,18 @@ pub type RequestCounts = Arc<dyn Fn(RequestCount) + Send + Sync>;
 /// Why a write didn't happen.
 #[derive(Debug)]
 pub(crate) enum NotDone {
-    /// Try again: no answer, an overload, or another writer.
+    /// Repeat it later: no answer, an overload, or a conflict with another writer.
     Later(String),
     /// The server understood and refused.
     Refused(String),
 }
 
-/// Why a Secret's text isn't known.
+/// Why the value of a Secret can't be used.
 #[derive(Debug)]
 pub(crate) enum Absence {
-    /// There is none, or it isn't usable.
+    /// The Secret doesn't exist, or its value isn't usable.
     Gone(String),
-    /// The server didn't say.
+    /// The server didn't answer.
     Unknown(String),
 }
 
@@ -77,7 +79,9 @@ impl Performer {
     ) -> Result<(), NotDone> {
         let done = async {
             match action {
-                Action::Submit { manifest, existed } => self.submit(resource, key, manifest, *existed).await,
+                Action::Submit { manifest, existed, inactive } => {
+                    self.submit(resource, key, manifest, [(EXISTED, *existed), (INACTIVE, *inactive)]).await
+                }
                 Action::Change { manifest } => self.change(resource, key, manifest).await,
                 Action::Remove { uid } => self.remove(&self.manager, resource, key, uid.clone(), true).await,
                 Action::SetActive(active) => {
@@ -95,6 +99,21 @@ impl Performer {
                         .await;
                     applied.map(drop)
                 }
+                Action::CreateWorkload { object } => {
+                    self.count("create", resource.api.plural.clone());
+                    self.create_workload(resource, key, object).await
+                }
+                Action::Deactivate { mark, version } => {
+                    self.count("patch", resource.api.plural.clone());
+                    let patch = json!({
+                        "metadata": {"resourceVersion": version, "annotations": {DEACTIVATED: mark}},
+                        "spec": {"active": false},
+                    });
+                    let patched = api(&self.cluster, &resource.api, key)
+                        .patch(&key.name, &by_us(), &Patch::Merge(patch))
+                        .await;
+                    patched.map(drop)
+                }
                 Action::WriteStatus { status } => {
                     self.count("patch", format!("{}/status", resource.api.plural));
                     let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -111,7 +130,7 @@ impl Performer {
                     self.count("delete", resource.api.plural.clone());
                     self.remove(&self.cluster, resource, key, uid.clone(), false).await
                 }
-                // an event, which is told after the action
+                // an event is written after the action
                 Action::Explain { .. } => Ok(()),
             }
         };
@@ -193,17 +212,29 @@ impl Performer {
         resource: &Resource,
         key: &ObjectKey,
         manifest: &Value,
-        existed: bool,
+        marks: [(&str, bool); 2],
     ) -> kube::Result<()> {
         let path = collection(resource, key, manifest);
         let mut request = http::Request::post(format!("{path}?fieldValidation=Ignore"))
             .header(http::header::CONTENT_TYPE, "application/json");
-        if existed {
-            request = request.header(EXISTED, "true");
+        for (mark, _) in marks.into_iter().filter(|(_, is_set)| *is_set) {
+            request = request.header(mark, "true");
         }
         let body = serde_json::to_vec(manifest).map_err(kube::Error::SerdeError)?;
         let request = request.body(body).map_err(kube::Error::HttpError)?;
         self.manager.request::<Value>(request).await.map(drop)
+    }
+
+    async fn create_workload(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        object: &Value,
+    ) -> kube::Result<()> {
+        let object =
+            serde_json::from_value::<DynamicObject>(object.clone()).map_err(kube::Error::SerdeError)?;
+        let params = PostParams { field_manager: by_us().field_manager, ..PostParams::default() };
+        api(&self.cluster, &resource.api, key).create(&params, &object).await.map(drop)
     }
 
     async fn change(&self, resource: &Resource, key: &ObjectKey, manifest: &Value) -> kube::Result<()> {
@@ -227,7 +258,7 @@ impl Performer {
         force: bool,
     ) -> kube::Result<()> {
         let params = DeleteParams {
-            // an object that is gone in the cluster is gone, even if others refer to it
+            // the cluster's deletion counts, even if other objects refer to this one
             grace_period_seconds: force.then_some(0),
             preconditions: uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None }),
             ..DeleteParams::default()
@@ -235,7 +266,7 @@ impl Performer {
         api(client, &resource.api, key).delete(&key.name, &params).await.map(drop)
     }
 
-    /// Writes an event about an object. A failure is logged only: events are for people.
+    /// Writes an event about an object. A failure is logged only: events are for users.
     pub(crate) async fn event(&self, object: &Value, text: EventText) {
         let about = events::about(object);
         let namespace = about["namespace"].as_str().unwrap_or("default").to_owned();
@@ -279,6 +310,11 @@ fn clipped(message: &str) -> &str {
     &message[..end]
 }
 
+/// Parameters of a patch that isn't an apply.
+fn by_us() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
 fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -306,17 +342,23 @@ fn collection(resource: &Resource, key: &ObjectKey, manifest: &Value) -> String 
     }
 }
 
-/// Takes "gone already" and "changed meanwhile" as no failure where the next look settles it.
+/// "Gone already" and "changed meanwhile" aren't failures where the next decision settles them.
 fn not_done(flow: Flow, action: &Action, error: &kube::Error) -> Result<(), NotDone> {
     let is_removal = matches!(action, Action::Remove { .. } | Action::RemoveWorkload { .. });
     let is_status = matches!(action, Action::WriteStatus { .. });
     match classify(error) {
         Failure::Absent if is_removal || is_status => Ok(()),
-        // the watch is about to show it
+        // the watch will show it soon
         Failure::Exists
             if matches!(flow, Flow::Job | Flow::Group) && matches!(action, Action::Submit { .. }) =>
         {
             Ok(())
+        }
+        // somebody else wrote the Workload, perhaps its `spec.active`
+        Failure::Conflict | Failure::Exists
+            if matches!(action, Action::Deactivate { .. } | Action::CreateWorkload { .. }) =>
+        {
+            Err(NotDone::Later(words(error)))
         }
         Failure::Refused => Err(NotDone::Refused(words(error))),
         // an orphan of the same uid, or a job that can't be changed so

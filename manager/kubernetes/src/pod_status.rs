@@ -1,4 +1,4 @@
-//! The status of a pod as the cluster takes it, from the manager's status of its job. Pure.
+//! The status of a pod in the cluster, made from the manager's status of its job. Pure.
 //!
 //! The manager knows a gang as a whole, so all pods of a group have the same status. It doesn't know their
 //! containers.
@@ -64,7 +64,7 @@ fn scheduled(cluster: Option<&str>) -> Value {
     }
 }
 
-/// The pod's status with only those conditions that `wanted` has, in its order. Others may write more.
+/// The pod's status with only those conditions that `wanted` has, in its order. Other writers may add more.
 pub(crate) fn comparable(pod: &Value, wanted: &Value) -> Value {
     let mut status = pod.get("status").cloned().unwrap_or_else(|| json!({}));
     let written = status["conditions"].as_array().cloned().unwrap_or_default();

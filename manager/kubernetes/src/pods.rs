@@ -8,8 +8,8 @@ use meridian_objects::Kind;
 use meridian_objects::job::{ADMISSION_GATES, POD_GROUP_LABEL, QUEUE_LABEL};
 use serde_json::Value;
 
-/// Volumes of the cluster's own service account tokens. Its API server adds them to every pod, and so does
-/// that of the cluster that runs the pod.
+/// Volumes of service account tokens. The management cluster's API server adds them to every pod, and so does
+/// the API server of the cluster that runs the pod.
 const TOKEN_VOLUMES: &str = "kube-api-access-";
 /// Fields that API servers compute from the pod's classes, and refuse if they find another value.
 const COMPUTED: [&str; 2] = ["priority", "preemptionPolicy"];
@@ -25,12 +25,12 @@ pub(crate) fn is_taken(pod: &Value) -> bool {
     has_queue(pod) && is_held && !is_bound && !is_being_deleted(pod) && !is_of_set(pod)
 }
 
-/// Whether a LeaderWorkerSet has made the pod: that is taken itself, with the gates of its templates.
+/// Whether a LeaderWorkerSet made the pod. Then the set is the job, and the gates come from its templates.
 fn is_of_set(pod: &Value) -> bool {
     pod["metadata"]["labels"][SET_LABEL].is_string()
 }
 
-/// The name of the group that the pod is one of.
+/// The name of the group that the pod belongs to.
 pub(crate) fn group_of(pod: &Value) -> Option<&str> {
     pod["metadata"]["labels"][POD_GROUP_LABEL].as_str().filter(|name| !name.is_empty())
 }
@@ -40,7 +40,7 @@ pub(crate) fn has_ended(pod: &Value) -> bool {
     Kind::Pod.job().is_some_and(|kind| kind.has_ended(pod))
 }
 
-/// Why a pod with a queue isn't taken, and what to write; `None` if nobody would expect it to be.
+/// Why a pod with a queue isn't taken, and what to write; `None` if no user would expect it to be.
 pub(crate) fn refusal(pod: &Value) -> Option<EventText> {
     if !has_queue(pod) || is_being_deleted(pod) || has_ended(pod) {
         return None;
@@ -61,7 +61,7 @@ pub(crate) fn refusal(pod: &Value) -> Option<EventText> {
     })
 }
 
-/// Removes what the cluster's API server added to a pod, and that of another cluster adds by itself.
+/// Removes what the cluster's API server added to a pod; that of the cluster that runs it adds its own.
 pub(crate) fn strip(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in COMPUTED {
@@ -125,7 +125,7 @@ mod tests {
         for gate in ADMISSION_GATES {
             assert!(is_taken(&pod(&[gate])) && refusal(&pod(&[gate])).is_none(), "{gate}");
         }
-        // The gate of pods that an agent made.
+        // The gate that an agent gives its own pods.
         let of_an_agent = pod(&["meridian.dev/placement"]);
         assert!(!is_taken(&of_an_agent));
         let ungated = pod(&[]);

@@ -14,17 +14,18 @@ use meridian_objects::job::{QUEUE_LABEL, SOURCE_ANNOTATION};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A program that only reads, with the rights of its kubeconfig.
+/// The command that checks: it only reads, with the rights of its kubeconfig.
 pub const PREVIEW: Program =
     Program { name: "command", minor_min: 0, needs: "nothing in particular", permissions: &[] };
 
-/// Most objects of one answer.
+/// Most objects in one answer of an API server.
 const PAGE: u32 = 500;
 
-/// Kinds that Kueue queues, in groups with many others.
+const CRON_JOB: &str = "CronJob";
+/// Kinds that Kueue queues, in API groups with many other kinds.
 const QUEUED_KINDS: [(&str, &str); 4] =
-    [("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("batch", "CronJob")];
-/// Groups of which every kind may be one that Kueue queues.
+    [("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("batch", CRON_JOB)];
+/// API groups in which Kueue may queue every kind.
 const QUEUED_GROUPS: [&str; 5] =
     ["kubeflow.org", "ray.io", "sparkoperator.k8s.io", "trainer.kubeflow.org", "workload.codeflare.dev"];
 
@@ -37,12 +38,12 @@ pub fn is_taken(kind: Kind, object: &Value) -> bool {
     }
 }
 
-/// Why a pod with a queue isn't taken, and what to do; `None` if nobody would expect it to be.
+/// Why a pod with a queue isn't taken, and what to do; `None` if no user would expect it to be.
 pub fn pod_refusal(pod: &Value) -> Option<String> {
     pods::refusal(pod).map(|text| text.message)
 }
 
-/// The name of the group that a pod is one of.
+/// The name of the group that a pod belongs to.
 pub fn group_of(pod: &Value) -> Option<&str> {
     pods::group_of(pod)
 }
@@ -50,13 +51,13 @@ pub fn group_of(pod: &Value) -> Option<&str> {
 /// Why pods with the name of one group aren't taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupFault {
-    /// Others are missing.
+    /// Pods of the group are missing.
     Incomplete { here: usize, total: usize },
-    /// They never make a group, with the reason.
+    /// The manager never takes these pods as a group, with the reason.
     Unfit(String),
 }
 
-/// Reads pods as the manager would. `None` if they make a whole group.
+/// Checks the pods of a group as the manager would. `None` if they make a whole group.
 pub fn group_fault(pods: &[Arc<Value>]) -> Option<GroupFault> {
     match groups::read(pods)? {
         Group::Incomplete { here, total } => Some(GroupFault::Incomplete { here, total }),
@@ -65,10 +66,9 @@ pub fn group_fault(pods: &[Arc<Value>]) -> Option<GroupFault> {
     }
 }
 
-/// Whether a controller made the object, so that its owner decides what becomes of it.
+/// Whether a controller made the object. Then a decision about its owner counts for it too.
 pub fn is_controlled(object: &Value) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|owner| owner["controller"] == true)
+    manifest::is_controlled(object)
 }
 
 /// The object in the version and with the fields that the manager would take.
@@ -80,19 +80,20 @@ pub fn as_taken(kind: Kind, object: &Value) -> Value {
     taken
 }
 
-/// Everything in a cluster that queues are about: settings, jobs of all kinds that Meridian runs, and what
-/// else has a queue. Fails if the cluster can't be asked, with the right that is missing.
+/// All objects of a cluster that have to do with queues: settings, jobs of all kinds that Meridian runs, and
+/// other objects with a queue. Fails if the cluster can't be asked, with the right that is missing.
 pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
-    let queued = ListParams::default().labels(QUEUE_LABEL);
+    let (all, queued) = (ListParams::default(), ListParams::default().labels(QUEUE_LABEL));
     for resource in served(client).await? {
         match resource.flow {
-            Flow::Workload | Flow::Group => {}
+            Flow::Group => {}
             Flow::Job if resource.kind == Kind::Pod => {
                 objects.extend(list(client, &resource.api, &queued).await?);
             }
-            Flow::Job | Flow::Settings => {
-                objects.extend(list(client, &resource.api, &ListParams::default()).await?);
+            // Workloads are read first: they show what Kueue has started before the jobs do.
+            Flow::Job | Flow::Settings | Flow::Workload => {
+                objects.extend(list(client, &resource.api, &all).await?);
             }
         }
     }
@@ -107,8 +108,10 @@ pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
             let is_listed =
                 capabilities.scope == Scope::Namespaced && capabilities.supports_operation(verbs::LIST);
             if !is_known && can_be_queued && is_listed {
-                let found = list(client, &api, &queued).await?;
-                // A controller made it from what has the queue.
+                // The queue of a CronJob's jobs is a label of its template.
+                let which = if api.kind == CRON_JOB { &all } else { &queued };
+                let found = list(client, &api, which).await?;
+                // A controller made it from the object that has the queue.
                 objects.extend(found.into_iter().filter(|object| !is_controlled(object)));
             }
         }
@@ -123,7 +126,7 @@ async fn list(client: &Client, resource: &ApiResource, which: &ListParams) -> Re
     loop {
         let page = within(format!("list {} of all namespaces", resource.plural), api.list(&params)).await?;
         for object in page.items {
-            // In a list only the list has a type.
+            // The items of a list lack apiVersion and kind.
             if let Ok(Value::Object(mut fields)) = serde_json::to_value(object) {
                 fields.insert("apiVersion".to_owned(), json!(resource.api_version));
                 fields.insert("kind".to_owned(), json!(resource.kind));

@@ -1,4 +1,4 @@
-//! Which objects are to be looked at, and when.
+//! The objects that must be processed, and when.
 
 use crate::sides::ObjectKey;
 use meridian_objects::Kind;
@@ -11,9 +11,15 @@ use tokio::time::Instant;
 /// Shortest and longest pause after a failure; each failure doubles it.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
+/// Longest pause of a rule that says where jobs may run: all new jobs wait for it.
+const RETRY_RULES: Duration = Duration::from_secs(5);
 
-/// Failures after which nothing waits for an object any more.
-const STUBBORN: u32 = 3;
+/// After this many failures other objects no longer wait for this one.
+pub(crate) const STUBBORN: u32 = 3;
+
+/// Kinds that say where jobs may run: residency policies, and the labels of namespaces that they select. New
+/// jobs wait for these however often they fail.
+pub(crate) const RULES: [Kind; 2] = [Kind::ResidencyPolicy, Kind::Namespace];
 
 /// Objects that wait for a worker. No object is with two workers at once.
 #[derive(Debug, Default)]
@@ -26,7 +32,7 @@ pub(crate) struct Queue {
 struct Inner {
     ready: VecDeque<ObjectKey>,
     queued: BTreeSet<ObjectKey>,
-    /// With a worker, and whether the object changed meanwhile.
+    /// A worker has the object. The flag says whether the object changed meanwhile.
     taken: BTreeMap<ObjectKey, bool>,
     later: BTreeSet<(Instant, ObjectKey)>,
     failures: BTreeMap<ObjectKey, u32>,
@@ -107,13 +113,27 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Objects of these kinds that failed again and again, and aren't at the manager as they should be.
+    pub(crate) fn stuck(&self, kinds: &[Kind]) -> Vec<ObjectKey> {
+        let inner = self.inner();
+        let of_kind = |kind: &Kind| {
+            let failed = inner.failures.range(first_of(*kind)..).take_while(|(key, _)| key.kind == *kind);
+            failed
+                .filter(|(_, failures)| **failures >= STUBBORN)
+                .map(|(key, _)| key.clone())
+                .collect::<Vec<_>>()
+        };
+        kinds.iter().flat_map(of_kind).collect()
+    }
+
     /// Gives an object back after a failure. Returns the number of failures in a row.
     pub(crate) fn failed(&self, key: ObjectKey) -> u32 {
         let mut inner = self.inner();
         let failures = inner.failures.entry(key.clone()).or_default();
         *failures = failures.saturating_add(1);
         let failures = *failures;
-        let pause = RETRY_FIRST.saturating_mul(1 << (failures - 1).min(10)).min(RETRY_MOST);
+        let most = if RULES.contains(&key.kind) { RETRY_RULES } else { RETRY_MOST };
+        let pause = RETRY_FIRST.saturating_mul(1 << (failures - 1).min(10)).min(most);
         inner.give_back(key, Some(pause));
         drop(inner);
         self.changed.notify_one();
@@ -121,7 +141,7 @@ impl Queue {
     }
 }
 
-/// No key of the kind is before this one.
+/// The smallest key of the kind.
 const fn first_of(kind: Kind) -> ObjectKey {
     ObjectKey { kind, namespace: String::new(), name: String::new() }
 }
@@ -215,6 +235,7 @@ mod tests {
         let taken = queue.take().await;
         queue.failed(taken);
         assert!(!fresh(), "jobs don't wait for it any more");
+        assert_eq!(queue.stuck(&[Kind::LocalQueue, Kind::Job]), [key("a")]);
         let taken = queue.take().await;
         queue.done(taken, Some(Duration::from_secs(5)));
         assert!(!fresh(), "it needs nothing now");

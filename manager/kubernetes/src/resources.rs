@@ -1,4 +1,4 @@
-//! The kinds that are kept in line, and the version in which the management cluster serves each.
+//! The kinds that are kept equal on both sides, and the version in which the management cluster serves each.
 
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
@@ -10,17 +10,17 @@ use meridian_objects::Kind;
 /// How a kind is kept in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// Its specs go to the manager, and its status comes back.
+    /// Specs are copied to the manager, and statuses back to the cluster.
     Settings,
-    /// As settings, for jobs with a queue, and with the cluster's uid.
+    /// As for settings, but only jobs with a queue are copied, and they keep the uid of the cluster's object.
     Job,
-    /// A group of pods: as jobs at the manager, and nothing but its pods in the cluster.
+    /// A group of pods is one job at the manager; the cluster has only its pods.
     Group,
-    /// Made by this crate from the manager's.
+    /// The cluster gets a copy of the manager's object.
     Workload,
 }
 
-/// A kind, as both sides serve it.
+/// A kind that both sides serve.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     pub(crate) kind: Kind,
@@ -30,7 +30,7 @@ pub(crate) struct Resource {
     pub(crate) has_status: bool,
 }
 
-/// How a kind is kept in line; `None` for kinds of the manager alone.
+/// How a kind is kept in line; `None` for kinds that only the manager has.
 pub(crate) fn flow(kind: Kind) -> Option<Flow> {
     match kind {
         Kind::PodGroup => Some(Flow::Group),

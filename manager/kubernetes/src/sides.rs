@@ -1,9 +1,10 @@
 //! The objects of both sides, as their watches show them.
 //!
-//! A group of pods is one object at the manager, and has none in the cluster but its pods. Its key is that of
+//! A group of pods is one object at the manager; the cluster has only its pods. The group's key is that of
 //! the manager's object.
 
 mod groups;
+mod workloads;
 
 use crate::pods;
 use groups::Groups;
@@ -11,6 +12,7 @@ use meridian_objects::Kind;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use workloads::Stopped;
 
 /// Names one object. Both sides use the same names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +55,7 @@ impl Side {
     }
 }
 
-/// News of a watch.
+/// An event of a watch.
 #[derive(Debug)]
 pub(crate) enum News {
     ListBegins,
@@ -63,8 +65,8 @@ pub(crate) enum News {
     Deleted(Value),
 }
 
-/// An object as JSON text. Nearly all objects need nothing at a time, and as values they take several times
-/// the memory.
+/// An object as JSON text. As a parsed value it would take several times the memory, and most objects are
+/// rarely needed.
 #[derive(Debug)]
 struct Packed(Box<str>);
 
@@ -96,6 +98,10 @@ pub(crate) struct Sides {
     objects: BTreeMap<(Side, Kind), Objects>,
     /// Groups of the cluster's pods.
     groups: Groups,
+    /// Jobs that the cluster's Workloads keep from running.
+    stopped: Stopped,
+    /// The same, from a list that isn't complete yet.
+    listed_stopped: Stopped,
 }
 
 /// What both sides have of one object.
@@ -103,26 +109,37 @@ pub(crate) struct Sides {
 pub(crate) struct View {
     pub(crate) cluster: Option<Arc<Value>>,
     pub(crate) manager: Option<Arc<Value>>,
-    /// Of a group, of one of its pods, or of its Workload: the pods of the group that are taken, by name.
+    /// For a group, one of its pods, or its Workload: the pods of the group that are taken, by name.
     pub(crate) members: Vec<Arc<Value>>,
-    /// Of a pod in a group: the group at the manager.
+    /// For a pod in a group: the group at the manager.
     pub(crate) group: Option<Arc<Value>>,
     /// Whether the cluster's first list had the object, or a pod of the group.
     pub(crate) existed: bool,
+    /// For a job or a group: somebody stopped it by `spec.active: false` of its Workload.
+    pub(crate) is_stopped: bool,
+    /// For a Workload that only the cluster has: its job exists and is about to be submitted.
+    pub(crate) awaits_job: bool,
 }
 
 impl Sides {
-    /// Takes news, and returns the objects that may differ now.
+    /// Takes an event of a watch, and returns the objects that may differ now.
     pub(crate) fn take(&mut self, side: Side, kind: Kind, news: News) -> Vec<ObjectKey> {
         let objects = self.objects.entry((side, kind)).or_default();
         let is_pod = (side, kind) == (Side::Cluster, Kind::Pod);
+        let is_workload = (side, kind) == (Side::Cluster, Kind::Workload);
         let (key, before, after) = match news {
             News::ListBegins => {
+                if is_workload {
+                    self.listed_stopped = Stopped::default();
+                }
                 objects.listing = Some(BTreeMap::new());
                 return Vec::new();
             }
             News::Listed(object) => {
                 let key = ObjectKey::of(kind, &object);
+                if is_workload {
+                    self.listed_stopped.take(&key, Some(&object));
+                }
                 objects.listing.get_or_insert_default().insert(key, Packed::of(&without_managers(object)));
                 return Vec::new();
             }
@@ -133,12 +150,15 @@ impl Sides {
                 }
                 objects.is_complete = true;
                 let before = std::mem::replace(&mut objects.current, listed);
+                if is_workload {
+                    self.stopped = std::mem::take(&mut self.listed_stopped);
+                }
                 if is_pod {
                     self.regroup(&before);
                 }
                 let mut all: BTreeSet<ObjectKey> = before.into_keys().collect();
                 all.extend(self.keys(side, kind).cloned());
-                // what the other side alone has may have been deleted here
+                // objects that only the other side has may have been deleted here
                 all.extend(self.others(side, kind));
                 return all.into_iter().collect();
             }
@@ -157,6 +177,8 @@ impl Sides {
         if is_pod {
             let before = before.map(|before| before.read());
             touched.extend(self.groups.take(&key, before.as_ref(), after.as_ref()));
+        } else if is_workload {
+            self.stopped.take(&key, after.as_ref());
         } else if kind == Kind::PodGroup {
             touched.extend(self.groups.pods(&key).cloned());
         }
@@ -176,7 +198,8 @@ impl Sides {
         }
     }
 
-    /// What a new list of a kind is compared with. Pods and groups wait for each other's lists.
+    /// Keys of the objects that a new list of a kind is compared with. Pods and groups of pods are compared
+    /// with each other's lists too.
     fn others(&self, side: Side, kind: Kind) -> Vec<ObjectKey> {
         if [Kind::Pod, Kind::PodGroup].contains(&kind) {
             let listed = LISTS_OF_PODS.iter().flat_map(|(side, kind)| self.keys(*side, *kind));
@@ -211,7 +234,14 @@ impl Sides {
             Kind::PodGroup => (members.iter().filter_map(|pod| uid(pod)).collect(), Kind::Pod),
             kind => (cluster.as_deref().and_then(uid).into_iter().collect::<Vec<_>>(), kind),
         };
+        let job_uid = match key.kind {
+            Kind::PodGroup => Some(crate::groups::uid_of(&members)),
+            _ => cluster.as_deref().and_then(uid),
+        };
+        let orphaned = cluster.as_deref().filter(|_| key.kind == Kind::Workload && manager.is_none());
         Some(View {
+            is_stopped: job_uid.is_some_and(|uid| self.is_stopped(&uid)),
+            awaits_job: orphaned.is_some_and(|workload| self.awaits_job(workload)),
             existed: uids.is_empty() || uids.iter().any(|uid| self.was_in_first_list(kind, uid)),
             group: group.filter(|_| key.kind == Kind::Pod).and_then(|group| self.get(Side::Manager, &group)),
             cluster,
@@ -244,11 +274,11 @@ impl Sides {
     }
 }
 
-/// Lists that say which pods and groups are missing.
+/// The lists that must be complete before a pod or a group counts as missing.
 const LISTS_OF_PODS: [(Side, Kind); 3] =
     [(Side::Cluster, Kind::Pod), (Side::Manager, Kind::Pod), (Side::Manager, Kind::PodGroup)];
 
-/// The group that a Workload of the manager is of.
+/// The group that a Workload of the manager belongs to.
 fn group_of_workload(workload: &Value) -> Option<ObjectKey> {
     let metadata = &workload["metadata"];
     let owner = metadata["ownerReferences"].as_array()?.first()?;

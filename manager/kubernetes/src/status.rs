@@ -1,11 +1,11 @@
-//! The manager's statuses as the management cluster takes them.
+//! Turns the manager's statuses into those of the management cluster.
 
 use meridian_objects::Kind;
 use meridian_objects::job::JobKind;
 use meridian_objects::kind::MERIDIAN_GROUP;
 use serde_json::{Map, Value, json};
 
-/// The manager's own part of a status. Kubernetes' and Kueue's schemas don't have it.
+/// The field of a status that only the manager's API has, and no schema of Kubernetes or Kueue.
 const OWN: &str = "meridian";
 
 /// API group of the kind whose statuses the API server checks.
@@ -20,7 +20,7 @@ pub(crate) fn of_settings(kind: Kind, held: &Value) -> Option<Value> {
     (!status.is_empty()).then(|| without_nulls(Value::Object(status)))
 }
 
-/// Schemas don't take a null for an absent field.
+/// Removes nulls: schemas refuse a null in place of an absent field.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -32,22 +32,23 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// What a Job's status says about its start. The API server takes another `startTime` if the spec is
-/// suspended, or together with the end of a suspension in the conditions.
+/// Which `startTime` a Job's status gets. The API server accepts another `startTime` only while the spec is
+/// suspended, or together with a change of the condition `Suspended` to `False`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// What the manager says.
+    /// That of the manager, which the API server takes.
     Free,
-    /// An earlier activation's, under a condition that the Job is suspended: this one follows.
+    /// That of an earlier start, with the condition `Suspended` set to `True`. The next write can resume the
+    /// Job with the new one.
     Suspended,
-    /// This activation's, which ends the suspension.
+    /// That of this start, with the condition `Suspended` set to `False`.
     Resumed,
-    /// The one that was written, for good.
+    /// The one that the cluster has; it can't be changed any more.
     Kept,
 }
 
 impl Start {
-    /// `is_fixed`: the API server refused to take another one.
+    /// `is_fixed`: the API server refused another `startTime`.
     fn of(kind: &JobKind, held: &Value, written: &Value, is_fixed: bool) -> Self {
         let time = |job: &Value| job.pointer("/status/startTime").filter(|time| !time.is_null()).cloned();
         let (began, begins) = (time(written), time(held));
@@ -95,7 +96,7 @@ pub(crate) fn of_job(
     let has_begun = held.pointer("/status/meridian/startTime").is_some_and(|start| !start.is_null());
     let has_status = written["status"].as_object().is_some_and(|status| !status.is_empty());
     if !is_batch && !has_begun && !has_ended && !has_status {
-        // A write for a job that waits is saved: its Workload says why.
+        // No write is needed for a job that waits: its Workload says why.
         return None;
     }
     let mut status = held.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -129,7 +130,7 @@ fn is_without_controller(kind: &JobKind, written: &Value) -> bool {
     kind.is_gated(written) && written.pointer("/status/hpaPodSelector").is_none()
 }
 
-/// The status of a job that the manager no longer has, such as one without its queue: nothing of it runs.
+/// The status of a job that the manager no longer has, such as one that lost its queue: nothing of it runs.
 /// `None` if the cluster shows that already.
 pub(crate) fn of_left_job(kind: &JobKind, written: &Value) -> Option<Value> {
     let counts = |field: &str| written["status"][field].as_u64().unwrap_or(0) > 0;
@@ -160,14 +161,14 @@ fn remove_counts(status: &mut Map<String, Value>) {
     }
 }
 
-/// What the API server wants of a `batch/v1` Job that has ended: it began, and no pod is active.
+/// Adds what the API server demands of a `batch/v1` Job that has ended: a start, and no active pod.
 fn end(status: &mut Map<String, Value>, held: &Value) {
     remove_counts(status);
     let created = held["metadata"]["creationTimestamp"].clone();
     status.entry("startTime").or_insert(created);
 }
 
-/// The manager's conditions, with the cause before the end, as Kubernetes wants it.
+/// The manager's conditions, with the cause before the end, as Kubernetes demands.
 fn conditions(status: &Map<String, Value>) -> Vec<Value> {
     let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     conditions.retain(|condition| condition["type"] != "Suspended");
@@ -187,7 +188,7 @@ pub(crate) fn of_workload(held: &Value) -> (Value, Value) {
     let metadata = &held["metadata"];
     let mut spec = held["spec"].clone();
     if let Some(spec) = spec.as_object_mut() {
-        // people set it in the cluster
+        // users set it in the cluster
         spec.remove("active");
     }
     let object = json!({

@@ -1,7 +1,7 @@
 //! The validating webhook: what the API server asks, and how it is set up in the management cluster. Pure.
 //!
-//! The webhook refuses at creation what the manager would refuse, so that people see it in their terminal. It
-//! isn't what keeps a job from running where it may not: the manager decides that on every offer.
+//! The webhook refuses at creation what the manager would refuse, so that users see it in their terminal. It
+//! isn't needed to keep a job out of a forbidden cluster: the manager checks that at every offer.
 
 use crate::manifest;
 use crate::pods;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) const CONFIGURATION: &str = "meridian-jobs";
 /// Name of the webhook in it.
 const WEBHOOK: &str = "jobs.meridian.dev";
-/// How long an API server waits for an answer, in seconds. After it the job is created unchecked.
+/// How long an API server waits for an answer, in seconds. Then it creates the job unchecked.
 const TIMEOUT_SECONDS: u64 = 5;
 
 /// How the API server reaches this manager.
@@ -37,13 +37,13 @@ pub enum WebhookAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
     pub address: WebhookAddress,
-    /// Path of the webhook. It has a secret, because API servers show no certificate of theirs.
+    /// Path of the webhook. It contains a secret, because API servers don't authenticate to webhooks.
     pub path: String,
     /// PEM certificate of the authority that signed the manager's certificate.
     pub authority: String,
 }
 
-/// The object that makes the API server ask. `None` while no kind of job is followed.
+/// The object that registers the webhook at the API server. `None` while no kind of job is followed.
 pub(crate) fn configuration(
     settings: &WebhookSettings,
     resources: &BTreeMap<Kind, Arc<Resource>>,
@@ -116,7 +116,7 @@ impl Review {
         Some(Self { uid: request["uid"].clone(), write, is_update })
     }
 
-    /// The answer: allowed, or refused with the manager's words.
+    /// The answer: allowed, or refused with the manager's message.
     pub fn answer(&self, refusal: Option<&str>, warnings: &[String]) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": refusal.is_none()});
         if let Some(message) = refusal {
@@ -129,8 +129,8 @@ impl Review {
     }
 }
 
-/// A pod of a group as if it were none: what is wrong with it alone is wrong in the group. `None` if it isn't
-/// taken, or is in no group.
+/// A pod of a group, as a job without a group: a fault that it has alone is a fault in the group too. `None`
+/// if the pod isn't taken, or isn't in a group.
 fn alone(pod: &Value) -> Option<Value> {
     pods::group_of(pod).filter(|_| pods::is_taken(pod))?;
     let mut manifest = manifest::for_manager(Kind::Pod, pod);

@@ -46,7 +46,7 @@ pub struct ObjectChange {
     /// `kind/name` or `kind/namespace/name`.
     pub object: String,
     pub change: ChangeKind,
-    /// Plans don't depend on objects of this kind, so the effect is unknown.
+    /// Plans don't depend on objects of this kind, or not on all that changed, so the effect is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_evaluated: bool,
 }

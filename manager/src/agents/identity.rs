@@ -57,18 +57,25 @@ pub(super) async fn join_by_issuer(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<Response, Failure> {
-    let (bytes, _turn) = arrive(&agents, &peer, body).await?;
-    let request: IssuerJoinRequest = parsed(&bytes)?;
+    let verified = while_waiting(&agents, &peer, async {
+        let request: IssuerJoinRequest = parsed(&read_join(body, BYTES_MAX).await?)?;
+        let place = agents.issuers.verify(&request.service_account_token).await.map_err(|refusal| {
+            tracing::warn!(%refusal, from = %peer.addr, "an agent may not join by its service account");
+            let code = match refusal {
+                Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
+                Refusal::Unknown { .. } | Refusal::Invalid(_) => StatusCode::FORBIDDEN,
+                Refusal::Keys { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Failure::new(code, refusal.to_string())
+        })?;
+        // the token can be used again, and each join is a commit: it counts as a request of the cluster
+        let permit = agents.enter(&place.cluster)?;
+        // an issuer may be slow, so the turn is taken only after its keys were read
+        let turn = agents.joins.turn().await.ok_or_else(busy)?;
+        Ok((request, place, permit, turn))
+    });
+    let (request, place, _permit, _turn) = verified.await?;
     ca::request_key(&request.csr_pem).map_err(refused)?;
-    let place = agents.issuers.verify(&request.service_account_token).await.map_err(|refusal| {
-        tracing::warn!(%refusal, from = %peer.addr, "an agent may not join by its service account");
-        let code = match refusal {
-            Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
-            Refusal::Unknown { .. } | Refusal::Invalid(_) => StatusCode::FORBIDDEN,
-            Refusal::Keys { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        Failure::new(code, refusal.to_string())
-    })?;
     let joined = admit(&agents, Operator::JoinByIssuer(place)).await?;
     issue(&agents, &request.csr_pem, joined, "join")
 }
@@ -79,16 +86,25 @@ async fn arrive<'a>(
     peer: &Peer,
     body: Body,
 ) -> Result<(Bytes, SemaphorePermit<'a>), Failure> {
+    let arriving = while_waiting(agents, peer, async {
+        let bytes = read_join(body, BYTES_MAX).await?;
+        // the turn is taken only after the body has arrived: a slow client doesn't delay others
+        let turn = agents.joins.turn().await.ok_or_else(busy)?;
+        Ok((bytes, turn))
+    });
+    arriving.await
+}
+
+/// The outcome of `work`, unless a later request to join needs its place among those that wait.
+async fn while_waiting<T>(
+    agents: &Agents,
+    peer: &Peer,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let cut = CancellationToken::new();
     let _waiting = agents.joins.wait(peer.addr.ip(), cut.clone());
-    let arriving = async {
-        let bytes = read_join(body, BYTES_MAX).await?;
-        let turn = agents.joins.turn().await.ok_or_else(busy)?;
-        Ok::<_, Failure>((bytes, turn))
-    };
-    // the turn is taken only after the body has arrived: a slow client doesn't delay others
     tokio::select! {
-        arrived = arriving => arrived,
+        done = work => done,
         () = cut.cancelled() => Err(busy()),
     }
 }
@@ -159,3 +175,6 @@ fn refused(error: crate::tls::Error) -> Failure {
     };
     Failure::new(code, error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,26 +6,25 @@
 //! issuer's discovery document (`OpenID` Connect Discovery 1.0, section 4), or from a file for issuers that
 //! this machine can't reach.
 
+mod keys;
+
 use crate::locks;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use keys::IssuerKeys;
 use meridian_manager_core::facts::input::ClusterPlace;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Path of an issuer's discovery document.
 const DISCOVERY: &str = "/.well-known/openid-configuration";
-/// How long an issuer's keys are used without being read again.
-const KEYS_KEPT: Duration = Duration::from_secs(600);
-/// Shortest time between two reads of an issuer's keys, whatever tokens arrive.
-const READ_EVERY: Duration = Duration::from_secs(10);
-/// Longest wait for an issuer.
+/// Longest wait for one document of an issuer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Largest document of an issuer, in bytes; usual ones have a few thousand.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
@@ -59,7 +58,7 @@ pub struct TrustedAgent {
 /// Why a token isn't accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("this is no token of a service account: {0}")]
+    #[error("this is not a token of a service account: {0}")]
     Malformed(String),
     #[error(
         "no agent may join as `{subject}` of issuer `{issuer}`: add it to `join-by-issuer` of the manager's \
@@ -77,15 +76,7 @@ pub(super) enum Refusal {
 #[derive(Debug, Default)]
 pub(super) struct Issuers {
     trusted: Vec<TrustedAgent>,
-    keys: Mutex<BTreeMap<String, ReadKeys>>,
-}
-
-/// The outcome of the last read. A failure counts too, so that tokens can't make this manager ask all the
-/// time.
-#[derive(Clone, Debug)]
-struct ReadKeys {
-    keys: Result<Arc<JwkSet>, String>,
-    at: Instant,
+    keys: Mutex<BTreeMap<String, Arc<IssuerKeys>>>,
 }
 
 /// The account that a token names; not verified yet.
@@ -116,7 +107,7 @@ impl Issuers {
         Ok(agent.place.clone())
     }
 
-    /// The keys of an agent's issuer. They are read again if the wanted one isn't among them.
+    /// The keys of an agent's issuer, with the wanted one if the issuer has it.
     async fn keys(&self, agent: &TrustedAgent, wanted: Option<&str>) -> Result<Arc<JwkSet>, Refusal> {
         let unreadable = |why| Refusal::Keys { issuer: agent.issuer.clone(), why };
         if let Some(path) = &agent.keys_file {
@@ -125,19 +116,10 @@ impl Issuers {
             let keys = serde_json::from_slice(&bytes);
             return keys.map(Arc::new).map_err(|e| unreadable(format!("`{}`: {e}", path.display())));
         }
-        let known = locks::lock(&self.keys).get(&agent.issuer).cloned();
-        if let Some(known) = known {
-            let has = |keys: &JwkSet| wanted.is_none_or(|id| keys.find(id).is_some());
-            let has_key = known.keys.as_ref().is_ok_and(|keys| has(keys));
-            let age = known.at.elapsed();
-            if age < READ_EVERY || (has_key && age < KEYS_KEPT) {
-                return known.keys.map_err(unreadable);
-            }
-        }
-        let keys = fetch_keys(agent).await.map(Arc::new);
-        let read = ReadKeys { keys: keys.clone(), at: Instant::now() };
-        locks::lock(&self.keys).insert(agent.issuer.clone(), read);
-        keys.map_err(unreadable)
+        let known = Arc::clone(locks::lock(&self.keys).entry(agent.issuer.clone()).or_default());
+        let of_agent = agent.clone();
+        let read = async move { fetch_keys(&of_agent).await };
+        known.get(wanted, read).await.map_err(unreadable)
     }
 }
 
@@ -234,4 +216,4 @@ fn printable(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -121,9 +121,10 @@ impl User {
         &self.permissions
     }
 
-    /// The user as a reader of texts.
+    /// The user as a reader of texts. The management cluster copies them into the objects' namespaces.
     pub(crate) fn asker(&self) -> Asker {
-        Asker::new(Arc::clone(&self.permissions))
+        let permissions = Arc::clone(&self.permissions);
+        if self.is_management_cluster() { Asker::that_copies(permissions) } else { Asker::new(permissions) }
     }
 
     /// Fails unless the user may do this.
@@ -145,6 +146,22 @@ impl User {
         }
         let name = &self.name;
         Err(Error::Forbidden(format!("forbidden: User \"{name}\" cannot get path \"{METRICS}\"")))
+    }
+
+    /// Fails unless the user may write an object of these kinds somewhere, by an apply or a bulk. A large
+    /// body is read only after this; then each of its objects is checked.
+    pub(crate) fn check_writes(&self, kinds: impl IntoIterator<Item = Kind>) -> Result<(), Error> {
+        let may_write = |kind: Kind| {
+            let verb = if kind.is_job() { Verb::Create } else { Verb::Update };
+            ["", OF_CLUSTER].iter().any(|subresource| {
+                self.permissions.allows_somewhere(verb.name(), kind.group(), kind.plural(), subresource)
+            })
+        };
+        if kinds.into_iter().any(may_write) {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(Error::Forbidden(format!("forbidden: User \"{name}\" cannot write any object of these kinds")))
     }
 
     /// Fails unless the user may write this object by an apply: update it, and create it if it doesn't exist.

@@ -5,12 +5,13 @@
 
 use super::internal::InternalApi;
 use super::request::body::{self, OBJECT_BYTES_MAX};
+use crate::tls::ConnectionClass;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use meridian_manager_kubernetes::Review;
 use meridian_objects::Kind;
 use meridian_objects::job::QUEUE_LABEL;
@@ -46,11 +47,17 @@ pub fn admission_router(api: Router, secret: &str) -> Router {
 async fn review(
     State(webhook): State<Webhook>,
     Path(secret): Path<String>,
+    class: Option<Extension<ConnectionClass>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     if !bool::from(subtle::ConstantTimeEq::ct_eq(secret.as_bytes(), webhook.secret.as_bytes())) {
         return StatusCode::NOT_FOUND.into_response();
+    }
+    // The API server keeps its connection, which would be cut with reviews in progress. If the users' share
+    // is used up, the review is answered nevertheless: the connection stays in the share that it has.
+    if let Some(Extension(class)) = class {
+        class.authenticate();
     }
     let Ok(_permit) = webhook.permits.try_acquire() else {
         return (StatusCode::TOO_MANY_REQUESTS, "too many reviews are in progress").into_response();
@@ -61,7 +68,7 @@ async fn review(
     };
     let asked = serde_json::from_slice(&bytes).ok().as_ref().and_then(Review::read);
     let Some(asked) = asked else {
-        let message = "the body is no AdmissionReview of admission.k8s.io/v1 about a job";
+        let message = "the body is not an AdmissionReview of admission.k8s.io/v1 about a job";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     let Some((kind, name, manifest)) = &asked.write else {

@@ -28,20 +28,25 @@ impl<K: Clone + Eq + Hash> CallerShares<K> {
         Self(Arc::new(Inner { per_caller, total, used }))
     }
 
-    /// Takes 1 until the returned value is dropped. A caller's share shrinks while others fill the whole: it
-    /// may have half of what is free and always 1, so that the last places are left to callers without any.
-    /// Otherwise returns how many the caller has.
+    /// Takes 1 as [`take_some`](Self::take_some) does.
     pub(crate) fn take_one(&self, caller: K) -> Result<Share<K>, usize> {
+        self.take_some(caller, 1)
+    }
+
+    /// Takes `amount` until the returned value is dropped. A caller's share shrinks while others fill the
+    /// whole: it may have half of what is free, so that the last places are left to callers without any. One
+    /// that has nothing may take what is free. Otherwise returns how much the caller has.
+    pub(crate) fn take_some(&self, caller: K, amount: usize) -> Result<Share<K>, usize> {
         let mut used = locks::lock(&self.0.used);
         let own = used.by_caller.get(&caller).copied().unwrap_or(0);
         let free = self.0.total.saturating_sub(used.total);
-        let share = self.0.per_caller.min((free / 2).max(1));
-        if free == 0 || own >= share {
+        let share = self.0.per_caller.min(free / 2);
+        if amount > free || (own > 0 && amount > 0 && own + amount > share) {
             return Err(own);
         }
-        used.by_caller.insert(caller.clone(), own + 1);
-        used.total += 1;
-        Ok(Share { of: self.clone(), caller, amount: 1 })
+        used.by_caller.insert(caller.clone(), own + amount);
+        used.total += amount;
+        Ok(Share { of: self.clone(), caller, amount })
     }
 
     /// Takes `amount` until the returned value is dropped; an amount above a caller's share counts as the
@@ -95,6 +100,21 @@ mod tests {
         assert_eq!((counts[0], counts[1]), (8, 8), "{counts:?}");
         assert!(counts.iter().all(|count| *count >= 1) && counts.iter().sum::<usize>() <= 32, "{counts:?}");
         assert_eq!(shares.take_one("a").unwrap_err(), 8);
+        drop(held);
+        assert!(locks::lock(&shares.0.used).by_caller.is_empty());
+    }
+
+    #[test]
+    fn large_amounts_leave_room_to_callers_without_any() {
+        let shares = CallerShares::new(4 * 32, 16 * 32);
+        let take_all =
+            |caller: usize| -> Vec<_> { std::iter::from_fn(|| shares.take_some(caller, 32).ok()).collect() };
+        let held: Vec<Vec<_>> = (0..6).map(take_all).collect();
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts[0], 4);
+        assert!(counts.iter().all(|count| *count >= 1), "{counts:?}");
+        assert_eq!(shares.take_some(0, 32).unwrap_err(), 4 * 32);
+        assert!(shares.take_some(0, 0).is_ok(), "nothing needs no room");
         drop(held);
         assert!(locks::lock(&shares.0.used).by_caller.is_empty());
     }

@@ -5,6 +5,7 @@ use super::callers::{CallerShares, Share};
 use super::front::Front;
 use super::logs::Logs;
 use super::meridian::idempotency::IdempotencyCache;
+use super::requests::RequestShares;
 use super::response::error::Error;
 use super::verbs::lists::{ListLimits, RunningLists};
 use super::verbs::pages::Pages;
@@ -21,10 +22,14 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Requests in work at once; streams count until they begin. Each may hold a body of many megabytes.
-pub(crate) const REQUESTS_MAX: usize = 512;
 /// Open watches. Each holds a connection's stream and a position in the engine's ring of changes.
 pub(crate) const WATCHES_MAX: usize = 2_000;
+/// Open watches of one caller.
+pub(crate) const WATCHES_PER_CALLER_MAX: usize = WATCHES_MAX / 4;
+
+/// Readers of the audit log. Each holds a thread while it reads.
+pub(crate) const AUDITS_MAX: usize = 32;
+pub(crate) const AUDITS_PER_CALLER_MAX: usize = 4;
 
 /// Open logs of one caller from one cluster: a quarter of the [`STREAMS_MAX`] that its agent sends at once.
 pub(crate) const LOGS_PER_CALLER_MAX: usize = STREAMS_MAX / 4;
@@ -55,9 +60,10 @@ pub(crate) struct Api {
     pub(crate) pages: Arc<Pages>,
     pub(crate) lists: Arc<RunningLists>,
     pub(crate) open_logs: OpenLogs,
+    pub(crate) audits: CallerShares<String>,
     pub(crate) idempotency: Arc<IdempotencyCache>,
-    pub(crate) watches: Arc<Semaphore>,
-    pub(crate) requests: Arc<Semaphore>,
+    pub(crate) watches: CallerShares<String>,
+    pub(crate) requests: RequestShares,
     readers: Arc<Semaphore>,
 }
 
@@ -81,9 +87,10 @@ impl Api {
             pages: Arc::new(Pages::new(lists.kept_objects)),
             lists: Arc::new(RunningLists::new(lists)),
             open_logs: OpenLogs::default(),
+            audits: CallerShares::new(AUDITS_PER_CALLER_MAX, AUDITS_MAX),
             idempotency: Arc::default(),
-            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
-            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            watches: CallerShares::new(WATCHES_PER_CALLER_MAX, WATCHES_MAX),
+            requests: RequestShares::default(),
             readers: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZero::get))),
         }
     }

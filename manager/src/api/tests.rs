@@ -9,6 +9,7 @@ mod lists;
 mod many;
 mod reading;
 mod roles;
+mod shares;
 mod tenants;
 mod tokens;
 mod watching;

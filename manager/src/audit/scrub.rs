@@ -1,13 +1,15 @@
 //! Reads finished segments again, in small steps, so that damage is found while another copy exists.
 //!
 //! A pass reads every segment that should be there. Segments that were found damaged are read again more
-//! often than the others, because an operator may have replaced them.
+//! often than the others, because an operator may have replaced them. What can't be read again and again
+//! counts as damaged too: a bad sector must neither stay unseen nor keep later segments from being read.
 
 use super::Error;
 use super::directory::{AuditDirectory, SegmentFile};
 use super::document::{SealLine, Statement as _, hex, text};
 use super::key::PublicKey;
 use crate::journal::Reader;
+use crate::with_causes;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -16,6 +18,9 @@ use std::sync::Arc;
 
 /// Bytes of a segment that one step reads.
 pub const STEP_BYTES: usize = 256 << 10;
+
+/// Tries to read a segment, or the statement on removed ones, before it counts as damaged.
+const READ_TRIES: u32 = 3;
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +40,14 @@ pub struct SegmentScrub {
     /// Numbers of the segments that this pass has yet to read.
     todo: VecDeque<u64>,
     open: Option<OpenSegment>,
+    /// Failed tries to read the first segment of `todo`.
+    failed: u32,
     /// Why a segment is damaged, by its number.
     damaged: BTreeMap<u64, String>,
+    /// Failed tries to read the statement on removed segments.
+    statement_failed: u32,
+    /// Why that statement is damaged.
+    damaged_statement: Option<String>,
 }
 
 /// A segment that was read in part.
@@ -52,18 +63,29 @@ struct OpenSegment {
 
 impl SegmentScrub {
     pub fn new(directory: AuditDirectory, key: PublicKey, journal: Arc<dyn Reader>) -> Self {
-        Self { directory, key, journal, todo: VecDeque::new(), open: None, damaged: BTreeMap::new() }
+        Self {
+            directory,
+            key,
+            journal,
+            todo: VecDeque::new(),
+            open: None,
+            failed: 0,
+            damaged: BTreeMap::new(),
+            statement_failed: 0,
+            damaged_statement: None,
+        }
     }
 
     /// Begins a pass over all segments, or over those that were found damaged.
     ///
     /// # Errors
-    /// If the journal or the directory can't be read.
+    /// If the journal or the directory can't be read. If the statement on removed segments can't, that counts
+    /// as damage after a few tries.
     pub fn begin(&mut self, only_damaged: bool) -> Result<(), Error> {
-        let first = self.first_kept()?;
         let last = self.journal.audit_cut()?.segments;
+        let first = self.first_to_read(last)?;
         self.damaged.retain(|number, _| (first..=last).contains(number));
-        self.open = None;
+        (self.open, self.failed) = (None, 0);
         self.todo = match only_damaged {
             true => self.damaged.keys().copied().collect(),
             false => (first..=last).collect(),
@@ -74,13 +96,30 @@ impl SegmentScrub {
     /// Reads a little.
     ///
     /// # Errors
-    /// If a file can't be read; the same step is due again.
+    /// If a file can't be read; the same segment is due again. After a few tries it counts as damaged
+    /// instead.
     pub fn step(&mut self) -> Result<ScrubStep, Error> {
+        let error = match self.read_some() {
+            Ok(step) => return Ok(step),
+            Err(error) => error,
+        };
+        self.failed += 1;
+        match self.todo.front().copied() {
+            Some(number) if self.failed >= READ_TRIES => {
+                self.found(number, Some(format!("it can't be read: {}", with_causes(&error))));
+                self.next_segment();
+                Ok(ScrubStep::Read(0))
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn read_some(&mut self) -> Result<ScrubStep, Error> {
         let Some(mut open) = self.open.take() else {
             let Some(number) = self.todo.front().copied() else { return Ok(ScrubStep::Done) };
             self.open = self.open(number)?;
             if self.open.is_none() {
-                self.todo.pop_front();
+                self.next_segment();
             }
             return Ok(ScrubStep::Read(0));
         };
@@ -93,7 +132,7 @@ impl SegmentScrub {
         if open.left > 0 {
             self.open = Some(open);
         } else {
-            self.todo.pop_front();
+            self.next_segment();
             let intact = hex(&open.digest.finalize()) == open.seal.seal.digest;
             self.found(open.number, (!intact).then(|| "its lines don't match its seal".to_owned()));
         }
@@ -105,6 +144,16 @@ impl SegmentScrub {
         &self.damaged
     }
 
+    /// Why the statement on removed segments is damaged, if it is.
+    pub fn damaged_statement(&self) -> Option<&str> {
+        self.damaged_statement.as_deref()
+    }
+
+    fn next_segment(&mut self) {
+        self.todo.pop_front();
+        self.failed = 0;
+    }
+
     fn found(&mut self, number: u64, damage: Option<String>) {
         match damage {
             Some(why) => drop(self.damaged.insert(number, why)),
@@ -112,15 +161,39 @@ impl SegmentScrub {
         }
     }
 
+    /// The first segment to read. While the statement on removed ones is damaged, that is the first one that
+    /// is there.
+    fn first_to_read(&mut self, last: u64) -> Result<u64, Error> {
+        let error = match self.first_kept() {
+            Ok(first) => {
+                (self.statement_failed, self.damaged_statement) = (0, None);
+                return Ok(first);
+            }
+            Err(error) => error,
+        };
+        self.statement_failed = self.statement_failed.saturating_add(1);
+        if self.statement_failed < READ_TRIES {
+            return Err(error);
+        }
+        self.damaged_statement = Some(with_causes(&error));
+        Ok(self.directory.segments()?.first().map_or(last + 1, |segment| segment.number))
+    }
+
     fn first_kept(&self) -> Result<u64, Error> {
-        Ok(self.directory.removed()?.map_or(1, |removed| removed.removed.through + 1))
+        let Some(line) = self.directory.removed()? else { return Ok(1) };
+        if !self.key.verifies(&line.removed.bytes(), &line.signature) {
+            let what = "its statement on removed segments isn't one that this manager signed".to_owned();
+            return Err(Error::Damaged { path: self.directory.path().to_owned(), what });
+        }
+        Ok(line.removed.through + 1)
     }
 
     /// Opens a segment and checks its seal. `None` if that finds damage, or if it was removed meanwhile.
     fn open(&mut self, number: u64) -> Result<Option<OpenSegment>, Error> {
         let segments = self.directory.segments()?;
         let Some(segment) = segments.into_iter().find(|segment| segment.number == number) else {
-            let is_missing = number >= self.first_kept()?;
+            // nothing is removed while the statement is damaged
+            let is_missing = self.damaged_statement.is_some() || number >= self.first_kept()?;
             self.found(number, is_missing.then(|| "its file is missing".to_owned()));
             return Ok(None);
         };

@@ -1,5 +1,7 @@
 //! Rotation, export, retention and proof, with a real journal on a disk that fails and files in a directory.
 
+mod scrub;
+
 use super::Error;
 use super::directory::{AuditDirectory, SegmentFile};
 use super::export::{Exporter, Failed, Hook};

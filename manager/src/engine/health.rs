@@ -71,6 +71,8 @@ struct State {
     damaged_parts: BTreeSet<Part>,
     /// Numbers of the audit log's segments that can't be verified.
     damaged_segments: BTreeSet<u64>,
+    /// Whether the statement on removed segments of the audit log can't be verified.
+    damaged_statement: bool,
 }
 
 impl Health {
@@ -153,9 +155,10 @@ impl Health {
         });
     }
 
-    /// The audit log's segments that can't be verified, by number.
-    pub(super) fn set_segments(&self, damaged: BTreeSet<u64>) {
-        self.change(|state| state.damaged_segments = damaged);
+    /// The audit log's segments that can't be verified, by number, and whether the statement on removed ones
+    /// can't.
+    pub(super) fn set_segments(&self, damaged: BTreeSet<u64>, statement_damaged: bool) {
+        self.change(|state| (state.damaged_segments, state.damaged_statement) = (damaged, statement_damaged));
     }
 
     /// One line for each problem. It names no job, because probes have no user.
@@ -195,7 +198,8 @@ impl State {
     }
 
     fn is_damaged(&self, part: Part) -> bool {
-        self.damaged_parts.contains(&part) || (part == Part::Audit && !self.damaged_segments.is_empty())
+        let audit_files = self.damaged_statement || !self.damaged_segments.is_empty();
+        self.damaged_parts.contains(&part) || (part == Part::Audit && audit_files)
     }
 
     fn problems(&self) -> Vec<String> {
@@ -234,6 +238,11 @@ impl State {
             )
         }));
         problems.extend(segments_problem(&self.damaged_segments));
+        problems.extend(self.damaged_statement.then(|| {
+            "`removed.json` of the audit log is damaged, so that nobody can tell removed segments from \
+             missing ones: replace it by a copy from a backup (see `meridian audit verify`)"
+                .to_owned()
+        }));
         problems
     }
 }

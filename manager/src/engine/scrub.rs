@@ -29,6 +29,8 @@ const PASS_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Time between passes while some jobs count as damaged, in case the disk failed only briefly. Doubled each
 /// time.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
+/// Failed reads in a row, one per [`REPORT_EVERY`], after which a part of the journal counts as damaged.
+const READ_TRIES: u32 = 30;
 /// How often findings that the core doesn't know are reported again. The same timer notices the end of the
 /// engine.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -101,6 +103,7 @@ impl ScrubThread {
             position: Position::Done,
             begun: None,
             rechecks: 0,
+            failed_reads: 0,
             reported: None,
             found: BTreeMap::new(),
         };
@@ -128,6 +131,8 @@ struct Scrub {
     begun: Option<Instant>,
     /// Consecutive passes that began while the core considered jobs damaged.
     rechecks: u32,
+    /// Consecutive reads of a part that failed.
+    failed_reads: u32,
     /// When findings were last repeated.
     reported: Option<Instant>,
     /// Jobs with a damaged manifest, and jobs with an intact one that the core considers damaged.
@@ -180,29 +185,35 @@ impl Scrub {
             },
             Position::Part(part, from) => self.verify(*part, *from),
         };
+        if self.failed_reads > 0 {
+            return REPORT_EVERY;
+        }
         self.shared.metrics.journal.scrubbed_bytes.add([], bytes as u64);
         pause_after(bytes)
     }
 
     /// Verifies a step of a part. After damage the rest of the part isn't read.
     fn verify(&mut self, part: Part, from: u64) -> usize {
-        match self.shared.bodies.reader().verify(part, from, STEP_BYTES) {
-            Ok(Verified { bytes, next: Some(next) }) => {
-                self.position = Position::Part(part, next);
+        let error = match self.shared.bodies.reader().verify(part, from, STEP_BYTES) {
+            Ok(Verified { bytes, next }) => {
+                self.failed_reads = 0;
+                self.position = match next {
+                    Some(next) => Position::Part(part, next),
+                    None => {
+                        self.shared.health.set_part(part, false);
+                        self.position.next_part()
+                    }
+                };
                 return bytes;
             }
-            Ok(Verified { bytes, next: None }) => {
-                self.shared.health.set_part(part, false);
-                self.position = self.position.next_part();
-                return bytes;
-            }
-            Err(error @ journal::Error::Damaged { .. }) => {
-                tracing::error!(%error, "the scrub found damage");
-                self.shared.health.set_part(part, true);
-                self.position = self.position.next_part();
-            }
-            // the journal is being read again, or its disk fails: the engine handles that
-            Err(error) => tracing::debug!(%error, "the scrub can't read the journal"),
+            Err(error) => error,
+        };
+        if is_damage(&error, &mut self.failed_reads) {
+            tracing::error!(%error, "the scrub found damage");
+            self.shared.health.set_part(part, true);
+            self.position = self.position.next_part();
+        } else {
+            tracing::debug!(%error, "the scrub can't read the journal");
         }
         STEP_BYTES
     }
@@ -256,9 +267,47 @@ impl Scrub {
     }
 }
 
+/// Whether a failed read means that the part is damaged. `failed_reads` counts those in a row that may pass.
+fn is_damage(error: &journal::Error, failed_reads: &mut u32) -> bool {
+    let is_damage = match error {
+        journal::Error::Damaged { .. } => true,
+        // a bad sector fails every time; a disk that failed only briefly doesn't
+        journal::Error::Io { .. } | journal::Error::Storage { .. } => {
+            *failed_reads += 1;
+            *failed_reads >= READ_TRIES
+        }
+        // the journal is being read again: the engine handles that
+        _ => {
+            *failed_reads = 0;
+            false
+        }
+    };
+    if is_damage {
+        *failed_reads = 0;
+    }
+    is_damage
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_that_cannot_be_read_again_and_again_counts_as_damaged() {
+        let place = || "journal.redb".to_owned();
+        let unreadable = || journal::Error::Io {
+            operation: "read",
+            place: place(),
+            source: std::io::Error::from_raw_os_error(5),
+        };
+        let mut failed = 0;
+        let tries = (1..).find(|_| is_damage(&unreadable(), &mut failed));
+        assert_eq!((tries, failed), (Some(READ_TRIES), 0), "the next part has its own tries");
+        assert!(is_damage(&journal::Error::Damaged { place: place(), what: "x".into() }, &mut failed));
+        for _ in 0..2 * READ_TRIES {
+            assert!(!is_damage(&journal::Error::ReloadRequired { place: place() }, &mut failed));
+        }
+    }
 
     #[test]
     fn the_rate_is_bounded_for_small_and_for_large_reads() {

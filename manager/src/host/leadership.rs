@@ -35,7 +35,7 @@ pub enum StartMode {
 pub struct LeadershipPlan {
     /// Recovery, unless this journal is known to be complete.
     pub recovery: Option<RecoveryStart>,
-    /// Nothing ran before, by the operator's word.
+    /// The operator stated that no workload ran before (`--init`).
     pub fresh: bool,
     /// How long to wait first, until every claim of an earlier leader has expired.
     pub wait: Millis,
@@ -67,8 +67,8 @@ pub enum Reloaded {
 }
 
 impl<C> Host<C> {
-    /// The plan of a process that starts. `vouched` says that the mark proves this journal to be the one that
-    /// was left a moment ago.
+    /// The plan of a process that starts. `vouched`: whether the mark in shared memory proves that this
+    /// journal is the one that the previous process closed.
     pub fn plan_start(&self, mode: StartMode, vouched: bool, journal: &dyn Journal) -> LeadershipPlan {
         match mode {
             StartMode::Init => LeadershipPlan { fresh: true, ..LeadershipPlan::WITHOUT_RECOVERY },

@@ -188,7 +188,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Failures that the gate noticed; shared between the store, which owns the gate, and the journal.
+/// Failures of the disk that the gate noticed. The journal shares it with the store, which owns the gate.
 #[derive(Debug, Default)]
 pub(super) struct GateStatus {
     shut: AtomicBool,

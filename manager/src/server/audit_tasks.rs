@@ -136,41 +136,65 @@ impl Run {
             let all_due = passed.is_none_or(|at| at.elapsed() >= schedule.pass);
             if all_due {
                 passed = Some(Instant::now());
-            } else if scrub.damaged().is_empty() {
+            } else if scrub.damaged().is_empty() && scrub.damaged_statement().is_none() {
                 pause = schedule.recheck;
                 continue;
             }
-            if let Err(error) = self.verify_pass(scrub, !all_due) {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "segments of the audit log can't be verified now"
-                );
+            if let Err(error) = self.verify_pass(scrub, !all_due, schedule.recheck) {
+                cannot_verify(&error);
+                // the pass hasn't begun
+                passed = passed.filter(|_| !all_due);
             }
             pause = schedule.recheck;
         }
     }
 
-    /// Reads all segments, or those that were found damaged, slowly.
-    fn verify_pass(&self, scrub: &mut SegmentScrub, only_damaged: bool) -> Result<(), audit::Error> {
+    /// Reads all segments, or those that were found damaged, slowly. A segment that can't be read is tried
+    /// again after a pause. Fails if the pass can't begin.
+    fn verify_pass(
+        &self,
+        scrub: &mut SegmentScrub,
+        only_damaged: bool,
+        retry: Duration,
+    ) -> Result<(), audit::Error> {
         let metrics = &self.engine.metrics().journal;
+        let known = scrub.damaged_statement().is_some();
         scrub.begin(only_damaged)?;
+        if let Some(why) = scrub.damaged_statement().filter(|_| !known) {
+            tracing::error!(why, "the statement on removed segments of the audit log is damaged");
+        }
         loop {
             let known = scrub.damaged().len();
-            let ScrubStep::Read(bytes) = scrub.step()? else { break };
+            let bytes = match scrub.step() {
+                Ok(ScrubStep::Read(bytes)) => bytes,
+                Ok(ScrubStep::Done) => break,
+                Err(error) => {
+                    cannot_verify(&error);
+                    if !self.pause(retry) {
+                        break;
+                    }
+                    continue;
+                }
+            };
             metrics.scrubbed_bytes.add([], bytes as u64);
             if scrub.damaged().len() > known {
                 for (segment, why) in scrub.damaged() {
                     tracing::error!(segment, why, "a segment of the audit log is damaged");
                 }
             }
-            self.engine.report_segments(scrub.damaged().keys().copied().collect());
+            self.report(scrub);
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             if !self.pause(Duration::from_secs(1) * bytes / VERIFIED_BYTES_PER_SECOND) {
                 break;
             }
         }
-        self.engine.report_segments(scrub.damaged().keys().copied().collect());
+        self.report(scrub);
         Ok(())
+    }
+
+    fn report(&self, scrub: &SegmentScrub) {
+        let damaged = scrub.damaged().keys().copied().collect();
+        self.engine.report_segments(damaged, scrub.damaged_statement().is_some());
     }
 
     fn export(&self, exporter: &mut Exporter) {
@@ -200,4 +224,9 @@ impl Run {
             metrics.audit_segments_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         }
     }
+}
+
+fn cannot_verify(error: &audit::Error) {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(error, "segments of the audit log can't be verified now");
 }

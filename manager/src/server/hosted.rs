@@ -117,7 +117,8 @@ impl Host {
         tokio::task::spawn_blocking(move || run_hosted(agent, &stop)).await?
     }
 
-    /// Joins as an agent in the cluster would. Fails if the cluster has or had another agent.
+    /// Joins as an agent in the cluster would, also in place of an earlier one of this manager. Fails if the
+    /// last agent that joined ran elsewhere.
     async fn join(&self, name: &str, cluster: &HostedCluster, dir: &std::path::Path) -> anyhow::Result<()> {
         let (token, hash) = token::mint(random::bytes()?);
         let action = Operator::MintToken {

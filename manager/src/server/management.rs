@@ -19,36 +19,164 @@ use meridian_shared::copies::CopyOutcome;
 use meridian_shared::ids::JournalId;
 use meridian_shared::protocol::Reference;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Connects to the management cluster, if one is set. Fails if it can't be used with these settings.
-pub(super) async fn connect(settings: &Settings) -> anyhow::Result<Option<Management>> {
+mod identity;
+
+/// Longest wait for the management cluster before agents are served without it. Short beside the default
+/// term, so that leases are renewed in time.
+const FIRST_WAIT: Duration = Duration::from_secs(15);
+/// Pause before the management cluster is tried again.
+const CONNECT_AGAIN: Duration = Duration::from_secs(10);
+/// The same failure is logged this often.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
+
+/// The management cluster, as it was found at the start.
+pub(super) struct Found {
+    settings: ManagementSettings,
+    data_dir: PathBuf,
+    /// `None` while it can't be used.
+    management: Option<Management>,
+    /// Why it can't be used.
+    absence: watch::Sender<Option<String>>,
+    copies: Arc<Copies>,
+}
+
+/// Connects to the management cluster, if one is set. A manager with a journal starts without it, because its
+/// agents need their leases renewed. Fails if it can't be used with these settings, or at the first start.
+pub(super) async fn connect(settings: &Settings) -> anyhow::Result<Option<Found>> {
     let Some(cluster) = &settings.management_cluster else { return Ok(None) };
     let connection = ConnectionSettings {
         kubeconfig: cluster.kubeconfig.clone().map(KubeconfigSource::File),
         context: cluster.context.clone(),
     };
-    let (lease, copied) = (cluster.lease.clone(), cluster.copied.clone());
-    Ok(Some(Management::open(ManagementSettings { connection, lease, copied }).await?))
+    let wanted =
+        ManagementSettings { connection, lease: cluster.lease.clone(), copied: cluster.copied.clone() };
+    let opening = open(wanted.clone(), &settings.data_dir);
+    let opened = if settings.init {
+        opening.await
+    } else {
+        let late = || {
+            let doing = "reach the management cluster".to_owned();
+            Err(meridian_kubernetes::Error::NoAnswer { doing, seconds: FIRST_WAIT.as_secs() })
+        };
+        tokio::time::timeout(FIRST_WAIT, opening).await.unwrap_or_else(|_| late())
+    };
+    match opened {
+        Ok(management) => Ok(Some(Found::new(wanted, &settings.data_dir, Some(management)))),
+        Err(error) if settings.init || error.is_lasting() => Err(error.into()),
+        Err(error) => {
+            let found = Found::new(wanted, &settings.data_dir, None);
+            found.absent(&error);
+            tracing::warn!(
+                %error,
+                "the management cluster can't be used: agents are served, nothing is dispatched until its \
+                 policies are known, and it is tried again"
+            );
+            Ok(Some(found))
+        }
+    }
 }
 
-/// What worker clusters get copies of, if that is anything.
-pub(super) fn copies(management: &Management) -> Option<Arc<dyn CopySource>> {
-    management.copies().map(|reader| Arc::new(reader) as Arc<dyn CopySource>)
+/// Connects. Fails if that can't be done, or if it is another cluster than at earlier starts.
+async fn open(
+    settings: ManagementSettings,
+    data_dir: &Path,
+) -> Result<Management, meridian_kubernetes::Error> {
+    let management = Management::open(settings).await?;
+    match management.cluster_uid().await {
+        Ok(Some(uid)) => identity::check(data_dir, management.server(), &uid)?,
+        Ok(None) => {}
+        Err(error) if error.is_refused() => {
+            tracing::warn!(%error, "another management cluster will not be noticed");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(management)
 }
 
-impl CopySource for CopyReader {
+impl Found {
+    fn new(settings: ManagementSettings, data_dir: &Path, management: Option<Management>) -> Self {
+        let copies = Arc::new(Copies::default());
+        if let Some(management) = &management {
+            copies.fill(management);
+        }
+        let data_dir = data_dir.to_owned();
+        Self { settings, data_dir, management, absence: watch::Sender::new(None), copies }
+    }
+
+    /// Whether it couldn't be asked.
+    pub(super) fn is_away(&self) -> bool {
+        self.management.is_none()
+    }
+
+    /// What worker clusters get copies of, if that is anything.
+    pub(super) fn copies(&self) -> Option<Arc<dyn CopySource>> {
+        (!self.settings.copied.is_empty()).then(|| Arc::clone(&self.copies) as Arc<dyn CopySource>)
+    }
+
+    /// Why it can't be used, for probes.
+    pub(super) fn absence(&self) -> watch::Receiver<Option<String>> {
+        self.absence.subscribe()
+    }
+
+    fn absent(&self, error: &meridian_kubernetes::Error) {
+        self.absence.send_replace(Some(format!("the management cluster can't be used: {error}")));
+    }
+
+    /// Tries until the cluster can be used.
+    async fn connected(mut self) -> Management {
+        let mut logged = Instant::now();
+        loop {
+            if let Some(management) = self.management.take() {
+                self.copies.fill(&management);
+                self.absence.send_replace(None);
+                return management;
+            }
+            tokio::time::sleep(CONNECT_AGAIN).await;
+            match open(self.settings.clone(), &self.data_dir).await {
+                Ok(management) => self.management = Some(management),
+                Err(error) => {
+                    self.absent(&error);
+                    if logged.elapsed() >= LOG_AGAIN {
+                        logged = Instant::now();
+                        tracing::warn!(%error, "the management cluster still can't be used: trying again");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads what worker clusters get copies of, once the management cluster can be used.
+#[derive(Debug, Default)]
+struct Copies {
+    reader: OnceLock<CopyReader>,
+}
+
+impl Copies {
+    fn fill(&self, management: &Management) {
+        if let Some(reader) = management.copies() {
+            let _ = self.reader.set(reader);
+        }
+    }
+}
+
+impl CopySource for Copies {
     fn read<'a>(
         &'a self,
         namespace: &'a str,
         reference: &'a Reference,
         with_content: bool,
     ) -> BoxFuture<'a, Result<CopyOutcome, String>> {
-        let reading = CopyReader::read(self, namespace, reference, with_content);
+        let Some(reader) = self.reader.get() else {
+            return Box::pin(async { Err("the management cluster can't be used yet".to_owned()) });
+        };
+        let reading = reader.read(namespace, reference, with_content);
         Box::pin(async { reading.await.map_err(|error| error.to_string()) })
     }
 }
@@ -115,9 +243,9 @@ pub(super) fn host(
     Some((Hosting { namespace, clusters, failures: failed }, (Arc::new(host), wanted)))
 }
 
-/// A connection to the management cluster, and the API that its controllers use.
+/// The management cluster, and the API that its controllers use.
 pub(super) struct ManagementTask {
-    management: Management,
+    found: Found,
     journal: JournalId,
     api: Router,
     engine: Handle,
@@ -131,31 +259,33 @@ pub(super) struct Duties {
 }
 
 impl ManagementTask {
-    pub(super) fn new(
-        management: Management,
-        journal: JournalId,
-        api: Router,
-        engine: Handle,
-        duties: Duties,
-    ) -> Self {
-        Self { management, journal, api, engine, duties }
+    pub(super) fn new(found: Found, journal: JournalId, api: Router, engine: Handle, duties: Duties) -> Self {
+        Self { found, journal, api, engine, duties }
     }
 
-    /// Keeps the cluster and this manager in line, from the time when this manager leads.
+    /// Keeps the cluster and this manager in line, from the time when this manager leads and the cluster can
+    /// be used.
     pub(super) async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = self.engine.led() => {}
             () = stop.cancelled() => return,
         }
+        let management = tokio::select! {
+            management = self.found.connected() => management,
+            () = stop.cancelled() => return,
+        };
         let requests = self.engine.metrics().management.requests.clone();
         let count = move |request: RequestCount| requests.inc([request.verb, request.resource.as_str()]);
         let client = engine_client(InternalApi::new(self.api));
         let replica = self.journal.to_string();
         let Duties { extras, host } = self.duties;
         let host = host.map(|(host, clusters)| tokio::spawn(host.run(clusters, stop.clone())));
-        self.management.run(replica, client, extras, Arc::new(count), stop).await;
+        management.run(replica, client, extras, Arc::new(count), stop).await;
         if let Some(host) = host {
             let _ = host.await;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

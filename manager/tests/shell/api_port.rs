@@ -1,6 +1,6 @@
 //! The API for users over a real port: oversized bodies, logs, long lists, and who counts as known.
 
-use crate::rig::{DEADLINE, Rig, Worker, put, submit, until};
+use crate::rig::{DEADLINE, Rig, Worker, job, put, submit, until};
 use axum::body::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+/// The secret of the webhook's path.
+const SECRET: &str = "s3cret";
 
 /// Logs that never end.
 struct EndlessLogs;
@@ -77,6 +79,7 @@ impl Port {
                 key: SigningKey::load_or_create(dir.path()).unwrap().public(),
             },
         });
+        let router = router.clone().merge(api::admission_router(router, SECRET));
         tokio::spawn(serve(listener, router, stop.clone()));
         let ca = reqwest::Certificate::from_pem(authorities.server_ca_pem().as_bytes()).unwrap();
         Self { rig, url, ca, tokens: tokens.to_vec(), stop, _dir: dir }
@@ -223,5 +226,35 @@ async fn a_reader_that_does_not_read_a_list_loses_it() {
     tokio::time::timeout(DEADLINE, free).await.expect("the listing is dropped");
     assert!(unread.bytes().await.is_err(), "the rest is missing, and the reader notices");
     assert!(port.sample("meridian_lists_broken_off_total{reason=\"stalled\"}") > 0);
+    port.close().await;
+}
+
+#[tokio::test]
+async fn a_connection_with_the_webhooks_secret_lasts() {
+    const SOON: Duration = Duration::from_millis(500);
+    let mut limits = Limits::for_files(1 << 20);
+    limits.deadlines.unauthenticated = SOON;
+    let port = Port::open(limits, ListLimits::default()).await;
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "r-1", "operation": "CREATE", "object": job("train", 1)},
+    });
+    let ask = async |client: &reqwest::Client, secret: &str| {
+        let url = format!("{}{}{secret}", port.url, api::ADMISSION_PATH);
+        client.post(url).json(&review).timeout(DEADLINE).send().await.unwrap().status().as_u16()
+    };
+    let (server, other) = (port.client(), port.client());
+    assert_eq!(ask(&server, SECRET).await, 200);
+    assert_eq!(ask(&other, "wrong").await, 404);
+    let cut = "meridian_connections_refused_total{reason=\"unauthenticated_timeout\"}";
+    until("the connection without the secret is cut", async || {
+        tokio::time::sleep(SOON / 10).await;
+        port.sample(cut) == 1
+    })
+    .await;
+    tokio::time::sleep(SOON).await;
+    assert_eq!(port.sample("meridian_connections{class=\"user\"}"), 1, "the API server's connection stays");
+    assert_eq!(ask(&server, SECRET).await, 200);
+    assert_eq!(port.sample(cut), 1);
     port.close().await;
 }

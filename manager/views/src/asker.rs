@@ -21,22 +21,59 @@ pub const OF_CLUSTER: &str = "cluster";
 
 /// A user that reads.
 #[derive(Clone, Debug)]
-pub struct Asker(Arc<Permissions>);
+pub struct Asker {
+    permissions: Arc<Permissions>,
+    audience: Audience,
+}
+
+/// The readers of the texts that are made for an asker.
+#[derive(Clone, Debug)]
+enum Audience {
+    Asker,
+    /// Every reader of this namespace; with `None`, of objects without a namespace.
+    Namespace(Option<Arc<str>>),
+}
 
 impl Asker {
     pub fn new(permissions: Arc<Permissions>) -> Self {
-        Self(permissions)
+        Self { permissions, audience: Audience::Asker }
     }
 
     /// An asker that may read everything: the manager itself.
     pub fn unlimited() -> Self {
         let groups = BTreeSet::from([MASTERS.to_owned()]);
         let caller = Caller { user: "system".to_owned(), groups };
-        Self(Arc::new(Policy::default().permissions(caller)))
+        Self::new(Arc::new(Policy::default().permissions(caller)))
+    }
+
+    /// An asker that copies each text to where the object is that the text is about. A text names only
+    /// objects of that namespace, because all readers of the namespace see it.
+    pub fn that_copies(permissions: Arc<Permissions>) -> Self {
+        Self { permissions, audience: Audience::Namespace(None) }
+    }
+
+    /// The asker for texts about an object of this namespace.
+    #[must_use]
+    pub fn about(&self, namespace: Option<&Arc<str>>) -> Self {
+        let audience = match &self.audience {
+            Audience::Asker => Audience::Asker,
+            Audience::Namespace(_) => Audience::Namespace(namespace.cloned()),
+        };
+        Self { permissions: Arc::clone(&self.permissions), audience }
+    }
+
+    /// Whether a text for this asker may name everything.
+    fn reads_everything(&self) -> bool {
+        matches!(self.audience, Audience::Asker) && self.permissions.is_master()
     }
 
     /// Whether a text may name this object.
     pub fn may_name(&self, key: &Key) -> bool {
+        if let Audience::Namespace(namespace) = &self.audience
+            && *namespace != key.namespace
+        {
+            return false;
+        }
         let read = |kind: Kind, name| Access {
             verb: "get",
             group: kind.group(),
@@ -47,17 +84,17 @@ impl Asker {
             name,
         };
         // the name of a workload has its job's name
-        self.0.allows(&read(key.kind, Some(&key.name)))
-            || (key.kind.is_job() && self.0.allows(&read(Kind::Workload, None)))
+        self.permissions.allows(&read(key.kind, Some(&key.name)))
+            || (key.kind.is_job() && self.permissions.allows(&read(Kind::Workload, None)))
     }
 
     /// Whether a text may name this object; one that is gone, only to a reader of everything.
     pub(crate) fn may_name_or_all(&self, key: Option<&Key>) -> bool {
-        key.map_or(self.0.is_master(), |key| self.may_name(key))
+        key.map_or(self.reads_everything(), |key| self.may_name(key))
     }
 
     fn may_name_workload(&self, workload: &Workload) -> bool {
-        self.0.is_master() || self.may_name(&job_key(workload))
+        self.reads_everything() || self.may_name(&job_key(workload))
     }
 
     /// The job with this key, as a text names its workload.

@@ -13,6 +13,7 @@ use crate::asker::{Asker, job_key};
 use crate::explain::scale_up::{self, ScaleUp};
 use crate::explain::words;
 use crate::{fields, pod_placement};
+use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::submission::{Class, ClassId};
 use meridian_manager_core::queue::classes::QueuePosition;
@@ -21,6 +22,7 @@ use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::evictions::Evictions;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::world::World;
+use meridian_manager_core::world::lifecycle::queue_of;
 use meridian_objects::job::{
     JobFinish, PRIORITY_LABEL, PodProgress, QUEUE_LABEL, SOURCE_ANNOTATION, SOURCE_CLUSTER,
 };
@@ -95,7 +97,10 @@ pub fn shown(world: &World, uid: Uid, now: Mono) -> Option<Shown> {
         uid,
         class: world.queues.class(workload.class()).clone(),
         resources: world.config.resources.clone(),
-        checks: charged.as_ref().map_or_else(Vec::new, |queue| checks_of(world, workload, queue)),
+        checks: charged
+            .clone()
+            .or_else(|| queue_it_ran_in(world, uid, workload))
+            .map_or_else(Vec::new, |queue| checks_of(world, workload, &queue)),
         backs_off: world.live.backoff_until().contains_key(&uid),
         damaged: world.live.damaged().contains(&uid),
         preemptor: workload
@@ -117,7 +122,14 @@ pub fn shown(world: &World, uid: Uid, now: Mono) -> Option<Shown> {
     })
 }
 
-/// The admission checks of the queue that quota is charged to, without those for other flavors.
+/// The cluster queue of a finished workload that a cluster had the right to run. Its checks still name that
+/// cluster, as Kueue keeps them.
+fn queue_it_ran_in(world: &World, uid: Uid, workload: &Workload) -> Option<Arc<str>> {
+    workload.finished().and(workload.history().last()).and_then(|_| queue_of(world, uid))
+}
+
+/// The admission checks of the queue that quota is charged to, without those for other flavors. Of a finished
+/// workload no flavor is known.
 fn checks_of(world: &World, workload: &Workload, queue: &str) -> Vec<String> {
     let spec = world.state.catalog().cluster_queue(queue);
     let applies = |rule: &&CheckRule| {
@@ -203,11 +215,14 @@ impl Shown {
         let mut labels = self.class.labels.clone();
         labels.insert(QUEUE_LABEL.to_owned(), self.class.queue.to_string());
         let kind = self.workload.job_kind();
-        let known = json!({
+        let mut known = json!({
             "apiVersion": kind.api_version(), "kind": kind.name(),
             "metadata": {"name": self.workload.name(), "labels": labels},
             "spec": {},
         });
+        if self.workload.is_managed() {
+            known["metadata"]["annotations"] = json!({SOURCE_ANNOTATION: SOURCE_CLUSTER});
+        }
         self.render_job(known, reason, asker, true)
     }
 
@@ -229,6 +244,7 @@ impl Shown {
             metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
         }
         let kind = w.job_kind();
+        let asker = &asker.about(Some(w.namespace()));
         let mut status = self.job_status(reason, asker, damaged);
         kind.write_progress(&mut status, &self.pod_progress(), &value);
         if damaged {
@@ -296,8 +312,8 @@ impl Shown {
     /// Renders the `Workload`. `reason` is the pending reason of its class.
     pub fn workload(&self, reason: Option<&PendingReason>, asker: &Asker) -> Value {
         let (w, uid) = (&self.workload, self.uid);
+        let asker = &asker.about(Some(w.namespace()));
         let right = w.right().map(|(_, leg)| leg);
-        let at = right.map(|l| l.cluster.as_str());
         let mut value = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload",
@@ -314,7 +330,7 @@ impl Shown {
             },
             "status": {
                 "conditions": self.conditions(reason, asker),
-                "clusterName": at,
+                "clusterName": self.cluster.as_ref().map(ClusterName::as_str),
                 "admission": self.charged.as_ref().map(|queue| json!({
                     "clusterQueue": &**queue, "podSetAssignments": self.assignments(),
                 })),
@@ -385,6 +401,9 @@ impl Shown {
         if let Some(scale_up) = &self.scale_up {
             value["status"]["meridian"]["scaleUp"] = json!(scale_up.message(asker));
         }
+        if let Some(inactive) = w.inactive().filter(|inactive| inactive.by != Actor::ManagementCluster) {
+            value["status"]["meridian"]["deactivated"] = json!(micro_timestamp(inactive.at));
+        }
         if let Some(wants) = w.resized().and_then(|resized| resized.wants) {
             value["status"]["meridian"]["scaleUpSubmitted"] = json!(wants.asked.to_string());
         }
@@ -403,9 +422,9 @@ impl Shown {
     /// The state of an admission check. As with Kueue's MultiKueue, its message names the cluster.
     fn admission_check(&self, name: &str) -> Value {
         let w = &self.workload;
-        let (state, message, at) = match w.right() {
-            Some((_, leg)) => {
-                let message = format!("The workload got reservation on \"{}\"", leg.cluster);
+        let (state, message, at) = match &self.cluster {
+            Some(cluster) => {
+                let message = format!("The workload got reservation on \"{cluster}\"");
                 ("Ready", message, w.history().last().map_or(w.since(), |attempt| attempt.granted))
             }
             None => ("Pending", String::new(), w.reserved().unwrap_or(w.since())),

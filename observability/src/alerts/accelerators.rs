@@ -56,7 +56,8 @@ fn booking_unused() -> Alert {
 
 fn node_requests_near_limit() -> Alert {
     let (requests, limit) = (OfAgent(names::NODE_REQUESTS), OfAgent(names::NODE_REQUESTS_LIMIT));
-    let open = sum("cluster", &series(&requests, ""));
+    // Requests that got their nodes are no longer open at the provider.
+    let open = sum("cluster", &series(&requests, r#"state="waiting""#));
     let most = sum("cluster", &series(&limit, ""));
     let of = |state: &str| series(&requests, &format!(r#"{CLUSTER},state="{state}""#));
     Alert {
@@ -72,13 +73,19 @@ fn node_requests_near_limit() -> Alert {
         of_agents: true,
         fires: case(
             "10m",
-            [(of("waiting"), "80x20"), (of("provided"), "15x20"), (series(&limit, CLUSTER), "100x20")],
+            [(of("waiting"), "95x20"), (of("provided"), "15x20"), (series(&limit, CLUSTER), "100x20")],
         )
         .fires(&[("cluster", "eu")]),
-        // Nothing limits this cluster.
+        // Nothing limits the other cluster.
         quiet: case(
             "10m",
-            [(of("waiting"), "80x20"), (of("provided"), "15x20"), (series(&limit, CLUSTER), "0x20")],
+            [
+                (of("waiting"), "80x20"),
+                (of("provided"), "300x20"),
+                (series(&limit, CLUSTER), "100x20"),
+                (series(&requests, r#"cluster="us",state="waiting""#), "200x20"),
+                (series(&limit, r#"cluster="us""#), "0x20"),
+            ],
         ),
     }
 }

@@ -59,19 +59,20 @@ fn region_disconnected(m: &Metrics) -> Alert {
 }
 
 fn cluster_disconnected(m: &Metrics) -> Alert {
-    let age = &m.agents.last_sync_age_seconds;
+    // Unlike the age of the last sync, it is known of agents that this manager has never heard.
+    let connected = &m.agents.connected;
     Alert {
         name: "MeridianClusterDisconnected".into(),
-        expression: format!("{} > 300", series(age, "")),
-        hold: "1m",
+        expression: format!("max by (cluster) ({}) == 0", series(connected, "")),
+        hold: "5m",
         severity: "warning",
         summary: "The agent of cluster {{ $labels.cluster }} is silent.".into(),
         description: "Leases there end when their term has passed. Look at the agent and at the network."
             .into(),
         runbook: "cluster-disconnected",
         of_agents: false,
-        fires: case("12m", [(series(age, CLUSTER), "0+60x20")]).fires(&[("cluster", "eu")]),
-        quiet: case("12m", [(series(age, CLUSTER), "2x20")]),
+        fires: case("12m", [(series(connected, PLACE), "1x2 0x20")]).fires(&[("cluster", "eu")]),
+        quiet: case("12m", [(series(connected, PLACE), "1x4 0x3 1x20")]),
     }
 }
 

@@ -12,10 +12,17 @@ pub(super) fn alerts(m: &Metrics) -> Vec<Alert> {
 
 fn stocked_out(m: &Metrics) -> Alert {
     let (waits, admitted) = (&m.kueue.queues.unadmitted, &m.kueue.events.admitted);
-    let full =
-        r#"reason="UnsatisfiedAdmissionChecks",underlying_cause=~"NoCapacity|Kept|Capped|Refused|BackedOff""#;
-    let waiting = sum("cluster_queue", &series(waits, full));
-    let some_start = sum("cluster_queue", &increase(admitted, "", "15m"));
+    let of_causes = |causes: &str| {
+        let labels = format!(r#"reason="UnsatisfiedAdmissionChecks",underlying_cause=~"{causes}""#);
+        sum("cluster_queue", &series(waits, &labels))
+    };
+    let none_started = |within| {
+        let starts = sum("cluster_queue", &increase(admitted, "", within));
+        format!("unless on (cluster_queue) ({starts} > 0)")
+    };
+    let full = of_causes("NoCapacity|Kept|Capped|Refused|BackedOff");
+    // All clusters were asked, and providers make no nodes. They usually take minutes for that.
+    let asked = of_causes("ClustersAsked");
     let waits_for = |cause: &str| {
         let labels = format!(r#"{QUEUE},reason="UnsatisfiedAdmissionChecks",underlying_cause="{cause}""#);
         series(waits, &labels)
@@ -23,17 +30,22 @@ fn stocked_out(m: &Metrics) -> Alert {
     let starts = || series(admitted, &format!(r#"{QUEUE},priority_class="""#));
     Alert {
         name: "MeridianAllRegionsStockedOut".into(),
-        expression: format!("{waiting} > 0 unless on (cluster_queue) ({some_start} > 0)"),
+        expression: format!("({full} > 0 {}) or ({asked} > 0 {})", none_started("15m"), none_started("1h")),
         hold: "15m",
         severity: "warning",
         summary: "No region has capacity for queue {{ $labels.cluster_queue }}.".into(),
-        description: "Workloads have quota, every allowed cluster is full, and none started for 15 minutes."
+        description: "Workloads have quota, and none started: for 15 minutes because every allowed cluster \
+                      is full, or for an hour because no provider has made nodes."
             .into(),
         runbook: "stocked-out",
         of_agents: false,
-        fires: case("40m", [(waits_for("NoCapacity"), "3x60"), (starts(), "7x60")])
-            .fires(&[("cluster_queue", "dws")]),
-        quiet: case("40m", [(waits_for("NoCapacity"), "3x60"), (starts(), "0+1x60")]),
+        fires: case(
+            "100m",
+            [(waits_for("NoCapacity"), "0x150"), (waits_for("ClustersAsked"), "3x150"), (starts(), "7x150")],
+        )
+        .fires(&[("cluster_queue", "dws")]),
+        // One workload starts in half an hour: providers are slow, and not out of stock.
+        quiet: case("100m", [(waits_for("ClustersAsked"), "3x150"), (starts(), "0x30 1x30 2x30 3x60")]),
     }
 }
 
@@ -76,14 +88,15 @@ fn run_limit_near(m: &Metrics) -> Alert {
     Alert {
         name: "MeridianRunLimitNear".into(),
         expression: format!("{} > 0", series(near, "")),
-        hold: "5m",
+        // A tenth of a short limit is shorter than any time to hold.
+        hold: "0m",
         severity: "warning",
         summary: "Workloads of queue {{ $labels.cluster_queue }} are about to reach their run limit.".into(),
         description: "Less than a tenth of their maximum execution time is left; then they are stopped."
             .into(),
         runbook: "run-limit-near",
         of_agents: false,
-        fires: case("10m", [(series(near, QUEUE), "1x20")]).fires(&[("cluster_queue", "dws")]),
+        fires: case("10m", [(series(near, QUEUE), "0x9 1x10")]).fires(&[("cluster_queue", "dws")]),
         quiet: case("10m", [(series(near, QUEUE), "0x20")]),
     }
 }

@@ -16,7 +16,7 @@ fn alert(m: &Metrics, of: Objective, burn: Burn) -> Alert {
         name: format!("Meridian{}Budget{}", of.name(), burn.name),
         expression: of.burns_too_fast(m, &burn),
         hold: "0m",
-        severity: burn.severity,
+        severity: of.severity(&burn),
         summary: format!(
             "{}: for {long} and for {short}, the error budget was used {times} times too fast.",
             of.title()

@@ -5,7 +5,8 @@ use crate::kubeconfig::KubeconfigSource;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ListParams, PostParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Config};
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub struct Program {
     pub permissions: &'static [Permission],
 }
 
-/// Which cluster, and as which user.
+/// The API server to connect to, and the user to connect as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionSettings {
     /// `None`: the service account of the pod that this process runs in.
@@ -86,6 +87,16 @@ impl Connection {
     /// The namespace of the program's own objects.
     pub fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// Identity of the cluster: the uid of its namespace `kube-system`, which lives as long as the cluster.
+    /// `None` if the cluster has none. Fails if the API server refuses or doesn't answer.
+    pub async fn cluster_uid(&self) -> Result<Option<String>, Error> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        // listed, because a program that watches namespaces may do that
+        let named = ListParams::default().fields("metadata.name=kube-system");
+        let found = within("read the namespace `kube-system`".to_owned(), namespaces.list(&named)).await?;
+        Ok(found.items.into_iter().next().and_then(|namespace| namespace.metadata.uid))
     }
 
     /// Fails with all rights that are missing.

@@ -42,6 +42,19 @@ pub enum Error {
         missing.join(", nor ")
     )]
     Forbidden { program: &'static str, missing: Vec<String> },
+    #[error(
+        "the API server `{server}` is of another cluster than before (its namespace `kube-system` has uid \
+         {found}, and not {was}), so it can't say which jobs were deleted: give the former cluster's \
+         kubeconfig. If this cluster replaces that one, and has its objects, delete `{}`",
+        file.display()
+    )]
+    AnotherCluster {
+        server: String,
+        was: String,
+        found: String,
+        /// Has the uid of the former cluster's namespace.
+        file: PathBuf,
+    },
     #[error("cannot {doing}: {}", words(source))]
     Request {
         /// A verb and its object.
@@ -57,6 +70,29 @@ impl Error {
     /// Whether the API server has no such object or resource.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Request { source, .. } if classify(source) == Failure::Absent)
+    }
+
+    /// Whether the API server understood the request and refused it.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Request { source, .. } if classify(source) == Failure::Refused)
+    }
+
+    /// Whether the settings of this process are wrong, so that trying again is of no use. Servers come back,
+    /// and rights are given.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Kubeconfig { .. }
+            | Self::KubeconfigMalformed
+            | Self::KubeconfigText(_)
+            | Self::KubeconfigField { .. }
+            | Self::NotInAPod(_)
+            | Self::Insecure => true,
+            Self::TooOld { .. }
+            | Self::Forbidden { .. }
+            | Self::AnotherCluster { .. }
+            | Self::Request { .. }
+            | Self::NoAnswer { .. } => false,
+        }
     }
 
     /// A failed request; `doing` is a verb and its object.

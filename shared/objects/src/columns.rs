@@ -1,4 +1,5 @@
-//! The columns of tables of objects, by kind. `meridian get` and `kubectl get` show the same ones.
+//! The columns of tables of objects, by kind. The manager's API sends them, so `meridian get` and a `kubectl`
+//! that asks the manager show the same ones. A management cluster has those of `crds/src/kinds.rs` instead.
 //!
 //! Cells are read from objects in the storage version. Wide columns stand at the end, never in between.
 

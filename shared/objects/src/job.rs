@@ -21,11 +21,13 @@ mod regular;
 mod schema;
 mod selector;
 pub mod simulated;
+mod start_order;
 mod status;
 mod table;
 pub(crate) mod topology;
 mod train_job;
 
+pub(crate) use batch::SECURITY_CONTEXT;
 pub use keys::*;
 pub use kind::{JobKind, SizePaths, Switch};
 pub use pod_set_paths::{FoundPodSet, PodSetName, PodSetPaths};

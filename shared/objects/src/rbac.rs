@@ -144,6 +144,15 @@ impl Permissions {
         self.is_master || self.rules(access.namespace).any(|rule| rules::allows(rule, access))
     }
 
+    /// Whether the caller may do this in some namespace, or to an object of some name.
+    pub fn allows_somewhere(&self, verb: &str, group: &str, resource: &str, subresource: &str) -> bool {
+        let mut all = self.everywhere.iter().chain(self.by_namespace.values().flatten());
+        self.is_master
+            || all.any(|rules| {
+                rules.iter().any(|rule| rules::allows_some(rule, verb, group, (resource, subresource)))
+            })
+    }
+
     /// Whether the caller may do this to a path that isn't an object.
     pub fn allows_path(&self, verb: &str, path: &str) -> bool {
         self.is_master || self.rules(None).any(|rule| rules::allows_path(rule, verb, path))

@@ -126,7 +126,7 @@ fn type_words(expected: &str) -> String {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
         "u32" => "a whole number from 0 to 4294967295",
-        "u64" | "usize" => "a whole number from 0 on",
+        "u64" | "usize" => "a whole number, 0 or more",
         "i8" | "i16" | "i32" | "i64" => "a whole number",
         "f32" | "f64" | "floating point" => "a number",
         "bool" | "boolean" => "`true` or `false`",

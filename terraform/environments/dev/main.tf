@@ -64,6 +64,7 @@ module "fleet" {
   notification_emails         = var.notification_emails
   operators                   = var.operators
   viewers                     = var.viewers
+  runbook_url                 = var.runbook_url
   labels                      = var.labels
 }
 

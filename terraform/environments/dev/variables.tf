@@ -142,6 +142,12 @@ variable "viewers" {
   default     = []
 }
 
+variable "runbook_url" {
+  description = "Address of your copy of docs/runbooks, to which alerts link. Null: alerts link to no page."
+  type        = string
+  default     = null
+}
+
 variable "labels" {
   description = "Labels for cost, in addition to `app`, `environment` and `managed-by`."
   type        = map(string)

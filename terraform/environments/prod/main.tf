@@ -73,6 +73,7 @@ module "fleet" {
   operators                   = var.operators
   viewers                     = var.viewers
   alert_rule_files            = var.alert_rule_files
+  runbook_url                 = var.runbook_url
   dashboards_path             = var.dashboards_path
   labels                      = var.labels
 }

@@ -46,6 +46,21 @@ output "join_state_command" {
   value       = "meridian get clusters -o wide"
 }
 
+output "cluster_objects" {
+  description = "The objects `Cluster` of the regions, as YAML: what `cluster_objects_command` applies."
+  value       = module.fleet.cluster_objects
+}
+
+output "cluster_objects_command" {
+  description = "Gives the manager the objects of `cluster_objects`. Run it after every apply that changes `regions`."
+  value       = module.fleet.cluster_objects_command
+}
+
+output "metrics_commands" {
+  description = "Run once: a user with the role meridian-metrics, and the Secret that collectors of the manager's metrics read."
+  value       = module.fleet.metrics_commands
+}
+
 output "quotas" {
   description = "By quota preference: the requested value (`asked`) and the granted one."
   value       = module.fleet.quotas

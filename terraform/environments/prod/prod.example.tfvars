@@ -10,8 +10,9 @@ regions = {
     cluster = "multikueue-dws-worker-eu"
     mode    = "standard"
     pools = {
-      "t4-dws"  = { accelerator = "nvidia-tesla-t4", queued_provisioning = true, max_nodes = 4 }
-      "l4-spot" = { accelerator = "nvidia-l4", spot = true, max_nodes = 8 }
+      "t4-dws" = { accelerator = "nvidia-tesla-t4", queued_provisioning = true, max_nodes = 4 }
+      # Only queued pools grow for Meridian. Of others it uses the nodes that are there: at least one here.
+      "l4-spot" = { accelerator = "nvidia-l4", spot = true, min_nodes = 1, max_nodes = 8 }
     }
   }
   "us-east4" = {
@@ -21,7 +22,7 @@ regions = {
       "t4-dws" = { accelerator = "nvidia-tesla-t4", queued_provisioning = true, max_nodes = 4 }
     }
   }
-  # Autopilot makes nodes for pods; what it may grow to is said here.
+  # Autopilot: up to four nodes with a T4, unless `provisionable` says otherwise. The manager never counts on more than `limits`.
   "asia-southeast1" = {
     cluster = "multikueue-dws-worker-asia"
     limits  = { "nvidia.com/gpu" = "4" }
@@ -48,8 +49,8 @@ notification_emails = ["platform@example.com"]
 operators           = ["group:platform@example.com"]
 labels              = { cost-center = "research" }
 
-# Options: keys, places, a database, a refusal of workloads without a residency policy.
+# Options: keys, places, a refusal of workloads without a residency policy, the pages that alerts link to.
 # kms_keys           = { "europe-west4" = "projects/my-keys/locations/europe-west4/keyRings/meridian/cryptoKeys/meridian" }
 # resource_locations = ["in:europe-west4-locations", "in:us-east4-locations", "in:asia-southeast1-locations"]
-# postgres           = { enabled = true }
 # residency_required = true
+# runbook_url        = "https://wiki.example.com/meridian/runbooks"

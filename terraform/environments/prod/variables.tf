@@ -173,7 +173,7 @@ variable "notification_emails" {
 }
 
 variable "postgres" {
-  description = "Keep the journal in Cloud SQL (`enabled`, `tier`): the manager survives the loss of its zone."
+  description = "A Cloud SQL database (`enabled`, `tier`). This version of the manager can't use it yet."
   type = object({
     enabled = optional(bool, true)
     tier    = optional(string, "db-custom-2-8192")
@@ -196,6 +196,12 @@ variable "viewers" {
 variable "alert_rule_files" {
   description = "Files with Prometheus alert rules. Null: those of manifests/observability."
   type        = list(string)
+  default     = null
+}
+
+variable "runbook_url" {
+  description = "Address of your copy of docs/runbooks, to which alerts link. Null: alerts link to no page."
+  type        = string
   default     = null
 }
 

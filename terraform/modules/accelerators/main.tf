@@ -46,7 +46,7 @@ locals {
 
   pools = {
     for name, pool in local.sized : name => merge(pool, {
-      # Only N1 machines leave a choice of the count.
+      # The number of accelerators can be chosen only for N1 machines.
       count = coalesce(pool.accelerator_count, try(pool.counts[0], 1))
       # Slices of several hosts have a fixed number of nodes.
       slice_nodes = pool.tpu && pool.chips > 0 ? ceil(pool.chips / try(pool.counts[0], 1)) : 0

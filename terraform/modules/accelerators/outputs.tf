@@ -9,6 +9,6 @@ output "pools" {
 }
 
 output "provisionable" {
-  description = "`spec.provisionable` of the Meridian Cluster: what each pool can grow to, for the manager's decisions."
+  description = "`spec.provisionable` of the Meridian Cluster: the pools that ProvisioningRequests make grow, and how far."
   value       = local.provisionable
 }

@@ -220,6 +220,10 @@ locals {
         broken   = p.tpu && p.slice_nodes > 1 && p.min_nodes > 0 && p.min_nodes != p.slice_nodes
         sentence = "a slice of ${p.slice_nodes} nodes starts whole; write min_nodes = 0"
       },
+      {
+        broken   = p.tpu && p.slice_nodes > 1 && length(p.zones) > 1
+        sentence = "a slice of ${p.slice_nodes} nodes is in one zone; write zones with exactly one of ${join(", ", p.zones)}"
+      },
     ]
   }
 

@@ -22,7 +22,7 @@ locals {
       accelerator_zones = try(var.regions[region].accelerator_zones, {})
       system_pool       = try(var.regions[region].system_pool, {})
       limits            = try(var.regions[region].limits, {})
-      provisionable     = try(var.regions[region].provisionable, [])
+      provisionable     = try(var.regions[region].provisionable, null)
       agent_values      = try(var.regions[region].agent_values, {})
       protected         = try(var.regions[region].deletion_protection, var.deletion_protection)
     }
@@ -140,6 +140,7 @@ module "observability" {
 
   project_id            = module.project.project_id
   alert_rule_files      = var.alert_rule_files
+  runbook_url           = var.runbook_url
   dashboards_path       = var.dashboards_path
   notification_channels = module.project.notification_channels
   labels                = local.labels

@@ -83,6 +83,35 @@ output "agent_values" {
   value       = local.agent_values
 }
 
+output "cluster_objects" {
+  description = "The objects `Cluster` of the regions, as YAML: what `cluster_objects_command` applies."
+  value = join("", [
+    for cluster in local.clusters : format("---\n%s", yamlencode(merge(
+      { apiVersion = "meridian.dev/v1alpha1", kind = "Cluster" }, cluster,
+    )))
+  ])
+}
+
+output "cluster_objects_command" {
+  description = "Gives the manager the objects of `cluster_objects`. Run it after every apply that changes `regions`."
+  value       = "terraform output -raw cluster_objects | ${local.in_manager} -i ${local.as_administrator} apply -f -"
+}
+
+output "metrics_commands" {
+  description = "Run once: a user with the role meridian-metrics, and the Secret that collectors of the manager's metrics read."
+  value = [
+    join(" ", [
+      "printf '%s' '${jsonencode(local.metrics_binding)}'",
+      "| ${local.in_manager} -i ${local.as_administrator} apply -f -",
+    ]),
+    join(" ", [
+      "kubectl --context ${local.manager_name} -n ${module.identity.namespace} create secret generic meridian-manager-metrics",
+      "--from-literal=token=\"$(${local.in_manager} ${local.as_administrator} token create meridian-metrics --ttl 8760h)\"",
+      "--from-literal=ca.crt=\"$(${local.in_manager} meridian-manager-0 -- cat /var/lib/meridian-manager/ca.pem)\"",
+    ]),
+  ]
+}
+
 output "ca_config_map" {
   description = "ConfigMap in which the manager publishes the certificate of its authority, key `ca.crt`."
   value       = local.ca_config_map

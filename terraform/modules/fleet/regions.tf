@@ -27,4 +27,7 @@ locals {
     "accelerator_zones", "agent_values", "block", "cluster", "deletion_protection", "jurisdiction", "limits", "mode",
     "pools", "provisionable", "system_pool",
   ]
+
+  # What every pool of `provisionable` has.
+  provisionable_fields = ["name", "capacityClass", "labels", "perNode", "maxNodes"]
 }

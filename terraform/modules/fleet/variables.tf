@@ -95,6 +95,28 @@ variable "regions" {
     ])
   }
 
+  # The agent refuses a pool without labels when it starts, long after the apply.
+  validation {
+    condition = alltrue(flatten([
+      for region, settings in try(var.regions, {}) : [
+        for pool in try(settings.provisionable, []) : alltrue([
+          for field in local.provisionable_fields : try(length(pool[field]) > 0, tonumber(pool[field]) > 0, false)
+        ])
+      ]
+    ]))
+    error_message = join("\n", flatten([
+      for region, settings in var.regions : [
+        for pool in try(settings.provisionable, []) : [
+          for field in local.provisionable_fields : join(" ", [
+            "Region ${region}: pool `${try(pool.name, "?")}` of provisionable has no ${field}; write it, such as",
+            "{ name = \"t4\", capacityClass = \"flex-start\", maxNodes = 4, perNode = { \"nvidia.com/gpu\" = \"1\" },",
+            "labels = { \"cloud.google.com/gke-accelerator\" = \"nvidia-tesla-t4\" } }.",
+          ]) if !try(length(pool[field]) > 0, tonumber(pool[field]) > 0, false)
+        ]
+      ]
+    ]))
+  }
+
   validation {
     condition = length(distinct([
       for region, settings in try(var.regions, {}) : try(settings.cluster, "${var.cluster_worker_names_prefix}-${region}")
@@ -203,7 +225,7 @@ variable "notification_emails" {
 }
 
 variable "postgres" {
-  description = "Keep the journal in Cloud SQL (`enabled`, `tier`): the manager survives the loss of its zone."
+  description = "A Cloud SQL database (`enabled`, `tier`). This version of the manager can't use it yet."
   type = object({
     enabled = optional(bool, true)
     tier    = optional(string, "db-custom-2-8192")
@@ -226,6 +248,12 @@ variable "viewers" {
 variable "alert_rule_files" {
   description = "Files with Prometheus alert rules. Null: those of manifests/observability."
   type        = list(string)
+  default     = null
+}
+
+variable "runbook_url" {
+  description = "Address of your copy of docs/runbooks, to which alerts link. Null: alerts link to no page."
+  type        = string
   default     = null
 }
 

@@ -33,11 +33,23 @@ locals {
 
   severities = { critical = "CRITICAL", page = "CRITICAL", error = "ERROR", warning = "WARNING", ticket = "WARNING" }
 
+  # The rules of this tree link to an address that stands for yours.
+  runbooks = "https://meridian.example/docs/runbooks"
+  runbook_urls = {
+    for name, pairs in local.rules : name => [
+      for written in [try(pairs[0].rule.annotations.runbook_url, "")] : (
+        !startswith(written, local.runbooks) ? written :
+        var.runbook_url == null ? "" :
+        "${trimsuffix(var.runbook_url, "/")}${trimprefix(written, local.runbooks)}"
+      )
+    ][0]
+  }
+
   # `{{ $labels.x }}` is Prometheus' word for what Cloud Monitoring calls a label of the metric.
   texts = {
     for name, pairs in local.rules : name => {
-      for key in ["summary", "description", "runbook_url"] : key => replace(
-        try(pairs[0].rule.annotations[key], ""),
+      for key, text in merge(try(pairs[0].rule.annotations, {}), { runbook_url = local.runbook_urls[name] }) : key => replace(
+        text,
         "/\\{\\{ *\\$labels\\.([a-z_]+) *\\}\\}/",
         # Two dollar signs stand for one here.
         "$$${metric.label.$1}",
@@ -71,8 +83,8 @@ resource "google_monitoring_alert_policy" "this" {
   }
 
   documentation {
-    subject   = local.texts[each.key].summary
-    content   = local.texts[each.key].description
+    subject   = lookup(local.texts[each.key], "summary", "")
+    content   = lookup(local.texts[each.key], "description", "")
     mime_type = "text/markdown"
 
     dynamic "links" {

@@ -1,5 +1,5 @@
-# The manager's journal in Cloud SQL, for a manager that must survive the loss of its zone. Reached through Private
-# Service Connect only, with IAM logins only.
+# A database in Cloud SQL for the manager's journal, so that it survives the loss of a zone. Reached through Private Service
+# Connect only, with IAM logins only. This version of the manager can't use it yet, so no release is given its address.
 
 resource "google_sql_database_instance" "this" {
   project             = var.project_id

@@ -19,6 +19,7 @@ locals {
     ],
     var.budget == null ? [] : ["billingbudgets.googleapis.com"],
     length(var.quotas) > 0 ? ["cloudquotas.googleapis.com"] : [],
+    length(var.kms_keys) > 0 ? ["cloudkms.googleapis.com"] : [],
     length(var.resource_locations) > 0 ? ["orgpolicy.googleapis.com"] : [],
     var.postgres ? ["sqladmin.googleapis.com"] : [],
   )
@@ -137,7 +138,7 @@ resource "google_billing_budget" "this" {
   depends_on = [google_project_service.this]
 }
 
-# A preference asks Google; it is granted or not. `granted_value` of output `quotas` says what there is.
+# A preference is a request to Google, which may refuse it. Output `quotas` shows what was granted.
 resource "google_cloud_quotas_quota_preference" "this" {
   for_each = var.quotas
 
@@ -158,7 +159,8 @@ resource "google_cloud_quotas_quota_preference" "this" {
 
 # The keys belong to the security team and exist before. Only Google's service agents get the right to use them.
 #
-# Google makes the service agent of Cloud SQL at its first use. terraform/README.md has the command that makes it before.
+# Google makes the service agents of Artifact Registry and of Cloud SQL at their first use, which is after the grant, and
+# only the beta provider can make them before. terraform/README.md has the commands that do.
 locals {
   service_agents = {
     for agent, domain in {

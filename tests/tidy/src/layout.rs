@@ -14,10 +14,16 @@ const RUST_LINES_MAX: usize = 500;
 /// Most lines of any other counted file.
 const LINES_MAX: usize = 800;
 /// Files that may be longer, each with the reason.
-const LONGER: &[(&str, &str)] = &[(
-    "docs/guide/operator.md",
-    "every task stands with its commands and their real output, which a test runs",
-)];
+const LONGER: &[(&str, &str)] = &[
+    (
+        "docs/guide/operator.md",
+        "every task stands with its commands and their real output, which a test runs",
+    ),
+    (
+        "manifests/kustomize/manager-kubernetes/manager.yaml",
+        "is written from the chart, with the definitions of kinds and the admission policies",
+    ),
+];
 /// Most columns of a line of Rust, comments and strings included. rustfmt wraps neither.
 const RUST_COLUMNS_MAX: usize = 110;
 /// Most columns of a line of Markdown outside of tables, which can't be wrapped.

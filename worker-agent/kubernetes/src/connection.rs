@@ -5,7 +5,7 @@ use meridian_kubernetes::connection::within;
 use meridian_kubernetes::{Connection, ConnectionSettings, Permission, Program};
 use meridian_objects::job::JobKind;
 
-/// What the runner does with jobs of each kind.
+/// The verbs that the runner needs for jobs of each kind.
 const JOB_VERBS: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
 /// Everything that the runner does outside of the agent's own namespace.

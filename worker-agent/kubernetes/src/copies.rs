@@ -1,8 +1,9 @@
 //! Copies of ConfigMaps and Secrets of the management cluster, for gangs that name what this cluster lacks.
 //!
 //! A copy belongs to the jobs that use it: each is an owner in its metadata, so that the cluster's own
-//! garbage collector deletes what no job uses any more, whatever happens to the agent. The agent is quicker:
-//! it deletes a copy with the end of its last job. [`plan`] decides about one object and is pure.
+//! garbage collector deletes copies that no job uses any more, even if the agent is gone. The agent is
+//! quicker: it deletes a copy when the last job that uses it ends. [`plan`] decides about one object and is
+//! pure.
 //!
 //! Content comes from the manager at the start of a gang, and is neither kept nor logged.
 
@@ -34,7 +35,7 @@ const WRITER: &str = "meridian-agent";
 /// Why the manager gave no answer about copies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotCopied {
-    /// It refused, and would refuse again.
+    /// The manager refused, and would refuse again.
     #[error("{0}")]
     Refused(String),
     #[error("{0}")]
@@ -46,7 +47,7 @@ pub trait CopyAsker: Send + Sync + fmt::Debug {
     fn ask(&self, request: CopyRequest) -> BoxFuture<'static, Result<CopyAnswer, NotCopied>>;
 }
 
-/// Which kinds are copied, and where from.
+/// The kinds that are copied, and the source of the copies.
 #[derive(Clone, Debug)]
 pub struct Copies {
     kinds: BTreeSet<ReferenceKind>,
@@ -80,7 +81,7 @@ impl Copies {
         self.source.ask(request)
     }
 
-    /// Writes into a job that is to be created what its pods name and what may have to be copied.
+    /// Writes which objects the pods name, and may have to be copied, into a job before it is created.
     pub(crate) fn mark(&self, kind: &JobKind, job: &mut Value) {
         let mut references = kind.references(job);
         references.retain(|reference| self.kinds.contains(&reference.kind));
@@ -115,7 +116,7 @@ impl Copier {
         Self { client, copies }
     }
 
-    /// Makes the copies that a job lacks, one after the other. What a failed try made is found by the next.
+    /// Makes the copies that a job lacks, one after the other. A repetition finds what a failed attempt made.
     pub(crate) async fn make(&self, owner: &Owner, offer: OfferId, references: &[Reference]) -> Answer {
         for reference in references {
             match self.make_one(owner, offer, reference).await {
@@ -216,7 +217,7 @@ impl Copier {
                     Ok(object) => object,
                     Err(error) => return failed(&error),
                 };
-                // The version that was read for the decision: a later owner must not be dropped.
+                // Only over the version that was read for the decision: a later owner must not be dropped.
                 object["metadata"]["resourceVersion"] = Value::from(there.resource_version);
                 object["metadata"]["ownerReferences"] = Value::Array(owners);
                 match quiet.replace(&reference.name, &object, WRITER).await {

@@ -1,8 +1,10 @@
-//! The few fields of nodes, pods and jobs that matter here, read from what the API server sends.
+//! The few fields of nodes, pods and jobs that the agent uses, read from the API server's objects.
 
 use crate::labels::{
-    self, CONSUMES, COPIES, GROUP, GROUP_SIZE, NOTES, OFFER, POD_SET, POSITION, RunKey, STARTED, STOPPED,
+    self, CONSUMES, COPIES, GATE, GROUP, GROUP_SIZE, NOTES, OFFER, POD_SET, POSITION, RunKey, STARTED,
+    STOPPED,
 };
+use crate::shape;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use meridian_agent_core::runtime::NodeSpec;
@@ -16,7 +18,7 @@ use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::Reference;
 use meridian_shared::time::Wall;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 mod kueue;
 mod provisioning;
@@ -26,18 +28,18 @@ pub(crate) use provisioning::{Condition, RequestFacts};
 
 /// The label of a pod with its completion index.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// The reason of a pod's disruption when its node didn't answer: Kubernetes then writes the pod off, which
-/// says nothing about its processes.
+/// The reason of a pod's disruption when its node doesn't answer: Kubernetes then marks the pod as failed,
+/// although its processes may still run.
 const WRITTEN_OFF: &str = "DeletionByPodGC";
-/// The taint by which an operator says that a machine is really off.
+/// The taint by which an operator declares that a machine is off.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// The taints by which Kubernetes says what the Ready condition says already.
+/// The taints that only repeat the condition Ready.
 const READINESS_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// A node, as the agent's core sees it, and how alive it is.
+/// A node, as the agent's core sees it, and whether it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeFacts {
-    /// Without foreign use, and never unready: that depends on the time.
+    /// Without the use by other workloads, and never unready: these depend on the time.
     pub(crate) spec: NodeSpec,
     /// Since when the node has not been ready; `None` for a ready one.
     pub(crate) unready_since: Option<Wall>,
@@ -108,7 +110,7 @@ pub(crate) struct PodFacts {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// The attempt that it belongs to; `None` for a pod of others.
+    /// The attempt that it belongs to; `None` for pods of other workloads.
     pub(crate) run: Option<RunKey>,
     /// The offer whose room it holds, for a placeholder pod.
     pub(crate) holds: Option<OfferId>,
@@ -118,12 +120,14 @@ pub(crate) struct PodFacts {
     pub(crate) phase: PodPhase,
     /// All of its scheduling gates.
     pub(crate) gates: Vec<String>,
+    /// The terms of its required node affinity, while the agent's scheduling gate holds it.
+    pub(crate) node_terms: Vec<Value>,
     pub(crate) deleting: bool,
-    /// Kubernetes gave the pod up because its node didn't answer.
+    /// Kubernetes marked the pod as failed because its node didn't answer.
     pub(crate) written_off: bool,
     /// Completion index, for pods of indexed jobs.
     pub(crate) index: Option<u32>,
-    /// The pod set of the gang that it belongs to; `None` for a pod of others.
+    /// The pod set of the gang that it belongs to; `None` for pods of other workloads.
     pub(crate) pod_set: Option<String>,
     /// Position in its pod set, once it has one.
     pub(crate) position: Option<usize>,
@@ -145,6 +149,7 @@ impl PodFacts {
         let map = |map: &Option<BTreeMap<String, String>>| map.clone().unwrap_or_default();
         let (labels, annotations) = (map(&meta.labels), map(&meta.annotations));
         let disrupted = |kind: &str, reason: &str| kind == "DisruptionTarget" && reason == WRITTEN_OFF;
+        let is_gated = read.template.scheduling_gates.iter().any(|gate| gate == GATE);
         Ok(Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -155,6 +160,7 @@ impl PodFacts {
             requests: read.template.requests(),
             phase: read.phase,
             gates: read.template.scheduling_gates.clone(),
+            node_terms: pod.data.get("spec").filter(|_| is_gated).map(shape::node_terms).unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             written_off: read.conditions.iter().any(|c| disrupted(&c.kind, &c.reason)),
             index: labels
@@ -213,7 +219,7 @@ fn held_up(pod: &Value) -> Option<String> {
     })
 }
 
-/// How a job ended, in the words of its own controller.
+/// How a job ended, with the reason and message of its own controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobEnd {
     pub(crate) succeeded: bool,
@@ -222,7 +228,7 @@ pub(crate) struct JobEnd {
     pub(crate) at: Option<Wall>,
 }
 
-/// The group that a pod is of.
+/// The group that a pod belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupFacts {
     pub(crate) name: String,
@@ -238,7 +244,7 @@ pub(crate) struct JobFacts {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) resource_version: String,
-    /// The attempt that it belongs to; `None` for a job of others.
+    /// The attempt that it belongs to; `None` for a job that no agent made.
     pub(crate) run: Option<RunKey>,
     pub(crate) suspended: bool,
     /// Why the agent ordered the job to stop, if it did.
@@ -250,25 +256,27 @@ pub(crate) struct JobFacts {
     pub(crate) completed: Indexes,
     pub(crate) parallelism: u32,
     pub(crate) completions: Option<u32>,
+    /// Pod sets whose pods are made only after others are ready or have ended.
+    pub(crate) late_sets: BTreeSet<String>,
     pub(crate) started: Option<Wall>,
     pub(crate) end: Option<JobEnd>,
-    /// The runner's notes, unread.
+    /// The runner's notes as text, not parsed yet.
     pub(crate) notes: Option<String>,
     /// The provisioning request whose nodes its pods use.
     pub(crate) consumes: Option<String>,
     /// Whether the labels of the attempt are in every pod template. A server drops fields that its version of
-    /// the kind lacks, and the pods would not be known as this attempt's.
+    /// the kind lacks, and then the pods couldn't be told from those of other attempts.
     pub(crate) marked: bool,
     /// The offer that was held for it.
     pub(crate) offer: Option<OfferId>,
-    /// The group that its object is a pod of.
+    /// The group, if the object is the first pod of one.
     pub(crate) group: Option<GroupFacts>,
-    /// What its pods name, and what may have been copied for it.
+    /// The objects that its pods name, and that may have been copied for it.
     pub(crate) copies: Vec<Reference>,
 }
 
 impl JobFacts {
-    /// Pods that the job still needs at once.
+    /// Number of pods that the job still needs at the same time.
     pub(crate) fn needed_pods(&self) -> usize {
         let at_once = match self.completions {
             Some(completions) => self.parallelism.min(completions.saturating_sub(self.succeeded)),
@@ -314,12 +322,13 @@ impl JobFacts {
                 .unwrap_or_default(),
             parallelism: if kind.can_be_scaled() { count("/spec/parallelism").unwrap_or(1) } else { pods() },
             completions: count("/spec/completions").filter(|_| kind.can_be_scaled()),
+            late_sets: kind.late_pod_sets(&job.data),
             started: started.or(resumed),
             end: job_end(kind, &job.data),
             notes: annotation(NOTES),
             consumes: templates
-                .first()
-                .and_then(|template| template.pointer("/metadata/annotations")?.get(CONSUMES))
+                .iter()
+                .find_map(|template| template.pointer("/metadata/annotations")?.get(CONSUMES))
                 .and_then(Value::as_str)
                 .map(str::to_owned)
                 .or_else(|| annotation(CONSUMES)),

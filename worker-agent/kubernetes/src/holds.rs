@@ -1,9 +1,9 @@
-//! What a hold depends on in the cluster, beside the ledger: the objects that the gang's pods name, and room
-//! that the ledger alone can't hold.
+//! What a hold needs in the cluster, beside the ledger: the objects that the gang's pods name, and objects
+//! that hold room on nodes that other workloads use too.
 //!
-//! [`lookups`] decides what is read and what the findings mean, [`order`] follows what holds one offer's
-//! room, as [`placeholders`] or [`workload`] make it; all four are pure. `supervisor` serves the agent in a
-//! task of its own, `perform` talks to the API server.
+//! [`lookups`] decides what is read and what the findings mean. [`order`] follows the objects that hold one
+//! offer's room; [`placeholders`] and [`workload`] build them. All four are pure. `supervisor` serves the
+//! agent in a task of its own, `perform` talks to the API server.
 
 use crate::copies::Copies;
 use crate::error::Error;
@@ -37,7 +37,7 @@ const PLACEHOLDER_PERMISSIONS: [Permission; 1] = [("", "pods", &["create"])];
 const KUEUE_PERMISSIONS: [Permission; 1] =
     [(GROUP, "workloads", &["get", "list", "watch", "create", "delete"])];
 
-/// How held room is kept from others.
+/// How held room is kept from other workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HoldMode {
     /// The nodes run only what the agent places.
@@ -50,7 +50,7 @@ pub enum HoldMode {
     },
 }
 
-/// The pods that hold room on nodes that others use too.
+/// The pods that hold room on nodes that other workloads use too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceholderSettings {
     /// An image that only sleeps.
@@ -59,7 +59,7 @@ pub struct PlaceholderSettings {
     pub priority_class: String,
 }
 
-/// A mode with what was found of it in the cluster.
+/// A mode, with what it needs of the cluster.
 enum Method {
     Ledger,
     Placeholders(PlaceholderSettings),

@@ -1,4 +1,4 @@
-//! The watches of one cluster, and the tasks that wait for their news.
+//! The watches of one cluster, and the tasks that wait for their events.
 
 use crate::connection;
 use crate::error;
@@ -15,6 +15,7 @@ use meridian_kubernetes::Connection;
 use meridian_objects::job::JobKind;
 use meridian_shared::ids::OfferId;
 use meridian_shared::time::Wall;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,11 +24,11 @@ use tokio::task::JoinSet;
 
 pub use crate::view::NodeSettings;
 
-/// Objects of one page of a list.
+/// Number of objects in one page of a list.
 const PAGE: u32 = 500;
-/// Pause before a failed question for a kind of jobs is asked again.
+/// Pause before the API server is asked again for a kind of jobs, after a failure.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// Pause before a cluster without a kind of jobs is asked for it again.
+/// Pause before the API server is asked again for a kind of jobs that the cluster lacked.
 const ASK_FOR_KIND_AGAIN: Duration = Duration::from_secs(30);
 /// A watch that fails again is logged this often.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
@@ -36,6 +37,8 @@ const LOG_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Hub {
     view: Mutex<View>,
+    /// The cluster's name at the manager.
+    cluster: String,
     /// The kinds of jobs that the cluster can't run, each with the reason.
     unavailable_kinds: watch::Sender<BTreeMap<String, String>>,
     inventory_changed: Notify,
@@ -68,7 +71,7 @@ pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> 
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// The resource of the objects by which jobs of a kind are known in the cluster.
+/// The resource of the objects that the agent creates and watches for jobs of a kind.
 pub(crate) fn jobs(kind: &JobKind) -> ApiResource {
     let of = kind.cluster_kind();
     resource(of.group(), of.storage_version(), of.name(), of.plural())
@@ -83,12 +86,14 @@ impl Hub {
     /// Starts the watches as tasks of `tasks`, and returns without waiting for their first lists.
     pub fn start(
         connection: &Connection,
+        cluster: &str,
         settings: NodeSettings,
         tasks: &mut JoinSet<()>,
     ) -> (Arc<Self>, TouchedRuns) {
         let (touched, runs) = mpsc::unbounded_channel();
         let hub = Arc::new(Self {
             view: Mutex::new(View::new(settings)),
+            cluster: cluster.to_owned(),
             unavailable_kinds: watch::channel(BTreeMap::new()).0,
             inventory_changed: Notify::new(),
             provisioning_changed: Notify::new(),
@@ -104,7 +109,7 @@ impl Hub {
         }
         let all = watcher::Config::default();
         tasks.spawn(Arc::clone(&hub).follow(client(), pods(), all.clone(), |hub, change| {
-            hub.view().apply_pod(mapped(change, |pod| readable(pod, PodFacts::read(pod))))
+            hub.view().apply_pod(mapped(without_ended(change), |pod| readable(pod, PodFacts::read(pod))))
         }));
         tasks.spawn(Arc::clone(&hub).follow(
             client(),
@@ -140,7 +145,7 @@ impl Hub {
             tokio::time::sleep(pause).await;
         }
         self.set_unavailable(kind, None);
-        let ours = watcher::Config::default().labels(&labels::of_kind(labels::all(), kind));
+        let ours = watcher::Config::default().labels(&labels::of_kind(labels::all(&self.cluster), kind));
         let client = connection.client.clone();
         self.follow(client, jobs(kind), ours, move |hub, change| {
             hub.view().apply_job(kind.kind(), mapped(change, |job| Some(JobFacts::read(kind, job))))
@@ -155,6 +160,11 @@ impl Hub {
             None => kinds.remove(kind.name()).is_some(),
         });
         self.listed.notify_waiters();
+    }
+
+    /// The cluster's name at the manager.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.cluster
     }
 
     pub(crate) fn view(&self) -> MutexGuard<'_, View> {
@@ -184,7 +194,7 @@ impl Hub {
         resource: ApiResource,
         tasks: &mut JoinSet<()>,
     ) {
-        let ours = watcher::Config::default().labels(&labels::all());
+        let ours = watcher::Config::default().labels(&labels::all(&self.cluster));
         let client = connection.client.clone();
         tasks.spawn(Arc::clone(self).follow(client, resource, ours, |hub, change| {
             hub.view().apply_request(mapped(change, |request| Some(RequestFacts::read(request))))
@@ -214,7 +224,7 @@ impl Hub {
         resource: ApiResource,
         tasks: &mut JoinSet<()>,
     ) {
-        let ours = watcher::Config::default().labels(&labels::all());
+        let ours = watcher::Config::default().labels(&labels::all(&self.cluster));
         let client = connection.client.clone();
         tasks.spawn(Arc::clone(self).follow(client, resource, ours, |hub, change| {
             hub.view().apply_workload(mapped(change, |workload| Some(WorkloadFacts::read(workload))))
@@ -258,7 +268,7 @@ impl Hub {
         self.bookings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows one kind of objects for ever. A watch that breaks begins anew with a complete list.
+    /// Follows one kind of objects for ever. A watch that breaks starts again with a complete list.
     async fn follow(
         self: Arc<Self>,
         client: Client,
@@ -267,11 +277,16 @@ impl Hub {
         apply: impl Fn(&Self, Change<&DynamicObject>) -> BTreeSet<Touched> + Send,
     ) {
         let api: Api<DynamicObject> = Api::all_with(client, &resource);
+        // Lists in pages are of the server's current state. kube's streaming lists ask for any state of its
+        // cache, and an object that such a list lacks may exist.
         let mut events = watch_objects(api, config.page_size(PAGE)).default_backoff().boxed();
         let mut logged: Option<Instant> = None;
         loop {
             match events.try_next().await {
                 Ok(Some(event)) => {
+                    let event = event.modify(|object| {
+                        labels::disown_other(&mut object.metadata, &self.cluster);
+                    });
                     if logged.take().is_some() {
                         tracing::info!(resource = resource.plural, "the API server answers again");
                     }
@@ -332,6 +347,22 @@ fn change(event: &Event<DynamicObject>) -> Change<&DynamicObject> {
     }
 }
 
+/// Leaves out ended pods of other workloads before they are read: they use nothing, and a cluster may keep
+/// thousands of them. Ended pods of gangs and of holds stay, since their ends are reported.
+fn without_ended(change: Change<&DynamicObject>) -> Change<&DynamicObject> {
+    let is_left_out = |pod: &DynamicObject| {
+        let phase = pod.data.pointer("/status/phase").and_then(Value::as_str);
+        let is_own =
+            |all: &BTreeMap<String, String>| labels::run_of(all).is_some() || labels::hold_of(all).is_some();
+        matches!(phase, Some("Succeeded" | "Failed")) && !pod.metadata.labels.as_ref().is_some_and(is_own)
+    };
+    match change {
+        Change::Listed(pod) if is_left_out(pod) => Change::Nothing,
+        Change::Applied(pod) if is_left_out(pod) => Change::Deleted(pod),
+        other => other,
+    }
+}
+
 /// An event with its object read. An object that can't be read is left out, which was logged.
 fn mapped<T>(change: Change<&DynamicObject>, read: impl Fn(&DynamicObject) -> Option<T>) -> Change<T> {
     let or_nothing = |read: Option<T>, make: fn(T) -> Change<T>| read.map(make);
@@ -356,4 +387,42 @@ fn readable<T>(object: &DynamicObject, read: Result<T, String>) -> Option<T> {
 
 pub(crate) fn now() -> Wall {
     Wall(Timestamp::now().as_millisecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_of_others_are_forgotten_when_they_have_ended() {
+        let ours = json!({
+            "app.kubernetes.io/managed-by": "meridian",
+            "meridian.dev/uid": meridian_shared::ids::Uid(7).to_string(),
+            "meridian.dev/fence": "1-2-3",
+        });
+        let hold = json!({
+            "app.kubernetes.io/managed-by": "meridian", "meridian.dev/hold": "placeholder",
+            "meridian.dev/offer": "2-7-1",
+        });
+        let pod = |labels: &Value, phase: &str| -> DynamicObject {
+            let pod = json!({
+                "metadata": {"name": "p", "namespace": "ml", "uid": "u", "labels": labels},
+                "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+                "status": {"phase": phase},
+            });
+            serde_json::from_value(pod).unwrap()
+        };
+        for phase in ["Succeeded", "Failed"] {
+            let others = pod(&json!({"app": "web"}), phase);
+            assert_eq!(without_ended(Change::Listed(&others)), Change::Nothing);
+            assert_eq!(without_ended(Change::Applied(&others)), Change::Deleted(&others), "it ran before");
+            for own in [pod(&ours, phase), pod(&hold, phase)] {
+                assert_eq!(without_ended(Change::Listed(&own)), Change::Listed(&own));
+                assert_eq!(without_ended(Change::Applied(&own)), Change::Applied(&own));
+            }
+        }
+        let running = pod(&json!({}), "Running");
+        assert_eq!(without_ended(Change::Applied(&running)), Change::Applied(&running));
+    }
 }

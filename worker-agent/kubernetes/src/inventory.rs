@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Changes within this time are read together: many pods start and end at once.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Reads the nodes from the watches: always complete, and as current as the watches are.
+/// Reads the nodes from the watches. The result is always complete, and as current as the watches.
 #[derive(Debug)]
 pub struct ClusterInventory {
     hub: Arc<Hub>,

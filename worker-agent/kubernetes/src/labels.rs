@@ -13,15 +13,16 @@ pub const UID: &str = "meridian.dev/uid";
 pub const FENCE: &str = "meridian.dev/fence";
 /// The offer that an object was made for.
 pub const OFFER: &str = "meridian.dev/offer";
-/// Label of what holds an offer's room: a placeholder pod or a Workload.
+/// Label of an object that holds an offer's room: a placeholder pod or a Workload.
 pub const HOLD: &str = "meridian.dev/hold";
-/// Name and value of the label of a ConfigMap or Secret that was copied for gangs, which says where from.
+/// Name and value of the label of a ConfigMap or Secret that was copied for gangs, which names the source.
 pub const COPY_OF: (&str, &str) = ("meridian.dev/copy-of", "management-cluster");
-/// Annotation of a job: what is copied for it, as JSON.
+/// Annotation of a job: the objects that are copied for it, as JSON.
 pub const COPIES: &str = "meridian.dev/copies";
-/// The number of the attempt, from 1, for people.
+/// The number of the attempt, from 1, for users.
 pub const ATTEMPT: &str = "meridian.dev/attempt";
-/// The cluster's name at the manager, for people.
+/// Label of everything made by an agent: the cluster's name at the manager, as [`origin`] writes it. Agents
+/// of several clusters may share an API server, and each acts on its own objects only.
 pub const ORIGIN: &str = "meridian.dev/cluster";
 /// Label of a pod: its pod set.
 pub const POD_SET: &str = "meridian.dev/pod-set";
@@ -48,6 +49,9 @@ pub const OWNED: &str = "meridian.dev/owned";
 pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 /// Annotation of a pod: the class of that request.
 pub const CONSUMED_CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+
+/// Longest value of a label in characters.
+const LABEL_CHARS_MAX: usize = 63;
 
 /// One attempt of one workload.
 pub type RunKey = (Uid, Fence);
@@ -84,9 +88,24 @@ pub fn selector(key: RunKey) -> String {
     format!("{}={},{UID}={uid},{FENCE}={fence}", MANAGED_BY.0, MANAGED_BY.1)
 }
 
-/// The selector of everything that agents made.
-pub fn all() -> String {
-    format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)
+/// The selector of everything that the agents of a cluster made.
+pub fn all(cluster: &str) -> String {
+    format!("{}={},{ORIGIN}={}", MANAGED_BY.0, MANAGED_BY.1, origin(cluster))
+}
+
+/// The value of the label [`ORIGIN`] for a cluster: the name, cut to the 63 characters of a label's value.
+pub fn origin(cluster: &str) -> &str {
+    let end = cluster.char_indices().nth(LABEL_CHARS_MAX).map_or(cluster.len(), |(end, _)| end);
+    cluster[..end].trim_end_matches(['-', '.'])
+}
+
+/// Removes the agent's mark from an object that the agent of another cluster made, so that it counts as any
+/// foreign object.
+pub fn disown_other(metadata: &mut ObjectMeta, cluster: &str) {
+    let Some(labels) = &mut metadata.labels else { return };
+    if labels.get(ORIGIN).is_some_and(|of| of != origin(cluster)) {
+        labels.remove(MANAGED_BY.0);
+    }
 }
 
 /// Narrows a selector to jobs of this kind. A pod is a job only if it was not made for one; the first pod of
@@ -122,5 +141,23 @@ mod tests {
         }
         labels.insert(MANAGED_BY.0.to_owned(), "Helm".to_owned());
         assert_eq!(run_of(&labels), None);
+    }
+
+    #[test]
+    fn objects_of_another_cluster_look_foreign() {
+        let long = format!("{}.{}", "a".repeat(62), "b".repeat(40));
+        assert_eq!(origin(&long), "a".repeat(62));
+        for (made_by, seen_from, ours) in [("eu", "eu", true), ("eu-2", "eu", false), (&long, &long, true)] {
+            let labels = [
+                (MANAGED_BY.0, MANAGED_BY.1),
+                (UID, "00000000-0000-0000-0000-000000000007"),
+                (FENCE, "1-2-3"),
+                (ORIGIN, origin(made_by)),
+            ];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let mut metadata = ObjectMeta { labels: Some(labels.into()), ..ObjectMeta::default() };
+            disown_other(&mut metadata, seen_from);
+            assert_eq!(run_of(metadata.labels.as_ref().unwrap()).is_some(), ours, "{made_by} at {seen_from}");
+        }
     }
 }

@@ -5,16 +5,16 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `connection` | what the agent needs of the API server |
+//! | `connection` | version and permissions that the agent needs of the API server |
 //! | `copies` | copies of ConfigMaps and Secrets of the management cluster; its `plan` is pure |
 //! | `error` | errors of the runner, the provider and the connection |
 //! | [`labels`] | the labels and annotations that mark what this agent made |
-//! | `facts` | the few fields of nodes, pods and jobs that matter. Pure |
+//! | `facts` | the few fields of nodes, pods and jobs that the agent uses. Pure |
 //! | `view` | what the watches have shown: one copy of the cluster's state. Pure |
 //! | [`hub`] | the watches themselves, and the tasks that they wake |
-//! | [`holds`] | what a hold depends on beside the ledger, and placeholders and Workloads that hold room |
+//! | [`holds`] | what a hold needs beside the ledger, and placeholders and Workloads that hold room |
 //! | [`inventory`] | the source of the cluster's nodes |
-//! | `shape` | pods that only have the shape of a gang's pods. Pure |
+//! | `shape` | pods that have requests and places like a gang's pods, but run nothing. Pure |
 //! | `objects` | creates and deletes objects other than jobs |
 //! | [`provisioning`] | the provider of nodes; `provisioning::order` decides for one offer and is pure |
 //! | [`runner`] | the runner of gangs as jobs; `runner::run` decides for one run and is pure |

@@ -15,11 +15,11 @@ pub(crate) enum Answer {
     Done,
     /// The API server refused, and would refuse again.
     Refused(String),
-    /// Nothing is known: the request is repeated.
+    /// It isn't known whether the request was carried out, so it is repeated.
     Unknown(String),
 }
 
-/// Bounds the time of requests: an answer that doesn't come in time is unknown.
+/// Limits the time of a request: a missing answer counts as [`Answer::Unknown`].
 pub(crate) async fn in_time(action: impl Future<Output = Answer>) -> Answer {
     match tokio::time::timeout(ANSWER_WITHIN, action).await {
         Ok(answer) => answer,
@@ -29,7 +29,7 @@ pub(crate) async fn in_time(action: impl Future<Output = Answer>) -> Answer {
     }
 }
 
-/// Creates an object. What exists already was made by an earlier try.
+/// Creates an object. One that exists already was made by an earlier attempt, and counts as created.
 pub(crate) async fn create(api: &Api<DynamicObject>, manifest: &Value) -> Answer {
     let object: DynamicObject = match serde_json::from_value(manifest.clone()) {
         Ok(object) => object,

@@ -1,14 +1,16 @@
 //! Asks an autoscaler for nodes: a ProvisioningRequest for each offer, in the namespace of its pods.
 //!
-//! [`settings`] and [`objects`] say which nodes, [`order`] decides for one offer and is pure, [`manifest`]
-//! writes the objects, `supervisor` keeps all orders in a task of its own, `perform` talks to the API server.
-//! The API and its conditions are those of `autoscaling.x-k8s.io`;
+//! [`settings`] and [`objects`] say which nodes, [`order`] decides for one offer and [`ownership`] for all,
+//! both pure, [`manifest`] writes the objects, `supervisor` keeps all orders in a task of its own, `perform`
+//! talks to the API server. The API and its conditions are those of `autoscaling.x-k8s.io`;
 //! [GKE](https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest) and Kueue's provisioning
 //! check use it in the same way.
 //!
 //! The nodes of a pool belong to the request that they were made for. They are found by the labels that the
 //! configuration derives from the request's details (`podSetUpdates`), or else by their age: nodes that
-//! joined after the request was made, and that nothing uses.
+//! joined after the request was made, and that nothing uses. A request of the class
+//! `best-effort-atomic-scale-up` may also be met by older nodes that nothing uses: its autoscaler makes only
+//! what is missing.
 
 use crate::error::Error;
 use crate::hub::{self, Hub};
@@ -22,9 +24,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+mod losses;
 mod manifest;
 mod objects;
 mod order;
+mod ownership;
 mod perform;
 mod settings;
 mod supervisor;

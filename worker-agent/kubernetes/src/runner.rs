@@ -36,6 +36,7 @@ mod supervisor;
 mod tests;
 
 pub use guard::GuardSettings;
+pub(crate) use notes::noted_nodes;
 use perform::Performer;
 use supervisor::{Order, Supervisor};
 
@@ -47,7 +48,7 @@ pub struct RunnerParts {
     pub connection: Connection,
     pub hub: Arc<Hub>,
     pub touched: TouchedRuns,
-    /// `None`: no other replica can act.
+    /// `None` if the agent has no other replicas.
     pub leader: Option<Leader>,
     /// The cluster's name at the manager.
     pub cluster: String,
@@ -168,7 +169,7 @@ fn jobs_by_run(jobs: impl Iterator<Item = facts::JobFacts>) -> Vec<(RunKey, fact
     jobs.filter_map(|job| Some((job.run?, job))).collect()
 }
 
-/// Why a run is not known here.
+/// The error for a run that isn't known here.
 fn unknown((uid, fence): RunKey) -> Error {
     Error::UnknownRun { uid: uid.to_string(), fence: fence.to_string() }
 }

@@ -1,9 +1,12 @@
-//! Pods that have only the shape of a gang's pods: what they request, and where they may be.
+//! Pods that have requests and node rules like a gang's pods, but run nothing.
 
 use crate::labels::OWNED;
 use meridian_shared::gang::{Operator, PodSet, Requirement, TaintEffect, Toleration};
 use meridian_shared::quantity;
 use serde_json::{Map, Value, json};
+
+/// The part of a pod's node affinity that the scheduler must follow.
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// A pod of this shape with one container.
 pub(crate) fn pod(set: &PodSet, container: &str, image: &str) -> Value {
@@ -33,10 +36,42 @@ pub(crate) fn pod(set: &PodSet, container: &str, image: &str) -> Value {
             .map(|term| json!({"matchExpressions": term.iter().map(requirement).collect::<Vec<_>>()}))
             .collect();
         pod["affinity"] = json!({
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}},
+            "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}},
         });
     }
     pod
+}
+
+/// The terms of a pod's required node affinity. Its node must match one of them, if there are any.
+pub(crate) fn node_terms(spec: &Value) -> Vec<Value> {
+    let required = spec.pointer("/affinity/nodeAffinity").and_then(|affinity| affinity.get(REQUIRED));
+    let terms = required.and_then(|required| required.get("nodeSelectorTerms")).and_then(Value::as_array);
+    terms.cloned().unwrap_or_default()
+}
+
+/// The affinity that sends a pod with these terms to one node. It goes by the node's name: the label
+/// `kubernetes.io/hostname` may be missing, or be another than the name. The API lets a gated pod's terms
+/// only be narrowed, one by one.
+pub(crate) fn only_on(node: &str, terms: &[Value]) -> Value {
+    let is_node = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let mut narrowed = terms.to_vec();
+    if narrowed.is_empty() {
+        narrowed.push(json!({"matchFields": [is_node]}));
+    } else {
+        // A term without requirements matches no node, and must stay so.
+        let with_requirements = |term: &&mut Value| {
+            let some =
+                |list: &str| term.get(list).and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+            some("matchExpressions") || some("matchFields")
+        };
+        for term in narrowed.iter_mut().filter(with_requirements) {
+            match term.get_mut("matchFields").and_then(Value::as_array_mut) {
+                Some(fields) => fields.push(is_node.clone()),
+                None => term["matchFields"] = json!([is_node]),
+            }
+        }
+    }
+    json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": narrowed}}})
 }
 
 fn requirement(requirement: &Requirement) -> Value {

@@ -11,6 +11,7 @@ use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod holds;
+mod losses;
 
 /// The label of a node's region.
 const REGION_LABEL: &str = "topology.kubernetes.io/region";
@@ -113,11 +114,11 @@ pub(crate) struct PoolNode {
 /// A changed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Touched {
-    /// Nodes, or what pods of others use.
+    /// Nodes, or what pods of other workloads use.
     Inventory,
     Run(RunKey),
     ProvisioningRequest,
-    /// What holds the room of an offer.
+    /// An object that holds the room of an offer.
     Hold,
 }
 
@@ -241,7 +242,7 @@ impl View {
         self.nodes.items.get(node).is_none_or(|node| node.unready_since.is_none() || node.out_of_service)
     }
 
-    /// The nodes of this agent at `now`, with what pods of others use of them.
+    /// The nodes of this agent at `now`, with what pods of other workloads use of them.
     pub(crate) fn inventory(&self, now: Wall) -> Inventory {
         let mut foreign = self.foreign_use();
         let nodes: Vec<NodeSpec> = self
@@ -265,7 +266,7 @@ impl View {
         Inventory { nodes, pools: Vec::new(), region }
     }
 
-    /// When the passage of time alone changes the inventory next.
+    /// The next time at which the inventory changes without an event.
     pub(crate) fn next_loss(&self, now: Wall) -> Option<Millis> {
         let unready = self.own_nodes().filter_map(|node| node.unready_since);
         unready
@@ -291,8 +292,7 @@ impl View {
             .filter(|pod| pod.run.is_some() && !pod.is_terminal())
             .filter_map(|pod| pod.node.as_ref())
             .collect();
-        let is_in_pool = |node: &&NodeFacts| self.settings.pools.iter().any(|pool| has_labels(node, pool));
-        let nodes = self.nodes.items.values().filter(is_in_pool);
+        let nodes = self.nodes.items.values().filter(|node| self.is_in_pool(node));
         nodes
             .map(|node| PoolNode {
                 spec: NodeSpec {
@@ -306,7 +306,11 @@ impl View {
             .collect()
     }
 
-    /// What pods of others use, by node.
+    fn is_in_pool(&self, node: &NodeFacts) -> bool {
+        self.settings.pools.iter().any(|pool| has_labels(node, pool))
+    }
+
+    /// What pods of other workloads use, by node.
     fn foreign_use(&self) -> BTreeMap<&str, Amounts> {
         let mut foreign: BTreeMap<&str, Amounts> = BTreeMap::new();
         for pod in self.pods.items.values().filter(|pod| is_foreign(pod)) {
@@ -319,10 +323,7 @@ impl View {
     }
 
     fn own_nodes(&self) -> impl Iterator<Item = &NodeFacts> {
-        let is_own = |node: &&NodeFacts| {
-            has_labels(node, &self.settings.selector)
-                && !self.settings.pools.iter().any(|pool| has_labels(node, pool))
-        };
+        let is_own = |node: &&NodeFacts| has_labels(node, &self.settings.selector) && !self.is_in_pool(node);
         self.nodes.items.values().filter(is_own)
     }
 }
@@ -463,6 +464,20 @@ mod tests {
         let [node] = &view.pool_nodes()[..] else { panic!("a node of the pool") };
         assert!(!node.occupied && node.spec.foreign_use.get("cpu") == Some(&1_500), "{node:?}");
         assert_eq!(view.pool_sizes(), [1]);
+    }
+
+    #[test]
+    fn a_provisioned_node_is_lost_when_it_is_gone_or_has_failed() {
+        let pools = vec![BTreeMap::from([("pool".to_owned(), "training".to_owned())])];
+        let mut view = View::new(NodeSettings { pools, ..NodeSettings::default() });
+        view.apply_node(Change::Applied(node("n1", "Unknown")));
+        let loss = |view: &View, text| view.loss_of("n1", moment(text));
+        assert_eq!(loss(&view, "2026-01-01T00:04:59Z"), None);
+        assert_eq!(loss(&view, "2026-01-01T00:05:00Z").unwrap(), "has not been ready for 5m");
+        view.apply_node(Change::Applied(node("n1", "True")));
+        assert_eq!(loss(&view, "2026-01-01T00:05:00Z"), None);
+        view.apply_node(Change::Deleted(node("n1", "True")));
+        assert_eq!(loss(&view, "2026-01-01T00:05:00Z").unwrap(), "is gone");
     }
 
     #[test]

@@ -113,6 +113,10 @@ async fn live(
     let Some(cluster) = open_cluster(settings, &identity, &link, senders, probed, life, tasks).await? else {
         return Ok(Exit::Requested);
     };
+    // Before any run is adopted: what another cluster lacks says nothing about the runs of this store.
+    if let Some(uid) = &cluster.uid {
+        store.set_cluster(uid)?;
+    }
     let node_requests_limit = cluster.node_requests_limit;
     let ClusterParts { mut source, runner, provider, managed, holds, unavailable_kinds, .. } = cluster;
     let Inventory { nodes, pools, region } = source.read().await?;
@@ -253,6 +257,8 @@ struct ClusterParts {
     managed: ManagedResources,
     /// `None`: holds depend on the ledger alone.
     holds: Option<Box<dyn Holds>>,
+    /// Identity of the Kubernetes cluster; `None` if it is not one, or isn't known.
+    uid: Option<String>,
     /// The kinds of jobs that the cluster can't run, each with the reason.
     unavailable_kinds: watch::Receiver<BTreeMap<String, String>>,
 }
@@ -281,6 +287,7 @@ async fn open_cluster(
         node_requests_limit: 0,
         managed: ManagedResources::default(),
         holds: None,
+        uid: None,
         unavailable_kinds,
     }))
 }

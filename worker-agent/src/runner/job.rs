@@ -113,14 +113,14 @@ impl JobSpec {
 
 #[derive(Deserialize)]
 struct RawJob {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     metadata: RawMeta,
     spec: RawSpec,
 }
 
 #[derive(Default, Deserialize)]
 struct RawMeta {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     annotations: BTreeMap<String, String>,
 }
 
@@ -144,7 +144,7 @@ struct RawSpec {
 
 #[derive(Deserialize)]
 struct RawTemplate {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     metadata: RawMeta,
     spec: RawPod,
 }
@@ -157,24 +157,28 @@ struct RawPod {
     active_deadline_seconds: Option<u64>,
     #[serde(default, deserialize_with = "whole")]
     termination_grace_period_seconds: Option<u64>,
-    #[serde(default)]
     security_context: Option<RawSecurity>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     containers: Vec<RawContainer>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     init_containers: Vec<IgnoredAny>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     volumes: Vec<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawContainer {
+    #[serde(deserialize_with = "null_as_default")]
     command: Vec<String>,
+    #[serde(deserialize_with = "null_as_default")]
     args: Vec<String>,
+    #[serde(deserialize_with = "null_as_default")]
     env: Vec<RawEnv>,
+    #[serde(deserialize_with = "null_as_default")]
     env_from: Vec<IgnoredAny>,
     working_dir: Option<String>,
+    #[serde(deserialize_with = "null_as_default")]
     volume_mounts: Vec<RawMount>,
     security_context: Option<RawSecurity>,
 }
@@ -200,6 +204,13 @@ impl RawSecurity {
         ];
         wanted.into_iter().find_map(|(differs, field)| differs.then_some(field))
     }
+}
+
+/// A field whose `null` is the same as its absence, as in Kubernetes.
+fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// A whole number in any notation: YAML also allows `1e3`.
@@ -303,7 +314,7 @@ impl RawSpec {
         if let Some(field) = security.into_iter().find_map(RawSecurity::refusal) {
             return Some(format!(
                 "the process runner runs pods as the agent's user, so it can't honour \
-                 `securityContext.{field}`: leave it out, or run the agent as that user"
+                 `securityContext.{field}`: leave it out, or send the job to a Kubernetes cluster"
             ));
         }
         let [container] = pod.containers.as_slice() else {
@@ -367,6 +378,58 @@ mod tests {
         assert_eq!(of(json!(1.0)).unwrap().backoff_limit, 1);
         assert_eq!(of(json!(1e2)).unwrap().backoff_limit, 100);
         assert!(of(json!(1.5)).is_err() && of(json!(-1.0)).is_err() && of(json!("1")).is_err());
+    }
+
+    #[test]
+    fn null_is_the_same_as_absent() {
+        let full = json!({
+            "metadata": {},
+            "spec": {
+                "template": {"metadata": {}, "spec": {"containers": [{"command": ["true"]}]}},
+            },
+        });
+        let absent = JobSpec::parse(&full.to_string()).unwrap();
+        assert_eq!(absent.unrunnable(), None);
+        let (spec, template) = ("/spec", "/spec/template");
+        let (pod, container) = ("/spec/template/spec", "/spec/template/spec/containers/0");
+        let fields = [
+            ("", "metadata"),
+            ("/metadata", "annotations"),
+            (spec, "parallelism"),
+            (spec, "completions"),
+            (spec, "completionMode"),
+            (spec, "backoffLimit"),
+            (spec, "activeDeadlineSeconds"),
+            (spec, "backoffLimitPerIndex"),
+            (spec, "podFailurePolicy"),
+            (spec, "successPolicy"),
+            (template, "metadata"),
+            ("/spec/template/metadata", "annotations"),
+            (pod, "restartPolicy"),
+            (pod, "activeDeadlineSeconds"),
+            (pod, "terminationGracePeriodSeconds"),
+            (pod, "securityContext"),
+            (pod, "initContainers"),
+            (pod, "volumes"),
+            (container, "args"),
+            (container, "env"),
+            (container, "envFrom"),
+            (container, "workingDir"),
+            (container, "volumeMounts"),
+            (container, "securityContext"),
+        ];
+        for (at, field) in fields {
+            let mut job = full.clone();
+            job.pointer_mut(at).unwrap()[field] = serde_json::Value::Null;
+            assert_eq!(JobSpec::parse(&job.to_string()).unwrap(), absent, "{at}/{field}");
+        }
+        let inner = json!({
+            "command": ["true"],
+            "env": [{"name": "A", "value": null, "valueFrom": null}],
+            "securityContext": {"runAsUser": null, "runAsGroup": null, "runAsNonRoot": null},
+        });
+        assert_eq!(job(inner).unrunnable(), None);
+        assert!(job(json!({"command": null})).unrunnable().unwrap().contains("`command`"));
     }
 
     #[test]

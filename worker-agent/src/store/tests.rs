@@ -73,6 +73,23 @@ fn a_store_with_live_runs_keeps_its_runner() {
 }
 
 #[test]
+fn a_store_with_live_runs_keeps_its_kubernetes_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    store.set_cluster("uid-1").unwrap();
+    store.set_cluster("uid-2").unwrap();
+    store.commit(&[put("run/1", "{}")]).unwrap();
+    store.set_cluster("uid-2").unwrap();
+    let error = store.set_cluster("uid-1").unwrap_err();
+    assert!(
+        matches!(error, Error::OtherCluster { .. }) && error.to_string().contains("has uid uid-2"),
+        "{error}"
+    );
+    store.commit(&[StoreOp { key: "run/1".into(), value: None }]).unwrap();
+    store.set_cluster("uid-1").unwrap();
+}
+
+#[test]
 fn only_the_owner_reads_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);

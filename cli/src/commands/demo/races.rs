@@ -124,7 +124,7 @@ impl Demo<'_> {
         self.narrator.check("each region says why it waits", own, own_observed.join("; "));
         self.narrator.check("the first region with nodes wins", first_wins, wins.join(", "));
         let stock = if in_stock { "no run began there meanwhile" } else { "a run began there meanwhile" };
-        self.narrator.check("a region out of stock stops nobody", in_stock && own && each_once, stock);
+        self.narrator.check("a region out of stock holds up no gang", in_stock && own && each_once, stock);
         self.narrator.check("losing requests go at once", withdrawn, observed);
     }
 

@@ -1,8 +1,9 @@
-//! Whether each object of a management cluster carries over. What the objects say by themselves is for the
-//! reader of `meridian-objects`; here is what follows from their relations. Pure.
+//! Whether each object of a management cluster carries over. The reader of `meridian-objects` judges each
+//! object alone; this file judges what one object says about others. Pure.
 
 use super::setup::{Member, Setup, group_fault};
 use crate::output::table::{Cell, Table};
+use crate::output::wrap::wrap;
 use meridian_manager_kubernetes::preview::{self, GroupFault};
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
 use meridian_objects::spec::{ClusterQueueSpec, MultiKueueConfigSpec};
@@ -29,7 +30,7 @@ impl Verdict {
     }
 }
 
-/// A reason for a verdict, with the words of the reader where it is the reader's.
+/// A reason for a verdict. A reason from the reader of `meridian-objects` has the reader's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Note {
     /// Empty for the object as a whole.
@@ -65,14 +66,22 @@ pub(super) struct Row {
     pub(super) title: String,
 }
 
+/// A note that is printed if there are jobs: stored jobs have what Kueue's webhook added, files may lack it.
+const FILES_NEED_A_SWITCH: &str = "These are stored objects. Kueue's webhook adds `managedBy` when a job is \
+                                   created; Meridian adds nothing, so each file of a job with a queue needs \
+                                   `suspend: true` or `managedBy: kueue.x-k8s.io/multikueue`.";
+
 /// The verdicts on all objects.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) objects: Vec<Row>,
+    /// A note about the files that users submit jobs from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<&'static str>,
 }
 
 impl Report {
-    /// Whether nothing is left behind.
+    /// Whether every object carries over.
     pub(super) fn carries_over(&self) -> bool {
         self.count(Verdict::No) == 0
     }
@@ -92,7 +101,8 @@ impl Report {
             "{}: {yes} as they are, {changes} with changes, {no} not",
             counted_with(self.objects.len(), "object", "carries over", "carry over")
         );
-        format!("{}\n{summary}\n", table.page(colour, columns))
+        let files = self.files.map(|text| format!("{}\n", wrap(text, columns).join("\n")));
+        format!("{}\n{summary}\n{}", table.page(colour, columns), files.unwrap_or_default())
     }
 }
 
@@ -101,7 +111,7 @@ pub(super) fn check(setup: &Setup) -> Report {
     let mut objects = Vec::new();
     for member in setup.members() {
         let mut findings = findings(setup, member);
-        // What is wrong with a group as a whole is said once, at its first pod.
+        // A fault of a group as a whole is reported once, at its first pod.
         if let Some(group) = member.group()
             && let Some(pods) = groups.get(&(member.namespace(), group))
             && pods.first().is_some_and(|first| first.name() == member.name())
@@ -110,24 +120,26 @@ pub(super) fn check(setup: &Setup) -> Report {
         }
         objects.extend(row(member, findings));
     }
-    Report { objects }
+    let has_jobs = setup.members().any(|member| !member.queue().is_empty());
+    Report { objects, files: has_jobs.then_some(FILES_NEED_A_SWITCH) }
 }
 
-/// What the object says by itself, and its references.
+/// The findings about the object alone, and about its references.
 fn findings(setup: &Setup, member: &Member) -> Findings {
     match member.kind {
-        // A pod that this cluster runs is bound to a node, and one of a group isn't read alone.
+        // A pod that this cluster runs is bound to a node, and the pods of a group are read together.
         Some(Kind::Pod) if member.group().is_some() || !preview::is_taken(Kind::Pod, &member.object) => {
             of_job(setup, member, Kind::Pod)
         }
         Some(kind) => of_known_kind(setup, member, kind),
+        None if member.job_template().is_some() && !member.queue().is_empty() => of_cron_job(setup, member),
         None => read(member.object.clone()).map_or_else(|refused| refused, |_| Vec::new()),
     }
 }
 
 fn row(member: &Member, findings: Findings) -> Option<Row> {
     let verdict = findings.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Yes);
-    // Namespaces and the like are only worth a line if something is to do.
+    // Namespaces and the like get a line only if the user must do something.
     let is_of_queues =
         member.text("/apiVersion").starts_with("kueue.x-k8s.io/") || !member.queue().is_empty();
     (is_of_queues || verdict != Verdict::Yes).then(|| Row {
@@ -179,8 +191,8 @@ fn of_known_kind(setup: &Setup, member: &Member, kind: Kind) -> Findings {
             Verdict::WithChanges,
             Note::new(
                 "spec",
-                "a kubeconfig doesn't say where its cluster is, and an agent acts there: one that joins from \
-                 the cluster, or the manager's own one (`--host-clusters`)",
+                "a kubeconfig doesn't say where its cluster is, and the cluster needs an agent: one that \
+                 joins from there, or one in the manager's process (`--host-clusters`)",
                 format!(
                     "create a `Cluster` object `{name}`, or `meridian cluster join {name} --region R \
                      --jurisdiction J`",
@@ -200,8 +212,8 @@ fn runs(controller: &str) -> bool {
 }
 
 fn missing(field: &str, what: &str, name: &str) -> (Verdict, Note) {
-    let message = format!("{what} `{name}` isn't among these objects");
-    (Verdict::WithChanges, Note::new(field, message, "create it at the manager, or its jobs wait"))
+    let message = format!("{what} `{name}` isn't among the checked objects");
+    (Verdict::WithChanges, Note::new(field, message, "create it at the manager: until then its jobs wait"))
 }
 
 fn of_cluster_queue(setup: &Setup, queue: &ClusterQueueSpec) -> Findings {
@@ -216,14 +228,16 @@ fn of_cluster_queue(setup: &Setup, queue: &ClusterQueueSpec) -> Findings {
         let controller = check.text("/spec/controllerName");
         has_workers |= controller == MULTIKUEUE_CONTROLLER;
         if !runs(controller) {
-            let message =
-                format!("the check `{}` is of `{controller}`, so the queue admits nothing", rule.name);
+            let message = format!(
+                "the check `{}` is for controller `{controller}`, without which the queue admits nothing",
+                rule.name
+            );
             findings.push((Verdict::No, Note::new(field, message, "remove the check from the queue")));
         }
     }
     if !has_workers {
-        let message = "has no MultiKueue check: with Kueue its jobs run in the management cluster itself, \
-                       with Meridian in any cluster that joined";
+        let message = "has no MultiKueue check: Kueue runs its jobs in the management cluster itself, \
+                       Meridian would run them in any cluster that joined";
         let remedy = "give it a check with a MultiKueueConfig of the clusters that it may use";
         findings.push((Verdict::WithChanges, Note::new(field, message, remedy)));
     }
@@ -246,13 +260,36 @@ fn of_group(group: &str, pods: &[&Member]) -> Option<(Verdict, Note)> {
     group_fault(pods).map(|fault| match fault {
         GroupFault::Incomplete { here, total } => {
             let message = format!("group `{group}` has {here} of its {total} pods here");
-            let remedy = "it waits until all of them are there";
+            let remedy = "the group waits until all of its pods exist";
             (Verdict::WithChanges, Note::new("metadata.labels", message, remedy))
         }
         GroupFault::Unfit(reason) => {
             (Verdict::No, Note::new("metadata.labels", format!("group `{group}`: {reason}"), ""))
         }
     })
+}
+
+/// Meridian takes the jobs that a CronJob makes, and leaves the CronJob itself to its cluster.
+fn of_cron_job(setup: &Setup, member: &Member) -> Findings {
+    let (api_version, name) = ("batch/v1", "Job");
+    let mut job = member.job_template().cloned().unwrap_or_default();
+    job["apiVersion"] = api_version.into();
+    job["kind"] = name.into();
+    let mut findings = Findings::new();
+    let is_taken = Kind::from_gvk(api_version, name).is_some_and(|(kind, _)| preview::is_taken(kind, &job));
+    if !is_taken {
+        let message = "its jobs have a queue, and nothing but Kueue's webhook keeps this cluster from \
+                       running them itself";
+        let remedy = "write `suspend: true` or `managedBy: kueue.x-k8s.io/multikueue` there";
+        findings.push((Verdict::WithChanges, Note::new("spec.jobTemplate.spec", message, remedy)));
+    }
+    let message = "stays in this cluster: jobs that it makes after its queue has moved wait there until the \
+                   end of the move";
+    findings.push((Verdict::WithChanges, Note::new("spec.schedule", message, "")));
+    if setup.find(Kind::LocalQueue, member.namespace(), member.queue()).is_none() {
+        findings.push(missing("spec.jobTemplate.metadata.labels", "local queue", member.queue()));
+    }
+    findings
 }
 
 fn of_job(setup: &Setup, member: &Member, kind: Kind) -> Findings {
@@ -267,7 +304,7 @@ fn of_job(setup: &Setup, member: &Member, kind: Kind) -> Findings {
         let remedy = "let it end, or let Kueue suspend it: `stopPolicy: HoldAndDrain` in its queue";
         findings.push((Verdict::No, Note::new("spec", message, remedy)));
     } else if member.is_active() {
-        let message = "Kueue runs it in a worker cluster, and Meridian would start it anew";
+        let message = "Kueue runs it in a worker cluster, or is about to, and Meridian would start it again";
         findings
             .push((Verdict::WithChanges, Note::new("status", message, "let it end before its queue moves")));
     }

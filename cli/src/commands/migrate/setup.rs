@@ -1,5 +1,6 @@
 //! The objects of a management cluster, and how they refer to each other. Pure.
 
+use super::workloads::{Stage, Workloads, is_workload};
 use meridian_manager_kubernetes::preview::{self, GroupFault};
 use meridian_objects::Kind;
 use meridian_objects::job::QUEUE_LABEL;
@@ -23,12 +24,14 @@ const SHARED: [Kind; 9] = [
     Kind::AdmissionCheck,
 ];
 
-/// One object that a move is about.
+/// One object that a move concerns.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     /// `None` for a kind that Meridian doesn't know.
     pub(super) kind: Option<Kind>,
     pub(super) object: Value,
+    /// How far Kueue is with it, if it is a job.
+    stage: Stage,
 }
 
 impl Member {
@@ -54,47 +57,69 @@ impl Member {
         }
     }
 
-    /// The local queue of a job.
+    /// The local queue of a job, or of the jobs that a CronJob makes.
     pub(super) fn queue(&self) -> &str {
-        self.object["metadata"]["labels"][QUEUE_LABEL].as_str().unwrap_or_default()
+        let job = self.job_template().unwrap_or(&self.object);
+        job["metadata"]["labels"][QUEUE_LABEL].as_str().unwrap_or_default()
+    }
+
+    /// The template from which a CronJob makes its jobs.
+    pub(super) fn job_template(&self) -> Option<&Value> {
+        let is_cron = self.text("/kind") == "CronJob" && self.text("/apiVersion").starts_with("batch/");
+        self.object.pointer("/spec/jobTemplate").filter(|_| is_cron)
     }
 
     /// Whether it is a job that Meridian runs, and has not ended.
     pub(super) fn is_open_job(&self) -> bool {
         let job = self.kind.and_then(Kind::job);
-        job.is_some_and(|job| !job.has_ended(&self.object)) && !self.queue().is_empty()
+        job.is_some_and(|job| !job.has_ended(&self.object))
+            && self.stage != Stage::Ended
+            && !self.queue().is_empty()
     }
 
-    /// The group that a pod is one of.
+    /// The group that a pod belongs to.
     pub(super) fn group(&self) -> Option<&str> {
         preview::group_of(&self.object).filter(|_| self.kind == Some(Kind::Pod))
     }
 
-    /// Whether pods of the job run somewhere.
+    /// Whether pods of the job run somewhere, or may.
     pub(super) fn is_active(&self) -> bool {
         let is_running_pod = self.kind == Some(Kind::Pod) && self.text("/status/phase") == "Running";
-        is_running_pod || self.kind.and_then(Kind::job).is_some_and(|job| job.active(&self.object) > 0)
+        is_running_pod
+            || self.stage == Stage::Started
+            || self.kind.and_then(Kind::job).is_some_and(|job| job.active(&self.object) > 0)
     }
 }
 
-/// Everything that a move is about, by kind, namespace and name.
+/// All objects that a move concerns, by kind, namespace and name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Setup {
     members: Vec<Member>,
+    has_workloads: bool,
 }
 
 impl Setup {
-    /// Leaves out what has nothing to do with queues, what Meridian makes itself, and jobs that have ended.
+    /// Leaves out objects without relation to queues, objects that Meridian makes itself, and jobs that have
+    /// ended.
     pub(super) fn of(objects: Vec<Value>) -> Self {
-        let mut members: Vec<Member> = objects.into_iter().filter_map(member).collect();
+        let workloads = Workloads::of(&objects);
+        let has_workloads = objects.iter().any(is_workload);
+        let mut members: Vec<Member> =
+            objects.into_iter().filter_map(|object| member(object, &workloads)).collect();
         members.sort_by_cached_key(|member| {
             let place = member.kind.map_or(usize::MAX, |kind| {
                 Kind::ALL.iter().position(|known| *known == kind).unwrap_or(usize::MAX)
             });
-            // Settings first, then what has a queue.
+            // Settings first, then objects with a queue.
             (!member.queue().is_empty(), place, member.title())
         });
-        Self { members }
+        Self { members, has_workloads }
+    }
+
+    /// Whether Workloads are among the objects. Without them a job that runs elsewhere may look as if it
+    /// waits.
+    pub(super) const fn has_workloads(&self) -> bool {
+        self.has_workloads
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
@@ -154,11 +179,11 @@ impl Setup {
         self.members.iter().filter(is_part).filter_map(manifest).collect()
     }
 
-    /// The jobs of a queue that have not ended and have no running pods, as the manager takes them.
+    /// The jobs of a queue that have not ended and that Kueue has not started, as the manager takes them.
     pub(super) fn waiting_jobs(&self, cluster_queue: &str) -> Vec<Value> {
         let queues: BTreeSet<(&str, &str)> = self.local_queues(cluster_queue).into_iter().collect();
         let mut faulty = self.groups();
-        faulty.retain(|_, pods| group_fault(pods).is_some());
+        faulty.retain(|_, pods| group_fault(pods).is_some() || pods.iter().any(|pod| pod.is_active()));
         let waits = |member: &&Member| {
             member.is_open_job()
                 && !member.is_active()
@@ -170,8 +195,8 @@ impl Setup {
     }
 }
 
-/// Why the pods of a group don't make one that the manager takes; `None` if they do. One that isn't taken is
-/// as good as missing.
+/// Why the manager doesn't take the group of these pods; `None` if it does. A pod that isn't taken counts as
+/// missing.
 pub(super) fn group_fault(pods: &[&Member]) -> Option<GroupFault> {
     let taken = pods.iter().filter(|pod| preview::is_taken(Kind::Pod, &pod.object));
     preview::group_fault(&taken.map(|pod| Arc::new(pod.object.clone())).collect::<Vec<_>>())
@@ -181,12 +206,13 @@ fn manifest(member: &Member) -> Option<Value> {
     Some(preview::as_taken(member.kind?, &member.object))
 }
 
-fn member(object: Value) -> Option<Member> {
+fn member(object: Value, workloads: &Workloads) -> Option<Member> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (api_version, kind_name) = (text("apiVersion"), text("kind"));
     let kind = Kind::from_gvk(api_version, kind_name).map(|(kind, _)| kind);
     let is_of_kueue = api_version.split('/').next() == Some(KUEUE);
-    let member = Member { kind, object };
+    let stage = workloads.stage(&object);
+    let member = Member { kind, object, stage };
     let concerns = match kind {
         // Meridian makes its own.
         Some(Kind::Workload) => false,

@@ -1,5 +1,6 @@
 //! Where the objects come from: exported files, or the cluster itself.
 
+use super::setup::Setup;
 use crate::args::MigrateSource;
 use crate::commands::api_servers;
 use crate::error::Error;
@@ -46,20 +47,70 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
     }
 }
 
-/// The flags that name the same source again, for commands that are printed.
-pub(super) fn words(session: &Session, source: &MigrateSource) -> String {
-    let (kubeconfig, context) = session.named_cluster();
-    let mut words = String::new();
-    if source.files.is_empty() {
+/// How the printed commands read the objects again at the time of each step.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// From the cluster, with these flags.
+    Cluster(String),
+    /// From a file that `kubectl get` writes first, with these kinds. An export that is older than the step
+    /// may show jobs as waiting that have run since.
+    Export(String),
+}
+
+impl Source {
+    pub(super) fn of(session: &Session, source: &MigrateSource, setup: &Setup) -> Self {
+        if !source.files.is_empty() {
+            return Self::Export(exported_kinds(setup));
+        }
+        let (kubeconfig, context) = session.named_cluster();
+        let mut words = String::new();
         kubeconfig
             .iter()
             .for_each(|path| words += &format!(" --kubeconfig {}", quoted(&path.to_string_lossy())));
         context.iter().for_each(|name| words += &format!(" --context {}", quoted(name)));
-    } else {
-        words += " -f";
-        source.files.iter().for_each(|path| words += &format!(" {}", quoted(&path.to_string_lossy())));
+        Self::Cluster(words)
     }
-    words
+
+    /// The commands that read the objects again and print a part of a queue. Each step has its own `file`.
+    pub(super) fn part(&self, queue: &str, part: &str, file: &str, then: &str) -> Vec<String> {
+        let print =
+            |flags: &str| format!("meridian migrate plan{flags} --queue {queue} --manifests {part}{then}");
+        match self {
+            Self::Cluster(flags) => vec![print(flags)],
+            Self::Export(kinds) => {
+                vec![format!("kubectl get {kinds} -A -o yaml > {file}"), print(&format!(" -f {file}"))]
+            }
+        }
+    }
+}
+
+/// Kinds that every cluster with Kueue serves, with the group where other groups have kinds of the same name.
+const EXPORTED: [&str; 10] = [
+    "resourceflavors.kueue.x-k8s.io",
+    "cohorts.kueue.x-k8s.io",
+    "clusterqueues.kueue.x-k8s.io",
+    "localqueues.kueue.x-k8s.io",
+    "admissionchecks.kueue.x-k8s.io",
+    "multikueueconfigs.kueue.x-k8s.io",
+    "multikueueclusters.kueue.x-k8s.io",
+    "workloads.kueue.x-k8s.io",
+    "jobs.batch",
+    "pods",
+];
+
+/// Kinds for `kubectl get`, including those of an earlier export, since the cluster serves them.
+fn exported_kinds(setup: &Setup) -> String {
+    let mut kinds = EXPORTED.map(str::to_owned).to_vec();
+    for kind in setup.members().filter_map(|member| member.kind) {
+        let name = match kind.group() {
+            "" => kind.plural().to_owned(),
+            group => format!("{}.{group}", kind.plural()),
+        };
+        if !kinds.contains(&name) {
+            kinds.push(name);
+        }
+    }
+    kinds.join(",")
 }
 
 /// A word for a shell.

@@ -39,7 +39,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: GetArgs) -> Re
         let selection = selection(session, target, labels.clone(), args.all_namespaces)?;
         let mut list = client.list(&selection).await?;
         if let Some(path) = &args.sort_by {
-            sorting::sort(&mut list.items, path);
+            sorting::sort(&mut list.items, path, |object| object);
         }
         lists.push((selection, list));
     }
@@ -88,7 +88,7 @@ async fn by_name(
         }
     }
     if let Some(path) = sort_by {
-        found.sort_by(|(_, a), (_, b)| sorting::compare(path, a, b));
+        sorting::sort(&mut found, path, |(_, object)| object);
     }
     if !found.is_empty() {
         show_found(session, &found)?;

@@ -13,9 +13,9 @@ use serde_json::json;
 pub(in crate::commands) async fn run(session: &mut Session, command: ClusterCommand) -> Result<(), Error> {
     match command {
         ClusterCommand::List => get::list_all(session, Kind::Cluster).await,
-        ClusterCommand::Join { name, region, jurisdiction, ttl, replace } => {
+        ClusterCommand::Join { name, region, jurisdiction, ttl, replace, issuer } => {
             let ttl = ttl.map(|ttl| format!("{}s", ttl.as_secs()));
-            join(session, &name, &JoinRequest { region, jurisdiction, ttl, replace }).await
+            join(session, &name, &JoinRequest { region, jurisdiction, ttl, replace, issuer }).await
         }
         ClusterCommand::Admit { name } => act(session, &name, ClusterAction::Admit, "admitted").await,
         ClusterCommand::Cordon { name } => act(session, &name, ClusterAction::Cordon, "cordoned").await,
@@ -43,6 +43,10 @@ pub(in crate::commands) async fn run(session: &mut Session, command: ClusterComm
 }
 
 async fn join(session: &mut Session, name: &str, request: &JoinRequest) -> Result<(), Error> {
+    if request.issuer {
+        let answer = session.client()?.let_account_join(name, request).await?;
+        return Results::of(Kind::Cluster, name, "open to its service account", answer).show(session);
+    }
     let answer = session.client()?.join_token(name, request).await?;
     match session.format() {
         Some(Format::Json) => session.out.json(&answer),

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::session::Session;
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::plan::{PlanObject, PlannedObject};
-use meridian_objects::{Kind, Located};
+use meridian_objects::{Kind, Located, Spec};
 use meridian_planning::load::{affects_plans, cyclic_cohorts};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,10 +53,25 @@ pub(super) fn is_evaluated(object: &PlanObject) -> bool {
     }
 }
 
-/// Whether the object decides which clusters may run a workload. Plans use only that it exists.
-pub(super) fn names_clusters(object: &PlanObject) -> bool {
-    let kinds = [Kind::AdmissionCheck, Kind::MultiKueueConfig];
-    matches!(object, PlanObject::Object(planned) if kinds.contains(&planned.object.kind))
+/// What of a changed object decides which clusters may run a workload, for a message: plans don't evaluate
+/// that. `existing` is the object before the change, if it exists.
+pub(super) fn names_clusters(existing: Option<&PlanObject>, changed: &PlanObject) -> Option<String> {
+    let PlanObject::Object(planned) = changed else { return None };
+    let title = changed.title();
+    if [Kind::AdmissionCheck, Kind::MultiKueueConfig].contains(&planned.object.kind) {
+        return Some(format!("`{title}`"));
+    }
+    let Some(PlanObject::Object(existing)) = existing else { return None };
+    let field = match (&existing.object.spec, &planned.object.spec) {
+        (Spec::ClusterQueue(old), Spec::ClusterQueue(new)) => {
+            (old.admission_checks != new.admission_checks).then_some("spec.admissionChecksStrategy")
+        }
+        (Spec::ResourceFlavor(old), Spec::ResourceFlavor(new)) => {
+            (old.node_labels != new.node_labels).then_some("spec.nodeLabels")
+        }
+        _ => None,
+    };
+    field.map(|field| format!("`{field}` of `{title}`"))
 }
 
 /// A note for each object that plans don't depend on.

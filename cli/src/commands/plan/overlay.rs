@@ -107,14 +107,15 @@ impl Overlay {
                  creates it"
             ));
         }
-        let clusters_change = change != ChangeKind::Unchanged && names_clusters(&given);
-        if clusters_change {
+        let existing = at.map(|at| &self.objects[at]);
+        let unevaluated = names_clusters(existing, &given).filter(|_| change != ChangeKind::Unchanged);
+        if let Some(part) = &unevaluated {
             self.notes.push(format!(
-                "`{title}` decides which clusters may run a workload, which plans don't evaluate: what its \
+                "{part} decides which clusters may run a workload, which plans don't evaluate: what its \
                  change does there isn't evaluated"
             ));
         }
-        let not_evaluated = clusters_change || !is_evaluated(&given);
+        let not_evaluated = unevaluated.is_some() || !is_evaluated(&given);
         self.changes.push(ObjectChange { object: title, change, not_evaluated });
         self.put(at, given, change);
     }

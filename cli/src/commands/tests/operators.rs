@@ -71,6 +71,18 @@ async fn dangerous_actions_need_a_confirmation() {
 }
 
 #[tokio::test]
+async fn a_service_account_is_let_in_without_a_token() {
+    let answer = json!({"message": "the service account of cluster `eu` may join"});
+    let fake = Fake::new([("POST /meridian/v1/clusters/eu/join-token", FakeAnswer::Json(200, answer))]);
+    let place = ["--region", "europe-west4", "--jurisdiction", "EU"];
+    let line = [&["cluster", "join", "eu", "--replace", "--issuer"][..], &place].concat();
+    let ran = run(&fake, &line, "").await;
+    assert_eq!(ran.answers, "cluster.meridian.dev/eu open to its service account\n");
+    let place = json!({"region": "europe-west4", "jurisdiction": "EU", "replace": true, "issuer": true});
+    assert_eq!(request_body(&fake, 0), place);
+}
+
+#[tokio::test]
 async fn a_confirmation_names_what_it_doesnt_answer_for() {
     let recovery = json!({
         "open": true, "restored": true, "rulesDoubted": null, "awaited": ["eu", "us"],

@@ -93,6 +93,16 @@ impl Write {
         self
     }
 
+    /// Deactivates new jobs of this request with their submission, so that they can't start in between. A
+    /// management cluster has such jobs: somebody stopped them there, and the journal was lost.
+    #[must_use]
+    pub fn of_inactive(mut self) -> Self {
+        for job in self.jobs.iter_mut().flatten() {
+            job.inactive = true;
+        }
+        self
+    }
+
     /// The changes in order. A job's object has neither spec nor manifest any more: both were moved to the
     /// parsed job.
     pub fn changes(&self) -> &[Change] {
@@ -192,6 +202,12 @@ pub enum Operator {
     },
     /// An agent proved that it is the service account that joins for this cluster.
     JoinByIssuer(ClusterPlace),
+    /// Let the cluster's service account join, in place of an agent that joined or that was locked out.
+    LetAccountJoin {
+        place: ClusterPlace,
+        /// Whether a cluster of this name may already have joined.
+        replace: bool,
+    },
     /// A user's token is about to be created. The journal keeps the audit line only.
     CreateUserToken {
         name: String,

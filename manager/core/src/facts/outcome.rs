@@ -41,10 +41,10 @@ pub enum Reply {
 pub enum NoCopies {
     #[error("this manager may no longer be the leader: ask again")]
     NotLeading,
-    /// Says nothing about the workload, which may not be known in that cluster.
+    /// The message doesn't name the workload, because residency may forbid the cluster to know it.
     #[error("this cluster has no offer and no right to run for that workload")]
     NotOffered,
-    #[error("the job is no object of the management cluster")]
+    #[error("the job is not an object of the management cluster")]
     NotManaged,
     #[error("the pods of the workload name no {} `{}`", .0.kind.name(), .0.name)]
     NotNamed(Reference),

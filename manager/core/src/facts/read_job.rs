@@ -33,6 +33,8 @@ pub(crate) struct ReadJob {
     uid: Uid,
     /// Whether a new job may have run before this leadership.
     pub(crate) existed: bool,
+    /// Whether a new job is deactivated from the start.
+    pub(crate) inactive: bool,
     /// The manifest with `uid`, as it is stored.
     pub(crate) body: Arc<str>,
     /// Content hash of `body`.
@@ -70,6 +72,7 @@ impl ReadJob {
             references,
             uid,
             existed: false,
+            inactive: false,
             hash: ContentHash::of(body.as_bytes()),
             body,
             warnings,

@@ -150,8 +150,8 @@ pub enum TokenFact {
 pub enum MemberFact {
     /// The agent opened a newer session. Older ones no longer count.
     SessionOpened {
-        /// Identity of the agent's durable store. A ledger that differs from the previous one means that the
-        /// previous one is lost.
+        /// Identity of the agent's durable store. An id that differs from the previous one means that the
+        /// previous store is lost.
         ledger: LedgerId,
         session: Session,
     },
@@ -162,13 +162,20 @@ pub enum MemberFact {
     },
     /// An operator declared a ledger lost.
     DeclaredLost { ledger: LedgerId, by: Actor },
-    /// An agent joined with a token, or an operator revoked the cluster's certificates. All certificates and
-    /// tokens of the cluster from before this record are void. Certificates issued after it have its number
-    /// as their generation.
+    /// An agent joined, or an operator revoked the cluster's certificates or let its service account join.
+    /// All certificates and tokens of the cluster from before this record are void. Certificates issued after
+    /// it have its number as their generation.
     CertificatesVoided {
         /// The cluster's object.
         cluster_uid: Uid,
         by: Actor,
+        /// Whether the cluster's service account may join from now on. If it isn't said: unless an operator
+        /// made the record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        account_may_join: Option<bool>,
+        /// Whether the agent that joined runs in the manager's own process.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        hosted: bool,
     },
     /// An agent showed a certificate of a later copy of this journal, or of the journal that this one
     /// replaces. It is valid from now on.

@@ -38,10 +38,11 @@ impl World {
         let recovery = if start.fresh { None } else { start.recovery };
         let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
         let unproven = recovery.is_some();
+        let unseen = turn.world.config.rules_unseen && !start.fresh;
         take_the_lead(&mut turn, leadership, recovery, Vec::new(), BTreeSet::new());
-        if copy {
+        if copy || unseen {
             // Residency rules may have been tightened in the original, and no agent that could report it may
-            // be connected.
+            // be connected; or in the management cluster, while this manager was away.
             doubt_rules(&mut turn, false);
         } else if unproven && !turn.world.live.rules_awaited.is_empty() {
             // The journal may have been put back in its own file, and only the members can show it.

@@ -30,7 +30,7 @@ pub(crate) fn permit(turn: &mut Turn<'_>, cluster: &ClusterName, request: &CopyR
     turn.reply(Reply::Copies(permitted));
 }
 
-/// The namespace of the workload. Fails as an offer or a grant to this cluster would not be sent now.
+/// The namespace of the workload. Fails if an offer or a grant to this cluster wouldn't be sent now.
 fn check(turn: &Turn<'_>, cluster: &ClusterName, request: &CopyRequest) -> Result<Arc<str>, NoCopies> {
     if !grants::holds_leader_claim(turn) {
         return Err(NoCopies::NotLeading);

@@ -71,7 +71,8 @@ pub(crate) fn set_active(turn: &mut Turn<'_>, key: Key, active: bool, by: &Actor
     Written { key, uid, result, warnings: Vec::new() }
 }
 
-fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
+/// Deactivates a workload that is active: nothing of it starts, and what runs is stopped.
+pub(crate) fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     audit_activity(turn, uid, by, Action::Deactivate);
     turn.record_workload(
         uid,

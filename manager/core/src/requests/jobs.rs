@@ -208,6 +208,9 @@ pub(crate) fn submit(
                 if let Some((fence, orphan)) = orphan {
                     adopted_orphans::adopt(turn, by, uid, fence, orphan);
                 }
+                if read.inactive {
+                    activity::deactivate(turn, uid, by);
+                }
                 turn.world.live.dirty = true;
             }
             (uid, WriteResult::Created, warnings)
@@ -268,7 +271,7 @@ fn runner_warnings(turn: &Turn<'_>, class: &Class) -> Vec<String> {
     process.into_iter().chain(image).collect()
 }
 
-/// What of a job only a container runtime can do, with its field.
+/// The first feature of a job that needs a container runtime, with its field.
 fn needs_containers(class: &Class) -> Option<String> {
     let other_kind = class.kind.job().filter(|kind| kind.kind() != JobKind::usual().kind());
     match (other_kind, &class.container_needs) {

@@ -20,10 +20,11 @@ pub(super) fn use_token(turn: &mut Turn<'_>, hash: &str) {
         Ok(joined) => joined,
         Err(refused) => return turn.reply(Reply::Rejected(vec![refused])),
     };
-    let (Token { cluster, region, jurisdiction, .. }, cluster_uid) = joined;
+    let (Token { cluster, region, jurisdiction, hosted, .. }, cluster_uid) = joined;
     let by = Actor::agent(&cluster);
     turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
-    let binding = void_certificates(turn, &cluster, cluster_uid, &by);
+    // an agent with the cluster's service account is another one, and would get the same certificates
+    let binding = void_certificates(turn, &cluster, cluster_uid, &by, Some(false), hosted);
     operator_audit(turn, &by, Action::Join, String::new(), Some(&cluster));
     turn.reply(Reply::Joined { cluster, region, jurisdiction, binding });
 }
@@ -50,14 +51,16 @@ fn joining_token(turn: &Turn<'_>, hash: &str) -> Result<(Token, Uid), Rejection>
 }
 
 /// Voids all certificates and tokens of a cluster, so that its agent is disconnected. Returns the binding of
-/// certificates that are issued from now on.
+/// certificates that are issued from now on. `account_may_join` and `hosted`: as in the record.
 pub(super) fn void_certificates(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
     cluster_uid: Uid,
     by: &Actor,
+    account_may_join: Option<bool>,
+    hosted: bool,
 ) -> CertificateBinding {
-    let fact = MemberFact::CertificatesVoided { cluster_uid, by: by.clone() };
+    let fact = MemberFact::CertificatesVoided { cluster_uid, by: by.clone(), account_may_join, hosted };
     turn.record(Record::Member { cluster: cluster.clone(), fact });
     let generation = turn.world.state.last();
     session::disconnect(turn, cluster);
@@ -66,7 +69,7 @@ pub(super) fn void_certificates(
 
 /// Lets an agent join that proved to be the service account of this cluster. The same service account may
 /// join again, after it lost its store or as another replica: its certificates stay those of one agent. Fails
-/// if an operator has revoked them.
+/// if an operator has locked the agent out, or another one has joined with a token.
 pub(super) fn join_by_issuer(turn: &mut Turn<'_>, place: ClusterPlace) {
     let reply = match issuer_binding(turn, &place) {
         Ok(binding) => {
@@ -80,10 +83,10 @@ pub(super) fn join_by_issuer(turn: &mut Turn<'_>, place: ClusterPlace) {
 
 fn issuer_binding(turn: &mut Turn<'_>, place: &ClusterPlace) -> Result<CertificateBinding, Rejection> {
     let cluster = &place.cluster;
-    if turn.world.state.revoked_certificates(cluster) {
+    if turn.world.state.account_locked(cluster) {
         let message = format!(
-            "the certificates of cluster `{cluster}` were revoked: \
-             `meridian cluster join {cluster} --replace` lets an agent join again"
+            "the certificates of cluster `{cluster}` were revoked, or an agent has joined with a token: \
+             `meridian cluster join {cluster} --replace --issuer` lets its service account join"
         );
         return Err(rejection(RejectionReason::Forbidden, message));
     }
@@ -92,10 +95,32 @@ fn issuer_binding(turn: &mut Turn<'_>, place: &ClusterPlace) -> Result<Certifica
     let valid = turn.world.state.valid_certificates(cluster).filter(|valid| valid.cluster_uid == uid);
     let binding = match valid {
         Some(valid) => valid,
-        None => void_certificates(turn, cluster, uid, &by),
+        None => void_certificates(turn, cluster, uid, &by, None, false),
     };
     operator_audit(turn, &by, Action::Join, String::new(), Some(cluster));
     Ok(binding)
+}
+
+/// Lets the service account of a cluster join, after it was locked out or as the cluster's first agent. What
+/// was issued before is void.
+pub(super) fn let_account_join(
+    turn: &mut Turn<'_>,
+    by: &Actor,
+    place: &ClusterPlace,
+    replace: bool,
+) -> Result<String, Rejection> {
+    let ClusterPlace { cluster, region, jurisdiction } = place;
+    if turn.world.state.members().contains_key(cluster) && !replace {
+        return Err(name_taken(cluster));
+    }
+    let uid = declare(turn, by, cluster, region, jurisdiction)?;
+    void_certificates(turn, cluster, uid, by, Some(true), false);
+    let what = format!("by service account; region {region}, jurisdiction {jurisdiction}");
+    operator_audit(turn, by, Action::MintToken, what, Some(cluster));
+    turn.capacity_changed();
+    Ok(format!(
+        "the service account of cluster `{cluster}` may join, and every other agent of it is locked out"
+    ))
 }
 
 /// Creates the `Cluster` object of a cluster that has none. Returns its uid. Fails if the cluster is declared

@@ -1,16 +1,14 @@
 //! Operator actions: cordon, drain, join, and the confirmations that no program can give.
 
-use crate::dispatch::{grants, offers, residency, stops};
+use crate::dispatch::{grants, offers, stops};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::input::Operator;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, Reply};
-use crate::facts::record::{
-    LeadershipFact, MemberFact, ObjectFact, OrphanFact, Record, TokenFact, WorkloadFact,
-};
+use crate::facts::record::{LeadershipFact, MemberFact, OrphanFact, Record, TokenFact, WorkloadFact};
 use crate::leadership::{orphans, recovery};
-use crate::requests::{adopted_orphans, jobs, joins, user_tokens};
+use crate::requests::{adopted_orphans, cordons, jobs, joins, user_tokens};
 use crate::state::members::Orphan;
 use crate::world::turn::Turn;
 use meridian_objects::{FieldError, Kind, Object};
@@ -18,12 +16,11 @@ use meridian_shared::counted::{counted, counted_with};
 use meridian_shared::identity::CertificateBinding;
 use meridian_shared::ids::{ClusterName, Fence, Jurisdiction, LedgerId, Region, Uid};
 use meridian_shared::protocol::StopReason;
-use serde_json::json;
 
 pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
     let done = match action {
-        Operator::Cordon(cluster) => cordon(turn, &by, &cluster, true),
-        Operator::Uncordon(cluster) => cordon(turn, &by, &cluster, false),
+        Operator::Cordon(cluster) => cordons::cordon(turn, &by, &cluster, true),
+        Operator::Uncordon(cluster) => cordons::cordon(turn, &by, &cluster, false),
         Operator::Drain(cluster) => drain(turn, &by, &cluster),
         Operator::Admit(cluster) => admit_cluster(turn, &by, &cluster),
         Operator::DeclareLost { cluster, ledger } => declare_lost(turn, &by, &cluster, ledger),
@@ -36,6 +33,7 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
         Operator::RevokeUserToken { name } => Ok(user_tokens::revoked(turn, &by, name)),
         Operator::UseToken { hash } => return joins::use_token(turn, &hash),
         Operator::JoinByIssuer(place) => return joins::join_by_issuer(turn, place),
+        Operator::LetAccountJoin { place, replace } => joins::let_account_join(turn, &by, &place, replace),
         Operator::Revoke(cluster) => revoke(turn, &by, &cluster),
         Operator::AdoptCertificate { cluster, binding } => adopt_certificate(turn, &cluster, binding),
         Operator::ConfirmRecovery => confirm_recovery(turn, &by),
@@ -65,40 +63,8 @@ pub(super) fn operator_audit(
     turn.audit(by.clone(), entry);
 }
 
-fn cordon(
-    turn: &mut Turn<'_>,
-    by: &Actor,
-    cluster: &ClusterName,
-    cordoned: bool,
-) -> Result<String, Rejection> {
-    let key = Key::global(Kind::Cluster, cluster.as_str());
-    let stored = turn.world.state.catalog().get(&key).ok_or_else(|| unknown(cluster))?.clone();
-    let mut value = stored.object.stored.clone();
-    value["spec"]["cordoned"] = json!(cordoned);
-    let object = Object::from_stored(value).map_err(|errors| unreadable(&errors))?;
-    turn.record(Record::Object {
-        key,
-        fact: ObjectFact::Applied {
-            object: Box::new(object),
-            uid: stored.uid,
-            at: turn.now.wall,
-            by: by.clone(),
-        },
-    });
-    operator_audit(
-        turn,
-        by,
-        if cordoned { Action::Cordon } else { Action::Uncordon },
-        String::new(),
-        Some(cluster),
-    );
-    residency::recheck_residency(turn);
-    turn.capacity_changed();
-    Ok(format!("cluster `{cluster}` is {}", if cordoned { "cordoned" } else { "uncordoned" }))
-}
-
 fn drain(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
-    cordon(turn, by, cluster, true)?;
+    cordons::cordon(turn, by, cluster, true)?;
     let attempts = stops::granted_attempts(turn, cluster);
     for (uid, fence, _) in &attempts {
         stops::order_stop(turn, *uid, *fence, StopReason::Drained, by);
@@ -227,6 +193,8 @@ fn mint(
     ttl: meridian_shared::time::Millis,
     replace: bool,
 ) -> Result<String, Rejection> {
+    // Its earlier agent ended with the process that ran it. One that joined from elsewhere may still run.
+    let replace = replace || (*by == Actor::System && turn.world.state.hosts(&cluster));
     let has_joined = turn.world.state.members().contains_key(&cluster);
     if has_joined && !replace {
         return Err(name_taken(&cluster));
@@ -258,11 +226,12 @@ fn mint(
 fn revoke(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
     let key = Key::global(Kind::Cluster, cluster.as_str());
     let uid = turn.world.state.catalog().get(&key).ok_or_else(|| unknown(cluster))?.uid;
-    joins::void_certificates(turn, cluster, uid, by);
+    joins::void_certificates(turn, cluster, uid, by, Some(false), false);
     operator_audit(turn, by, Action::Revoke, String::new(), Some(cluster));
     Ok(format!(
         "the certificates and join tokens of cluster `{cluster}` are void, and the leases of {} \
-         there are not renewed; to let an agent join again, use `meridian cluster join {cluster} --replace`",
+         there are not renewed; to let an agent join again, use `meridian cluster join {cluster} --replace`, \
+         with `--issuer` for one that joins by its service account",
         counted(stops::granted_attempts(turn, cluster).len(), "workload")
     ))
 }
@@ -379,7 +348,7 @@ fn never_joined(cluster: &ClusterName) -> Rejection {
     rejection(RejectionReason::Conflict, format!("cluster `{cluster}` never joined: {why}"))
 }
 
-fn unknown(cluster: &ClusterName) -> Rejection {
+pub(super) fn unknown(cluster: &ClusterName) -> Rejection {
     rejection(RejectionReason::NotFound, format!("there is no cluster `{cluster}`"))
 }
 

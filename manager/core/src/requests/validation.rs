@@ -9,7 +9,6 @@ use crate::facts::read_job::ReadJob;
 use crate::facts::submission::Class;
 use crate::requests::{activity, adopted_orphans, deletion, jobs, rejection};
 use crate::state::catalog::Catalog;
-use crate::state::workload::Workload;
 use crate::world::turn::Turn;
 use meridian_objects::{Kind, Object, any_job};
 use meridian_shared::ids::Uid;
@@ -38,7 +37,7 @@ pub(crate) fn check_change(
             format!("{key} appears twice in one request"),
         );
     }
-    check_owner(turn, catalog, &key, by)?;
+    check_owner(turn, catalog, &key, change, by)?;
     match change {
         Change::Put { object, uid, mode, .. } => {
             check_kind(&key, object.kind)?;
@@ -88,19 +87,44 @@ pub(crate) fn check_change(
     }
 }
 
-/// Refuses to change what the management cluster has: the next look at that cluster would undo it.
-fn check_owner(turn: &Turn<'_>, catalog: &Catalog, key: &Key, by: &Actor) -> Result<(), Rejection> {
+/// Refuses to change what the management cluster has, because the next look at that cluster would undo it.
+/// And the other way round: an object of that cluster doesn't replace one of the same name that was applied
+/// here, unless both are equal. (It removes only objects with its own annotation.)
+fn check_owner(
+    turn: &Turn<'_>,
+    catalog: &Catalog,
+    key: &Key,
+    change: &Change,
+    by: &Actor,
+) -> Result<(), Rejection> {
+    let differs =
+        |stored: &Object| matches!(change, Change::Put { object, .. } if object.spec != stored.spec);
+    // `None` if the object doesn't exist, or if everybody may take it over. Jobs have uids: the management
+    // cluster's side compares them.
     let is_managed = match key.kind {
-        any_job!() | Kind::Workload => {
-            activity::named(turn, key).and_then(|uid| turn.workload(uid)).is_some_and(Workload::is_managed)
-        }
-        _ => catalog.get(key).is_some_and(|stored| stored.by == Actor::ManagementCluster),
+        any_job!() | Kind::Workload => activity::named(turn, key)
+            .and_then(|uid| turn.workload(uid))
+            .filter(|workload| workload.is_managed())
+            .map(|_| true),
+        _ => catalog.get(key).and_then(|stored| match stored.by {
+            Actor::ManagementCluster => Some(true),
+            // the manager has these without anybody who applied them
+            _ if matches!(key.kind, Kind::Namespace | Kind::Cluster) => None,
+            Actor::System => None,
+            _ => Some(false).filter(|_| differs(&stored.object)),
+        }),
     };
-    if !is_managed || matches!(by, Actor::ManagementCluster | Actor::System) {
-        return Ok(());
-    }
-    let message =
-        format!("{key} is an object of the management cluster: change or delete it there, with `kubectl`");
+    let message = match (is_managed, by) {
+        (Some(true), Actor::ManagementCluster | Actor::System) => return Ok(()),
+        (Some(true), _) => {
+            format!("{key} is an object of the management cluster: change or delete it there, with `kubectl`")
+        }
+        (Some(false), Actor::ManagementCluster) => format!(
+            "{key} was applied at the manager directly and stays as it is: make both equal with `meridian \
+             apply`, so that the management cluster's takes over, or delete it with `meridian delete`"
+        ),
+        (Some(false) | None, _) => return Ok(()),
+    };
     rejection::reject(RejectionReason::Forbidden, None, message)
 }
 
@@ -171,7 +195,7 @@ fn check_uid(
             adopted_orphans::check(turn, uid, fence, orphan)?;
             if job.is_some_and(|job| job.hash != orphan.run.spec) {
                 let message = format!(
-                    "`{uid}` runs in cluster `{}` as {key} was before it was changed: stop that run with \
+                    "`{uid}` runs in cluster `{}` with an older manifest of {key}: stop that run with \
                      `meridian orphan stop {uid} {fence}`",
                     orphan.cluster
                 );

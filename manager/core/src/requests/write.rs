@@ -10,7 +10,7 @@ use crate::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Writ
 use crate::facts::read_job::ReadJob;
 use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::Class;
-use crate::requests::{activity, jobs, rejection, validation};
+use crate::requests::{activity, cordon_marks, jobs, rejection, validation};
 use crate::state::catalog::Catalog;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -47,6 +47,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     // so a request with only jobs needn't copy it.
     let mut catalog = Cow::Borrowed(turn.world.state.catalog());
     let (merge_warnings, mut rejections) = merge_applied(&catalog, &mut write.changes);
+    rejections.extend(cordon_marks::keep(&catalog, &mut write));
     let mut seen = BTreeSet::new();
     let mut checked = Vec::with_capacity(write.changes.len());
     for (index, (change, job)) in write.with_jobs().enumerate() {

@@ -134,12 +134,14 @@ impl State {
     }
 
     fn absorb_token(&mut self, hash: &str, fact: &TokenFact) {
-        let TokenFact::Minted { cluster, region, jurisdiction, expires, replace, .. } = fact else {
+        let TokenFact::Minted { cluster, region, jurisdiction, expires, replace, by } = fact else {
             self.tokens.remove(hash);
             return;
         };
         let (cluster, region, jurisdiction) = (cluster.clone(), region.clone(), jurisdiction.clone());
-        let token = Token { cluster, region, jurisdiction, expires: *expires, replace: *replace };
+        // users' tokens are minted by users
+        let hosted = *by == Actor::System;
+        let token = Token { cluster, region, jurisdiction, expires: *expires, replace: *replace, hosted };
         self.tokens.insert(hash.to_owned(), token);
         if self.tokens.len() > TOKENS_MAX
             && let Some(first) =
@@ -159,9 +161,13 @@ impl State {
                     member.admitted = true;
                 }
             }
-            MemberFact::CertificatesVoided { cluster_uid, by } => {
-                let has_joined = *by == Actor::agent(cluster);
-                self.void_certificates(number, cluster, *cluster_uid, !has_joined);
+            MemberFact::CertificatesVoided { cluster_uid, by, account_may_join, hosted } => {
+                // journals of before the field: an operator's record locks the account out, a join doesn't
+                let may_join = account_may_join.unwrap_or(*by == Actor::agent(cluster));
+                self.void_certificates(number, cluster, *cluster_uid, !may_join);
+                if *hosted {
+                    self.mark_as_hosted(cluster);
+                }
             }
             MemberFact::CertificatesAdopted { binding } => self.adopt_certificates(cluster, *binding),
             MemberFact::DeclaredLost { ledger, .. } => {

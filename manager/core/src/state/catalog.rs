@@ -35,7 +35,8 @@ pub struct Stored {
     pub touched: RecordNumber,
     /// Counts changes of the object, from 1.
     pub generation: u64,
-    /// The user of the newest change.
+    /// The user of the newest change. An operator's cordon of an object of the management cluster doesn't
+    /// count: that cluster stays the owner.
     pub by: Actor,
 }
 

@@ -1,7 +1,8 @@
 //! Which certificates of agents are valid. For each cluster one binding is: the uid of its `Cluster` object
 //! and a generation.
 //!
-//! Each join, `cluster revoke` and deletion voids all earlier certificates and join tokens of the cluster.
+//! Each join with a token, `cluster revoke`, `cluster join --issuer` and deletion voids all earlier
+//! certificates and join tokens of the cluster.
 //! The generation is the number of the record that did it, and record numbers never go back, so no
 //! certificate of a lost copy of the journal becomes valid by chance.
 
@@ -23,9 +24,16 @@ pub struct ValidCertificates {
     /// lost one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     adopted: bool,
-    /// An operator voided them, and no agent has joined since.
+    /// The cluster's service account is locked out: an operator voided the certificates, or an agent joined
+    /// with a token. Outlives the `Cluster` object, because the account itself could create a new one.
+    #[serde(default, rename = "revoked", skip_serializing_if = "std::ops::Not::not")]
+    account_locked: bool,
+    /// The `Cluster` object is deleted, so that no certificate is valid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    revoked: bool,
+    deleted: bool,
+    /// The last agent that joined runs in the manager's own process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    hosted: bool,
 }
 
 /// Purpose for which an agent presents its certificate.
@@ -70,12 +78,24 @@ pub fn check_certificate(
 impl State {
     /// The binding of the valid certificates of a cluster. `None` if no agent joined it yet.
     pub fn valid_certificates(&self, cluster: &ClusterName) -> Option<CertificateBinding> {
-        self.certificates.get(cluster).map(|valid| valid.binding)
+        self.certificates.get(cluster).filter(|valid| !valid.deleted).map(|valid| valid.binding)
     }
 
-    /// Whether an operator has locked the cluster's agent out, and none has joined with a token since.
-    pub fn revoked_certificates(&self, cluster: &ClusterName) -> bool {
-        self.certificates.get(cluster).is_some_and(|valid| valid.revoked)
+    /// Whether the cluster's service account may not join. Only an operator lets it in again.
+    pub fn account_locked(&self, cluster: &ClusterName) -> bool {
+        self.certificates.get(cluster).is_some_and(|valid| valid.account_locked)
+    }
+
+    /// Whether the last agent that joined the cluster runs in the manager's own process. It can't run
+    /// elsewhere, so another one in this process may take its place.
+    pub fn hosts(&self, cluster: &ClusterName) -> bool {
+        self.certificates.get(cluster).is_some_and(|valid| valid.hosted && !valid.deleted)
+    }
+
+    pub(super) fn mark_as_hosted(&mut self, cluster: &ClusterName) {
+        if let Some(valid) = self.certificates.get_mut(cluster) {
+            valid.hosted = true;
+        }
     }
 
     /// Generation above which a certificate replaces the valid ones. The certificate is signed by this
@@ -100,30 +120,39 @@ impl State {
         number: RecordNumber,
         cluster: &ClusterName,
         cluster_uid: Uid,
-        revoked: bool,
+        account_locked: bool,
     ) {
         let binding = CertificateBinding { cluster_uid, generation: number };
-        self.certificates.insert(cluster.clone(), ValidCertificates { binding, adopted: false, revoked });
+        let valid =
+            ValidCertificates { binding, adopted: false, account_locked, deleted: false, hosted: false };
+        self.certificates.insert(cluster.clone(), valid);
         self.tokens.retain(|_, token| token.cluster != *cluster);
     }
 
+    /// A lock of the service account stays: the certificate doesn't say whether its agent had a join token.
     pub(super) fn adopt_certificates(&mut self, cluster: &ClusterName, binding: CertificateBinding) {
-        self.certificates
-            .insert(cluster.clone(), ValidCertificates { binding, adopted: true, revoked: false });
+        let account_locked = self.account_locked(cluster);
+        let valid =
+            ValidCertificates { binding, adopted: true, account_locked, deleted: false, hosted: false };
+        self.certificates.insert(cluster.clone(), valid);
     }
 
     /// Voids what was issued for a cluster that is deleted. While certificates of another copy of the journal
-    /// may be adopted, a generation must say that these may not.
+    /// may be adopted, a generation must say that these may not. A lock of the service account is kept.
     pub(super) fn forget_certificates(&mut self, number: RecordNumber, cluster: &ClusterName, uid: Uid) {
-        self.void_certificates(number, cluster, uid, false);
-        if !self.behind {
+        let account_locked = self.account_locked(cluster);
+        self.void_certificates(number, cluster, uid, account_locked);
+        if let Some(valid) = self.certificates.get_mut(cluster) {
+            valid.deleted = account_locked;
+        }
+        if !self.behind && !account_locked {
             self.certificates.remove(cluster);
         }
     }
 
-    /// Drops the generations that [`Self::forget_certificates`] left.
+    /// Drops the generations that [`Self::forget_certificates`] left, unless they lock a service account out.
     pub(super) fn forget_deleted_clusters(&mut self) {
         let catalog = &self.catalog;
-        self.certificates.retain(|cluster, _| catalog.cluster(cluster).is_some());
+        self.certificates.retain(|cluster, valid| valid.account_locked || catalog.cluster(cluster).is_some());
     }
 }

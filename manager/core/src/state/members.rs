@@ -37,6 +37,9 @@ pub struct Token {
     pub expires: Wall,
     /// Whether a cluster of this name may already exist.
     pub replace: bool,
+    /// The manager made it, for an agent in its own process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hosted: bool,
 }
 
 /// A run of a workload that this journal doesn't know.

@@ -219,39 +219,120 @@ fn a_new_journal_adopts_certificates_until_recovery_is_over() {
     assert_eq!(f.check(old), Err(InvalidCertificate::Revoked));
 }
 
+fn eu_place() -> ClusterPlace {
+    ClusterPlace { cluster: EU.into(), region: "europe-west4".into(), jurisdiction: "EU".into() }
+}
+
+impl Fleet {
+    fn join_by_account(&mut self, place: ClusterPlace) -> Result<CertificateBinding, String> {
+        match self.input(Input::Operator { actor: Actor::System, action: Operator::JoinByIssuer(place) }) {
+            Reply::Joined { binding, .. } => Ok(binding),
+            Reply::Rejected(why) => Err(why[0].message.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn assert_account_locked(&mut self) {
+        let refused = self.join_by_account(eu_place()).unwrap_err();
+        assert!(refused.contains("were revoked") && refused.contains("--replace --issuer"), "{refused}");
+    }
+
+    fn let_account_join(&mut self, replace: bool) -> Reply {
+        self.act(Operator::LetAccountJoin { place: eu_place(), replace })
+    }
+}
+
 #[test]
 fn a_service_account_joins_again_with_certificates_of_the_same_agent() {
     let mut f = Fleet::regions();
     let place =
         || ClusterPlace { cluster: "new".into(), region: "us-east4".into(), jurisdiction: "US".into() };
-    let join = |f: &mut Fleet| match f
-        .input(Input::Operator { actor: Actor::System, action: Operator::JoinByIssuer(place()) })
-    {
-        Reply::Joined { binding, .. } => Ok(binding),
-        Reply::Rejected(why) => Err(why[0].message.clone()),
-        other => panic!("{other:?}"),
-    };
-    let first = join(&mut f).unwrap();
+    let first = f.join_by_account(place()).unwrap();
     assert!(f.object_at(&Key::global(Kind::Cluster, "new")).is_some(), "its object is made");
-    assert_eq!(join(&mut f).unwrap(), first, "a second replica doesn't lock out the first");
-    // An operator's word counts for more than the issuer's.
-    assert!(matches!(f.act(Operator::Revoke("new".into())), Reply::Done(_)));
-    let refused = join(&mut f).unwrap_err();
-    assert!(refused.contains("were revoked") && refused.contains("--replace"), "{refused}");
-    f.restart(2, None);
-    assert!(join(&mut f).is_err(), "also after a restart");
-    let token = Operator::MintToken {
-        hash: "t".into(),
-        cluster: "new".into(),
-        region: "us-east4".into(),
-        jurisdiction: "US".into(),
-        ttl: Millis::mins(10),
-        replace: true,
-    };
-    f.act(token);
-    let replaced = f.join_with("t").unwrap();
-    assert_eq!(join(&mut f).unwrap(), replaced, "a join with a token lets its service account in again");
+    assert_eq!(f.join_by_account(place()).unwrap(), first, "a second replica doesn't lock out the first");
     let moved = ClusterPlace { region: "europe-west4".into(), ..place() };
-    let wrong = f.input(Input::Operator { actor: Actor::System, action: Operator::JoinByIssuer(moved) });
-    assert!(matches!(wrong, Reply::Rejected(_)), "the object says another region");
+    assert!(f.join_by_account(moved).is_err(), "the object says another region");
+}
+
+#[test]
+fn a_revoked_service_account_stays_out_until_an_operator_lets_it_in() {
+    let mut f = fleet();
+    let first = f.join_by_account(eu_place()).unwrap();
+    assert!(matches!(f.act(Operator::Revoke(EU.into())), Reply::Done(_)));
+    f.assert_account_locked();
+    f.restart(2, None);
+    f.assert_account_locked();
+    f.delete_cluster();
+    f.assert_account_locked();
+    assert!(f.object_at(&Key::global(Kind::Cluster, EU)).is_none(), "it makes no object");
+    let snapshot = f.world.snapshot();
+    f.create_cluster();
+    f.assert_account_locked();
+    assert_eq!(f.check(first), Err(InvalidCertificate::NotIssuedHere));
+    f.join("token");
+    f.assert_account_locked();
+    f.delete_cluster();
+    f.restart(3, RECOVERY);
+    f.confirm_rules();
+    f.act(Operator::ConfirmRecovery);
+    f.advance(Millis(3 * TERM.0));
+    f.assert_account_locked();
+    assert!(matches!(f.let_account_join(false), Reply::Done(_)), "it makes the object");
+    let second = f.join_by_account(eu_place()).unwrap();
+    assert_eq!((f.check(first), f.check(second)), (Err(InvalidCertificate::Revoked), Ok(())));
+    f.lead_from_backup(&snapshot);
+    f.assert_account_locked();
+}
+
+#[test]
+fn a_join_with_a_token_locks_the_service_account_out() {
+    let mut f = Fleet::regions();
+    let account = f.join_by_account(eu_place()).unwrap();
+    let replaced = f.join("token");
+    f.assert_account_locked();
+    f.advance(Millis::secs(30));
+    assert_eq!((f.check(account), f.check(replaced)), (Err(InvalidCertificate::Revoked), Ok(())));
+    assert!(matches!(f.let_account_join(false), Reply::Rejected(_)), "the cluster has an agent");
+    assert_eq!(f.check(replaced), Ok(()));
+    assert!(matches!(f.let_account_join(true), Reply::Done(_)));
+    assert_eq!(f.check(replaced), Err(InvalidCertificate::Revoked), "it takes the agent's place");
+    assert_eq!(f.cluster_state(), "Disconnected");
+    let again = f.join_by_account(eu_place()).unwrap();
+    assert!(again.generation > replaced.generation);
+    assert_eq!((f.join_by_account(eu_place()), f.check(again)), (Ok(again), Ok(())));
+    f.restart(2, None);
+    assert_eq!(f.join_by_account(eu_place()), Ok(again));
+}
+
+/// The store of an agent in the manager's process may be lost while the journal survives.
+#[test]
+fn the_manager_replaces_its_own_agent_and_no_other() {
+    let mut f = Fleet::regions();
+    let mint = |f: &mut Fleet, actor: Actor, hash: &str, replace: bool| {
+        let token = Operator::MintToken {
+            hash: hash.into(),
+            cluster: EU.into(),
+            region: "europe-west4".into(),
+            jurisdiction: "EU".into(),
+            ttl: Millis::mins(1),
+            replace,
+        };
+        matches!(f.input(Input::Operator { actor, action: token }), Reply::Done(_))
+    };
+    assert!(!mint(&mut f, Actor::System, "first", false), "its agent didn't join by the manager");
+    assert!(mint(&mut f, Actor::System, "own", true));
+    f.join_with("own").unwrap();
+    assert!(!mint(&mut f, Actor::user("op"), "user", false), "a user has to say so");
+    f.restart(2, None);
+    assert!(mint(&mut f, Actor::System, "again", false), "after a restart too");
+    f.join_with("again").unwrap();
+    // another agent joins from elsewhere: it may still run
+    f.join("other");
+    assert!(!mint(&mut f, Actor::System, "late", false));
+    // back to the manager's own, and an operator locks it out
+    assert!(mint(&mut f, Actor::System, "back", true));
+    f.join_with("back").unwrap();
+    assert!(matches!(f.act(Operator::Revoke(EU.into())), Reply::Done(_)));
+    assert!(!mint(&mut f, Actor::System, "revoked", false));
 }

@@ -470,7 +470,11 @@ fn a_workload_over_its_maximum_execution_time_is_deactivated() {
                        The workload is deactivated due to exceeding the maximum execution time";
     assert_eq!(f.condition_of(up, "Evicted"), Some(format!("True {deactivated}")));
     assert_eq!(f.condition_of(up, "Requeued"), Some(format!("False {deactivated}")));
+    let mark = |f: &Fleet| f.rendered_workload(up)["status"]["meridian"]["deactivated"].clone();
+    let marked = mark(&f);
+    assert!(marked.is_string(), "a management cluster learns of it: {marked}");
     f.restart(2, RECOVERY);
+    assert_eq!(mark(&f), marked, "a restart makes no new deactivation of it");
     f.settle();
     f.resume(up);
     f.settle();

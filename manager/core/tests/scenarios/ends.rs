@@ -107,6 +107,23 @@ fn a_workload_names_its_cluster_in_its_admission_check() {
         (&check(&f)["state"], &check(&f)["message"]),
         (&json!("Ready"), &json!("The workload got reservation on \"eu\""))
     );
+    let admitted = check(&f);
+    f.end(uid, EndResult::Succeeded);
+    f.settle();
+    let status = f.rendered_workload(uid)["status"].clone();
+    assert_eq!((&status["clusterName"], &status["admissionChecks"]), (&json!("eu"), &json!([admitted])));
+    // The quota is free, so no admission is shown.
+    assert_eq!((f.used(), &status["admission"]), (0, &Value::Null));
+
+    // A job that waits has no cluster to name.
+    f.disconnected.push("eu".into());
+    let waits = f.submit("waits", 1);
+    f.settle();
+    let status = f.rendered_workload(waits)["status"].clone();
+    assert_eq!(
+        (&status["clusterName"], &status["admissionChecks"][0]["state"]),
+        (&Value::Null, &json!("Pending"))
+    );
 }
 
 #[test]

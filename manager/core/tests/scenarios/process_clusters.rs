@@ -50,6 +50,10 @@ fn each_thing_that_processes_cant_do_is_said_and_refused_alike() {
             edit("e", &|spec| spec["template"]["spec"]["containers"][0]["command"] = json!([])),
         ),
         ("spec: uses `podFailurePolicy`", edit("p", &|spec| spec["podFailurePolicy"] = policy.clone())),
+        (
+            "spec.template.spec: uses `securityContext.runAsNonRoot`",
+            edit("u", &|spec| spec["template"]["spec"]["securityContext"] = json!({"runAsNonRoot": true})),
+        ),
     ];
     for (said, job) in jobs {
         let (uid, warnings) = written(&mut f, job);
@@ -146,6 +150,13 @@ fn a_cluster_with_containers_takes_what_processes_cant_do() {
     f.settle();
     let Reply::Written(written) = f.apply(vec![with_env_from("secret")]) else { panic!("refused") };
     assert!(written[0].warnings.is_empty(), "{:?}", written[0].warnings);
+    f.settle();
+    f.settle();
+    assert_eq!(f.cluster_of(written[0].uid).as_deref(), Some("us"));
+
+    let mut with_user = with_command("user");
+    with_user["spec"]["template"]["spec"]["containers"][0]["securityContext"] = json!({"runAsUser": 1000});
+    let Reply::Written(written) = f.apply(vec![with_user]) else { panic!("refused") };
     f.settle();
     f.settle();
     assert_eq!(f.cluster_of(written[0].uid).as_deref(), Some("us"));

@@ -124,3 +124,27 @@ fn members_that_report_after_recovery_was_closed_by_time_end_the_doubt() {
     f.settle();
     assert!(!f.rules_are_doubted() && f.cluster_of(job).is_some(), "{:#}", f.why(job));
 }
+
+/// A policy may have been applied in the management cluster while this manager was away.
+#[test]
+fn a_start_without_the_management_cluster_dispatches_nothing_and_renews_leases() {
+    let mut f = Fleet::regions();
+    let runs = f.submit("runs", 1);
+    f.settle();
+    let cluster = f.cluster_of(runs).unwrap();
+    f.world.config.rules_unseen = true;
+    f.restart(2, None);
+    assert!(f.rules_are_doubted());
+    let waits = f.submit("waits", 1);
+    f.advance(Millis(3 * TERM.0));
+    assert_eq!(f.cluster_of(waits), None, "{:#}", f.why(waits));
+    assert_eq!(f.cluster_of(runs), Some(cluster), "its lease is renewed");
+    assert!(f.running.iter().any(|(_, uid)| *uid == runs));
+    // the controllers of the management cluster confirm, once they have every policy
+    f.confirm_rules();
+    f.settle();
+    assert!(f.cluster_of(waits).is_some(), "{:#}", f.why(waits));
+    f.world.config.rules_unseen = false;
+    f.restart(3, None);
+    assert!(!f.rules_are_doubted(), "a start that asked the cluster doubts nothing");
+}

@@ -3,11 +3,12 @@
 
 use super::*;
 use meridian_manager_core::state::workload::Workload;
-use meridian_objects::rbac::{Caller, Permissions, Policy};
+use meridian_objects::rbac::{Caller, MASTERS, Permissions, Policy};
 
 impl Fleet {
     pub(super) fn why(&self, uid: Uid) -> Value {
         assert_hides_others(self, uid);
+        assert_hides_others_of_other_namespaces(self, uid);
         self.why_for(uid, &Asker::unlimited())
     }
 
@@ -101,5 +102,60 @@ fn a_preempted_job_names_its_preemptor_only_to_readers_with_the_right_to_read_it
         assert!(summary(&f, &both).contains("preempted by workload `default/high` (priority 9)"));
         assert!(preempted(&f, &mine).contains("accommodate a workload of another tenant due to"));
         assert!(preempted(&f, &both).contains(&format!("JobUID: {high})")));
+    }
+}
+
+/// The controllers of a management cluster: they may read everything, and copy texts into namespaces.
+fn controllers() -> Asker {
+    let caller = Caller { user: "controllers".to_owned(), groups: [MASTERS.to_owned()].into() };
+    Asker::that_copies(Arc::new(Policy::default().permissions(caller)))
+}
+
+#[test]
+fn a_text_that_is_copied_into_a_namespace_names_jobs_of_that_namespace_only() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        priority_class("high", 9),
+        cluster_queue("a", 8, &json!({"preemption": {"withinClusterQueue": "LowerPriority"}})),
+        local_queue("a", "a"),
+        local_queue_in("team", "a", "a"),
+    ]);
+    let labels = json!({"kueue.x-k8s.io/queue-name": "a"});
+    let own = f.create(job("default", "own", 4, &labels, ""));
+    let other = f.create(job("team", "other", 4, &labels, ""));
+    f.settle();
+    let mut high = labels.clone();
+    high["kueue.x-k8s.io/priority-class"] = json!("high");
+    for name in ["high-1", "high-2"] {
+        f.create(job("default", name, 4, &high, ""));
+        f.settle();
+    }
+    let conditions = |uid: Uid, asker: &Asker| {
+        let shown = meridian_views::workloads::shown(&f.world, uid, now(f.now).mono).expect("it exists");
+        shown.workload(None, asker)["status"]["conditions"].to_string()
+    };
+    for uid in [own, other] {
+        assert!(conditions(uid, &Asker::unlimited()).contains("JobUID: "), "it was preempted");
+    }
+    assert!(conditions(own, &controllers()).contains("JobUID: "), "by a job of its own namespace");
+    let copied = conditions(other, &controllers());
+    assert!(copied.contains("a workload of another tenant") && !copied.contains("JobUID: "), "{copied}");
+    for (uid, names) in [(own, true), (other, false)] {
+        let namespace = f.world.state.workloads()[&uid].namespace();
+        let text = f.why_for(uid, &controllers().about(Some(namespace))).to_string();
+        assert_eq!(text.contains("`default/high-"), names, "{text}");
+    }
+}
+
+/// Fails if what controllers copy of this workload names one of another namespace.
+fn assert_hides_others_of_other_namespaces(f: &Fleet, uid: Uid) {
+    let namespace = f.world.state.workloads()[&uid].namespace();
+    let shown = meridian_views::workloads::shown(&f.world, uid, now(f.now).mono).expect("it exists");
+    let reason = f.world.pending_reason(shown.class().0);
+    let job = shown.job_without_manifest(reason.as_ref(), &controllers())["status"].to_string();
+    let workload = shown.workload(reason.as_ref(), &controllers())["status"].to_string();
+    for (_, other) in f.world.state.workloads().iter().filter(|(_, other)| other.namespace() != namespace) {
+        let name = format!("`{}/{}`", other.namespace(), other.name());
+        assert!(!job.contains(&name) && !workload.contains(&name), "{uid} learns {name}: {job} {workload}");
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 const READ_EVERY: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Tells the host which clusters have what an agent needs. A kubeconfig that can't be read now counts as
-    /// it was, because its agent may be starting gangs with it.
+    /// Passes the clusters that have what an agent needs to the host. A kubeconfig that can't be read now
+    /// counts as unchanged, because its agent may be starting gangs with it.
     pub(super) async fn follow_kubeconfigs(self: Arc<Self>, hosting: Hosting) {
         let mut said: BTreeMap<String, String> = BTreeMap::new();
         loop {
@@ -97,7 +97,7 @@ impl Shared {
         Ok(Some(HostedCluster { region, jurisdiction, kubeconfig }))
     }
 
-    /// Says every new problem once, in the log and in an event.
+    /// Reports every new problem once, in the log and in an event.
     async fn say(&self, problems: &BTreeMap<String, String>, said: &mut BTreeMap<String, String>) {
         for (name, problem) in problems {
             if said.get(name) == Some(problem) {

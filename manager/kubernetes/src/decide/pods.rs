@@ -1,10 +1,8 @@
-//! What pods without a job of their own need, and groups of them.
+//! What is done for groups of pods, and for pods that aren't jobs by themselves. Pure.
 
 use super::stage::{self, Stage};
-use super::{
-    Action, Memory, Next, Pair, TEXTS_EVERY, fingerprint, is_being_deleted, next_for_job, write_status,
-};
-use crate::events::{self, EventText};
+use super::{Action, Memory, Next, Pair, explain, is_being_deleted, next_for_job, write_status};
+use crate::events;
 use crate::groups::{self, Group};
 use crate::resources::Resource;
 use crate::sides::uid;
@@ -15,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time for the pods of a group to be created, before people are told that some are missing.
+/// Time for the pods of a group to be created, before an event says that some are missing.
 const GROUP_SETTLES: Duration = Duration::from_secs(5);
 
 /// A group: the manager has it while all of its pods are in the cluster.
@@ -32,7 +30,7 @@ pub(super) fn next_for_group(resource: &Resource, pair: Pair<'_>, memory: &Memor
             if wait.is_zero() { explain(text, memory) } else { Next::LookIn(wait) }
         }
         Some(Group::Unfit(why)) => explain(events::of_refusal(&why), memory),
-        Some(Group::Whole(wanted)) => match next_for_job(resource, &wanted, held, pair.existed, memory) {
+        Some(Group::Whole(wanted)) => match next_for_job(resource, &wanted, pair, memory) {
             Next::Nothing if held.is_none() => next_for_ended(pair.members, memory),
             next => next,
         },
@@ -62,18 +60,18 @@ fn next_for_ended(members: &[Arc<Value>], memory: &Memory) -> Next {
     }
 }
 
-/// A pod that is no job by itself: one of a group, or one that isn't taken.
+/// The next step for a pod that isn't a job by itself: it is in a group, or isn't taken.
 pub(super) fn next_for_left(pod: &Value, pair: Pair<'_>, memory: &Memory) -> Next {
     if is_being_deleted(pod) || pods::has_ended(pod) {
         return Next::Nothing;
     }
     if !pods::is_taken(pod) {
-        // pods that were there before the manager are not news
+        // no event about pods that are older than this manager process
         let text = pods::refusal(pod).filter(|_| !pair.existed);
         return text.map_or(Next::Nothing, |text| explain(text, memory));
     }
     let Some(kind) = Kind::PodGroup.job() else { return Next::Nothing };
-    // a group of the same name may be of pods that were replaced since
+    // the manager's group of this name may consist of pods that were replaced since
     let held = pair.group.filter(|held| uid(held).as_deref() == Some(&*groups::uid_of(pair.members)));
     let status = match held {
         Some(held) => pod_status::of_job(kind, held),
@@ -98,21 +96,12 @@ fn without_group(pod: &Value, members: &[Arc<Value>]) -> Value {
     }
 }
 
-/// Says once why the object isn't at the manager.
-fn explain(text: EventText, memory: &Memory) -> Next {
-    match memory.explained {
-        Some((said, _)) if said == fingerprint(&json!(text.message)) => Next::Nothing,
-        Some((_, ago)) if ago < TEXTS_EVERY => Next::LookIn(TEXTS_EVERY.saturating_sub(ago)),
-        _ => Next::Do(Action::Explain { text }),
-    }
-}
-
-/// Whether a Workload is of a group of pods.
+/// Whether a Workload belongs to a group of pods.
 pub(super) fn is_of_group(workload: &Value) -> bool {
     workload["metadata"]["ownerReferences"][0]["kind"] == Kind::PodGroup.name()
 }
 
-/// The owners of a group's Workload in the cluster, where the group has no object but its pods.
+/// The owners of a group's Workload in the cluster: its pods, since the cluster has no object for the group.
 pub(super) fn owner_references(members: &[Arc<Value>]) -> Value {
     let owners = members.iter().map(|pod| {
         let (name, uid) = (&pod["metadata"]["name"], &pod["metadata"]["uid"]);

@@ -4,7 +4,7 @@ use meridian_objects::job::JobKind;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Shortest time between two statuses of one job or Workload, unless people wait for the later one.
+/// Shortest time between two statuses of one job or Workload, unless users wait for the later one.
 const EVERY: Duration = Duration::from_secs(1);
 /// The same while a Workload stays admitted: only details of its pods change.
 const DETAILS_EVERY: Duration = Duration::from_secs(10);

@@ -1,9 +1,11 @@
 mod pods;
+mod workload;
 
 use super::*;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use meridian_objects::job::{QUEUE_LABEL, SOURCE_ANNOTATION, SOURCE_CLUSTER, SUBMITTED_KIND};
+use serde_json::json;
 
 fn resource(kind: Kind, flow: Flow) -> Resource {
     let gvk = GroupVersionKind::gvk(kind.group(), kind.storage_version(), kind.name());
@@ -47,7 +49,7 @@ fn in_line(uid: &str) -> Memory {
 
 #[test]
 fn a_new_job_is_submitted_under_its_uid_and_without_what_the_server_added() {
-    let Next::Do(Action::Submit { manifest, existed: true }) =
+    let Next::Do(Action::Submit { manifest, existed: true, inactive: false }) =
         decided(Some(&job("u1")), None, &Memory::default())
     else {
         panic!("not submitted");
@@ -80,6 +82,87 @@ fn a_job_that_was_made_again_follows_once_the_old_one_is_gone() {
     let mut stopping = old;
     stopping["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
     assert_eq!(decided(Some(&job("u2")), Some(&stopping), &Memory::default()), Next::Nothing);
+}
+
+#[test]
+fn a_job_that_was_submitted_at_the_manager_is_not_replaced_by_one_of_its_name() {
+    let mut direct = held("u1", json!({"active": 2}));
+    direct["metadata"]["annotations"] = json!({});
+    let Next::Do(Action::Explain { text }) = decided(Some(&job("u2")), Some(&direct), &Memory::default())
+    else {
+        panic!("nothing is explained");
+    };
+    assert!(text.reason == "Refused" && text.message.contains("Job `train`"), "{text:?}");
+    let said = (fingerprint(&json!(text.message)), Duration::from_secs(600));
+    let memory = Memory { explained: Some(said), ..Memory::default() };
+    assert_eq!(decided(Some(&job("u2")), Some(&direct), &memory), Next::Nothing, "once is enough");
+}
+
+#[test]
+fn a_job_whose_change_is_refused_still_gets_its_status() {
+    let running = held("u1", json!({"active": 2, "ready": 2, "startTime": "2026-01-01T00:00:10Z"}));
+    let mut moved = job("u1");
+    moved["metadata"]["labels"] = json!({QUEUE_LABEL: "other"});
+    let Next::Do(Action::Change { manifest }) = decided(Some(&moved), Some(&running), &in_line("u1")) else {
+        panic!("not changed");
+    };
+    let refused =
+        |ago| Memory { refused: Some((fingerprint(&manifest), Duration::from_secs(ago))), ..in_line("u1") };
+    let next = decided(Some(&moved), Some(&running), &refused(10));
+    let Next::Do(Action::WriteStatus { status }) = next else { panic!("no status: {next:?}") };
+    moved["status"] = status;
+    let next = decided(Some(&moved), Some(&running), &refused(10));
+    assert_eq!(next, Next::LookIn(Duration::from_secs(50)));
+    let next = decided(Some(&moved), Some(&running), &refused(60));
+    assert!(matches!(next, Next::Do(Action::Change { .. })), "it may be possible now: {next:?}");
+}
+
+#[test]
+fn a_new_job_of_another_kind_without_a_switch_is_left_alone_with_a_word() {
+    for (kind, field) in [
+        (Kind::JobSet, "spec.managedBy"),
+        (Kind::RayJob, "spec.managedBy"),
+        (Kind::PyTorchJob, "spec.runPolicy.managedBy"),
+        (Kind::LeaderWorkerSet, "schedulingGates"),
+    ] {
+        let open = json!({
+            "kind": kind.name(),
+            "metadata": {"name": "train", "namespace": "team", "labels": {QUEUE_LABEL: "main"}}, "spec": {},
+        });
+        let jobs = resource(kind, Flow::Job);
+        let decided = |job: &Value, existed| {
+            next(&jobs, Pair { cluster: Some(job), existed, ..Pair::default() }, &Memory::default())
+        };
+        let Next::Do(Action::Explain { text }) = decided(&open, false) else { panic!("{kind}: silent") };
+        assert!(text.reason == "NotTaken" && text.message.contains(field), "{text:?}");
+        assert_eq!(decided(&open, true), Next::Nothing, "it was there before the manager");
+        let mut owned = open.clone();
+        owned["metadata"]["ownerReferences"] = json!([{"controller": true}]);
+        let mut unqueued = open;
+        unqueued["metadata"]["labels"] = json!({});
+        for job in [owned, unqueued] {
+            assert_eq!(decided(&job, false), Next::Nothing);
+        }
+    }
+}
+
+#[test]
+fn a_policy_is_taken_once_the_manager_has_what_the_cluster_says() {
+    let policy = |region: &str| {
+        json!({
+            "apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "closed"},
+            "spec": {"deny": {"regions": [region]}},
+        })
+    };
+    let kind = Kind::ResidencyPolicy;
+    let sent = fingerprint(&crate::manifest::for_manager(kind, &policy("eu")));
+    let memory = Memory { sent: Some((sent, Duration::ZERO)), ..Memory::default() };
+    assert!(was_taken(kind, &policy("eu"), &memory));
+    assert!(!was_taken(kind, &policy("us"), &memory), "the older one is at the manager");
+    assert!(!was_taken(kind, &policy("eu"), &Memory::default()));
+    let mut leaving = policy("us");
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
+    assert!(was_taken(kind, &leaving, &memory));
 }
 
 #[test]

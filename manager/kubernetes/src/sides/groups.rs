@@ -46,7 +46,7 @@ impl Groups {
     }
 }
 
-/// The key of the group that a pod is one of.
+/// The key of the group that a pod belongs to.
 pub(super) fn key(pod: &Value) -> Option<ObjectKey> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
     pods::group_of(pod).map(|name| ObjectKey { kind: Kind::PodGroup, namespace, name: name.to_owned() })

@@ -68,8 +68,8 @@ pub(super) fn forbidden_borrowing(state: &QueueState, entry: &CycleEntry) -> Vec
         FlavorReason {
             pod_set: None,
             message: format!(
-                "would borrow {} {name} in flavor {flavor} (nominal quota {}), and `borrowWithinCohort: \
-                 Never` forbids to preempt in the cohort meanwhile",
+                "would have to borrow {} {name} in flavor {flavor} (nominal quota {}), and with \
+                 `borrowWithinCohort: Never` a borrowing queue can't preempt in its cohort",
                 amount(one.asks - one.nominal),
                 amount(one.nominal)
             ),

@@ -259,8 +259,8 @@ fn the_resource_that_would_be_borrowed_is_named_where_reclaim_is_refused() {
     let reason = mine.reasons.iter().find(|reason| reason.reason == "BorrowsWhileReclaiming").unwrap();
     assert_eq!(
         reason.message,
-        "would borrow 2 cpu in flavor f (nominal quota 2), and `borrowWithinCohort: Never` forbids to \
-         preempt in the cohort meanwhile"
+        "would have to borrow 2 cpu in flavor f (nominal quota 2), and with `borrowWithinCohort: Never` a \
+         borrowing queue can't preempt in its cohort"
     );
     assert_eq!((reason.flavor.as_deref(), reason.resource.as_deref()), (Some("f"), Some("cpu")));
 }

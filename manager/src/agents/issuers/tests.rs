@@ -12,17 +12,17 @@ const SUBJECT: &str = "system:serviceaccount:meridian-system:meridian-agent";
 const AUDIENCE: &str = "https://manager.example:7443";
 
 /// An issuer with one key.
-struct Issuer {
+pub(crate) struct Issuer {
     key: EcdsaKeyPair,
     id: &'static str,
 }
 
 impl Issuer {
-    fn new(id: &'static str) -> Self {
+    pub(crate) fn new(id: &'static str) -> Self {
         Self { key: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), id }
     }
 
-    fn keys(&self) -> Value {
+    pub(crate) fn keys(&self) -> Value {
         // An uncompressed point: 4, then both coordinates.
         let point = self.key.public_key().as_ref();
         let part = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
@@ -39,7 +39,7 @@ impl Issuer {
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
     }
 
-    fn token(&self, changes: &Value) -> String {
+    pub(crate) fn token(&self, changes: &Value) -> String {
         let mut claims = json!({
             "iss": ISSUER, "sub": SUBJECT, "aud": [AUDIENCE], "iat": now(), "nbf": now(),
             "exp": now() + 3_600,
@@ -55,17 +55,22 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn issuers(keys_file: Option<PathBuf>) -> Issuers {
+/// The agent of cluster `eu`, which this issuer vouches for.
+pub(crate) fn trusted(keys_file: Option<PathBuf>) -> TrustedAgent {
     let place = ClusterPlace {
         cluster: ClusterName::new("eu"),
         region: Region::new("europe-west4"),
         jurisdiction: Jurisdiction::new("EU"),
     };
     let (issuer, subject, audience) = (ISSUER.to_owned(), SUBJECT.to_owned(), AUDIENCE.to_owned());
-    Issuers::new(vec![TrustedAgent { place, issuer, subject, audience, keys_file, ca_file: None }])
+    TrustedAgent { place, issuer, subject, audience, keys_file, ca_file: None }
 }
 
-fn written(keys: &Value) -> (tempfile::TempDir, PathBuf) {
+fn issuers(keys_file: Option<PathBuf>) -> Issuers {
+    Issuers::new(vec![trusted(keys_file)])
+}
+
+pub(crate) fn written(keys: &Value) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keys.json");
     std::fs::write(&path, keys.to_string()).unwrap();

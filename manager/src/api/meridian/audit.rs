@@ -1,9 +1,10 @@
 //! The audit log up to now, one line of JSON per entry, and the key of its seals.
 
 use crate::api::access::{Endpoint, User};
+use crate::api::callers::Share;
 use crate::api::response::error::Error;
 use crate::api::response::warning;
-use crate::api::state::Api;
+use crate::api::state::{AUDITS_MAX, AUDITS_PER_CALLER_MAX, Api};
 use crate::audit::{self, walk::Walk};
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -14,8 +15,12 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::convert::Infallible;
+use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime;
 use tokio::sync::mpsc;
 
 /// Chunks that wait for a slow client.
@@ -43,18 +48,69 @@ pub(super) async fn audit(
         return Err(Error::Removed(removed.to_string()));
     }
     let query = AuditQuery { from: query.from.or(Some(kept)), ..query };
-    let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
-    tokio::task::spawn_blocking(move || copy(&api, &query, &pieces));
-    let lines = futures::stream::unfold(waiting, |mut waiting| async move {
-        waiting.recv().await.map(|piece| (Ok::<_, Infallible>(piece), waiting))
-    });
-    let mut response = Response::new(Body::from_stream(lines));
+    let place = api.audits.take_one(user.name.clone()).map_err(too_many)?;
+    let stall = api.lists.stall();
+    let mut response = Response::new(streamed(stall, place, move |pieces| copy(&api, &query, pieces)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     if kept > 1 {
         let begin = format!("the log begins at line {kept}: the lines before were exported and removed");
         warning::add(response.headers_mut(), &[begin]);
     }
     Ok(response)
+}
+
+fn too_many(own: usize) -> Error {
+    Error::Busy(format!(
+        "the audit log is being read too often: {own} readers are yours, and {AUDITS_PER_CALLER_MAX} of one \
+         user and {AUDITS_MAX} of all are possible; read it to its end"
+    ))
+}
+
+/// Takes one piece of the log; breaks if the reader takes none.
+type Pieces<'a> = &'a mut dyn FnMut(Bytes) -> ControlFlow<()>;
+
+/// A body of the pieces that `write` makes on a blocking thread. If a piece isn't taken for so long, the body
+/// breaks off and the thread ends. `place` is in use until both have ended.
+fn streamed(stall: Duration, place: Share<String>, write: impl FnOnce(Pieces<'_>) + Send + 'static) -> Body {
+    let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
+    let (is_complete, place) = (Arc::new(AtomicBool::new(false)), Arc::new(place));
+    let reader =
+        Reader { waiting, is_complete: Arc::clone(&is_complete), is_over: false, _place: place.clone() };
+    let runtime = runtime::Handle::current();
+    tokio::task::spawn_blocking(move || {
+        let (mut is_taken, _place) = (true, place);
+        write(&mut |piece| {
+            let sent = runtime.block_on(async { tokio::time::timeout(stall, pieces.send(piece)).await });
+            is_taken = matches!(sent, Ok(Ok(())));
+            if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        is_complete.store(is_taken, Ordering::Release);
+    });
+    Body::from_stream(futures::stream::unfold(reader, Reader::next))
+}
+
+/// The reader's end of the log.
+struct Reader {
+    waiting: mpsc::Receiver<Bytes>,
+    /// Whether all pieces were sent. Set before the sender is dropped.
+    is_complete: Arc<AtomicBool>,
+    is_over: bool,
+    _place: Arc<Share<String>>,
+}
+
+impl Reader {
+    async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
+        if self.is_over {
+            return None;
+        }
+        if let Some(piece) = self.waiting.recv().await {
+            return Some((Ok(piece), self));
+        }
+        self.is_over = true;
+        // an end without an error would look like the whole log
+        let broken = || Err(io::Error::other("the audit log was read too slowly: read the rest again"));
+        (!self.is_complete.load(Ordering::Acquire)).then(|| (broken(), self))
+    }
 }
 
 /// The first line that is kept.
@@ -80,22 +136,19 @@ pub(super) async fn key(
 
 /// Copies the log up to its current end. If it can't be read, the last line is a `Status` that says why: a
 /// stream that only broke off would look like an unreachable manager.
-fn copy(api: &Api, query: &AuditQuery, pieces: &mpsc::Sender<Bytes>) {
+fn copy(api: &Api, query: &AuditQuery, pieces: Pieces<'_>) {
     let reader = api.handle.journal();
     let walk = Walk { directory: &api.audit.directory, journal: &*reader };
     send(walk, query, pieces);
 }
 
-fn send(walk: Walk<'_>, query: &AuditQuery, pieces: &mpsc::Sender<Bytes>) {
-    let mut pass_on = |piece: Vec<u8>| match pieces.blocking_send(Bytes::from(piece)) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(_) => ControlFlow::Break(()),
-    };
+fn send(walk: Walk<'_>, query: &AuditQuery, pieces: Pieces<'_>) {
+    let mut pass_on = |piece: Vec<u8>| pieces(Bytes::from(piece));
     let read =
         if query.seals { walk.all(&mut pass_on) } else { walk.lines(query.from.unwrap_or(1), &mut pass_on) };
     if let Err(error) = read {
         // a client that has gone away needs no reason
-        let _ = pieces.blocking_send(refusal(&error));
+        let _ = pieces(refusal(&error));
     }
 }
 
@@ -108,6 +161,7 @@ fn refusal(error: &audit::Error) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::callers::CallerShares;
     use crate::audit::directory::AuditDirectory;
     use crate::journal::faulty::{Faults, FaultyDisk};
     use crate::journal::{Batch, Journal, RedbJournal};
@@ -128,18 +182,39 @@ mod tests {
         let found: Vec<usize> = (0..image.len()).filter(|at| image[*at..].starts_with(&lines[1])).collect();
         found.into_iter().for_each(|at| image[at] ^= 1);
         let journal = RedbJournal::open_on(FaultyDisk::from_image(image, 1, 1, Faults::default())).unwrap();
-        let (pieces, mut waiting) = mpsc::channel(PIECES_WAITING);
         let (directory, reader) = (AuditDirectory::new(Path::new("missing")), journal.reader());
         let walk = Walk { directory: &directory, journal: &*reader };
-        send(walk, &AuditQuery { from: None, seals: false }, &pieces);
-        drop(pieces);
         let mut text = Vec::new();
-        while let Some(piece) = waiting.blocking_recv() {
+        send(walk, &AuditQuery { from: None, seals: false }, &mut |piece| {
             text.extend_from_slice(&piece);
-        }
+            ControlFlow::Continue(())
+        });
         let text = String::from_utf8(text).unwrap();
         let status: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
         assert_eq!((status["kind"].as_str(), status["code"].as_u64()), (Some("Status"), Some(500)), "{text}");
         assert!(status["message"].as_str().unwrap().contains("is damaged"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_takes_nothing_is_broken_off() {
+        let places = CallerShares::new(1, 1);
+        let place = places.take_one("ada".to_owned()).unwrap();
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let slow = streamed(Duration::from_millis(50), place, |pieces| {
+            while pieces(Bytes::from_static(b"line\n")).is_continue() {}
+            ended.send(()).unwrap();
+        });
+        end.await.expect("the thread ends though nobody reads");
+        assert!(places.take_one("sam".to_owned()).is_err(), "the pieces that wait hold the place");
+        let read = axum::body::to_bytes(slow, usize::MAX).await;
+        assert!(read.unwrap_err().to_string().contains("too slowly"), "it doesn't look whole");
+
+        let place = places.take_one("sam".to_owned()).unwrap();
+        let whole = streamed(Duration::from_secs(20), place, |pieces| {
+            for _ in 0..100 {
+                assert!(pieces(Bytes::from_static(b"line\n")).is_continue());
+            }
+        });
+        assert_eq!(axum::body::to_bytes(whole, usize::MAX).await.unwrap().len(), 500);
     }
 }

@@ -14,7 +14,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
-use meridian_manager_core::facts::input::Operator;
+use meridian_manager_core::facts::input::{ClusterPlace, Operator};
 use meridian_shared::identity::is_cluster_name;
 use meridian_shared::ids::{ClusterName, Jurisdiction, LedgerId, Region};
 use meridian_shared::time::Millis;
@@ -37,6 +37,9 @@ struct Join {
     ttl: Option<String>,
     #[serde(default)]
     replace: bool,
+    /// Whether the cluster's service account may join, in place of a token.
+    #[serde(default)]
+    issuer: bool,
 }
 
 pub(super) async fn join_token(
@@ -58,14 +61,24 @@ pub(super) async fn join_token(
             )));
         }
     }
+    let (cluster, region) = (cluster(&name)?, Region::new(&join.region));
+    let jurisdiction = Jurisdiction::new(&join.jurisdiction);
+    if join.issuer {
+        if join.ttl.is_some() {
+            return Err(Error::BadRequest("ttl: has no effect with `issuer`, remove it".to_owned()));
+        }
+        let place = ClusterPlace { cluster, region, jurisdiction };
+        let action = Operator::LetAccountJoin { place, replace: join.replace };
+        return action::done(action::perform(&api, &user, action).await?);
+    }
     let ttl = TTL.read(join.ttl.as_deref())?;
     let random = random::bytes().map_err(|error| Error::Internal(error.to_string()))?;
     let (token, hash) = token::mint(random);
     let action = Operator::MintToken {
         hash: hash.to_string(),
-        cluster: cluster(&name)?,
-        region: Region::new(&join.region),
-        jurisdiction: Jurisdiction::new(&join.jurisdiction),
+        cluster,
+        region,
+        jurisdiction,
         ttl: Millis(u64::try_from(ttl.as_millis()).expect("checked to be positive and bounded")),
         replace: join.replace,
     };

@@ -73,6 +73,7 @@ pub(super) async fn apply(
     body: Body,
 ) -> Result<Response, Error> {
     body::must_be_json(&headers)?;
+    user.check_writes(Kind::ALL)?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
     let permit = api.read_permit().await;
     let batch = parsed(bytes).await?;
@@ -103,6 +104,7 @@ pub(super) async fn bulk(
 ) -> Result<Response, Error> {
     body::must_be_json(&headers)?;
     let key = idempotency_key(&headers)?;
+    user.check_writes(Kind::ALL.into_iter().filter(|kind| kind.is_job()))?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
     let request = bytes.clone();
     let permit = api.read_permit().await;

@@ -50,6 +50,19 @@ async fn a_join_token_comes_with_its_command() {
 }
 
 #[tokio::test]
+async fn a_join_by_issuer_is_allowed_without_a_token() {
+    let rig = Rig::new().await;
+    let path = "/meridian/v1/clusters/eu/join-token";
+    let mut body = json!({"region": "europe-west4", "jurisdiction": "EU", "issuer": true});
+    let answer = rig.post(path, &body).await.ok();
+    assert!(answer.get("token").is_none(), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("service account of cluster `eu` may join"));
+    assert_eq!(rig.get(CLUSTER).await.ok()["spec"]["region"], "europe-west4");
+    body["ttl"] = json!("1h");
+    assert_eq!(rig.post(path, &body).await.failure().0, 400);
+}
+
+#[tokio::test]
 async fn operators_act_on_clusters() {
     let rig = Rig::new().await;
     joined(&rig).await;

@@ -251,3 +251,34 @@ async fn a_refusal_names_only_what_the_asker_may_read() {
     let message = refused.failure().2;
     assert!(message.contains("b/secret-job") || message.contains("b/main"), "{message}");
 }
+
+/// Requests of the controllers of a management cluster.
+async fn as_controllers(rig: &Rig, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    let mut request = rig.request(method, path, body);
+    request.extensions_mut().insert(crate::api::internal::ManagementCluster);
+    rig.read(request).await
+}
+
+#[tokio::test]
+async fn the_controllers_copy_no_name_of_another_tenant() {
+    let rig = two_tenants().await;
+    let queues = "/apis/kueue.x-k8s.io/v1beta2/namespaces/a/localqueues";
+    let mut queue = local("theirs", "q");
+    queue["metadata"]["namespace"] = json!("a");
+    assert_eq!(as_controllers(&rig, "POST", queues, Some(&queue)).await.code, 201);
+    let mut waiting = job("waiting");
+    waiting["metadata"]["namespace"] = json!("a");
+    waiting["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("theirs");
+    rig.apply(&[waiting]).await.ok();
+    let refused = as_controllers(&rig, "DELETE", &format!("{queues}/theirs"), None).await;
+    assert!(refused.failure().2.contains("a/waiting"), "it is written into that namespace: {refused:?}");
+    let path = "/api/v1/namespaces/b";
+    let by_admin = rig.delete(path).await;
+    assert!(by_admin.failure().2.contains("b/secret-job"), "{by_admin:?}");
+    let copied = as_controllers(&rig, "DELETE", path, None).await;
+    let (code, _, message) = copied.failure();
+    assert_eq!(code, 409, "{message}");
+    assert!(!message.contains("secret-job") && message.contains("of another tenant"), "{message}");
+    let list = as_controllers(&rig, "GET", "/apis/batch/v1/jobs", None).await.ok();
+    assert_eq!(list["items"].as_array().unwrap().len(), 3, "they still read every namespace");
+}

@@ -83,6 +83,11 @@ impl RunningLists {
         }
     }
 
+    /// How long a piece of an answer may wait for its reader.
+    pub(crate) fn stall(&self) -> Duration {
+        self.limits.stall
+    }
+
     /// Permission to make a listing.
     pub(crate) async fn snapshot_permit(&self) -> SemaphorePermit<'_> {
         self.snapshots.acquire().await.expect("the semaphore is never closed")
@@ -249,7 +254,7 @@ impl List {
             ),
         };
         write(bytes, &head);
-        // what follows belongs into the same object
+        // drop the closing brace: the items and the metadata belong into the same object
         bytes.pop();
         bytes.extend_from_slice(format!(",\"{items}\":[").as_bytes());
     }

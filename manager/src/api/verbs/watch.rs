@@ -13,7 +13,7 @@ use crate::api::request::resource_path::ResourcePath;
 use crate::api::response::error::Error;
 use crate::api::response::rendered::RenderedObject;
 use crate::api::response::table::{self, Include};
-use crate::api::state::{Api, WATCHES_MAX};
+use crate::api::state::{Api, WATCHES_MAX, WATCHES_PER_CALLER_MAX};
 use crate::engine::{Gone, Handle, Listing, View, Watch, WatchEvent, WatchEventType};
 use crate::metrics::Entered;
 use axum::body::{Body, Bytes};
@@ -29,7 +29,6 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -54,8 +53,7 @@ pub(crate) async fn watch(
     if let Some(name) = &target.name {
         options.selector.restrict_to(name);
     }
-    let busy = || Error::Busy(format!("{WATCHES_MAX} watches are open"));
-    let permit = api.watches.clone().try_acquire_owned().map_err(|_| busy())?;
+    let place = place(api, user)?;
     let include = read::include(&options)?;
     let reads = api.handle.reads();
     let fresh = options.initial_events || options.version.is_none_or(|version| version.0 == 0);
@@ -103,7 +101,7 @@ pub(crate) async fn watch(
         stop: api.stop.clone(),
         ticks,
         end: Instant::now() + timeout,
-        _permit: permit,
+        _place: place,
         _entered: api.handle.metrics().api.watchers.enter(),
     };
     let lines = futures::stream::unfold(stream, |mut stream| async move {
@@ -114,6 +112,20 @@ pub(crate) async fn watch(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     Ok(response)
+}
+
+/// A place among the open watches. The management cluster's controllers need none: they watch each kind once,
+/// and users' watches must not keep theirs out.
+fn place(api: &Api, user: &User) -> Result<Option<Share<String>>, Error> {
+    if user.is_management_cluster() {
+        return Ok(None);
+    }
+    api.watches.take_one(user.name.clone()).map(Some).map_err(|own| {
+        Error::Busy(format!(
+            "too many watches are open: {own} are yours, and {WATCHES_PER_CALLER_MAX} of one user and \
+             {WATCHES_MAX} of all are possible; close some"
+        ))
+    })
 }
 
 /// The objects that the selector doesn't select. Objects that changed after `since` may have been selected at
@@ -167,7 +179,7 @@ struct Stream {
     stop: CancellationToken,
     ticks: Interval,
     end: Instant,
-    _permit: OwnedSemaphorePermit,
+    _place: Option<Share<String>>,
     _entered: Entered,
 }
 

@@ -16,11 +16,12 @@ use axum::response::{IntoResponse, Response};
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Reply, WriteResult, Written};
-use meridian_manager_kubernetes::EXISTED;
+use meridian_manager_kubernetes::{EXISTED, INACTIVE};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// How often a patch without a version is repeated after another writer was faster.
 const PATCH_TRIES: usize = 5;
@@ -266,17 +267,28 @@ impl Request<'_> {
     }
 
     pub(super) async fn change(&self, change: Change, dry_run: bool) -> Result<Written, Error> {
-        let subject = match &change {
-            Change::Put { object, .. } => Subject::new(object.kind, &object.name),
-            Change::Delete { key, .. } | Change::SetActive { key, .. } => Subject::new(key.kind, &key.name),
+        let (subject, namespace) = match &change {
+            Change::Put { object, .. } => {
+                let namespace = object.namespace_or_default().map(Arc::from);
+                (Subject::new(object.kind, &object.name), namespace)
+            }
+            Change::Delete { key, .. } | Change::SetActive { key, .. } => {
+                (Subject::new(key.kind, &key.name), key.namespace.clone())
+            }
         };
         let mut write = Write::new(self.user.actor(), vec![change], dry_run);
         if self.user.is_management_cluster() && self.headers.contains_key(EXISTED) {
             write = write.of_existing();
         }
+        if self.user.is_management_cluster() && self.headers.contains_key(INACTIVE) {
+            write = write.of_inactive();
+        }
         match self.api.ask(Input::Write(Box::new(write))).await? {
             Reply::Written(mut written) if written.len() == 1 => Ok(written.remove(0)),
-            Reply::Rejected(rejections) => Err(Error::rejected(subject, &rejections, &self.user.asker())),
+            Reply::Rejected(rejections) => {
+                let asker = self.user.asker().about(namespace.as_ref());
+                Err(Error::rejected(subject, &rejections, &asker))
+            }
             other => Err(Error::unexpected("a write", &other)),
         }
     }

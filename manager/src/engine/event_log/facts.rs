@@ -100,7 +100,8 @@ fn of_leadership(world: &World, fact: &LeadershipFact, message: &'static str) ->
         LeadershipFact::RulesDoubted { until_heard, .. } => Line::warn(message).because(if *until_heard {
             "nothing is offered until all clusters have reported, or until `meridian journal confirm`"
         } else {
-            "an agent has newer rules; nothing is offered until `meridian journal confirm`"
+            "there may be newer rules; nothing is offered until those of the management cluster were read, \
+             or until `meridian journal confirm`"
         }),
         LeadershipFact::RecoveryClosed { by }
         | LeadershipFact::CopiesRuledOut { by }

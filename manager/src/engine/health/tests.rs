@@ -25,11 +25,18 @@ fn problems_are_listed_while_they_last() {
     }
     health.observe(DiskState::default(), 0);
     health.set_part(Part::Audit, false);
-    health.set_segments(BTreeSet::from([3, 7]));
+    health.set_segments(BTreeSet::from([3, 7]), false);
     let problems = health.problems();
     assert!(problems[0].starts_with("segment 3 of the audit log and 1 more are damaged"), "{problems:?}");
     assert!(health.metrics.render(&[]).contains("meridian_journal_damaged{part=\"audit\"} 1"));
-    health.set_segments(BTreeSet::new());
+    health.set_segments(BTreeSet::new(), true);
+    let problems = health.problems();
+    assert!(
+        problems.len() == 1 && problems[0].starts_with("`removed.json` of the audit log"),
+        "{problems:?}"
+    );
+    assert!(health.metrics.render(&[]).contains("meridian_journal_damaged{part=\"audit\"} 1"));
+    health.set_segments(BTreeSet::new(), false);
     assert_eq!(health.problems(), Vec::<String>::new());
 }
 

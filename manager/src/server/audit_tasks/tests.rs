@@ -54,7 +54,7 @@ impl Write for Logged {
 
 async fn readyz(engine: &Handle) -> (StatusCode, String) {
     let request = Request::get("/readyz").body(Body::empty()).unwrap();
-    let answer = health::router(engine.clone()).oneshot(request).await.unwrap();
+    let answer = health::router(engine.clone(), None).oneshot(request).await.unwrap();
     let code = answer.status();
     let text = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
     (code, String::from_utf8(text.to_vec()).unwrap())
@@ -76,6 +76,26 @@ async fn until_ready_says(engine: &Handle, beginning: &str) -> String {
 
 fn has_metric(engine: &Handle, line: &str) -> bool {
     engine.metrics().render(&[]).lines().any(|other| other == line)
+}
+
+/// Files that can't be read count as damaged too.
+async fn unreadable_files_are_reported(engine: &Handle, directory: &AuditDirectory, logged: &Logged) {
+    let segment = directory.segments().unwrap().remove(0);
+    let intact = fs::read(&segment.path).unwrap();
+    fs::remove_file(&segment.path).unwrap();
+    // reads of a directory fail, as those of a bad sector do
+    fs::create_dir(&segment.path).unwrap();
+    until_ready_says(engine, "degraded: segment 1 of the audit log is damaged or missing").await;
+    fs::remove_dir(&segment.path).unwrap();
+    fs::write(&segment.path, &intact).unwrap();
+    until_ready_says(engine, "ok").await;
+    let statement = directory.path().join("removed.json");
+    fs::write(&statement, "[").unwrap();
+    until_ready_says(engine, "degraded: `removed.json` of the audit log is damaged").await;
+    assert!(has_metric(engine, "meridian_journal_damaged{part=\"audit\"} 1"));
+    assert!(logged.text().contains("the statement on removed segments of the audit log is damaged"));
+    fs::remove_file(&statement).unwrap();
+    until_ready_says(engine, "ok").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -139,6 +159,8 @@ async fn damage_of_a_finished_segment_is_reported_without_a_restart() {
     fs::write(&segment.path, intact).unwrap();
     until_ready_says(&engine, "ok").await;
     assert!(has_metric(&engine, "meridian_journal_damaged{part=\"audit\"} 0"));
+
+    unreadable_files_are_reported(&engine, &directory, &logged).await;
 
     stop.cancel();
     for task in tasks {

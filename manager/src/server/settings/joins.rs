@@ -48,7 +48,7 @@ pub(super) fn parse(filed: Vec<FiledAgent>) -> Result<Vec<TrustedAgent>, Error> 
             return invalid(format!("`{field}` is empty"));
         }
         if !issuer.starts_with("https://") {
-            return invalid(format!("the issuer `{issuer}` is no URL with `https`"));
+            return invalid(format!("the issuer `{issuer}` is not an `https` URL"));
         }
         let account = subject.strip_prefix(ACCOUNT_PREFIX).and_then(|account| account.split_once(':'));
         if account
@@ -95,7 +95,7 @@ mod tests {
         for (field, wrong, message) in [
             ("cluster", "", "`cluster` is empty"),
             ("audience", " ", "`audience` is empty"),
-            ("issuer", "http://issuer.example", "no URL with `https`"),
+            ("issuer", "http://issuer.example", "is not an `https` URL"),
             ("subject", "agent", "is not `system:serviceaccount:NAMESPACE:NAME`"),
             ("subject", "system:serviceaccount:a", "is not `system:serviceaccount:NAMESPACE:NAME`"),
         ] {

@@ -203,7 +203,8 @@ pub(crate) fn refused_for_borrowing(
     };
     let (borrows, raises): (Vec<String>, Vec<String>) = borrowed.iter().map(shown).unzip();
     let message = format!(
-        "{} would borrow {}, and `borrowWithinCohort: Never` forbids to preempt in the cohort meanwhile",
+        "{} would have to borrow {}, and with `borrowWithinCohort: Never` a borrowing queue can't preempt in \
+         its cohort",
         remedy::queue_message(world, case),
         borrows.join(" and "),
     );

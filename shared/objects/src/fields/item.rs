@@ -57,11 +57,10 @@ impl<'p> Item<'p> {
 
     pub(super) fn wrong(&self, wanted: &str) {
         let remedy = match self.value {
-            Value::Number(number) if wanted == "a string" && !number.is_f64() => {
-                format!("quote it: \"{number}\"")
+            // The text isn't known here: it may be `012` for 10, `1.10` for 1.1, or `True`.
+            Value::Number(_) | Value::Bool(_) if wanted == "a string" => {
+                "quote it as it is written".to_owned()
             }
-            Value::Number(_) if wanted == "a string" => "put it into quotes".to_owned(),
-            Value::Bool(flag) if wanted == "a string" => format!("quote it: \"{flag}\""),
             Value::String(text) if wanted == "a boolean" && ["yes", "on", "y"].contains(&text.as_str()) => {
                 "write `true`".to_owned()
             }
@@ -71,7 +70,7 @@ impl<'p> Item<'p> {
             Value::String(text) if wanted == "a boolean" && ["true", "false"].contains(&text.as_str()) => {
                 format!("remove the quotes: {text}")
             }
-            Value::String(text) if wanted == "a whole number" && text.parse::<i64>().is_ok() => {
+            Value::String(text) if wanted == "a whole number" && is_plain_number(text) => {
                 format!("remove the quotes: {text}")
             }
             _ => format!("write {wanted} here"),
@@ -233,6 +232,11 @@ impl<'p> Item<'p> {
         }
         found
     }
+}
+
+/// Whether YAML reads the text without its quotes as the same number: `012` would be 10.
+fn is_plain_number(text: &str) -> bool {
+    text.parse::<i64>().is_ok_and(|number| number.to_string() == text)
 }
 
 fn is_whole(number: &serde_json::Number) -> bool {

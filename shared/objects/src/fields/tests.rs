@@ -34,7 +34,7 @@ fn paths_are_displayed_as_users_write_them() {
 
 #[test]
 fn wrong_types_say_what_to_do() {
-    let value = json!({"a": 600, "b": "yes", "c": "7", "d": [], "e": 1.5, "f": 1e3});
+    let value = json!({"a": 600, "b": "yes", "c": "7", "d": [], "e": 1.5, "f": 1e3, "g": "012"});
     let (errors, warnings) = read(&value, |fields| {
         assert!(fields.text("a").is_none());
         assert!(!fields.flag("b"));
@@ -42,16 +42,18 @@ fn wrong_types_say_what_to_do() {
         assert!(fields.fields("d").is_none());
         assert!(fields.int("e", 0, 9).is_none());
         assert_eq!(fields.int("f", 0, 1_000), Some(1_000));
+        assert!(fields.int("g", 0, 99).is_none());
     });
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(
         errors,
         [
-            "a: must be a string, not the number `600`; quote it: \"600\"",
+            "a: must be a string, not the number `600`; quote it as it is written",
             "b: must be a boolean, not a string; write `true`",
             "c: must be a whole number, not a string; remove the quotes: 7",
             "d: must be a mapping, not a list; write a mapping here",
             "e: must be a whole number, not the number `1.5`; write a whole number here",
+            "g: must be a whole number, not a string; write a whole number here",
         ]
     );
 }

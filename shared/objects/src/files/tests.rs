@@ -109,7 +109,7 @@ fn positions_count_lines_and_characters() {
         "apiVersion: v1\nkind: Namespace\nmetadata: {labels: {x: \"😀\", y: 1}, name: a}\n",
         0,
         &[
-            "f:3:32: metadata.labels.y: must be a string, not the number `1`; quote it: \"1\"",
+            "f:3:32: metadata.labels.y: must be a string, not the number `1`; quote it as it is written",
             "f:3:24: metadata.labels.x: `😀` is not a label value; use at most 63 letters, digits, `-`, `_` \
                 and `.`, beginning and ending with a letter or digit",
         ],
@@ -223,8 +223,13 @@ fn identity_is_checked() {
     );
     check_error(
         "apiVersion: v1\nkind: Namespace\nmetadata: {name: 7}\n",
-        "metadata.name: must be a string, not the number `7`; quote it: \"7\"",
+        "metadata.name: must be a string, not the number `7`; quote it as it is written",
     );
+    // No remedy shows another text than the file: these are read as 10, 1.1 and true.
+    for written in ["012", "1.10", "True"] {
+        let parsed = parse("f", &format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {written}}}\n"));
+        assert_eq!(parsed.errors[0].remedy, "quote it as it is written");
+    }
     check_error("just text\n", "f:1:1: this document is not an object");
     check_error("- 7\n", "f:1:3: this document is not an object");
 }

@@ -2,7 +2,7 @@
 
 use super::Ignored;
 use crate::fields::FieldPath;
-use crate::job::{FoundPodSet, topology};
+use crate::job::{FoundPodSet, SECURITY_CONTEXT, topology};
 use crate::object::Object;
 use crate::spec::Spec;
 use serde_json::Value;
@@ -15,7 +15,7 @@ const IGNORED_JOB_ANNOTATIONS: &[(&str, &str)] = &[
 
 /// Container fields that have no effect, and what happens instead.
 const IGNORED_CONTAINER_FIELDS: &[(&str, &str)] = &[
-    ("securityContext", "pods run with the rights of the agent's user"),
+    ("securityContext", SECURITY_CONTEXT),
     ("lifecycle", "hooks are not run"),
     ("livenessProbe", "a container that hangs is not restarted"),
 ];
@@ -46,7 +46,7 @@ pub(super) fn ignored_in_job(object: &Object, all: &mut Ignored) {
         && job.gang.pod_sets.iter().any(|set| set.group.is_some())
     {
         let at = set.template_path().key("metadata").key("annotations").key(topology::GROUP);
-        let message = format!("a {} with one pod set has nothing to group it with", kind.name());
+        let message = format!("it groups pod sets, and this {} has only one", kind.name());
         all.at(at, &message, "");
     }
     if !kind.can_be_scaled() {

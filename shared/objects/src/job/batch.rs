@@ -58,6 +58,10 @@ pub(super) static JOB: JobKind = JobKind {
     write_progress,
 };
 
+/// Effect of a security context where a job runs as processes; containers have theirs.
+pub(crate) const SECURITY_CONTEXT: &str = "processes run with the rights of the agent's user, and the \
+    process runner refuses a job with `runAsUser`, `runAsGroup` or `runAsNonRoot`";
+
 /// Fields without effect, and what happens instead.
 const IGNORED: &[(&str, &str)] = &[
     (
@@ -73,7 +77,7 @@ const IGNORED: &[(&str, &str)] = &[
     ("spec.podReplacementPolicy", "a failed pod is replaced when it has ended"),
     ("spec.template.spec.nodeName", "the cluster's agent chooses the nodes"),
     ("spec.template.spec.schedulingGates", "pods start without waiting for their removal"),
-    ("spec.template.spec.securityContext", "pods run with the rights of the agent's user"),
+    ("spec.template.spec.securityContext", SECURITY_CONTEXT),
     ("spec.template.spec.resourceClaims", "resource claims are not counted"),
     ("spec.template.spec.affinity.podAffinity", "pods are placed without regard to other pods"),
     ("spec.template.spec.affinity.podAntiAffinity", "pods are placed without regard to other pods"),

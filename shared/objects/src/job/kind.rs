@@ -333,6 +333,11 @@ impl JobKind {
         manifest.pointer(self.managed_by).and_then(Value::as_str)
     }
 
+    /// The field that names the controller, such as `spec.managedBy`; `None` if the kind has none.
+    pub fn manager_field(&self) -> Option<String> {
+        self.managed_by.strip_prefix('/').map(|pointer| pointer.replace('/', "."))
+    }
+
     /// Whether Meridian takes jobs that name this controller.
     pub fn takes_over_from(&self, manager: &str) -> bool {
         self.managers.contains(&manager)

@@ -85,7 +85,7 @@ fn check(root: &Fields<'_>) {
         if key(map, name).is_some() {
             findings.error(
                 FieldPath::of("metadata").key(map).key(name),
-                "makes the pod one of a group, and a group is submitted whole",
+                "makes the pod a part of a group, and a group is submitted with all of its pods",
                 "put all of its pods into files of one `meridian create`, or submit a `PodGroup`",
             );
         }

@@ -69,12 +69,12 @@ fn check_pod(item: &Item<'_>, names: &mut BTreeSet<String>) {
     let findings = pod.findings();
     let name = text("/metadata/name");
     if name.is_empty() {
-        let remedy = "name it: the cluster gets it with this name";
+        let remedy = "give the pod a name: it has the same one in the cluster that runs it";
         findings.error(at("metadata", "name"), "is missing", remedy);
     } else if !names::is_dns_subdomain(name) || name.len() > names::MAX_LABEL_CHARS {
         findings.error(
             at("metadata", "name"),
-            format!("`{name}` can't name a pod"),
+            format!("`{name}` is not a valid name of a pod"),
             "use at most 63 lower-case letters, digits, `-` and `.`",
         );
     } else if !names.insert(name.to_owned()) {

@@ -136,7 +136,7 @@ fn run_time_is_the_shortest_bound_and_only_the_maximum_execution_time_adds_up() 
     check(&[("metadata.annotations", json!({MAX_RUN_ANNOTATION: 600}))], Some(Millis::secs(600)));
     check_error(
         &[("metadata.annotations", json!({MAX_RUN_ANNOTATION: 600.5}))],
-        "must be a string, not the number `600.5`; put it into quotes",
+        "must be a string, not the number `600.5`; quote it as it is written",
     );
     check_error(&[("spec.activeDeadlineSeconds", json!(0))], "`0` is too small");
 }

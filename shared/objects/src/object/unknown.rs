@@ -32,7 +32,10 @@ const JOBS: [(&str, &str); 4] = [
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
 ];
 
-/// Kinds whose names other programs use too, for something else.
+/// Fields of runs, which name the object that says what runs: those of Tekton and of Argo Workflows.
+const RUN_REFERENCES: [&str; 3] = ["pipelineRef", "taskRef", "workflowTemplateRef"];
+
+/// Kinds whose names other programs use for kinds of their own.
 const COMMON_NAMES: [Kind; 3] = [Kind::Cluster, Kind::Topology, Kind::Workload];
 
 impl UnknownKind {
@@ -47,7 +50,7 @@ impl UnknownKind {
         Some(Self::named(api_version, kind, names_queue(object)))
     }
 
-    /// `is_queued`: whether the object or its pods name a local queue, as jobs do.
+    /// `is_queued`: whether the object makes pods and names a local queue, as jobs do.
     fn named(api_version: &str, kind: &str, is_queued: bool) -> Self {
         let (group, version) = split_api_version(api_version);
         let by_name = Kind::ALL.into_iter().find(|known| known.name() == kind);
@@ -85,13 +88,32 @@ impl UnknownKind {
     }
 }
 
-/// Whether labels anywhere in the object name a local queue: its own, or those of the pods that it makes.
-fn names_queue(value: &Value) -> bool {
+/// Whether an object names a local queue as jobs do: in labels of the pods that it makes, or in its own if it
+/// makes pods. The `commonLabels` of kustomize also give that label to services and config maps.
+fn names_queue(object: &Value) -> bool {
+    let names = |labels: &Value| labels.get(QUEUE_LABEL).is_some();
+    let Some(spec) = object.get("spec") else { return false };
+    any_field(spec, &|name, value| name == "labels" && names(value))
+        || (object.pointer("/metadata/labels").is_some_and(names) && any_field(spec, &starts_containers))
+}
+
+/// Whether a field starts containers: the list of a pod, an image as in a step of a workflow, or the name of
+/// an object that has them.
+fn starts_containers(name: &str, value: &Value) -> bool {
+    match name {
+        "containers" => value.is_array(),
+        "image" => value.is_string(),
+        _ => RUN_REFERENCES.contains(&name),
+    }
+}
+
+/// Whether a condition holds for the name and the value of a field anywhere in `value`.
+fn any_field(value: &Value, holds: &impl Fn(&str, &Value) -> bool) -> bool {
     match value {
-        Value::Array(items) => items.iter().any(names_queue),
-        Value::Object(fields) => fields.iter().any(|(name, value)| {
-            (name == "labels" && value.get(QUEUE_LABEL).is_some()) || names_queue(value)
-        }),
+        Value::Array(items) => items.iter().any(|item| any_field(item, holds)),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| holds(name, value) || any_field(value, holds))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -188,6 +210,42 @@ mod tests {
         let foreign = |labels: Value| UnknownKind::of(&workflow(labels)).unwrap().foreign;
         assert_eq!(foreign(json!({"kueue.x-k8s.io/queue-name": "team"})), Foreign::Refused);
         assert_eq!(foreign(json!({"app": "team"})), Foreign::Skipped);
+    }
+
+    #[test]
+    fn a_queue_label_makes_a_job_only_of_what_makes_pods() {
+        let foreign = |api_version: &str, kind: &str, more: Value| {
+            let mut object = json!({
+                "apiVersion": api_version,
+                "kind": kind,
+                "metadata": {"name": "a", "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+            });
+            object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            UnknownKind::of(&object).unwrap().foreign
+        };
+        let selector = json!({"matchLabels": {"kueue.x-k8s.io/queue-name": "team"}});
+        for (api_version, kind, more) in [
+            ("v1", "ConfigMap", json!({"data": {"image": "x", "labels": "y"}})),
+            ("v1", "Secret", json!({"stringData": {"image": "x"}})),
+            ("v1", "ServiceAccount", json!({})),
+            ("v1", "Service", json!({"spec": {"selector": {"kueue.x-k8s.io/queue-name": "team"}}})),
+            ("v1", "PersistentVolumeClaim", json!({"spec": {"storageClassName": "fast"}})),
+            ("policy/v1", "PodDisruptionBudget", json!({"spec": {"selector": selector}})),
+            ("networking.k8s.io/v1", "NetworkPolicy", json!({"spec": {"podSelector": selector}})),
+            ("networking.k8s.io/v1", "Ingress", json!({"spec": {"rules": []}})),
+            ("monitoring.googleapis.com/v1", "PodMonitoring", json!({"spec": {"selector": selector}})),
+        ] {
+            assert_eq!(foreign(api_version, kind, more), Foreign::Skipped, "{kind}");
+        }
+        let pod = json!({"containers": [{"name": "c"}]});
+        for (api_version, kind, spec) in [
+            ("apps/v1", "Deployment", json!({"template": {"spec": pod}})),
+            ("serving.knative.dev/v1", "Service", json!({"template": {"spec": pod}})),
+            ("argoproj.io/v1alpha1", "Workflow", json!({"templates": [{"container": {"image": "x"}}]})),
+            ("tekton.dev/v1", "PipelineRun", json!({"pipelineRef": {"name": "p"}})),
+        ] {
+            assert_eq!(foreign(api_version, kind, json!({"spec": spec})), Foreign::Refused, "{kind}");
+        }
     }
 
     #[test]

@@ -6,11 +6,21 @@ use crate::spec::PolicyRule;
 pub(super) const ALL: &str = "*";
 
 pub(super) fn allows(rule: &PolicyRule, access: &Access<'_>) -> bool {
-    contains(&rule.verbs, access.verb)
-        && contains(&rule.api_groups, access.group)
-        && rule.resources.iter().any(|resource| matches(resource, access.resource, access.subresource))
+    allows_some(rule, access.verb, access.group, (access.resource, access.subresource))
         && (rule.resource_names.is_empty()
             || access.name.is_some_and(|name| rule.resource_names.iter().any(|other| other == name)))
+}
+
+/// Whether a rule permits this for an object of some name.
+pub(super) fn allows_some(
+    rule: &PolicyRule,
+    verb: &str,
+    group: &str,
+    (resource, subresource): (&str, &str),
+) -> bool {
+    contains(&rule.verbs, verb)
+        && contains(&rule.api_groups, group)
+        && rule.resources.iter().any(|pattern| matches(pattern, resource, subresource))
 }
 
 pub(super) fn allows_path(rule: &PolicyRule, verb: &str, path: &str) -> bool {

@@ -285,6 +285,41 @@ run "a_misspelt_field" {
   }
 }
 
+run "a_slice_in_two_zones" {
+  command = plan
+
+  variables {
+    region            = "us-east5"
+    accelerator_zones = { "tpu-v6e-slice" = ["us-east5-a", "us-east5-b"] }
+    pools             = { "v6e" = { accelerator = "tpu-v6e-slice", tpu_topology = "4x4" } }
+  }
+
+  assert {
+    condition = output.violations == [
+      "pool `v6e` in us-east5: a slice of 4 nodes is in one zone; write zones with exactly one of us-east5-a, us-east5-b",
+    ]
+    error_message = join("\n", output.violations)
+  }
+}
+
+run "a_slice_in_one_zone_and_hosts_in_two" {
+  command = plan
+
+  variables {
+    region            = "us-east5"
+    accelerator_zones = { "tpu-v6e-slice" = ["us-east5-a", "us-east5-b"] }
+    pools = {
+      "slice" = { accelerator = "tpu-v6e-slice", tpu_topology = "4x4", zones = ["us-east5-b"] }
+      "hosts" = { accelerator = "tpu-v6e-slice", tpu_topology = "2x2", max_nodes = 2 }
+    }
+  }
+
+  assert {
+    condition     = output.violations == []
+    error_message = join("\n", output.violations)
+  }
+}
+
 run "autopilot_makes_its_nodes" {
   command = plan
 
@@ -314,15 +349,97 @@ run "an_unknown_mode" {
   }
 }
 
-run "a_fixed_size_is_per_zone" {
+run "only_queued_pools_grow_for_requests" {
   command = plan
 
   variables {
-    pools = { "l4" = { accelerator = "nvidia-l4", node_count = 2 } }
+    pools = {
+      "l4-queued"   = { accelerator = "nvidia-l4", queued_provisioning = true }
+      "l4-both"     = { accelerator = "nvidia-l4", queued_provisioning = true, flex_start = true }
+      "l4-flex"     = { accelerator = "nvidia-l4", flex_start = true }
+      "l4-spot"     = { accelerator = "nvidia-l4", spot = true, min_nodes = 1 }
+      "l4-always"   = { accelerator = "nvidia-l4", node_count = 2 }
+      "l4-reserved" = { accelerator = "nvidia-l4", zones = ["europe-west4-a"], reservation = { name = "r" } }
+    }
   }
 
   assert {
-    condition     = output.provisionable[0].maxNodes == 6
+    condition     = output.violations == [] && output.provisionable[*].name == ["l4-both", "l4-queued"]
+    error_message = jsonencode(output.provisionable)
+  }
+
+  # GKE's own label of flex-start nodes, by which jobs choose them.
+  assert {
+    condition = [
+      for pool in output.provisionable : lookup(pool.labels, "cloud.google.com/gke-flex-start", "none")
+    ] == ["true", "none"]
+    error_message = jsonencode(output.provisionable)
+  }
+}
+
+run "autopilot_grows_by_the_tutorials_t4" {
+  command = plan
+
+  variables {
+    mode = "autopilot"
+  }
+
+  assert {
+    condition = output.violations == [] && jsonencode(output.provisionable) == jsonencode([{
+      name          = "t4"
+      capacityClass = "flex-start"
+      labels        = { "cloud.google.com/gke-accelerator" = "nvidia-tesla-t4" }
+      taints = [
+        { key = "nvidia.com/gpu", value = "present", effect = "NoSchedule" },
+        { key = "cloud.google.com/gke-queued", value = "true", effect = "NoSchedule" },
+      ]
+      perNode  = { "nvidia.com/gpu" = "1", cpu = "3920m", memory = "12700Mi" }
+      maxNodes = 4
+    }])
+    error_message = jsonencode(output.provisionable)
+  }
+}
+
+run "autopilot_where_no_t4_is_known" {
+  command = plan
+
+  variables {
+    region = "us-central1"
+    mode   = "autopilot"
+  }
+
+  assert {
+    condition     = output.violations == [] && output.provisionable == []
+    error_message = jsonencode(output.provisionable)
+  }
+}
+
+run "autopilot_where_the_user_knows_t4" {
+  command = plan
+
+  variables {
+    region            = "us-central1"
+    mode              = "autopilot"
+    accelerator_zones = { "nvidia-tesla-t4" = ["us-central1-a"] }
+  }
+
+  assert {
+    condition     = output.provisionable[*].name == ["t4"]
+    error_message = jsonencode(output.provisionable)
+  }
+}
+
+run "a_tpu_pool_that_grows" {
+  command = plan
+
+  variables {
+    region            = "us-east5"
+    accelerator_zones = { "tpu-v6e-slice" = ["us-east5-a"] }
+    pools             = { "v6e" = { accelerator = "tpu-v6e-slice", queued_provisioning = true, tpu_topology = "2x2" } }
+  }
+
+  assert {
+    condition     = output.provisionable[0].taints[0].key == "google.com/tpu" && output.provisionable[0].perNode["google.com/tpu"] == "4"
     error_message = jsonencode(output.provisionable)
   }
 }
@@ -336,7 +453,7 @@ run "what_pods_can_get" {
 
   # 4 vCPU less 80 m; 15 GiB less 25 % of 4, 20 % of 4, 10 % of 7 GiB and 100 MiB.
   assert {
-    condition = output.provisionable == [{
+    condition = jsonencode(output.provisionable) == jsonencode([{
       name          = "t4"
       capacityClass = "flex-start"
       labels = {
@@ -344,9 +461,13 @@ run "what_pods_can_get" {
         "cloud.google.com/gke-nodepool"    = "t4"
         "cloud.google.com/gke-queued"      = "true"
       }
+      taints = [
+        { key = "nvidia.com/gpu", value = "present", effect = "NoSchedule" },
+        { key = "cloud.google.com/gke-queued", value = "true", effect = "NoSchedule" },
+      ]
       perNode  = { "nvidia.com/gpu" = "1", cpu = "3920m", memory = "12700Mi" }
       maxNodes = 4
-    }]
+    }])
     error_message = jsonencode(output.provisionable)
   }
 }

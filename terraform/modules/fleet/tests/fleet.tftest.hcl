@@ -37,13 +37,108 @@ run "one_region_with_settings" {
     condition     = output.manager_values.clusters[0].spec.provider.kind == "ProvisioningRequest"
     error_message = "Autopilot asks DWS through ProvisioningRequests"
   }
+
+  # The manager's decision and the agent's right go together.
+  assert {
+    condition = (
+      output.manager_values.clusters[0].spec.provisionable[*].name == ["t4"]
+      && output.agent_values["europe-west4"].runner == "kubernetes"
+      && output.agent_values["europe-west4"].kubernetes.provisioningRequests
+    )
+    error_message = jsonencode(output.agent_values)
+  }
+}
+
+run "a_region_without_a_pool_that_grows" {
+  command = plan
+
+  variables {
+    regions = {
+      "europe-west4" = { mode = "standard", pools = { "l4" = { accelerator = "nvidia-l4", spot = true, min_nodes = 1 } } }
+      "us-east4"     = { provisionable = [] }
+    }
+  }
+
+  assert {
+    condition = alltrue([
+      for cluster in output.manager_values.clusters : !can(cluster.spec.provider) && cluster.spec.provisionable == []
+    ])
+    error_message = "the agent refuses a provider without pools: ${jsonencode(output.manager_values.clusters)}"
+  }
+
+  assert {
+    condition     = alltrue([for values in output.agent_values : !values.kubernetes.provisioningRequests])
+    error_message = "an agent may ask for nodes that no pool has"
+  }
+}
+
+run "pools_of_the_user" {
+  command = plan
+
+  variables {
+    regions = {
+      "europe-west4" = {
+        mode  = "standard"
+        pools = { "t4" = { accelerator = "nvidia-tesla-t4", queued_provisioning = true } }
+        provisionable = [{
+          name   = "l4", capacityClass = "flex-start", maxNodes = 2, perNode = { "nvidia.com/gpu" = "1" }
+          labels = { "cloud.google.com/gke-nodepool" = "l4" }
+        }]
+      }
+      "us-east4" = {
+        agent_values = { kubernetes = { configMaps = { check = true } } }
+        provisionable = [{
+          name   = "l4", capacityClass = "flex-start", maxNodes = 2, perNode = { "nvidia.com/gpu" = "1" }
+          labels = { "cloud.google.com/gke-accelerator" = "nvidia-l4" }
+        }]
+      }
+    }
+  }
+
+  assert {
+    condition = [for cluster in output.manager_values.clusters : cluster.spec.provisionable[*].name] == [
+      ["t4", "l4"], ["l4"],
+    ]
+    error_message = "they are added in a Standard cluster, and are all there is in Autopilot"
+  }
+
+  assert {
+    condition = output.agent_values["us-east4"].kubernetes == {
+      provisioningRequests = true, configMaps = { check = true }
+    }
+    error_message = jsonencode(output.agent_values["us-east4"])
+  }
+}
+
+run "a_pool_without_labels" {
+  command = plan
+
+  variables {
+    regions = {
+      "europe-west4" = {
+        provisionable = [{ name = "t4", capacityClass = "flex-start", maxNodes = 4, perNode = { "nvidia.com/gpu" = "1" } }]
+      }
+    }
+  }
+
+  expect_failures = [var.regions]
+}
+
+run "autopilot_where_no_accelerator_is_known" {
+  command = plan
+
+  variables {
+    regions = { "us-central1" = {} }
+  }
+
+  expect_failures = [check.autopilot_pools]
 }
 
 run "a_region_that_the_table_lacks" {
   command = plan
 
   variables {
-    regions = { "atlantis-north1" = { jurisdiction = "AT", block = 50 } }
+    regions = { "atlantis-north1" = { jurisdiction = "AT", block = 50, provisionable = [] } }
   }
 
   assert {

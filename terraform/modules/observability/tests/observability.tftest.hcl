@@ -26,11 +26,49 @@ run "own_rules" {
   }
 }
 
+run "own_rules_link_to_no_page_that_is_not_there" {
+  command = plan
+
+  assert {
+    condition = alltrue([
+      for policy in values(google_monitoring_alert_policy.this) : length(policy.documentation[0].links) == 0
+    ])
+    error_message = "an alert links to an address that stands for the user's"
+  }
+}
+
+run "own_rules_link_to_the_users_pages" {
+  command = plan
+
+  variables {
+    runbook_url = "https://wiki.example.com/meridian/"
+  }
+
+  assert {
+    condition = alltrue([
+      for policy in values(google_monitoring_alert_policy.this) :
+      can(regex("^https://wiki\\.example\\.com/meridian/[a-z-]+\\.md$", policy.documentation[0].links[0].url))
+    ])
+    error_message = google_monitoring_alert_policy.this["MeridianManagerSilent"].documentation[0].links[0].url
+  }
+}
+
+run "no_address_of_runbooks" {
+  command = plan
+
+  variables {
+    runbook_url = "docs/runbooks"
+  }
+
+  expect_failures = [var.runbook_url]
+}
+
 run "rules_from_a_file" {
   command = plan
 
   variables {
     alert_rule_files      = ["./tests/rules.yaml"]
+    runbook_url           = "https://wiki.example.com/meridian"
     notification_channels = ["projects/example-project-1/notificationChannels/1"]
   }
 

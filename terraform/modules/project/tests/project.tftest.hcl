@@ -20,7 +20,8 @@ run "nothing_that_was_not_asked_for" {
       && length(google_cloud_quotas_quota_preference.this) == 0
       && length(google_kms_crypto_key_iam_member.agents) == 0
       && length(setintersection(keys(google_project_service.this), [
-        "billingbudgets.googleapis.com", "cloudquotas.googleapis.com", "orgpolicy.googleapis.com", "sqladmin.googleapis.com",
+        "billingbudgets.googleapis.com", "cloudkms.googleapis.com", "cloudquotas.googleapis.com", "orgpolicy.googleapis.com",
+        "sqladmin.googleapis.com",
       ])) == 0
     )
     error_message = "an option is on by default"
@@ -67,6 +68,11 @@ run "everything" {
   assert {
     condition     = google_cloud_quotas_quota_preference.this["t4"].quota_config[0].preferred_value == "8"
     error_message = "the quota preference is wrong"
+  }
+
+  assert {
+    condition     = contains(keys(google_project_service.this), "cloudkms.googleapis.com")
+    error_message = "without the API of Cloud KMS, the keys can't be granted"
   }
 
   assert {

@@ -1,4 +1,4 @@
-//! What is done about one copy when a job begins and when it has ended. Pure.
+//! Decides what is done with one copy when a job begins and when it has ended. Pure.
 
 use super::{Content, ObjectMeta, Owner, Reference};
 use crate::labels::{self, COPY_OF, MANAGED_BY, UID};
@@ -12,7 +12,7 @@ pub(super) enum Arrival {
     Create {
         owners: Vec<Value>,
     },
-    /// Another job has the copy. It gets the content of now, and one owner more.
+    /// Another job has the copy. It gets the current content, and one more owner.
     Replace {
         owners: Vec<Value>,
         version: String,
@@ -22,7 +22,7 @@ pub(super) enum Arrival {
 /// What is done with a copy when a job has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Departure {
-    /// It isn't a copy, or not this job's.
+    /// The object isn't a copy, or isn't this job's.
     Nothing,
     Delete {
         uid: String,

@@ -1,4 +1,4 @@
-//! What matters of one Workload of the cluster's own Kueue.
+//! The fields that the agent uses of a Workload of the cluster's own Kueue.
 
 use super::provisioning::{Condition, conditions};
 use crate::labels::OFFER;
@@ -34,7 +34,7 @@ impl WorkloadFacts {
         }
     }
 
-    /// A condition that holds.
+    /// A condition whose status is `True`.
     pub(crate) fn holds(&self, kind: &str) -> Option<&Condition> {
         self.conditions.get(kind).filter(|condition| condition.holds)
     }

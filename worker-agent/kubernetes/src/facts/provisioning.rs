@@ -1,4 +1,4 @@
-//! What matters of one ProvisioningRequest.
+//! The fields that the agent uses of a ProvisioningRequest.
 
 use super::moment;
 use crate::facts::wall;
@@ -82,7 +82,7 @@ impl RequestFacts {
         }
     }
 
-    /// A condition that holds.
+    /// A condition whose status is `True`.
     pub(crate) fn holds(&self, kind: &str) -> Option<&Condition> {
         self.conditions.get(kind).filter(|condition| condition.holds)
     }

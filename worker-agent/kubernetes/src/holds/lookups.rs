@@ -1,10 +1,11 @@
-//! What the pods of offers name, and whether it is there. Pure.
+//! Checks whether the objects exist that the pods of offers name. Pure.
 //!
 //! Each object is read once for all offers that wait for it. One that was found counts as present for a
 //! while; nothing is remembered about a missing one, so that it is found as soon as it was created.
 //!
-//! A missing object of a kind that is copied is no reason yet: the manager is asked whether the workload may
-//! have a copy. So it is for a copy that another workload has, which goes with that one.
+//! A missing object of a kind that is copied doesn't refuse the offer: the manager is asked whether the
+//! workload may have a copy. A copy for another workload counts as missing, because it is deleted with that
+//! one.
 
 use meridian_agent_core::runtime::ReferenceCheck;
 use meridian_shared::copies::{CopyAnswer, CopyOutcome, CopyRequest};
@@ -20,7 +21,7 @@ const PRESENT_FOR: Millis = Millis::secs(30);
 const FORBIDDEN_FOR: Millis = Millis::mins(5);
 /// Most objects that are remembered as present.
 const PRESENT_MAX: usize = 10_000;
-/// Reads that are under way at the same time.
+/// Number of reads that are in progress at the same time.
 const READS_MAX: usize = 32;
 /// Pauses before a read without an answer is repeated; the offer fails after the last one.
 const REPEAT_AFTER: [Millis; 3] = [Millis(500), Millis::secs(2), Millis::secs(5)];
@@ -89,18 +90,18 @@ pub(super) enum Finding {
     Missing,
     /// The agent may not read it, with the server's message.
     Forbidden(String),
-    /// Whether it is there is not known, with the reason.
+    /// It isn't known whether the object exists, with the reason.
     Unknown(String),
 }
 
 /// A check that is over: `Err` says what is missing or can't be read.
 pub(super) type Verdict = (OfferId, Result<(), String>);
 
-/// What follows when everything was read that a check waits for.
+/// The next step of a check whose reads are all done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Over(Verdict),
-    /// The manager is to be asked. [`Lookups::asked`] must be called with its answer.
+    /// The manager must be asked. Call [`Lookups::asked`] with its answer.
     Ask(CopyRequest),
 }
 
@@ -224,7 +225,7 @@ impl Lookups {
         steps
     }
 
-    /// Takes in what the manager may copy, or why it can't be asked. `None` for an offer that is over.
+    /// Takes the manager's answer about copies, or why it can't be asked. `None` for an offer that is over.
     pub(super) fn asked(
         &mut self,
         request: &CopyRequest,
@@ -249,7 +250,7 @@ impl Lookups {
         Some((request.offer, check.verdict()))
     }
 
-    /// That a resource isn't checked, the first time that it is forbidden.
+    /// A remark that a resource isn't checked, the first time that reading it is forbidden.
     pub(super) fn says(&mut self, need: &Need, finding: &Finding) -> Option<String> {
         let Finding::Forbidden(why) = finding else { return None };
         let (group, kind, plural) = need.resource();
@@ -288,7 +289,7 @@ impl Check {
 
     /// What the findings mean for the offer. What may not be read counts as present.
     fn verdict(&self) -> Result<(), String> {
-        // Without its namespace nothing of it is there.
+        // Without the namespace none of its objects exists.
         if let Some(namespace) = self.missing().find(|need| matches!(need, Need::Namespace(_))) {
             return Err(format!("{} has no {}", namespace.place(), namespace.words()));
         }

@@ -26,7 +26,7 @@ pub(super) enum Seen {
     /// The room isn't held yet, with the reason.
     Waits(String),
     Holds,
-    /// What was there is gone, with the reason.
+    /// The objects that held the room are gone, with the reason.
     Lost(String),
 }
 
@@ -70,7 +70,7 @@ impl Order {
         }
     }
 
-    /// What an earlier agent made for a gang that runs. Its shape isn't known any more.
+    /// The objects that an earlier agent made for a gang that runs. Their shape isn't known any more.
     pub(super) fn inherited(offer: OfferId, namespace: Arc<str>) -> Self {
         let (gang, placement) = (Arc::default(), Vec::new());
         let hold = HoldOrder { offer, uid: Uid(0), namespace, gang, placement };
@@ -92,7 +92,7 @@ impl Order {
         self.not_before = Mono(0);
     }
 
-    /// What is to be done now. [`Order::answered`] must be called with the result.
+    /// The action that is due now. [`Order::answered`] must be called with the result.
     pub(super) fn next(&mut self, now: Mono) -> Option<Action> {
         if self.is_acting || now < self.not_before {
             return None;
@@ -159,7 +159,7 @@ impl Order {
         Some(HoldEvent::Failed { offer: self.offer(), reason })
     }
 
-    /// Reports why the offer waits, if that is news.
+    /// Reports why the offer waits, if the reason has changed.
     fn wait(&mut self, reason: String) -> Option<HoldEvent> {
         if self.reported == reason || !matches!(self.phase, Phase::Creating | Phase::Waiting(_)) {
             return None;
@@ -210,7 +210,7 @@ mod tests {
         let mut order = created();
         assert_eq!(order.observe(NOW, Seen::Partly), None);
         assert_eq!(order.observe(NOW, Seen::Waits("1 of 2".into())), waiting("1 of 2"));
-        assert_eq!(order.observe(NOW, Seen::Waits("1 of 2".into())), None, "it is no news");
+        assert_eq!(order.observe(NOW, Seen::Waits("1 of 2".into())), None, "the reason is the same");
         assert_eq!(order.observe(NOW, Seen::Holds), Some(HoldEvent::Secured { offer: OFFER }));
         assert_eq!(order.observe(NOW, Seen::Holds), None);
     }

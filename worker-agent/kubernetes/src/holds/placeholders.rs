@@ -1,14 +1,14 @@
 //! Placeholder pods: one for each pod of the gang, of its size and on its node, with a low priority. Pure.
 //!
-//! They hold the gang's room on nodes that others use too: the scheduler counts them, and evicts them only
-//! for pods of higher priority. They are in the agent's own namespace, so that the quotas and limits of the
-//! job's namespace count its own pods alone. The runner deletes each one right before its pod may be
-//! scheduled.
+//! They hold the gang's room on nodes that other workloads use too: the scheduler counts them, and evicts
+//! them only for pods of higher priority. They are in the agent's own namespace, so that the quotas and
+//! limits of the job's namespace count only the pods of its jobs. The runner deletes each one right before
+//! its pod may be scheduled.
 
 use super::PlaceholderSettings;
 use super::order::Seen;
 use crate::facts::PodFacts;
-use crate::labels::{HOLD, MANAGED_BY, OFFER, ORIGIN, UID};
+use crate::labels::{HOLD, MANAGED_BY, OFFER, ORIGIN, UID, origin};
 use crate::shape;
 use meridian_agent_core::runtime::{HoldOrder, PodPlacement};
 use meridian_shared::counted::counted;
@@ -17,13 +17,11 @@ use meridian_shared::time::Millis;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long placeholders may wait for the scheduler. The ledger saw the room, so what is in the way is news
-/// that the next inventory has.
+/// How long placeholders may wait for the scheduler. The ledger saw free room, so other pods took it since;
+/// the next inventory shows them.
 pub(super) const PATIENCE: Millis = Millis::secs(30);
 /// Value of the label of every placeholder.
 pub(super) const PLACEHOLDER: &str = "placeholder";
-/// The label of a node by which a placeholder is bound to it.
-const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// The name of the placeholder of a pod, by its number in the placement of an offer.
 pub(crate) fn name(offer: OfferId, number: u32) -> String {
@@ -46,7 +44,7 @@ pub(super) fn build(
         let set = order.gang.pod_sets.iter().find(|set| set.name == at.pod_set);
         let set = set.ok_or_else(|| format!("the gang has no pod set `{}`", at.pod_set))?;
         let mut spec = shape::pod(set, "placeholder", &settings.image);
-        spec["nodeSelector"][HOSTNAME] = json!(at.node);
+        spec["affinity"] = shape::only_on(&at.node, &shape::node_terms(&spec));
         spec["terminationGracePeriodSeconds"] = json!(1);
         spec["automountServiceAccountToken"] = json!(false);
         spec["enableServiceLinks"] = json!(false);
@@ -67,10 +65,9 @@ pub(super) fn build(
                 "name": name(order.offer, number),
                 "namespace": namespace,
                 "labels": {
-                    MANAGED_BY.0: MANAGED_BY.1, HOLD: PLACEHOLDER,
+                    MANAGED_BY.0: MANAGED_BY.1, ORIGIN: origin(cluster), HOLD: PLACEHOLDER,
                     OFFER: order.offer.to_string(), UID: order.uid.to_string(),
                 },
-                "annotations": {ORIGIN: cluster},
             },
             "spec": spec,
         }))
@@ -78,7 +75,8 @@ pub(super) fn build(
     (0..).zip(&order.placement).map(pod).collect()
 }
 
-/// What the placeholders of an offer show. `known` are those that were shown before; new ones are added.
+/// Whether the placeholders of an offer hold its room. `known` has those that a watch showed before; new ones
+/// are added.
 pub(super) fn seen(order: &HoldOrder, pods: &[PodFacts], known: &mut BTreeSet<String>) -> Seen {
     let by_name: BTreeMap<&str, &PodFacts> = pods.iter().map(|pod| (pod.name.as_str(), pod)).collect();
     let (mut bound, mut missing, mut why) = (0, 0, None);
@@ -115,7 +113,7 @@ pub(super) fn seen(order: &HoldOrder, pods: &[PodFacts], known: &mut BTreeSet<St
 
 fn lost(pod: &PodFacts) -> Seen {
     let node = pod.node.as_ref().map_or_else(String::new, |node| format!(" on node `{node}`"));
-    Seen::Lost(format!("placeholder pod `{}`{node} was evicted, so others have its room", pod.name))
+    Seen::Lost(format!("placeholder pod `{}`{node} was evicted, so other pods have its room", pod.name))
 }
 
 #[cfg(test)]
@@ -175,7 +173,7 @@ mod tests {
         assert_eq!(at("/metadata/labels/meridian.dev~1uid"), Uid(7).to_string());
         assert_eq!(at("/metadata/labels/meridian.dev~1offer"), "2-7-1");
         assert_eq!(at("/metadata/labels/meridian.dev~1fence"), Value::Null, "it is no pod of a run");
-        assert_eq!(at("/spec/nodeSelector"), json!({"kubernetes.io/hostname": "b"}));
+        assert_eq!(at("/spec/affinity"), shape::only_on("b", &[]));
         assert_eq!(at("/spec/priorityClassName"), "low");
         assert_eq!(at("/spec/tolerations/0/key"), "gpu");
         assert_eq!(at("/spec/containers/0/image"), "registry.example.com/pause:1");
@@ -196,6 +194,7 @@ mod tests {
             requests: Amounts::new(),
             phase: PodPhase::Pending,
             gates: Vec::new(),
+            node_terms: Vec::new(),
             deleting: false,
             written_off: false,
             index: None,

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 /// How often waiting work is looked at.
 const TICK: Duration = Duration::from_millis(500);
-/// How often objects are looked for that belong to no offer and to no run.
+/// How often the supervisor looks for objects that belong to no offer and to no run.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// What the agent's core asks for.
@@ -177,7 +177,7 @@ impl Supervisor {
             }
             Finished::Swept { names, answer } => {
                 if let Answer::Refused(why) | Answer::Unknown(why) = answer {
-                    tracing::warn!(names, why, "what held room that nothing uses is not deleted yet");
+                    tracing::warn!(names, why, "objects that hold room for no offer are not deleted yet");
                 }
             }
         }
@@ -270,7 +270,7 @@ impl Supervisor {
         }));
     }
 
-    /// What holds the room of an order; `None` where the ledger alone does.
+    /// The objects that hold the room of an order; `None` where the ledger alone holds it.
     fn objects(&self, hold: &HoldOrder) -> Option<Objects> {
         Some(match &self.method {
             Method::Ledger => return None,
@@ -322,7 +322,7 @@ impl Supervisor {
             tracing::warn!(
                 namespace = objects.namespace,
                 names = objects.names.join(", "),
-                "what held room for an offer that is over: it is deleted"
+                "an object holds room for an offer that is over: it is deleted"
             );
             self.give_back(objects);
         }

@@ -1,13 +1,13 @@
 //! A Workload of the cluster's own Kueue, which stands for the gang in its LocalQueue. Pure.
 //!
 //! Kueue admits a Workload that no job owns like any other; MultiKueue depends on that too. So the gang takes
-//! its turn and its quota there before any object of the job exists, and nothing has to be kept from
-//! starting. Admitted is the hold. The Workload stays until the run has ended, and is then deleted, which
-//! gives the quota back; if Kueue evicts it, the run ends.
+//! its turn and its quota there before any object of the job exists, so no object has to be kept from
+//! starting. The gang is held when the Workload is admitted. The Workload stays until the run has ended, and
+//! is then deleted, which gives the quota back; if Kueue evicts it, the run ends.
 
 use super::order::Seen;
 use crate::facts::{Condition, WorkloadFacts};
-use crate::labels::{HOLD, MANAGED_BY, OFFER, ORIGIN, UID};
+use crate::labels::{HOLD, MANAGED_BY, OFFER, ORIGIN, UID, origin};
 use crate::shape;
 use meridian_agent_core::runtime::HoldOrder;
 use meridian_shared::ids::OfferId;
@@ -49,10 +49,9 @@ pub(super) fn build(
             "name": name(order.offer),
             "namespace": &*order.namespace,
             "labels": {
-                MANAGED_BY.0: MANAGED_BY.1, HOLD: WORKLOAD,
+                MANAGED_BY.0: MANAGED_BY.1, ORIGIN: origin(cluster), HOLD: WORKLOAD,
                 OFFER: order.offer.to_string(), UID: order.uid.to_string(),
             },
-            "annotations": {ORIGIN: cluster},
         },
         "spec": {"queueName": queue, "active": true, "podSets": sets.collect::<Vec<_>>()},
     })
@@ -69,7 +68,7 @@ fn common_labels(order: &HoldOrder, pod_set: &str, nodes: &NodeLabels) -> BTreeM
     common
 }
 
-/// What a Workload shows; `known` says whether it was shown before.
+/// Whether the Workload holds the gang's room. `known`: whether a watch showed it before.
 pub(super) fn seen(workload: Option<&WorkloadFacts>, known: &mut bool) -> Seen {
     let Some(workload) = workload else {
         return if *known {

@@ -1,6 +1,6 @@
 //! The objects of one request: a PodTemplate for each shape of pods, and the ProvisioningRequest itself.
 
-use crate::labels::{MANAGED_BY, OFFER, ORIGIN};
+use crate::labels::{MANAGED_BY, OFFER, ORIGIN, origin};
 use crate::shape;
 use meridian_agent_core::runtime::NodeRequest;
 use meridian_objects::spec::{MergePolicy, ProvisioningRequestConfigSpec};
@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 
 /// The class of GKE's queue (Dynamic Workload Scheduler, flex start).
 const QUEUED: &str = "queued-provisioning.gke.io";
-/// Its parameter for the life of the machines.
+/// Parameter of that class: how long the machines live.
 const MAX_RUN: &str = "maxRunDurationSeconds";
-/// Its longest life of machines, in seconds: seven days.
+/// The longest life of machines in that class, in seconds: seven days.
 const MAX_RUN_SECONDS: u64 = 604_800;
-/// GKE's webhooks treat such a template as they will treat the pods.
+/// Label of a PodTemplate object: GKE's webhooks treat it as they will treat the pods.
 const WARDEN: (&str, &str) = ("cloud.google.com/apply-warden-policies", "true");
 /// Most shapes of pods in one request.
 const SHAPES_MAX: usize = 32;
@@ -50,21 +50,16 @@ pub(super) fn build(
     let shapes = merged(&wanted.gang.pod_sets, config.merge_policy);
     check_count(shapes.len(), &wanted.gang.pod_sets, config)?;
     let name = name(wanted.offer, attempt);
-    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, OFFER: wanted.offer.to_string()});
-    let meta = |name: &str| {
-        json!({
-            "name": name, "namespace": &*wanted.namespace, "labels": labels,
-            "annotations": {ORIGIN: cluster},
-        })
-    };
+    let labels = json!({
+        MANAGED_BY.0: MANAGED_BY.1, ORIGIN: origin(cluster), OFFER: wanted.offer.to_string(),
+    });
+    let meta = |name: &str| json!({"name": name, "namespace": &*wanted.namespace, "labels": labels});
     let templates = shapes.iter().enumerate().map(|(shape, Merged { first, .. })| {
+        let mut metadata = meta(&template_name(&name, shape));
+        metadata["labels"][WARDEN.0] = json!(WARDEN.1);
         json!({
-            "apiVersion": "v1", "kind": "PodTemplate",
-            "metadata": meta(&template_name(&name, shape)),
-            "template": {
-                "metadata": {"labels": {WARDEN.0: WARDEN.1}},
-                "spec": shape::pod(first, "shape", IMAGE),
-            },
+            "apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata,
+            "template": {"spec": shape::pod(first, "shape", IMAGE)},
         })
     });
     let sets: Vec<Value> = shapes
@@ -86,11 +81,11 @@ pub(super) fn build(
     Ok(Objects { templates: templates.collect(), request })
 }
 
-/// Pod sets that share one entry of a request.
+/// Pod sets that share one entry (`podSets`) of a request.
 struct Merged<'s> {
     /// The pod set whose shape all of them have.
     first: &'s PodSet,
-    /// Pods of all of them.
+    /// Total number of their pods.
     count: u32,
 }
 
@@ -153,14 +148,13 @@ fn check_count(
     ))
 }
 
-/// The configured parameters. Machines that are needed for a shorter time are asked for that time: the
-/// provider finds them sooner, and they cost less.
+/// The configured parameters. A job's own time for its machines comes first, as its annotation does in Kueue,
+/// up to the class's longest.
 fn parameters(wanted: &NodeRequest, config: &ProvisioningRequestConfigSpec) -> Map<String, Value> {
     let mut all: Map<String, Value> =
         config.parameters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     if let Some(run) = wanted.gang.max_run.filter(|_| config.class_name == QUEUED) {
-        let configured = config.parameters.get(MAX_RUN).and_then(|text| text.parse::<u64>().ok());
-        let seconds = run.0.div_ceil(1_000).max(1).min(configured.unwrap_or(MAX_RUN_SECONDS));
+        let seconds = run.0.div_ceil(1_000).clamp(1, MAX_RUN_SECONDS);
         all.insert(MAX_RUN.to_owned(), json!(seconds.to_string()));
     }
     all

@@ -12,7 +12,7 @@ impl ProvisioningSettings {
     pub fn of_objects(applied: &ClusterObjects, requests_max: usize) -> Result<Option<Self>, String> {
         let read = meridian_objects::parse("the cluster's objects", &applied.objects.join("\n---\n"));
         if let Some(slip) = read.errors.first() {
-            return Err(format!("{slip} (is the manager of a newer version?)"));
+            return Err(format!("{slip} (is the manager newer than this agent?)"));
         }
         let (mut cluster, mut configs) = (None, Vec::new());
         for located in read.objects {

@@ -10,13 +10,14 @@ use meridian_shared::packing;
 use meridian_shared::packing::Block;
 use meridian_shared::time::{Millis, Mono, Now};
 
-/// Longest time from provisioning until pods are on the nodes; afterwards the autoscaler removes nodes.
+/// Time in which pods must be on the nodes after they were provisioned; then the autoscaler removes the
+/// nodes.
 const BOOKED_FOR: Millis = Millis::mins(10);
-/// The part of it in which a grant may still start: the rest is for the pods' start.
+/// The part of [`BOOKED_FOR`] in which a grant may still start a gang. The rest is for its pods to start.
 pub(super) const USABLE_FOR: Millis = Millis::mins(8);
 /// Longest wait before a failed request to the API server is repeated.
 const REPEAT_MOST: Millis = Millis::secs(10);
-/// Reasons of a failure that another attempt can't change.
+/// Reasons for which another attempt would fail too.
 const HOPELESS: [&str; 8] = [
     "InvalidMachineType",
     "InvalidGPUType",
@@ -45,7 +46,7 @@ enum Phase {
     /// The nodes are the offer's, or a run's.
     Ready,
     Deleting(Afterwards),
-    /// Until the next attempt.
+    /// Waits until the next attempt.
     Pausing(Mono),
     Over,
 }
@@ -101,9 +102,10 @@ impl Order {
         self.phase == Phase::Over
     }
 
-    /// Whether it counts against the limit on open requests.
+    /// Whether the request counts against the limit on open requests: the autoscaler works on it, or its
+    /// deletion isn't confirmed yet. A request that got its nodes doesn't count.
     pub(super) fn is_open(&self) -> bool {
-        !matches!(self.phase, Phase::Over | Phase::Pausing(_))
+        matches!(self.phase, Phase::Creating | Phase::Following | Phase::Deleting(_))
     }
 
     /// The offer ended, or the run on the nodes did.
@@ -117,7 +119,7 @@ impl Order {
         self.not_before = Mono(0);
     }
 
-    /// What is to be done now. `answered` must be called with the result.
+    /// The action that is due now. Call `answered` with the result.
     pub(super) fn next(&mut self, now: Mono) -> Option<Action> {
         if let Phase::Pausing(until) = self.phase {
             if now < until {
@@ -154,7 +156,7 @@ impl Order {
                 }
                 None
             }
-            // Something of it may exist, such as a pod template.
+            // Some of its objects may exist, such as a pod template.
             (Action::Create { .. }, Answer::Refused(why)) => {
                 self.repeats = 0;
                 let is_wanted = self.phase == Phase::Creating;
@@ -257,7 +259,7 @@ impl Order {
         ProviderEvent::Failed { offer: self.offer(), reason }
     }
 
-    /// Reports why the offer waits, if that is news.
+    /// Reports why the offer waits, if the reason has changed.
     fn report(&mut self, reason: String, estimate: Option<Millis>) -> Option<ProviderEvent> {
         if self.reported == reason || matches!(self.phase, Phase::Deleting(Afterwards::End) | Phase::Over) {
             return None;

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use meridian_kubernetes::connection::ANSWER_WITHIN;
 use meridian_shared::ids::OfferId;
 
-/// Objects of one page of a list.
+/// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 
 /// Performs actions at one API server.
@@ -18,14 +18,16 @@ const PAGE: u32 = 500;
 pub(super) struct Performer {
     client: Client,
     requests: ApiResource,
+    /// The cluster's name at the manager.
+    cluster: String,
 }
 
 impl Performer {
-    pub(super) fn new(client: Client, requests: ApiResource) -> Self {
-        Self { client, requests }
+    pub(super) fn new(client: Client, requests: ApiResource, cluster: String) -> Self {
+        Self { client, requests, cluster }
     }
 
-    /// Creates the templates and the request. What exists already was made by an earlier try.
+    /// Creates the templates and the request. One that exists already was made by an earlier attempt.
     pub(super) async fn create(&self, namespace: &str, objects: &Objects) -> Answer {
         in_time(async {
             let templates = self.templates(namespace);
@@ -66,7 +68,7 @@ impl Performer {
     /// The templates that agents made, by namespace and name, with the offer of each.
     pub(super) async fn list_templates(&self) -> Result<Vec<(String, String, Option<OfferId>)>, String> {
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &templates());
-        let mut params = ListParams::default().labels(&labels::all()).limit(PAGE);
+        let mut params = ListParams::default().labels(&labels::all(&self.cluster)).limit(PAGE);
         let mut found = Vec::new();
         loop {
             let page = match tokio::time::timeout(ANSWER_WITHIN, all.list(&params)).await {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// A class that books capacity of nodes that exist, and makes none.
 const CHECK_CAPACITY: &str = "check-capacity.autoscaling.x-k8s.io";
 
-/// How nodes are asked for.
+/// How nodes are requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProvisioningSettings {
     /// Class, parameters, retries, and how nodes are found.
@@ -40,7 +40,7 @@ impl std::fmt::Debug for ProvisioningParts {
 }
 
 impl ProvisioningSettings {
-    /// The resources that nodes are asked for.
+    /// The resources for which nodes are requested.
     pub fn managed(&self) -> ManagedResources {
         self.config.managed_resources.iter().cloned().collect()
     }

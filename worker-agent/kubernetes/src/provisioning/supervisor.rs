@@ -1,20 +1,20 @@
-//! Keeps the orders of all offers, and gives back what belongs to none.
+//! Keeps the orders of all offers, and deletes requests and templates that belong to none.
 
+use super::losses;
 use super::manifest;
 use super::order::{Action, Order};
+use super::ownership;
 use super::perform::{Performer, template_names};
 use super::settings::{ProvisioningParts, ProvisioningSettings};
 use crate::facts::RequestFacts;
 use crate::hub::{Booking, Hub};
 use crate::objects::Answer;
-use crate::view::PoolNode;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use kube::api::ApiResource;
-use meridian_agent_core::runtime::{NodeRequest, NodeSpec, ProviderEvent};
+use meridian_agent_core::runtime::{NodeRequest, ProviderEvent};
 use meridian_shared::ids::OfferId;
-use meridian_shared::packing;
 use meridian_shared::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 /// How often waiting orders are looked at.
 const TICK: Duration = Duration::from_secs(1);
-/// How often objects are looked for that belong to no offer and to no run.
+/// How often the supervisor looks for objects that belong to no offer and to no run.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// What the agent's core asks for.
@@ -44,7 +44,7 @@ pub(super) struct Supervisor {
     settings: Arc<ProvisioningSettings>,
     hub: Arc<Hub>,
     performer: Performer,
-    /// Such as `autoscaling.x-k8s.io/v1`.
+    /// API group and version of ProvisioningRequests, such as `autoscaling.x-k8s.io/v1`.
     api_version: String,
     cluster: String,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -53,6 +53,8 @@ pub(super) struct Supervisor {
     orders: BTreeMap<OfferId, Order>,
     /// The offer that each node was made for.
     claims: BTreeMap<String, OfferId>,
+    /// Offers whose nodes were reported as lost.
+    lost: BTreeSet<OfferId>,
     open: FuturesUnordered<BoxFuture<'static, Finished>>,
     swept: Instant,
 }
@@ -69,13 +71,14 @@ impl Supervisor {
             settings,
             hub,
             api_version: resource.api_version.clone(),
-            performer: Performer::new(connection.client, resource),
+            performer: Performer::new(connection.client, resource, cluster.clone()),
             cluster,
             commands,
             events,
             clock,
             orders: BTreeMap::new(),
             claims: BTreeMap::new(),
+            lost: BTreeSet::new(),
             open: FuturesUnordered::new(),
             swept: Instant::now(),
         }
@@ -85,6 +88,10 @@ impl Supervisor {
     pub(super) async fn serve(mut self) {
         self.hub.complete().await;
         self.hub.requests_listed().await;
+        self.claims = {
+            let view = self.hub.view();
+            ownership::inherited_claims(view.jobs(), &view.pool_nodes())
+        };
         self.sweep();
         let hub = Arc::clone(&self.hub);
         let mut ticks = tokio::time::interval(TICK);
@@ -115,14 +122,19 @@ impl Supervisor {
         let offer = request.offer;
         let refused = |reason: String| ProviderEvent::Failed { offer, reason };
         let most = self.settings.requests_max;
-        if self.orders.values().filter(|order| order.is_open()).count() >= most {
+        if self.open_requests() >= most {
             return self.report(refused(format!("{most} requests are open, the most for this cluster")));
         }
-        // What can't be written down in one attempt can't be in any.
+        // If the objects can't be built for one attempt, they can't be built for any.
         if let Err(why) = self.objects(&request, 1) {
             return self.report(refused(why));
         }
         self.orders.insert(offer, Order::new(request, self.settings.config.retry.clone()));
+    }
+
+    fn open_requests(&self) -> usize {
+        let view = self.hub.view();
+        ownership::open_requests(&self.orders, view.requests().into_iter().flatten())
     }
 
     fn objects(&self, request: &NodeRequest, attempt: u32) -> Result<manifest::Objects, String> {
@@ -167,16 +179,12 @@ impl Supervisor {
             }
             Finished::GivenBack { request, answer } => {
                 if let Answer::Refused(why) | Answer::Unknown(why) = answer {
-                    tracing::warn!(
-                        request,
-                        why,
-                        "a provisioning request that nothing uses is not deleted yet"
-                    );
+                    tracing::warn!(request, why, "an unused provisioning request is not deleted yet");
                 }
             }
             Finished::Templates(Ok(found)) => self.sweep_templates(found),
             Finished::Templates(Err(why)) => {
-                tracing::warn!(why, "pod templates can't be listed; those that nothing uses stay");
+                tracing::warn!(why, "pod templates can't be listed, so unused ones stay");
             }
         }
     }
@@ -196,7 +204,9 @@ impl Supervisor {
             let order = &self.orders[&offer];
             let name = manifest::name(offer, order.attempt());
             let facts = requests.get(&(order.request.namespace.to_string(), name.clone()));
-            let own = facts.map(|facts| self.own_nodes(order, facts, &nodes)).unwrap_or_default();
+            let config = &self.settings.config;
+            let own = |facts| ownership::own_nodes(order, facts, &nodes, &self.claims, config);
+            let own = facts.map(own).unwrap_or_default();
             let order = self.orders.get_mut(&offer).expect("its key was read above");
             if let Some(event) = order.observe(now, facts, &own) {
                 if let ProviderEvent::Ready { nodes, .. } = &event {
@@ -210,6 +220,12 @@ impl Supervisor {
             self.act(offer, now);
         }
         self.orders.retain(|_, order| !order.is_over());
+        let losses = {
+            let view = self.hub.view();
+            let loss = |node: &str| view.loss_of(node, now.wall);
+            losses::report(&self.claims, &mut self.lost, requests.values(), loss)
+        };
+        losses.into_iter().for_each(|event| self.report(event));
     }
 
     fn act(&mut self, offer: OfferId, now: Now) {
@@ -233,44 +249,6 @@ impl Supervisor {
         }));
     }
 
-    /// The nodes that were made for an order: those with the labels that its details name, or else the oldest
-    /// that joined after the request was made and that nothing uses, as many as the gang needs.
-    fn own_nodes(&self, order: &Order, facts: &RequestFacts, nodes: &[PoolNode]) -> Vec<NodeSpec> {
-        let is_free = |node: &&PoolNode| {
-            !node.spec.unschedulable
-                && self.claims.get(&node.spec.name).is_none_or(|claimed| *claimed == order.offer())
-        };
-        let selectors = &self.settings.config.node_selector_from_detail;
-        let labels: Option<Vec<(&String, &String)>> =
-            selectors.iter().map(|(key, detail)| Some((key, facts.details.get(detail)?))).collect();
-        if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
-            let has = |node: &&PoolNode| labels.iter().all(|(k, v)| node.spec.labels.get(*k) == Some(*v));
-            return nodes.iter().filter(is_free).filter(has).map(|node| node.spec.clone()).collect();
-        }
-        let wanted = |node: &&PoolNode| {
-            order.request.gang.pod_sets.iter().any(|set| {
-                set.node_selector.iter().all(|(key, value)| node.spec.labels.get(key) == Some(value))
-            })
-        };
-        let mut young: Vec<&PoolNode> = nodes
-            .iter()
-            .filter(is_free)
-            .filter(wanted)
-            .filter(|node| !node.occupied && node.created >= facts.created)
-            .collect();
-        young.sort_by_key(|node| (node.created, &node.spec.name));
-        let mut own = Vec::new();
-        let mut blocks = Vec::new();
-        for node in young {
-            own.push(node.spec.clone());
-            blocks.push(super::order::block(&node.spec));
-            if packing::fits(&blocks, &order.request.gang).is_ok() {
-                break;
-            }
-        }
-        own
-    }
-
     /// Deletes requests that belong to no offer and to no run: an earlier agent made them, or a create was
     /// carried out after its answer was given up.
     fn sweep(&mut self) {
@@ -281,14 +259,10 @@ impl Supervisor {
                 .jobs()
                 .filter_map(|job| Some((job.namespace.as_str(), job.consumes.as_deref()?)))
                 .collect();
-            let is_known = |request: &&RequestFacts| {
-                let current = request.offer.and_then(|offer| self.orders.get(&offer));
-                current.is_some_and(|order| manifest::name(order.offer(), order.attempt()) == request.name)
-            };
             view.requests()
                 .into_iter()
                 .flatten()
-                .filter(|request| !is_known(request) && !request.deleting)
+                .filter(|request| !ownership::is_of_order(request, &self.orders) && !request.deleting)
                 .filter(|request| !consumed.contains(&(request.namespace.as_str(), request.name.as_str())))
                 .cloned()
                 .collect()
@@ -297,7 +271,7 @@ impl Supervisor {
             tracing::warn!(
                 namespace = request.namespace,
                 request = request.name,
-                "a provisioning request that nothing uses: it is deleted"
+                "no offer and no run uses a provisioning request: it is deleted"
             );
             self.give_back(&request);
         }

@@ -3,8 +3,10 @@
 use super::ProvisioningSettings;
 use super::manifest;
 use super::order::{Action, Order, USABLE_FOR};
-use crate::facts::{Condition, RequestFacts};
+use super::ownership;
+use crate::facts::{Condition, JobFacts, RequestFacts};
 use crate::objects::Answer;
+use crate::view::PoolNode;
 use meridian_agent_core::runtime::{NodePool, NodeRequest, NodeSpec, ProviderEvent};
 use meridian_objects::spec::{MergePolicy, ProvisioningRequestConfigSpec, RetryStrategy};
 use meridian_shared::gang::{Amounts, Gang, PodSet, Toleration};
@@ -188,6 +190,88 @@ fn an_order_that_is_cancelled_leaves_nothing_behind_whatever_was_going_on() {
     assert!(waits(gone.observe(now(1), None, &[])).contains("another client deleted the request"));
 }
 
+#[test]
+fn requests_that_are_worked_on_count_against_the_limit_and_running_gangs_do_not() {
+    let mut order = followed();
+    let provisioned = facts(&[("Provisioned", true, "Provisioned", "")]);
+    assert!(order.is_open());
+    let ready = order.observe(now(0), Some(&provisioned), &nodes(2));
+    assert!(matches!(ready, Some(ProviderEvent::Ready { .. })), "{ready:?}");
+    assert!(!order.is_open(), "it got its nodes");
+    let mut deleting = order.clone();
+    deleting.cancel();
+    assert!(deleting.is_open());
+
+    let own = RequestFacts { name: manifest::name(OFFER, 1), ..facts(&[]) };
+    let queued = facts(&[("Accepted", true, "SuccessfullyQueued", "")]);
+    let failed = facts(&[("Failed", true, "ZoneNotSupported", "")]);
+    let of_another = |request: &RequestFacts| RequestFacts { offer: None, ..request.clone() };
+    let inherited = [&queued, &provisioned, &failed].map(of_another);
+    for (orders, expect) in [(vec![], 1), (vec![followed()], 2), (vec![order], 1)] {
+        let orders = orders.into_iter().map(|order| (order.offer(), order)).collect();
+        let requests =
+            inherited.iter().chain([&own]).filter(|r| r.offer.is_none() || !BTreeMap::is_empty(&orders));
+        assert_eq!(ownership::open_requests(&orders, requests), expect, "one of an earlier agent is queued");
+    }
+}
+
+/// A node of a pool that joined at this second.
+fn pool_node(name: &str, created: i64, occupied: bool) -> PoolNode {
+    let spec = NodeSpec { name: name.to_owned(), ..nodes(1).remove(0) };
+    PoolNode { spec, created: Some(Wall(BEGIN + created * 1_000)), occupied }
+}
+
+#[test]
+fn idle_nodes_of_the_pool_count_only_for_the_class_that_makes_what_is_missing() {
+    let order = followed();
+    let request = RequestFacts { created: Some(Wall(BEGIN)), ..facts(&[]) };
+    let mut cordoned = pool_node("cordoned", -30, false);
+    cordoned.spec.unschedulable = true;
+    let claims = BTreeMap::from([("claimed".to_owned(), OfferId { counter: 9, ..OFFER })]);
+    let old = [
+        pool_node("idle", -60, false),
+        pool_node("claimed", -50, false),
+        pool_node("occupied", -40, true),
+        cordoned,
+        pool_node("idle-too", -20, false),
+    ];
+    let own = |class: &str, young: &[PoolNode]| -> Vec<String> {
+        let all = [&old[..], young].concat();
+        let own = ownership::own_nodes(&order, &request, &all, &claims, &config(class));
+        own.into_iter().map(|node| node.name).collect()
+    };
+    let best_effort = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
+    let young = [pool_node("young", 1, false), pool_node("young-too", 2, false)];
+    assert_eq!(own(best_effort, &[]), ["idle", "idle-too"], "the autoscaler found capacity, and made none");
+    assert_eq!(own(best_effort, &young[..1]), ["young", "idle"], "it made what was missing");
+    assert_eq!(own(best_effort, &young), ["young", "young-too"]);
+    let queued = "queued-provisioning.gke.io";
+    assert_eq!(own(queued, &young[..1]), ["young"]);
+    assert!(own(queued, &[]).is_empty(), "its machines are always new");
+}
+
+#[test]
+fn nodes_of_gangs_that_an_earlier_agent_started_stay_theirs() {
+    let job = |consumes: Option<&str>, ended: bool| {
+        let notes = r#"{"v":1,"nodes":["n1","n2"],"pods":[["main",0,0],["main",1,1]],"budget":5000}"#;
+        let mut annotations = BTreeMap::from([("meridian.dev/run", notes)]);
+        annotations.extend(consumes.map(|name| ("autoscaling.x-k8s.io/consume-provisioning-request", name)));
+        let conditions = if ended { json!([{"type": "Complete", "status": "True"}]) } else { json!([]) };
+        let labels = json!({"meridian.dev/offer": OFFER.to_string()});
+        let object = json!({
+            "metadata": {"name": "train", "namespace": "ml", "labels": labels, "annotations": annotations},
+            "spec": {}, "status": {"conditions": conditions},
+        });
+        let kind = meridian_objects::job::JobKind::usual();
+        JobFacts::read(kind, &serde_json::from_value(object).unwrap())
+    };
+    let of_pool = ["n1", "n3"].map(|name| pool_node(name, 0, false));
+    let claims = |job: JobFacts| ownership::inherited_claims(std::iter::once(&job), &of_pool);
+    assert_eq!(claims(job(Some("request"), false)), BTreeMap::from([("n1".to_owned(), OFFER)]));
+    assert!(claims(job(Some("request"), true)).is_empty(), "it is over");
+    assert!(claims(job(None, false)).is_empty(), "its nodes are the cluster's own");
+}
+
 fn config(class: &str) -> ProvisioningRequestConfigSpec {
     ProvisioningRequestConfigSpec {
         class_name: class.into(),
@@ -212,7 +296,8 @@ fn the_objects_say_what_the_offer_says() {
     let [template] = &built.templates[..] else { panic!("{built:?}") };
     let at = |path: &str| template.pointer(path).cloned();
     assert_eq!(at("/metadata/namespace"), Some(json!("ml")));
-    assert_eq!(at("/template/metadata/labels/cloud.google.com~1apply-warden-policies"), Some(json!("true")));
+    assert_eq!(at("/metadata/labels/cloud.google.com~1apply-warden-policies"), Some(json!("true")));
+    assert_eq!(at("/template/metadata"), None, "GKE reads the label from the object itself");
     let resources = at("/template/spec/containers/0/resources").unwrap();
     assert_eq!(resources["requests"], json!({"cpu": "500m", GPU: "4"}));
     assert_eq!(resources["limits"], json!({GPU: "4"}));
@@ -226,6 +311,23 @@ fn the_objects_say_what_the_offer_says() {
         "machines are asked for as long as the job runs"
     );
     assert!(built.request["metadata"]["name"].as_str().unwrap().ends_with("-2"), "one name for an attempt");
+}
+
+#[test]
+fn a_jobs_own_time_for_its_machines_comes_before_the_configured_one() {
+    let time = |max_run: Option<u64>, configured: &str| {
+        let mut wanted = request(vec![set("main", 2, 4)]);
+        let gang = Gang { max_run: max_run.map(Millis::secs), ..Gang::clone(&wanted.gang) };
+        wanted.gang = Arc::new(gang);
+        let mut config = config("queued-provisioning.gke.io");
+        config.parameters.insert("maxRunDurationSeconds".into(), configured.into());
+        let built = manifest::build(&wanted, 1, &config, "v", "eu").unwrap();
+        built.request["spec"]["parameters"]["maxRunDurationSeconds"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(time(Some(7_200), "3600"), "7200");
+    assert_eq!(time(Some(600), "3600"), "600");
+    assert_eq!(time(None, "3600"), "3600");
+    assert_eq!(time(Some(8 * 24 * 3_600), "3600"), "604800", "GKE leases machines for at most seven days");
 }
 
 /// The number of pods of each entry of a request, or the refusal.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// Names of the volumes that are added to a pod, and of the container that copies the program.
 const PROGRAM_VOLUME: &str = "meridian-guard";
 const LEASE_VOLUME: &str = "meridian-lease";
-/// A lease is written again when this part of what was left of it is over.
+/// A lease is written again when this part of its remaining time has passed.
 const RENEWED_AFTER: u64 = 4;
 
 /// How pods are guarded.
@@ -103,9 +103,9 @@ fn append(object: &mut Value, list: &str, more: impl Iterator<Item = Value>) {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     clock: String,
-    /// Both clocks at the last look, by which a moment of one is told on the other.
+    /// Both clocks, read at the same moment: converts a time of one clock to the other.
     now: Option<Now>,
-    /// What each pod was given last, by uid.
+    /// The lease that each pod was given last, by the pod's uid.
     written: BTreeMap<String, Written>,
 }
 

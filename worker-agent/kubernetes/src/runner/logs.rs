@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Pieces that wait for the reader; a reader that is slow slows the stream down.
+/// Pieces of output that wait for the reader. A slow reader slows the stream down.
 const PIECES_WAITING: usize = 16;
 /// Pause before new pods are looked for, and before a pod that has no output yet is asked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

@@ -2,11 +2,13 @@
 //! suspended, marked, and sized as granted. A group of pods is its pods; the first one stands for the group.
 
 use super::notes::Notes;
+use crate::facts::PodFacts;
 use crate::hub::Booking;
 use crate::labels::{
     self, ATTEMPT, CONSUMED_CLASS, CONSUMES, FENCE, GATE, GROUP, GROUP_SIZE, MANAGED_BY, NOTES, OFFER,
     ORIGIN, OWNED, POD_SET, RunKey, UID,
 };
+use crate::shape;
 use meridian_agent_core::runtime::Start;
 use meridian_objects::job::{self, CONTROLLER_LABELS, JobKind};
 use meridian_shared::time::Millis;
@@ -14,12 +16,12 @@ use serde_json::{Map, Value, json};
 
 /// Kubernetes' default for `backoffLimit`.
 const BACKOFF_LIMIT_DEFAULT: u64 = 6;
-/// Labels and annotations with this prefix are for a Kueue at the manager's side.
+/// Labels and annotations with this prefix are meant for Kueue in the management cluster.
 const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
 /// Kueue's annotation that keeps completions equal to parallelism.
 const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
 
-/// The job to create, and what is done with it later.
+/// The job to create, and the patch that starts it later.
 #[derive(Clone, Debug)]
 pub(super) struct Built {
     pub(super) kind: &'static JobKind,
@@ -58,13 +60,13 @@ pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> 
     for set in sets {
         let template = made.pointer_mut(&set.template).and_then(Value::as_object_mut);
         let template = template.ok_or("it has no pod template")?;
-        mark_template(template, key, &set.name);
+        mark_template(template, key, cluster, &set.name);
         consume(template, &set.name, booking);
     }
     let mut labels = kept(made.pointer("/metadata/labels"));
-    mark(&mut labels, key);
+    mark(&mut labels, key, cluster);
     let mut annotations = kept(made.pointer("/metadata/annotations"));
-    mark_job(&mut labels, &mut annotations, start, cluster, &notes);
+    mark_job(&mut labels, &mut annotations, start, &notes);
     let manifest = json!({
         "apiVersion": kind.api_version(),
         "kind": kind.name(),
@@ -93,8 +95,8 @@ fn group(
     let size = members.len();
     for member in members {
         let pod = made.pointer_mut(&member.at).and_then(Value::as_object_mut);
-        let pod = pod.ok_or("a pod of the group is no object")?;
-        mark_template(pod, (start.uid, start.fence), &member.pod_set);
+        let pod = pod.ok_or("a pod of the group is not a JSON object")?;
+        mark_template(pod, (start.uid, start.fence), cluster, &member.pod_set);
         consume(pod, &member.pod_set, booking);
         let metadata = pod.get("metadata");
         let mut labels = kept(metadata.and_then(|metadata| metadata.get("labels")));
@@ -102,7 +104,7 @@ fn group(
         let mut annotations = kept(metadata.and_then(|metadata| metadata.get("annotations")));
         if pods.is_empty() {
             annotations.insert(GROUP_SIZE.to_owned(), json!(size.to_string()));
-            mark_job(&mut labels, &mut annotations, start, cluster, notes);
+            mark_job(&mut labels, &mut annotations, start, notes);
         }
         pods.push(json!({
             "apiVersion": "v1",
@@ -136,12 +138,10 @@ fn mark_job(
     labels: &mut Map<String, Value>,
     annotations: &mut Map<String, Value>,
     start: &Start,
-    cluster: &str,
     notes: &Notes,
 ) {
     labels.insert(ATTEMPT.to_owned(), json!(start.attempt.to_string()));
     labels.insert(OFFER.to_owned(), json!(start.offer.to_string()));
-    annotations.insert(ORIGIN.to_owned(), json!(cluster));
     annotations.insert(NOTES.to_owned(), json!(notes.to_text()));
 }
 
@@ -173,7 +173,7 @@ fn fit_to_grant(job: &mut Value, start: &Start) {
     }
 }
 
-/// At least a second, since the API refuses a deadline of zero.
+/// A deadline in whole seconds, at least one: the API refuses zero.
 fn seconds(left: Millis) -> u64 {
     left.0.div_ceil(1_000).max(1)
 }
@@ -187,21 +187,22 @@ fn kept(map: Option<&Value>) -> Map<String, Value> {
     map
 }
 
-fn mark(labels: &mut Map<String, Value>, (uid, fence): RunKey) {
+fn mark(labels: &mut Map<String, Value>, (uid, fence): RunKey, cluster: &str) {
     labels.insert(MANAGED_BY.0.to_owned(), json!(MANAGED_BY.1));
+    labels.insert(ORIGIN.to_owned(), json!(labels::origin(cluster)));
     labels.insert(UID.to_owned(), json!(uid.to_string()));
     labels.insert(FENCE.to_owned(), json!(fence.to_string()));
 }
 
 /// Marks the pods, holds them back until their node is known, and lets them onto reserved nodes.
-fn mark_template(template: &mut Map<String, Value>, key: RunKey, pod_set: &str) {
+fn mark_template(template: &mut Map<String, Value>, key: RunKey, cluster: &str, pod_set: &str) {
     let labels = object(template, "metadata");
     let labels = object(labels, "labels");
     for name in CONTROLLER_LABELS {
         labels.remove(name);
     }
     labels.retain(|name, _| !name.starts_with(KUEUE_PREFIX));
-    mark(labels, key);
+    mark(labels, key, cluster);
     labels.insert(POD_SET.to_owned(), json!(pod_set));
     let pod = object(template, "spec");
     list(pod, "schedulingGates").push(json!({"name": GATE}));
@@ -225,13 +226,13 @@ fn list<'m>(map: &'m mut Map<String, Value>, name: &str) -> &'m mut Vec<Value> {
 }
 
 /// The patch of a pod that lets it go to its node.
-pub(super) fn place(node: &str, position: usize, gates: &[String]) -> Value {
+pub(super) fn place(node: &str, position: usize, pod: &PodFacts) -> Value {
     let others: Vec<Value> =
-        gates.iter().filter(|gate| *gate != GATE).map(|gate| json!({"name": gate})).collect();
+        pod.gates.iter().filter(|gate| *gate != GATE).map(|gate| json!({"name": gate})).collect();
     json!({
         "metadata": {"annotations": {labels::POSITION: position.to_string()}},
         "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": node},
+            "affinity": shape::only_on(node, &pod.node_terms),
             "schedulingGates": if others.is_empty() { Value::Null } else { Value::Array(others) },
         },
     })

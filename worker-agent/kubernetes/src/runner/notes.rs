@@ -21,7 +21,7 @@ pub(super) struct Notes {
     pub(super) failures_before: u32,
     /// Pods that the runner ended by itself, which the job controller counts as failed.
     pub(super) ended_by_moves: u32,
-    /// The stop begins this long before the deadline.
+    /// How long before the deadline the stop begins.
     pub(super) stop_budget: Millis,
     /// How long the attempt may run.
     pub(super) run_left: Option<Millis>,
@@ -29,8 +29,14 @@ pub(super) struct Notes {
     pub(super) ttl: Option<Millis>,
     /// Whether its pods have guards.
     pub(super) guarded: bool,
-    /// Whether the lease that the guards are given ends.
+    /// Whether the lease that the guards get has a deadline.
     pub(super) ends: bool,
+}
+
+/// The nodes of a run's placement in the text of its notes. Empty if it can't be read.
+pub(crate) fn noted_nodes(text: &str) -> BTreeSet<String> {
+    let notes = Notes::from_text(text).unwrap_or_default();
+    notes.placement.into_iter().map(|pod| pod.node).collect()
 }
 
 /// The form on disk: node names once, since many pods share a node.

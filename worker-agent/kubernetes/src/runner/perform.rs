@@ -19,14 +19,14 @@ use meridian_shared::ids::OfferId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Requests for single pods that one run has open at the same time.
+/// Number of requests for single pods that one run has open at the same time.
 pub(super) const PODS_AT_ONCE: usize = 16;
 /// Names the agent as the writer of fields.
 const MANAGER: &str = "meridian-agent";
-/// Objects of one page of a list.
+/// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// Object that a request is about.
+/// The object that a request is about.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) key: RunKey,
@@ -78,7 +78,12 @@ impl Performer {
         Self { copier: Copier::new(client.clone(), copies), client, leader, hub }
     }
 
-    /// Performs one request. Never waits for ever: an answer that doesn't come in time is unknown.
+    /// The cluster's name at the manager.
+    pub(super) fn cluster(&self) -> &str {
+        self.hub.cluster()
+    }
+
+    /// Performs one request. A missing answer counts as [`Answer::Unknown`] after a while.
     pub(super) async fn perform(&self, target: &Target, request: &Request) -> Answer {
         let (seconds, answer) = (ANSWER_WITHIN, self.answer(target, request));
         match tokio::time::timeout(seconds, answer).await {
@@ -89,7 +94,8 @@ impl Performer {
         }
     }
 
-    /// Performs a request, unless another replica may act by now: what it started looks like nobody's here.
+    /// Performs a request, unless another replica may act by now: this replica doesn't know the runs that the
+    /// other one started, and could delete them.
     async fn answer(&self, target: &Target, request: &Request) -> Answer {
         let allowed = match (request, &self.leader) {
             (Request::Read | Request::ListPods, _) | (_, None) => Ok(true),
@@ -105,7 +111,7 @@ impl Performer {
 
     async fn ask(&self, target: &Target, request: &Request) -> Answer {
         let (jobs, kind) = (self.jobs(target), target.kind);
-        let job = |answer| job(kind, answer);
+        let job = |answer| job(kind, self.cluster(), answer);
         let patch = async |patch: Value| job(jobs.patch(&target.name, &params(), &Patch::Merge(patch)).await);
         match request {
             Request::Create(manifest) => self.create(kind, &jobs, manifest).await,
@@ -183,7 +189,7 @@ impl Performer {
         }
     }
 
-    /// What a suspended object of pods still needs: pods can't be suspended, so they are ended.
+    /// Ends the pods of a job that is a pod or a group: pods can't be suspended.
     async fn end_suspended(&self, target: &Target, jobs: &Api<DynamicObject>, suspended: Answer) -> Answer {
         match suspended {
             Answer::Job(first) if target.kind.is_pod_group() => match self.end_all_pods(target).await {
@@ -200,7 +206,7 @@ impl Performer {
             Ok(object) => object,
             Err(error) => return Answer::Refused(error.to_string()),
         };
-        job(kind, jobs.create(&creation(), &object).await)
+        job(kind, self.cluster(), jobs.create(&creation(), &object).await)
     }
 
     /// Looks for the job of an attempt among all kinds and in all namespaces.
@@ -241,7 +247,7 @@ impl Performer {
         let pods = self.pods(namespace);
         let one = async |placing: &Placing| {
             let mut patch = placing.patch.clone();
-            // A pod of another uid has the name by now.
+            // Another pod, with another uid, has this name now.
             patch["metadata"]["uid"] = json!(placing.uid);
             match pods.patch(&placing.pod, &params(), &Patch::Merge(patch)).await {
                 Ok(_) => Ok(Some(placing.uid.clone())),
@@ -339,9 +345,12 @@ fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-fn job(kind: &'static JobKind, answer: kube::Result<DynamicObject>) -> Answer {
+fn job(kind: &'static JobKind, cluster: &str, answer: kube::Result<DynamicObject>) -> Answer {
     match answer {
-        Ok(object) => Answer::Job(Box::new(JobFacts::read(kind, &object))),
+        Ok(mut object) => {
+            labels::disown_other(&mut object.metadata, cluster);
+            Answer::Job(Box::new(JobFacts::read(kind, &object)))
+        }
         Err(error) => failed(&error),
     }
 }

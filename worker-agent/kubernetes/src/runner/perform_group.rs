@@ -1,17 +1,18 @@
-//! The pods of a group beside its first one, at the API server: nothing but the agent makes and deletes them.
+//! Creates and deletes the pods of a group beside its first one. No controller does that for them.
 
 use super::perform::{PODS_AT_ONCE, Performer, Target, creation, failed};
 use super::request::Answer;
 use crate::error::{Failure, classify};
 use crate::facts::JobFacts;
-use crate::labels::RunKey;
+use crate::labels::{self, RunKey};
 use futures::StreamExt as _;
 use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
 impl Performer {
-    /// Makes the pods, each at its gate. One that is there already was made by an earlier try.
+    /// Creates the pods, each with its scheduling gate. One that exists already was made by an earlier
+    /// attempt.
     pub(super) async fn create_pods(&self, target: &Target, pods: &[Value]) -> Answer {
         let api = self.jobs(target);
         let one = async |pod: &Value| self.create_pod(target, &api, pod).await;
@@ -35,10 +36,14 @@ impl Performer {
         }
     }
 
-    /// Looks at a pod that has the name of one of the group. What is left of an earlier attempt makes room.
+    /// Reads a pod that has the name of one of the group's. If it is left from an earlier attempt, it is
+    /// deleted.
     async fn take_existing(&self, target: &Target, api: &Api<DynamicObject>, name: &str) -> Answer {
         let found = match api.get(name).await {
-            Ok(found) => JobFacts::read(target.kind, &found),
+            Ok(mut found) => {
+                labels::disown_other(&mut found.metadata, self.cluster());
+                JobFacts::read(target.kind, &found)
+            }
             Err(error) => return failed(&error),
         };
         if found.run == Some(target.key) {

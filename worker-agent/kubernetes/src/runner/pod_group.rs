@@ -1,4 +1,4 @@
-//! A group of pods: no controller counts them or says how they ended, so the run does.
+//! A group of pods. No controller counts them or reports how they ended, so the run does.
 
 use crate::facts::{JobEnd, PodFacts};
 use meridian_objects::spec::PodPhase;
@@ -6,13 +6,13 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a run knows of its group. The default is that of jobs with a controller.
+/// What a run knows of its group. The default value is for jobs with a controller, which have no group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     name: Option<String>,
     /// The pods beside the first one, as they are created.
     others: Arc<Vec<Value>>,
-    /// All pods were shown, or an earlier agent made them. A pod that is missing then is gone.
+    /// The watches have shown all pods, or an earlier agent made them. From then on a missing pod is gone.
     is_complete: bool,
     /// Name of each pod that was shown, by uid.
     shown: BTreeMap<String, String>,

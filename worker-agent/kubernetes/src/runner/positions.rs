@@ -1,4 +1,4 @@
-//! The positions of a gang: which pod has which, and on which node.
+//! The positions of a gang, with the pod and the node of each.
 
 use super::manifest;
 use super::request::Placing;
@@ -8,7 +8,7 @@ use meridian_agent_core::runtime::PodPlacement;
 use meridian_objects::spec::PodPhase;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most pods that one request places.
+/// Most pods that one request sends to nodes.
 const PLACED_AT_ONCE: usize = 64;
 
 /// Pod set and index.
@@ -25,15 +25,15 @@ struct Slot {
     node: String,
     /// Place among all pods of the gang.
     number: u32,
-    /// A pod of this position has run.
+    /// Whether a pod of this position has run.
     started: bool,
-    /// The position's last pod succeeded.
+    /// Whether the position's last pod succeeded.
     succeeded: bool,
-    /// Nothing runs in this position any more, and nothing will.
+    /// Whether the position is over: no pod runs there, and none will.
     reclaimed: bool,
     /// Uid and node of the pod that was last seen here and hasn't been seen ended.
     held_by: Option<(String, String)>,
-    /// The last pod here was seen ended.
+    /// Whether the last pod here was seen ended.
     confirmed: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Positions {
     adopted: bool,
     slots: BTreeMap<Position, Slot>,
     pods: BTreeMap<String, PodFacts>,
-    /// Positions given to pods, by uid; known before the watch shows them.
+    /// Positions that pods got, by the pod's uid. They are known here before a watch shows them.
     given: BTreeMap<String, Position>,
     /// Pods whose gate was removed, by uid.
     released: BTreeSet<String>,
@@ -136,7 +136,7 @@ impl Positions {
                 continue;
             }
             slot.held_by = Some((pod.uid.clone(), slot.node.clone()));
-            let patch = manifest::place(&slot.node, position.1 as usize, &pod.gates);
+            let patch = manifest::place(&slot.node, position.1 as usize, &pod);
             let number = slot.number;
             self.given.insert(pod.uid.clone(), position);
             placings.push(Placing { pod: pod.name, uid: pod.uid, number: Some(number), patch });
@@ -158,7 +158,7 @@ impl Positions {
         of_set.find(|(_, slot)| free(slot)).map(|(position, _)| position.clone())
     }
 
-    /// The gates of these pods were removed.
+    /// Notes that the gates of these pods were removed.
     pub(super) fn placed(&mut self, uids: &[String]) {
         self.released.extend(uids.iter().cloned());
     }
@@ -182,15 +182,21 @@ impl Positions {
         self.pods.values().filter(wrong).map(|pod| (pod.name.clone(), pod.uid.clone())).collect()
     }
 
-    pub(super) fn all_started(&self) -> bool {
-        !self.slots.is_empty() && self.slots.values().all(|slot| slot.started || slot.reclaimed)
+    /// Whether every position has started that isn't of a late pod set: the job itself keeps those back.
+    pub(super) fn all_started(&self, late: &BTreeSet<String>) -> bool {
+        // A gang of late pod sets alone would count as started without a pod.
+        let all_count = self.slots.keys().all(|(set, _)| late.contains(set));
+        let mut counted = self.slots.iter().filter(|((set, _), _)| all_count || !late.contains(set));
+        !self.slots.is_empty() && counted.all(|(_, slot)| slot.started || slot.reclaimed)
     }
 
-    /// Whether every position has a pod on its own node, or needs none.
-    pub(super) fn is_settled(&self) -> bool {
-        self.slots.values().all(|slot| {
+    /// Whether every position has a pod on its own node, or needs none. A position of a late pod set needs
+    /// none before it starts.
+    pub(super) fn is_settled(&self, late: &BTreeSet<String>) -> bool {
+        self.slots.iter().all(|((set, _), slot)| {
             slot.reclaimed
                 || slot.succeeded
+                || late.contains(set) && !slot.started && slot.held_by.is_none()
                 || slot.held_by.as_ref().is_some_and(|(uid, node)| {
                     *node == slot.node && self.pods.get(uid).is_some_and(|pod| !pod.deleting)
                 })

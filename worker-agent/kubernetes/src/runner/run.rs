@@ -1,5 +1,5 @@
-//! One run: from its grant to the end of its last pod. Decides what is asked of the API server next, and what
-//! is reported.
+//! One run, from its grant to the end of its last pod. Decides on the next request to the API server, and on
+//! the reports.
 //!
 //! ```text
 //! create suspended ──▶ read the Lease, start ──▶ place pods ──▶ … ──▶ list pods ──▶ ended ──▶ delete
@@ -7,8 +7,8 @@
 //!        └────── stop ──────────┴──── suspend ───────┴────────────────────┘
 //! ```
 //!
-//! The run has at most one request under way. What is known of its objects is what the watches and the last
-//! answers showed; an answer that got lost is replaced by a read.
+//! The run has at most one request in progress. It knows its objects from the watches and from the last
+//! answers; if an answer got lost, the object is read again.
 
 use super::guard::Leases;
 use super::manifest::Built;
@@ -34,8 +34,10 @@ mod answers;
 mod copies;
 mod ending;
 mod group;
+mod suspensions;
 
 use copies::CopyState;
+use suspensions::Suspensions;
 
 /// Known state of the job.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,9 +58,9 @@ enum Job {
 pub(super) enum Cause {
     Ordered,
     Lapsed,
-    /// The attempt ran as long as it may.
+    /// The attempt has run for its longest time.
     TimeOver,
-    /// The run can't run here, or doesn't any more; with a message for users.
+    /// The job can't start in this cluster, or has stopped running; with a message for users.
     Lost(String),
 }
 
@@ -99,20 +101,21 @@ pub(super) struct Run {
     size: Option<Size>,
     stop: Option<Cause>,
     lapses: Option<Mono>,
-    /// What the guards of its pods were given.
+    /// The leases that the guards of its pods got.
     leases: Leases,
     /// Since when the job is seen suspended or gone while it stops.
     closing_since: Option<Mono>,
     list_due: Mono,
     ended_pods_at: Mono,
+    suspensions: Suspensions,
     end: Option<RunnerEvent>,
-    /// When the manager was known to have recorded the end.
+    /// When the agent learned that the manager has recorded the end.
     settled: Option<Wall>,
     forgotten: bool,
     in_flight: bool,
     retry_at: Mono,
     failed_requests: u32,
-    /// Starts and changes in a row that another writer got ahead of.
+    /// Number of starts and changes in a row that failed because another writer was first.
     conflicts: u32,
     /// The last error, for logs.
     pub(super) trouble: Option<String>,
@@ -201,6 +204,7 @@ impl Run {
             closing_since: None,
             list_due: Mono(0),
             ended_pods_at: Mono(0),
+            suspensions: Suspensions::default(),
             end: None,
             settled: None,
             forgotten: false,
@@ -213,7 +217,7 @@ impl Run {
         }
     }
 
-    /// Its pods have guards, and their leases are told by the clock of this name.
+    /// Notes that its pods have guards, which read their deadlines on the clock of this name.
     pub(super) fn count_leases_on(&mut self, clock: &str) {
         self.leases.count_on(clock);
     }
@@ -388,14 +392,14 @@ impl Run {
         if self.stop.is_some() {
             return events;
         }
-        if !self.reports.running && self.started && self.positions.all_started() {
+        if !self.reports.running && self.started && self.positions.all_started(&job.late_sets) {
             self.reports.running = true;
             events.push(RunnerEvent::Running { uid, fence });
         }
         if self.reports.moved < self.notes.moves
             && !self.notes_dirty
             && self.size.is_none()
-            && self.positions.is_settled()
+            && self.positions.is_settled(&job.late_sets)
         {
             self.reports.moved = self.notes.moves;
             self.notes.touched = self.positions.nodes();
@@ -445,10 +449,7 @@ impl Run {
                 }
                 self.keep_running(now)
             }
-            Job::Ours(job) if job.end.is_none() && !job.suspended && !job.deleting => {
-                let why = self.stop.as_ref().map(Cause::text).unwrap_or_default();
-                Some(Request::Suspend { why })
-            }
+            Job::Ours(job) if job.end.is_none() && !job.suspended && !job.deleting => Some(self.suspend(now)),
             Job::Ours(_) | Job::Absent | Job::Earlier(_) | Job::Foreign => self.close(now),
         }
     }

@@ -1,5 +1,5 @@
-//! All runs of one cluster, in one task: takes orders, watches and answers in, and gives requests and reports
-//! out.
+//! All runs of one cluster, in one task. It takes orders, events of watches and answers, and sends requests
+//! and reports.
 
 use super::perform::{Performer, Target};
 use super::request::{Answer, Request};
@@ -241,7 +241,7 @@ impl Supervisor {
                 let Some(job) = job.clone().filter(|job: &JobFacts| !job.deleting) else { continue };
                 tracing::warn!(
                     uid = %key.0, fence = %key.1, job = job.name,
-                    "a job of an attempt that is not known here: it is stopped and deleted"
+                    "the agent doesn't know the attempt of a job: the job is stopped and deleted"
                 );
                 let mut stray = Run::adopted(*key, job);
                 stray.stop(Cause::Ordered);

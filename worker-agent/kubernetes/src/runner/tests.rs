@@ -7,9 +7,10 @@ mod groups;
 mod guards;
 mod kinds;
 mod pods;
+mod stops;
 
 use self::dice::Dice;
-use self::pods::pod;
+use self::pods::{node_of, pod};
 use super::manifest;
 use super::request::{Answer, Placing, Request};
 use super::run::{Cause, Run};
@@ -222,6 +223,7 @@ impl Cluster {
             completed: Indexes::default(),
             parallelism: count("parallelism").unwrap(),
             completions: count("completions"),
+            late_sets: [].into(),
             started: None,
             end: None,
             notes: manifest["metadata"]["annotations"]["meridian.dev/run"].as_str().map(str::to_owned),
@@ -239,9 +241,8 @@ impl Cluster {
         let mut placed = Vec::new();
         for placing in placings {
             let Some(pod) = self.pods.iter_mut().find(|pod| pod.uid == placing.uid) else { continue };
-            let node = placing.patch["spec"]["nodeSelector"]["kubernetes.io/hostname"].as_str().unwrap();
             pod.gates.clear();
-            pod.node = Some(node.to_owned());
+            pod.node = Some(node_of(&placing.patch).to_owned());
             pod.position = placing.patch["metadata"]["annotations"]["meridian.dev/position"]
                 .as_str()
                 .unwrap()

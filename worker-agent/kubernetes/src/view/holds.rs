@@ -95,7 +95,7 @@ mod tests {
         PodFacts::read(&object(pod)).unwrap()
     }
 
-    /// What pods of others use of the only node.
+    /// What pods of other workloads use of the only node.
     fn foreign(view: &View) -> usize {
         view.inventory(Wall(0)).nodes[0].foreign_use.len()
     }

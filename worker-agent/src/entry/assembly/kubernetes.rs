@@ -45,7 +45,7 @@ pub(super) async fn open(
         Some(ProviderChoice::ProvisioningRequest) => Some(provisioning(all, identity).await?),
         _ => None,
     };
-    let connection = connect_to_cluster(settings).await?;
+    let (connection, uid) = connect_to_cluster(settings).await?;
     let Some(leader) = lead(&connection, all, probed, &life.stop, tasks).await? else { return Ok(None) };
     probed.set_starting();
     let provisioning = match provider {
@@ -59,8 +59,8 @@ pub(super) async fn open(
         pools: pools.map(|pool| pool.labels.clone()).collect(),
         ..NodeSettings::default()
     };
-    let (hub, touched) = Hub::start(&connection, nodes, tasks);
     let cluster = identity.cluster.to_string();
+    let (hub, touched) = Hub::start(&connection, &cluster, nodes, tasks);
     let node_requests_limit = provisioning.as_ref().map_or(0, |settings| settings.requests_max);
     let managed = provisioning.as_ref().map(ProvisioningSettings::managed).unwrap_or_default();
     let parts = ProvisioningParts {
@@ -106,6 +106,7 @@ pub(super) async fn open(
         node_requests_limit,
         managed,
         holds,
+        uid,
         unavailable_kinds,
     }))
 }
@@ -131,7 +132,8 @@ async fn open_provider(
     }
 }
 
-async fn connect_to_cluster(settings: &KubernetesSettings) -> anyhow::Result<Connection> {
+/// Connects, and reads the identity of the cluster.
+async fn connect_to_cluster(settings: &KubernetesSettings) -> anyhow::Result<(Connection, Option<String>)> {
     let source = ConnectionSettings { kubeconfig: kubeconfig(settings), context: settings.context.clone() };
     let connection = connect(&source).await?;
     tracing::info!(
@@ -139,7 +141,22 @@ async fn connect_to_cluster(settings: &KubernetesSettings) -> anyhow::Result<Con
         version = connection.version(),
         "connected to the Kubernetes API server"
     );
-    Ok(connection)
+    let uid = cluster_uid(&connection).await?;
+    Ok((connection, uid))
+}
+
+/// Identity of the cluster. `None` if the account may not read it. Fails if the API server doesn't answer.
+async fn cluster_uid(connection: &Connection) -> anyhow::Result<Option<String>> {
+    match connection.cluster_uid().await {
+        Err(error) if error.is_refused() => {
+            tracing::warn!(
+                %error,
+                "another cluster behind this kubeconfig will not be noticed: allow `list` for `namespaces`"
+            );
+            Ok(None)
+        }
+        uid => Ok(uid?),
+    }
 }
 
 fn kubeconfig(settings: &KubernetesSettings) -> Option<KubeconfigSource> {

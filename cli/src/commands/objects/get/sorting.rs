@@ -1,25 +1,22 @@
-//! `get --sort-by`: numbers and quantities by size, everything else as text; objects without the field first.
+//! `get --sort-by`: by size if every value is a number or a quantity, else as text; objects without the field
+//! first.
 
 use crate::output::template::Path;
 use meridian_objects::quantity;
 use serde_json::Value;
-use std::cmp::Ordering;
 
-/// Sorts objects by what is at the path; equal ones keep their order.
-pub(super) fn sort(objects: &mut [Value], path: &Path) {
-    objects.sort_by(|a, b| compare(path, a, b));
-}
-
-pub(super) fn compare(path: &Path, a: &Value, b: &Value) -> Ordering {
-    let first = |object| path.find(object, object).into_iter().next().filter(|found| !found.is_null());
-    match (first(a), first(b)) {
-        (None, None) => Ordering::Equal,
-        (None, Some(_)) => Ordering::Less,
-        (Some(_), None) => Ordering::Greater,
-        (Some(a), Some(b)) => match (amount(a), amount(b)) {
-            (Some(a), Some(b)) => a.cmp(&b),
-            _ => text(a).cmp(&text(b)),
-        },
+/// Sorts items by what is at the path in their objects; equal ones keep their order.
+pub(super) fn sort<T>(items: &mut [T], path: &Path, object: impl Fn(&T) -> &Value) {
+    let first = |item: &T| {
+        let object = object(item);
+        path.find(object, object).into_iter().next().filter(|found| !found.is_null()).cloned()
+    };
+    let found: Vec<Value> = items.iter().filter_map(first).collect();
+    // Sizes and texts have no common order, and a name such as `70m` is a size only by chance.
+    if found.iter().all(|value| amount(value).is_some()) {
+        items.sort_by_cached_key(|item| first(item).as_ref().and_then(amount));
+    } else {
+        items.sort_by_cached_key(|item| first(item).as_ref().map(text));
     }
 }
 
@@ -46,7 +43,7 @@ mod tests {
             let mut objects: Vec<Value> =
                 values.as_array().unwrap().iter().map(|value| json!({"x": value})).collect();
             objects.push(json!({}));
-            sort(&mut objects, &Path::parse(".x").unwrap());
+            sort(&mut objects, &Path::parse(".x").unwrap(), |object| object);
             let sorted: Vec<&Value> = objects.iter().filter_map(|object| object.get("x")).collect();
             assert!(objects[0].get("x").is_none() && json!(sorted) == expect, "{objects:?}");
         };
@@ -57,5 +54,19 @@ mod tests {
             json!(["2026-11-21T09:00:00Z", "2026-11-21T10:00:00Z"]),
         );
         check(json!([true, false]), json!([false, true]));
+    }
+
+    #[test]
+    fn values_that_are_not_all_sizes_are_compared_as_text() {
+        let names = ["9", "job-1", "70m", "10", "7b", "1e3", "a"];
+        let mut expected = names;
+        expected.sort_unstable();
+        // The order doesn't depend on the one before, as it would if pairs of sizes were compared as such.
+        for turn in 0..names.len() {
+            let mut objects = names.map(|name| json!({"metadata": {"name": name}}));
+            objects.rotate_left(turn);
+            sort(&mut objects, &Path::parse(".metadata.name").unwrap(), |object| object);
+            assert_eq!(objects.map(|object| object["metadata"]["name"].clone()), expected.map(Value::from));
+        }
     }
 }

@@ -114,6 +114,44 @@ fn an_ended_job_stays_as_it_is() {
 }
 
 #[test]
+fn a_change_of_the_checks_of_a_queue_is_not_evaluated() {
+    let queue = |version: &str, more: (&str, Value)| {
+        let mut spec = json!({"namespaceSelector": {}});
+        spec[more.0] = more.1;
+        plan_object(&json!({
+            "apiVersion": format!("kueue.x-k8s.io/{version}"), "kind": "ClusterQueue",
+            "metadata": {"name": "cq"}, "spec": spec,
+        }))
+    };
+    let checks = |name: &str| ("admissionChecksStrategy", json!({"admissionChecks": [{"name": name}]}));
+    let old_form = |name: &str| ("admissionChecks", json!([name]));
+    let cases = [
+        (queue("v1beta2", checks("eu")), queue("v1beta2", checks("us")), true),
+        (queue("v1beta1", old_form("eu")), queue("v1beta1", old_form("us")), true),
+        (queue("v1beta2", checks("eu")), queue("v1beta2", ("stopPolicy", json!("Hold"))), true),
+        (
+            queue("v1beta2", ("cohortName", json!("a"))),
+            queue("v1beta2", ("stopPolicy", json!("Hold"))),
+            false,
+        ),
+    ];
+    for (number, (before, after, expect)) in cases.into_iter().enumerate() {
+        let mut before = before;
+        // The given object says all that there is, as if it was applied before.
+        if let PlanObject::Object(planned) = &mut before {
+            let applied = planned.object.stored.to_string();
+            planned.object.annotations.insert(last_applied::LAST_APPLIED.to_owned(), applied);
+        }
+        let existing = ManagerState { objects: vec![before], ..Default::default() };
+        let Overlaid { changes, notes, .. } = overlay(existing, vec![after], 0);
+        let noted = notes.iter().any(|note| {
+            note.starts_with("`spec.admissionChecksStrategy` of `clusterqueue/cq` decides which clusters")
+        });
+        assert_eq!((changes[0].not_evaluated, noted), (expect, expect), "{number}: {notes:?}");
+    }
+}
+
+#[test]
 fn given_objects_replace_existing_ones() {
     let existing = || {
         let mut state = with_job();
@@ -132,8 +170,11 @@ fn given_objects_replace_existing_ones() {
         ("resourceflavor/z", ChangeKind::Added),
         ("job/ml/train", ChangeKind::Unchanged),
     ];
-    assert_eq!((kinds.as_slice(), objects.len(), notes.len()), (expected.as_slice(), 4, 1));
+    assert_eq!((kinds.as_slice(), objects.len(), notes.len()), (expected.as_slice(), 4, 2));
     assert!(notes[0].starts_with("`resourceflavor/x`: "), "{notes:?}");
+    let of_labels =
+        "`spec.nodeLabels` of `resourceflavor/x` decides which clusters may run a workload, which";
+    assert!(notes[1].starts_with(of_labels), "{notes:?}");
     let mut smaller = job();
     smaller["spec"]["parallelism"] = json!(1);
     let Overlaid { objects, changes, notes } = overlay(existing(), vec![plan_object(&smaller)], 0);

@@ -117,8 +117,9 @@ fn the_resource_whose_borrowing_forbids_to_reclaim_is_named() {
         }
         let mine = send(&mut f, with_cores("owner", "mine", 4));
         let (summary, help) = f.summary_and_help(mine);
-        let names = "cluster queue `owner` would borrow 2 cpu in flavor `cores` (it would use 4, its nominal \
-                     quota is 2), and `borrowWithinCohort: Never` forbids to preempt in the cohort meanwhile";
+        let names = "cluster queue `owner` would have to borrow 2 cpu in flavor `cores` (it would use 4, its \
+                     nominal quota is 2), and with `borrowWithinCohort: Never` a borrowing queue can't \
+                     preempt in its cohort";
         assert!(summary.contains(names), "{guests}: {summary}");
         let raise = "raise the queue's nominal quota of `cpu` in flavor `cores` to 4 (enough by itself: it \
                      would preempt ";

@@ -6,7 +6,7 @@ use meridian_objects::job::{ADMISSION_GATES, POD_GROUP_LABEL, POD_GROUP_TOTAL};
 
 const AT: &str = "2026-01-01T00:00:30Z";
 
-/// A new pod of the cluster, at the gate of admission.
+/// A new pod of the cluster, with the gate of admission.
 fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -66,7 +66,9 @@ fn explanation(next: Next) -> EventText {
 fn a_gated_pod_is_submitted_and_shows_what_its_job_does() {
     let new = pod("p");
     let pair = Pair { cluster: Some(&new), existed: true, ..Pair::default() };
-    let Next::Do(Action::Submit { manifest, existed: true }) = for_pod(pair, &Memory::default()) else {
+    let Next::Do(Action::Submit { manifest, existed: true, inactive: false }) =
+        for_pod(pair, &Memory::default())
+    else {
         panic!("not submitted");
     };
     assert_eq!(manifest["metadata"]["uid"], "uid-p");
@@ -149,10 +151,11 @@ fn a_group_is_submitted_once_with_its_last_pod() {
     let part = Pair { members: &pods[..1], ..Pair::default() };
     assert_eq!(for_group(part, &Memory::default()), Next::LookIn(Duration::from_secs(5)));
     let text = explanation(for_group(part, &settled()));
-    assert_eq!(text.message, "1 of 2 pods of the group are here: it is submitted with the last one");
+    assert_eq!(text.message, "1 of 2 pods of the group exist: it is submitted when the last one is created");
     assert_eq!(part.subjects(), [&*pods[0]]);
     let pair = Pair { members: &pods, existed: true, ..Pair::default() };
-    let Next::Do(Action::Submit { manifest, existed: true }) = for_group(pair, &settled()) else {
+    let Next::Do(Action::Submit { manifest, existed: true, inactive: false }) = for_group(pair, &settled())
+    else {
         panic!("not submitted");
     };
     assert_eq!(manifest["metadata"]["uid"], json!(uid_of(&pods)));

@@ -154,3 +154,33 @@ fn a_job_set_has_the_status_of_its_own_controller() {
         (&json!("Completed"), "Finished")
     );
 }
+
+#[test]
+fn jobs_that_wait_for_others_are_late() {
+    let kind = Kind::JobSet.job().unwrap();
+    let late = |manifest: &Value| kind.late_pod_sets(manifest).into_iter().collect::<Vec<_>>();
+    let mut manifest = job_set();
+    assert!(late(&manifest).is_empty(), "all start at once");
+    manifest["spec"]["startupPolicy"] = json!({"startupPolicyOrder": "InOrder"});
+    assert_eq!(late(&manifest), ["workers"]);
+    manifest["spec"]["startupPolicy"] = json!({"startupPolicyOrder": "AnyOrder"});
+    manifest["spec"]["replicatedJobs"][1]["dependsOn"] = json!([]);
+    assert!(late(&manifest).is_empty());
+    manifest["spec"]["replicatedJobs"][1]["dependsOn"] = json!([{"name": "driver", "status": "Complete"}]);
+    assert_eq!(late(&manifest), ["workers"]);
+}
+
+#[test]
+fn pods_of_other_kinds_that_wait_are_late() {
+    let late = |kind: Kind, spec: Value| kind.job().unwrap().late_pod_sets(&json!({"spec": spec}));
+    for (kind, spec, expect) in [
+        (Kind::LeaderWorkerSet, json!({"startupPolicy": "LeaderReady"}), Some("workers")),
+        (Kind::LeaderWorkerSet, json!({"startupPolicy": "LeaderCreated"}), None),
+        (Kind::MPIJob, json!({"launcherCreationPolicy": "WaitForWorkersReady"}), Some("launcher")),
+        (Kind::MPIJob, json!({}), None),
+        (Kind::RayJob, json!({}), Some("submitter")),
+        (Kind::PyTorchJob, json!({}), None),
+    ] {
+        assert_eq!(late(kind, spec).into_iter().next().as_deref(), expect, "{kind:?}");
+    }
+}

@@ -363,7 +363,7 @@ fn a_pod_with_a_queue_is_a_gang_of_one() {
     );
     refused(&|pod| pod["spec"]["nodeName"] = json!("n1"), "spec.nodeName: would bind the pod before");
     refused(&|pod| pod["spec"]["containers"] = json!([]), "spec.containers: is missing");
-    let grouped = "metadata.labels[kueue.x-k8s.io/pod-group-name]: makes the pod one of a group";
+    let grouped = "metadata.labels[kueue.x-k8s.io/pod-group-name]: makes the pod a part of a group";
     refused(&|pod| pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = json!("g"), grouped);
 }
 

@@ -1,4 +1,4 @@
-//! What is read for offers, what the findings mean, and when the manager is asked for copies.
+//! Which objects are read for offers, what the findings mean, and when the manager is asked for copies.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn everything_that_is_missing_is_named_with_its_kind_and_place() {
     let text = "the cluster has no PriorityClass `urgent`, and namespace `team-a` has no ConfigMap \
                 `settings` and no Secret `hf-token`";
     assert_eq!(verdicts, [(offer(1), Err(text.to_owned()))]);
-    // Of a namespace that is missing nothing else is said.
+    // If the namespace is missing, its objects aren't named too.
     assert_eq!(lookups.check(NOW + PRESENT_FOR, check(2, &[TOKEN])), None);
     let (verdicts, _) = answer(&mut lookups, NOW + PRESENT_FOR, |_| Finding::Missing);
     assert_eq!(verdicts, [(offer(2), Err("the cluster has no namespace `team-a`".to_owned()))]);
@@ -94,7 +94,7 @@ fn a_read_without_an_answer_is_repeated_and_never_means_missing() {
     let (verdicts, _) = answer(&mut lookups, now, timeout);
     let text = "whether the cluster has namespace `team-a` can't be read: no answer within 15 s";
     assert_eq!(verdicts, [(offer(1), Err(text.to_owned()))]);
-    // An answer that comes at last counts.
+    // A late answer counts too.
     lookups.check(now, check(2, &[TOKEN]));
     assert_eq!(answer(&mut lookups, now, timeout).0, []);
     let later = now + REPEAT_AFTER[0];
@@ -117,7 +117,7 @@ fn what_may_not_be_read_is_said_once_and_counts_as_present() {
     let said = lookups.says(&need, &forbidden(&need)).unwrap();
     assert!(said.starts_with("the agent may not `get` `secrets`, so whether the Secrets that"), "{said}");
     assert_eq!(lookups.says(&need, &forbidden(&need)), None);
-    // Not even asked for, until the right may have been given.
+    // Not read again for a while, in which the right may be granted.
     let other = check(2, &[(ReferenceKind::Secret, "other")]);
     assert_eq!(lookups.check(NOW, other.clone()), Some((offer(2), Ok(()))));
     assert_eq!(lookups.check(NOW + FORBIDDEN_FOR, other), None);
@@ -161,7 +161,7 @@ fn what_is_missing_counts_as_present_if_the_manager_may_copy_it() {
     assert_eq!(names, ["settings", "hf-token"]);
     let objects = vec![CopyOutcome::Permitted; 2];
     assert_eq!(lookups.asked(&request, Ok(CopyAnswer { objects })), Some((offer(1), Ok(()))));
-    // Nothing is remembered: another workload is another question.
+    // The permission isn't remembered: for another workload the manager is asked again.
     assert_eq!(lookups.check(NOW, check(2, &[TOKEN])), None);
 }
 

@@ -30,7 +30,7 @@ impl Run {
                 self.conflicts = self.conflicts.saturating_add(1);
                 self.conflicts.saturating_sub(CONFLICTS_AT_ONCE)
             }
-            (Answer::Unknown(_), _) => self.failed_requests.saturating_add(1),
+            (Answer::Unknown(_) | Answer::Refused(_), _) => self.failed_requests.saturating_add(1),
             // The look after a conflict.
             (_, Request::Read) => 0,
             _ => {
@@ -57,20 +57,20 @@ impl Run {
             }
             (Request::Copy { .. }, Answer::Done) => self.copies.made = true,
             (Request::Copy { .. }, Answer::Refused(why)) => self.stop(Cause::Lost(why)),
-            // The garbage collector deletes what may not be deleted here.
+            // Copies that the agent may not delete are deleted by the garbage collector.
             (Request::GiveCopiesBack { .. }, Answer::Done | Answer::Refused(_)) => {
                 self.copies.given_back = true;
             }
             (Request::Read, Answer::Absent) => self.read_absent(),
             (Request::Delete { .. }, Answer::Absent | Answer::Done) => {
-                // The job of an earlier attempt makes room for that of this one.
+                // If the deleted job was an earlier attempt's, this attempt's job can be created now.
                 let is_ours = matches!(self.job, Job::Ours(_));
                 self.job = if is_ours { Job::Absent } else { Job::Unknown };
                 self.retry_at = now + RETRY_MIN;
             }
             (_, Answer::Job(job)) => self.take(request, *job),
             (_, Answer::Absent | Answer::Conflict) => self.job = Job::Exists,
-            // All indexes run again then, which is slower and not wrong.
+            // Without the seed all indexes run again, which is slower and not wrong.
             (Request::Seed { .. }, Answer::Refused(_)) => self.seed = Indexes::default(),
             (Request::Start { .. }, Answer::NotLeading) => {
                 self.stop(Cause::Lost("another replica of the agent leads, so nothing was started".into()));
@@ -81,6 +81,9 @@ impl Run {
                 )));
             }
             (Request::Start { .. }, Answer::Unknown(_)) => self.job = Job::Exists,
+            (Request::Suspend { .. }, Answer::Unknown(_) | Answer::Refused(_)) => {
+                self.suspensions.failed = true
+            }
             (Request::Place(_), Answer::Placed(uids)) => self.positions.placed(&uids),
             (Request::RenewLeases(pods), Answer::Placed(uids)) => self.leases.answered(pods, &uids),
             (Request::RenewLeases(pods), _) => self.leases.answered(pods, &[]),

@@ -3,7 +3,7 @@
 use crate::facts::JobFacts;
 use crate::runner::request::Request;
 
-/// What was done about the copies of one run.
+/// Which requests about the copies of one run are done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopyState {
     pub(super) made: bool,
@@ -18,8 +18,8 @@ impl CopyState {
         is_due.then_some(Request::Copy { object_uid, references })
     }
 
-    /// The request after the end of `job`. A copy also goes with the job's object, but that stays for a
-    /// while.
+    /// The request after the end of `job`. The copies are deleted with the job's object too, but that object
+    /// stays for a while.
     pub(super) fn to_give_back(self, job: &JobFacts) -> Option<Request> {
         let is_due = !self.given_back && !job.copies.is_empty();
         let (object_uid, references) = (job.uid.clone(), job.copies.clone());

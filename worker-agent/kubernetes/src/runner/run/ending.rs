@@ -1,4 +1,4 @@
-//! The end of a run: when it is certain, and what it says.
+//! The end of a run: when it is certain, and what is reported.
 
 use super::{Cause, Job, LIST_AGAIN, Run};
 use crate::facts::PodFacts;
@@ -14,12 +14,27 @@ const CONTROLLER_PATIENCE: Millis = Millis::secs(5);
 const FINISHED_KEPT: Millis = Millis::mins(60);
 
 impl Run {
+    /// Suspends the job, whose controller ends its pods then. While that fails, the runner ends them itself.
+    /// Pods that the controller makes in their place stay at their gate.
+    pub(super) fn suspend(&mut self, now: Mono) -> Request {
+        let placed = self.positions.placed_pods();
+        let is_due = self.suspensions.failed && now >= self.ended_pods_at + CONTROLLER_PATIENCE;
+        if is_due && !placed.is_empty() {
+            self.ended_pods_at = now;
+            self.suspensions.ended_pods = true;
+            // they are no failures of the workload
+            self.notes.ended_by_moves += u32::try_from(placed.len()).unwrap_or(u32::MAX);
+            return Request::EndPods(placed);
+        }
+        Request::Suspend { why: self.stop.as_ref().map(Cause::text).unwrap_or_default() }
+    }
+
     /// The manager has recorded the end.
     pub(in crate::runner) fn settle(&mut self, wall: Wall) {
         self.settled.get_or_insert(wall);
     }
 
-    /// How long the object stays after that. A job that ended by itself has logs that people read; after a
+    /// How long the object stays after that. A job that ended by itself has logs that users read; after a
     /// stop the workload goes on elsewhere or is gone.
     pub(super) fn kept(&self) -> Millis {
         match &self.job {
@@ -92,6 +107,7 @@ impl Run {
     fn result(&self, pods: &[PodFacts]) -> EndResult {
         if let Job::Ours(job) = &self.job
             && let Some(end) = &job.end
+            && (end.succeeded || !self.suspensions.ended_pods)
         {
             if end.succeeded {
                 return EndResult::Succeeded;

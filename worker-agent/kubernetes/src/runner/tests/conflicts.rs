@@ -1,4 +1,4 @@
-//! Starts that another writer's change of the job gets ahead of.
+//! Starts that fail because another writer changes the job first.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Copies of what a gang names: made before its job starts, given back with its end.
+//! Copies of the objects that a gang names: made before its job starts, given back with its end.
 
 use super::*;
 use crate::copies::{Copies, CopyAsker, NotCopied};
@@ -17,7 +17,7 @@ impl CopyAsker for Silent {
     }
 }
 
-/// What a created job says that is copied for it.
+/// The objects that are copied for a created job, from its annotation.
 pub(super) fn named(manifest: &Value) -> Vec<Reference> {
     let text = manifest["metadata"]["annotations"]["meridian.dev/copies"].as_str();
     text.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default()
@@ -27,7 +27,7 @@ fn secret() -> Reference {
     Reference { kind: ReferenceKind::Secret, name: "token".into() }
 }
 
-/// A run whose pods name a Secret and a ConfigMap, of which Secrets are copied.
+/// A run whose pods name a Secret and a ConfigMap. Only Secrets are copied.
 fn reader() -> (Run, Cluster) {
     let mut granted = start(2);
     let container = r#"{"image":"i","name":"c""#;

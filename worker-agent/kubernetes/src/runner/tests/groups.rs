@@ -1,4 +1,4 @@
-//! Groups of pods, which nothing but the agent makes, counts and deletes.
+//! Groups of pods, which only the agent makes, counts and deletes.
 
 use super::*;
 use crate::runner::guard;
@@ -141,8 +141,7 @@ impl Pods {
                 for placing in placings {
                     self.change(&placing.pod, |pod| {
                         pod["spec"]["schedulingGates"] = Value::Null;
-                        pod["spec"]["nodeName"] =
-                            placing.patch["spec"]["nodeSelector"]["kubernetes.io/hostname"].clone();
+                        pod["spec"]["nodeName"] = json!(node_of(&placing.patch));
                         let position = &placing.patch["metadata"]["annotations"]["meridian.dev/position"];
                         pod["metadata"]["annotations"]["meridian.dev/position"] = position.clone();
                         pod["status"]["phase"] = json!("Running");
@@ -320,7 +319,7 @@ fn a_failed_pod_fails_its_group_and_ends_the_others() {
     }
 }
 
-/// Nothing makes the pod again, so the whole group runs again.
+/// No controller makes the pod again, so the whole group runs again.
 #[test]
 fn a_pod_that_somebody_deletes_ends_the_attempt() {
     for (deleted, is_adopted) in [("worker-a", false), ("driver", false), ("worker-a", true)] {
@@ -416,7 +415,7 @@ fn a_pod_of_another_group_is_never_touched() {
     assert!(message.contains("a Pod `ml/driver`") && message.contains("left alone"), "{message}");
 }
 
-/// What an earlier group of the same name left is over, and makes room.
+/// Pods that an earlier group of the same name left are deleted first.
 #[test]
 fn the_ended_pod_of_an_earlier_group_of_the_name_is_replaced() {
     let mut scene = Scene::new();

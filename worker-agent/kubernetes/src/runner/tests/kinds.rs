@@ -70,10 +70,13 @@ fn only_the_pods_that_nodes_were_made_for_name_the_request() {
         Some(annotations["autoscaling.x-k8s.io/consume-provisioning-request"].clone())
     };
     assert_eq!([consumed(0), consumed(1)], [None, Some(json!("meridian-request"))]);
+    let kind = meridian_objects::Kind::JobSet.job().unwrap();
+    let facts = JobFacts::read(kind, &serde_json::from_value(built.manifest).unwrap());
+    assert_eq!(facts.consumes.as_deref(), Some("meridian-request"), "a request in use isn't swept");
 }
 
-#[test]
-fn pods_get_places_of_their_own_pod_set() {
+/// A JobSet that was resumed, with these late pod sets.
+fn resumed(late_sets: &[&str]) -> (Run, Cluster) {
     let granted = job_set();
     let mut run = Run::granted(&granted, manifest::build(&granted, "worker", None).unwrap());
     let mut cluster = Cluster { job: None, pods: Vec::new(), version: 3, made: 0, nodes_answer: true };
@@ -82,28 +85,71 @@ fn pods_get_places_of_their_own_pod_set() {
         let answer = match &request {
             Request::Create(_) => {
                 cluster.create(&json!({"spec": {"parallelism": 5}}));
-                let job = JobFacts { kind: meridian_objects::Kind::JobSet, ..cluster.job.take().unwrap() };
-                cluster.job = Some(job);
+                let job = cluster.job.take().unwrap();
+                let late_sets = late_sets.iter().map(|set| (*set).to_owned()).collect();
+                cluster.job = Some(JobFacts { kind: meridian_objects::Kind::JobSet, late_sets, ..job });
                 cluster.answer()
             }
             other => cluster.perform(other),
         };
         run.answered(Mono(0), Wall(0), &request, answer, &|_| true);
     }
+    (run, cluster)
+}
+
+fn pod_of(set: &str, index: u32, number: u32) -> PodFacts {
+    PodFacts { pod_set: Some(set.to_owned()), index: Some(index), ..pod(number) }
+}
+
+/// Lets the run carry out its next request, and look at the pods as they are then.
+fn step(run: &mut Run, cluster: &mut Cluster) -> Vec<RunnerEvent> {
+    let mut events = run.observe(cluster.job.as_ref(), &cluster.pods.clone(), &|_| true);
+    if let Some(request) = run.next(Mono(0)) {
+        let answer = match &request {
+            Request::Note { .. } => cluster.answer(),
+            other => cluster.perform(other),
+        };
+        events.extend(run.answered(Mono(0), Wall(0), &request, answer, &|_| true));
+    }
+    events
+}
+
+#[test]
+fn a_job_set_runs_and_moves_while_one_of_its_jobs_waits_for_another() {
+    for (late, expect) in [(&["workers"][..], 1), (&[], 0), (&["driver", "workers"], 0)] {
+        let (mut run, mut cluster) = resumed(late);
+        cluster.pods = vec![pod_of("driver", 0, 1)];
+        step(&mut run, &mut cluster);
+        cluster.pods[0].phase = PodPhase::Running;
+        let events = step(&mut run, &mut cluster);
+        let is_running = |event: &&RunnerEvent| matches!(event, RunnerEvent::Running { .. });
+        assert_eq!(events.iter().filter(is_running).count(), expect, "{late:?}: {events:?}");
+    }
+    let (mut run, mut cluster) = resumed(&["workers"]);
+    cluster.pods = vec![pod_of("driver", 0, 1)];
+    step(&mut run, &mut cluster);
+    cluster.pods[0].phase = PodPhase::Running;
+    let mut placement = job_set().placement;
+    placement[4].node = "another".to_owned();
+    run.place_anew(1, placement, None);
+    let events: Vec<_> = (0..3).flat_map(|_| step(&mut run, &mut cluster)).collect();
+    assert!(events.iter().any(|event| matches!(event, RunnerEvent::Moved { number: 1, .. })), "{events:?}");
+    // The driver completed, and the workers come.
+    cluster.pods.extend((0..4).map(|number| pod_of("workers", number % 2, number + 2)));
+    step(&mut run, &mut cluster);
+    assert!(cluster.pods.iter().any(|pod| pod.node.as_deref() == Some("another")), "{:?}", cluster.pods);
+}
+
+#[test]
+fn pods_get_places_of_their_own_pod_set() {
+    let (mut run, mut cluster) = resumed(&[]);
     // The second Job's pods come first, and both Jobs number their pods from 0.
     cluster.pods = [("workers", 0), ("workers", 1), ("driver", 0), ("workers", 0), ("workers", 1)]
         .into_iter()
         .zip(1..)
-        .map(|((set, index), number)| PodFacts {
-            pod_set: Some(set.to_owned()),
-            index: Some(index),
-            ..pod(number)
-        })
+        .map(|((set, index), number)| pod_of(set, index, number))
         .collect();
-    run.observe(cluster.job.as_ref(), &cluster.pods.clone(), &|_| true);
-    let request = run.next(Mono(0)).unwrap();
-    let answer = cluster.perform(&request);
-    run.answered(Mono(0), Wall(0), &request, answer, &|_| true);
+    step(&mut run, &mut cluster);
     let mut nodes: Vec<_> = cluster.pods.iter().map(|pod| pod.node.clone().unwrap()).collect();
     assert_eq!(nodes[2], "driver-0");
     nodes.sort();
@@ -255,7 +301,7 @@ fn the_pods_of_a_train_job_are_marked_by_a_patch_of_its_runtime() {
     assert_eq!(built.resume, json!({"spec": {"suspend": false}}));
 }
 
-/// An API server drops the fields that its version of a kind lacks. Pods without labels would be nobody's.
+/// An API server drops the fields that its version of a kind lacks. Pods without labels belong to no attempt.
 #[test]
 fn a_job_whose_marks_the_server_drops_is_not_started() {
     let granted = train_job();

@@ -1,0 +1,97 @@
+//! Finds out to which offers nodes and requests in the cluster belong. Pure.
+
+use super::manifest;
+use super::order::{self, Order};
+use crate::facts::{JobFacts, RequestFacts};
+use crate::runner;
+use crate::view::PoolNode;
+use meridian_agent_core::runtime::NodeSpec;
+use meridian_objects::spec::ProvisioningRequestConfigSpec;
+use meridian_shared::ids::OfferId;
+use meridian_shared::packing;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The class whose requests may get existing nodes with room; the autoscaler makes only the missing ones.
+const BEST_EFFORT: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
+/// Conditions that end an autoscaler's work on a request.
+const AT_REST: [&str; 4] = ["Provisioned", "Failed", "BookingExpired", "CapacityRevoked"];
+
+/// Orders by their offers.
+type Orders = BTreeMap<OfferId, Order>;
+
+/// Whether the request is that of an order's current attempt.
+pub(super) fn is_of_order(request: &RequestFacts, orders: &Orders) -> bool {
+    let order = request.offer.and_then(|offer| orders.get(&offer));
+    order.is_some_and(|order| manifest::name(order.offer(), order.attempt()) == request.name)
+}
+
+/// The pools' nodes of runs that an earlier agent started on provisioned nodes, each with its offer. Between
+/// two pods such a node looks unused.
+pub(super) fn inherited_claims<'j>(
+    jobs: impl Iterator<Item = &'j JobFacts>,
+    nodes: &[PoolNode],
+) -> BTreeMap<String, OfferId> {
+    let of_pools: BTreeSet<&str> = nodes.iter().map(|node| node.spec.name.as_str()).collect();
+    let noted = |job: &JobFacts| {
+        let offer = job.offer.filter(|_| job.consumes.is_some() && job.end.is_none())?;
+        let nodes = runner::noted_nodes(job.notes.as_deref()?);
+        Some(nodes.into_iter().map(move |node| (node, offer)))
+    };
+    // Some pods of the gang may be on nodes that weren't provisioned.
+    jobs.filter_map(noted).flatten().filter(|(node, _)| of_pools.contains(node.as_str())).collect()
+}
+
+/// Number of requests that the autoscaler works on, including those of an earlier agent.
+pub(super) fn open_requests<'r>(orders: &Orders, requests: impl Iterator<Item = &'r RequestFacts>) -> usize {
+    let is_at_rest = |request: &RequestFacts| AT_REST.iter().any(|kind| request.holds(kind).is_some());
+    let inherited = requests.filter(|request| !is_of_order(request, orders) && !is_at_rest(request));
+    orders.values().filter(|order| order.is_open()).count() + inherited.count()
+}
+
+/// The nodes that were made for an order: those with the labels that its details name, or else the oldest
+/// that joined after the request was made and that nothing uses, as many as the gang needs. A class that
+/// makes only missing nodes can be met by older ones too, after those.
+pub(super) fn own_nodes(
+    order: &Order,
+    facts: &RequestFacts,
+    nodes: &[PoolNode],
+    claims: &BTreeMap<String, OfferId>,
+    config: &ProvisioningRequestConfigSpec,
+) -> Vec<NodeSpec> {
+    let is_free = |node: &&PoolNode| {
+        !node.spec.unschedulable
+            && claims.get(&node.spec.name).is_none_or(|claimed| *claimed == order.offer())
+    };
+    let selectors = &config.node_selector_from_detail;
+    let labels: Option<Vec<(&String, &String)>> =
+        selectors.iter().map(|(key, detail)| Some((key, facts.details.get(detail)?))).collect();
+    if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
+        let has = |node: &&PoolNode| labels.iter().all(|(k, v)| node.spec.labels.get(*k) == Some(*v));
+        return nodes.iter().filter(is_free).filter(has).map(|node| node.spec.clone()).collect();
+    }
+    let wanted =
+        |node: &&PoolNode| {
+            order.request.gang.pod_sets.iter().any(|set| {
+                set.node_selector.iter().all(|(key, value)| node.spec.labels.get(key) == Some(value))
+            })
+        };
+    let is_older = |node: &PoolNode| node.created < facts.created;
+    let may_be_older = config.class_name == BEST_EFFORT;
+    let mut usable: Vec<&PoolNode> = nodes
+        .iter()
+        .filter(is_free)
+        .filter(wanted)
+        .filter(|node| !node.occupied && (may_be_older || !is_older(node)))
+        .collect();
+    usable.sort_by_key(|node| (is_older(node), node.created, &node.spec.name));
+    let mut own = Vec::new();
+    let mut blocks = Vec::new();
+    for node in usable {
+        own.push(node.spec.clone());
+        blocks.push(order::block(&node.spec));
+        if packing::fits(&blocks, &order.request.gang).is_ok() {
+            break;
+        }
+    }
+    own
+}
