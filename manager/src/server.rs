@@ -318,7 +318,7 @@ fn options(
     metrics: Metrics,
     management: Option<&Found>,
 ) -> Options {
-    let rules_unseen = management.is_some_and(Found::is_away);
+    let rules_unseen = management.is_some();
     Options {
         config: Config { rules_unseen, ..config(settings, authorities) },
         start,

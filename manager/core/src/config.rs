@@ -51,8 +51,8 @@ pub struct Config {
     /// can't end gangs while this process is down, so jobs then wait for their cluster, unless guards in
     /// their pods end them.
     pub hosts_agents: bool,
-    /// Whether this manager takes its rules from a management cluster that it couldn't ask at its start.
-    /// Rules that were tightened meanwhile would be missed, so nothing is dispatched until it has them.
+    /// Whether this manager takes its rules from a management cluster. Rules that were tightened while the
+    /// manager was away would be missed at its start, so nothing is dispatched until it has seen them.
     pub rules_unseen: bool,
     /// Bugs that a test plants to prove that it finds them.
     pub planted: Planted,

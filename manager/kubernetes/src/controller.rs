@@ -246,6 +246,8 @@ impl Shared {
         };
         let watch = || watcher(api.clone(), config.clone()).default_backoff().boxed();
         let is_rule = side == Side::Cluster && holds::is_rule(resource.kind);
+        // jobs wait for the lists of these
+        let is_awaited = side == Side::Cluster && matches!(resource.flow, Flow::Settings | Flow::Workload);
         let mut events = watch();
         let mut logged: Option<Instant> = None;
         loop {
@@ -253,11 +255,12 @@ impl Shared {
                 Ok(Some(event)) => {
                     logged = None;
                     if let Some(news) = news(event, &resource) {
-                        if is_rule && !matches!(news, News::ListBegins | News::Listed(_)) {
+                        if is_awaited && !matches!(news, News::ListBegins | News::Listed(_)) {
                             lock(&self.unwatched).works(resource.kind);
                         }
-                        let touched = lock(&self.sides).take(side, resource.kind, news);
-                        self.queue.push(touched);
+                        // both at once: nobody may see a complete list whose objects aren't queued yet
+                        let mut sides = lock(&self.sides);
+                        self.queue.push(sides.take(side, resource.kind, news));
                     }
                 }
                 Ok(None) => return,
@@ -268,8 +271,10 @@ impl Shared {
                         let side = side.name();
                         tracing::warn!(side, kind, %error, "can't be watched: the last known state is used");
                     }
-                    if is_rule {
+                    if is_awaited {
                         lock(&self.unwatched).failed(resource.kind, error.to_string());
+                    }
+                    if is_rule {
                         // a watch that goes on says nothing until something changes, and a new one lists
                         tokio::time::sleep(RULES_EVERY).await;
                         events = watch();
@@ -290,7 +295,7 @@ impl Shared {
                 Err(error) => {
                     let object = key.to_string();
                     let failures = self.queue.failed(key.clone());
-                    if failures == STUBBORN && holds::is_rule(key.kind) {
+                    if failures == STUBBORN && holds::is_rule(key.kind) && self.leader.is_fresh() {
                         self.tell_of_stuck(&key, &error).await;
                     }
                     if failures == 1 || failures.is_multiple_of(10) {
@@ -330,13 +335,13 @@ impl Shared {
             Next::LookIn(pause) => return Ok(Some(pause)),
             Next::Do(action) => action,
         };
+        if !self.leader.is_fresh() {
+            return Err("the Lease may be another manager's".to_owned());
+        }
         let is_job = matches!(resource.flow, Flow::Job | Flow::Group);
         let is_submission = is_job && matches!(action, Action::Submit { .. });
         if is_submission && let Some(hold) = self.hold_of(key) {
             return Ok(Some(self.hold(key, hold, pair, &memory).await));
-        }
-        if !self.leader.is_fresh() {
-            return Err("the Lease may be another manager's".to_owned());
         }
         match self.performer.perform(&resource, key, &action).await {
             Ok(()) => {

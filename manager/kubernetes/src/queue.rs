@@ -96,14 +96,6 @@ impl Queue {
         })
     }
 
-    /// Whether an object of these kinds failed when it was last with a worker.
-    pub(crate) fn has_failed(&self, kinds: &[Kind]) -> bool {
-        let inner = self.inner();
-        kinds.iter().any(|kind| {
-            inner.failures.range(first_of(*kind)..).next().is_some_and(|(key, _)| key.kind == *kind)
-        })
-    }
-
     /// Gives an object back that needs nothing now, or not before `again` has passed.
     pub(crate) fn done(&self, key: ObjectKey, again: Option<Duration>) {
         let mut inner = self.inner();
@@ -113,15 +105,12 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Objects of these kinds that failed again and again, and aren't at the manager as they should be.
-    pub(crate) fn stuck(&self, kinds: &[Kind]) -> Vec<ObjectKey> {
+    /// The objects of these kinds that failed at least so many times in a row.
+    pub(crate) fn failing(&self, kinds: &[Kind], times: u32) -> Vec<ObjectKey> {
         let inner = self.inner();
         let of_kind = |kind: &Kind| {
             let failed = inner.failures.range(first_of(*kind)..).take_while(|(key, _)| key.kind == *kind);
-            failed
-                .filter(|(_, failures)| **failures >= STUBBORN)
-                .map(|(key, _)| key.clone())
-                .collect::<Vec<_>>()
+            failed.filter(|(_, failures)| **failures >= times).map(|(key, _)| key.clone()).collect::<Vec<_>>()
         };
         kinds.iter().flat_map(of_kind).collect()
     }
@@ -208,9 +197,11 @@ mod tests {
         }
         assert!(began.elapsed() >= Duration::from_millis(500 + 1_000 + 2_000), "{:?}", began.elapsed());
         let taken = queue.take().await;
-        assert!(queue.has_failed(&[Kind::LocalQueue]) && !queue.has_failed(&[Kind::Job]));
+        assert!(
+            queue.failing(&[Kind::LocalQueue], 1).len() == 1 && queue.failing(&[Kind::Job], 1).is_empty()
+        );
         queue.done(taken.clone(), Some(Duration::from_secs(5)));
-        assert!(!queue.has_failed(&[Kind::LocalQueue]));
+        assert!(queue.failing(&[Kind::LocalQueue], 1).is_empty());
         let waited = Instant::now();
         queue.take().await;
         assert!(waited.elapsed() >= Duration::from_secs(5));
@@ -235,7 +226,7 @@ mod tests {
         let taken = queue.take().await;
         queue.failed(taken);
         assert!(!fresh(), "jobs don't wait for it any more");
-        assert_eq!(queue.stuck(&[Kind::LocalQueue, Kind::Job]), [key("a")]);
+        assert_eq!(queue.failing(&[Kind::LocalQueue, Kind::Job], STUBBORN), [key("a")]);
         let taken = queue.take().await;
         queue.done(taken, Some(Duration::from_secs(5)));
         assert!(!fresh(), "it needs nothing now");

@@ -240,7 +240,7 @@ impl Sides {
         };
         let orphaned = cluster.as_deref().filter(|_| key.kind == Kind::Workload && manager.is_none());
         Some(View {
-            is_stopped: job_uid.is_some_and(|uid| self.is_stopped(&uid)),
+            is_stopped: job_uid.is_some_and(|uid| self.is_stopped(&key.namespace, &uid)),
             awaits_job: orphaned.is_some_and(|workload| self.awaits_job(workload)),
             existed: uids.is_empty() || uids.iter().any(|uid| self.was_in_first_list(kind, uid)),
             group: group.filter(|_| key.kind == Kind::Pod).and_then(|group| self.get(Side::Manager, &group)),

@@ -109,11 +109,6 @@ impl Found {
         Self { settings, data_dir, management, absence: watch::Sender::new(None), copies }
     }
 
-    /// Whether it couldn't be asked.
-    pub(super) fn is_away(&self) -> bool {
-        self.management.is_none()
-    }
-
     /// What worker clusters get copies of, if that is anything.
     pub(super) fn copies(&self) -> Option<Arc<dyn CopySource>> {
         (!self.settings.copied.is_empty()).then(|| Arc::clone(&self.copies) as Arc<dyn CopySource>)

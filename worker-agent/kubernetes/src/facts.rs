@@ -122,6 +122,8 @@ pub(crate) struct PodFacts {
     pub(crate) gates: Vec<String>,
     /// The terms of its required node affinity, while the agent's scheduling gate holds it.
     pub(crate) node_terms: Vec<Value>,
+    /// The only node that its affinity allows, by name.
+    pub(crate) sent_to: Option<String>,
     pub(crate) deleting: bool,
     /// Kubernetes marked the pod as failed because its node didn't answer.
     pub(crate) written_off: bool,
@@ -161,6 +163,7 @@ impl PodFacts {
             phase: read.phase,
             gates: read.template.scheduling_gates.clone(),
             node_terms: pod.data.get("spec").filter(|_| is_gated).map(shape::node_terms).unwrap_or_default(),
+            sent_to: pod.data.get("spec").and_then(shape::sent_to),
             deleting: meta.deletion_timestamp.is_some(),
             written_off: read.conditions.iter().any(|c| disrupted(&c.kind, &c.reason)),
             index: labels

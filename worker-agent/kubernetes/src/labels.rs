@@ -93,17 +93,24 @@ pub fn all(cluster: &str) -> String {
     format!("{}={},{ORIGIN}={}", MANAGED_BY.0, MANAGED_BY.1, origin(cluster))
 }
 
-/// The value of the label [`ORIGIN`] for a cluster: the name, cut to the 63 characters of a label's value.
-pub fn origin(cluster: &str) -> &str {
-    let end = cluster.char_indices().nth(LABEL_CHARS_MAX).map_or(cluster.len(), |(end, _)| end);
-    cluster[..end].trim_end_matches(['-', '.'])
+/// The value of the label [`ORIGIN`] for a cluster: its name, or the beginning of it and a hash if the name is
+/// longer than a label's value may be.
+pub fn origin(cluster: &str) -> String {
+    if cluster.len() <= LABEL_CHARS_MAX {
+        return cluster.to_owned();
+    }
+    // FNV-1a, which is the same in every version of the agent
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = cluster.bytes().fold(0x811c_9dc5, step);
+    let kept: String = cluster.chars().take(LABEL_CHARS_MAX - 9).collect();
+    format!("{}-{hash:08x}", kept.trim_end_matches(['-', '.']))
 }
 
 /// Removes the agent's mark from an object that the agent of another cluster made, so that it counts as any
 /// foreign object.
 pub fn disown_other(metadata: &mut ObjectMeta, cluster: &str) {
     let Some(labels) = &mut metadata.labels else { return };
-    if labels.get(ORIGIN).is_some_and(|of| of != origin(cluster)) {
+    if labels.get(ORIGIN).is_some_and(|of| *of != origin(cluster)) {
         labels.remove(MANAGED_BY.0);
     }
 }
@@ -145,14 +152,17 @@ mod tests {
 
     #[test]
     fn objects_of_another_cluster_look_foreign() {
-        let long = format!("{}.{}", "a".repeat(62), "b".repeat(40));
-        assert_eq!(origin(&long), "a".repeat(62));
-        for (made_by, seen_from, ours) in [("eu", "eu", true), ("eu-2", "eu", false), (&long, &long, true)] {
+        let long = |end: &str| format!("{}.{end}", "a".repeat(62));
+        let (one, other) = (long("one"), long("other"));
+        assert_eq!(origin(&one).len(), 63);
+        let cases =
+            [("eu", "eu", true), ("eu-2", "eu", false), (&*one, &*one, true), (&*one, &*other, false)];
+        for (made_by, seen_from, ours) in cases {
             let labels = [
                 (MANAGED_BY.0, MANAGED_BY.1),
                 (UID, "00000000-0000-0000-0000-000000000007"),
                 (FENCE, "1-2-3"),
-                (ORIGIN, origin(made_by)),
+                (ORIGIN, &*origin(made_by)),
             ];
             let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
             let mut metadata = ObjectMeta { labels: Some(labels.into()), ..ObjectMeta::default() };

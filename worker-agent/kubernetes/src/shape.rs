@@ -49,6 +49,15 @@ pub(crate) fn node_terms(spec: &Value) -> Vec<Value> {
     terms.cloned().unwrap_or_default()
 }
 
+/// The node that the affinity of [`only_on`] names.
+pub(crate) fn sent_to(spec: &Value) -> Option<String> {
+    let terms = node_terms(spec);
+    let fields = terms.first()?.get("matchFields")?.as_array()?;
+    let is_node = |field: &&Value| field["key"] == "metadata.name" && field["operator"] == "In";
+    let [node] = fields.iter().find(is_node)?["values"].as_array()?.as_slice() else { return None };
+    node.as_str().map(str::to_owned)
+}
+
 /// The affinity that sends a pod with these terms to one node. It goes by the node's name: the label
 /// `kubernetes.io/hostname` may be missing, or be another than the name. The API lets a gated pod's terms
 /// only be narrowed, one by one.
@@ -107,4 +116,19 @@ fn toleration(toleration: &Toleration) -> Value {
         all.insert("tolerationSeconds".to_owned(), json!(seconds));
     }
     Value::Object(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_that_a_pod_was_sent_to_is_read_back() {
+        let expressions = json!([{"key": "zone", "operator": "In", "values": ["a"]}]);
+        for terms in [vec![], vec![json!({"matchExpressions": expressions})]] {
+            assert_eq!(sent_to(&json!({"affinity": only_on("n1", &terms)})), Some("n1".to_owned()));
+            let affinity = json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}});
+            assert_eq!(sent_to(&json!({"affinity": affinity})), None);
+        }
+    }
 }

@@ -478,6 +478,15 @@ mod tests {
         assert_eq!(loss(&view, "2026-01-01T00:05:00Z"), None);
         view.apply_node(Change::Deleted(node("n1", "True")));
         assert_eq!(loss(&view, "2026-01-01T00:05:00Z").unwrap(), "is gone");
+        let ours = json!({
+            "app.kubernetes.io/managed-by": "meridian",
+            "meridian.dev/uid": meridian_shared::ids::Uid(7).to_string(),
+            "meridian.dev/fence": "1-2-3",
+        });
+        for (phase, needed) in [("Running", true), ("Succeeded", false)] {
+            view.apply_pod(Change::Applied(pod("ours", ours.clone(), phase)));
+            assert_eq!(view.needed_nodes().contains("n1"), needed, "{phase}");
+        }
     }
 
     #[test]

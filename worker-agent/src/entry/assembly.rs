@@ -105,6 +105,9 @@ async fn live(
     // Before any run is adopted: of two agents over one directory only one may command the guards.
     let store = Store::open(&settings.data_dir)?;
     store.set_runner(settings.runner.name())?;
+    if settings.runner == RunnerChoice::Kubernetes {
+        kubernetes::bind(&store, &settings.kubernetes).await?;
+    }
     let (runner_sender, runner_events) = mpsc::channel(EVENTS_WAITING);
     let (provider_sender, provider_events) = mpsc::unbounded_channel();
     let (hold_sender, hold_events) = mpsc::unbounded_channel();
@@ -113,10 +116,6 @@ async fn live(
     let Some(cluster) = open_cluster(settings, &identity, &link, senders, probed, life, tasks).await? else {
         return Ok(Exit::Requested);
     };
-    // Before any run is adopted: what another cluster lacks says nothing about the runs of this store.
-    if let Some(uid) = &cluster.uid {
-        store.set_cluster(uid)?;
-    }
     let node_requests_limit = cluster.node_requests_limit;
     let ClusterParts { mut source, runner, provider, managed, holds, unavailable_kinds, .. } = cluster;
     let Inventory { nodes, pools, region } = source.read().await?;
@@ -257,8 +256,6 @@ struct ClusterParts {
     managed: ManagedResources,
     /// `None`: holds depend on the ledger alone.
     holds: Option<Box<dyn Holds>>,
-    /// Identity of the Kubernetes cluster; `None` if it is not one, or isn't known.
-    uid: Option<String>,
     /// The kinds of jobs that the cluster can't run, each with the reason.
     unavailable_kinds: watch::Receiver<BTreeMap<String, String>>,
 }
@@ -287,7 +284,6 @@ async fn open_cluster(
         node_requests_limit: 0,
         managed: ManagedResources::default(),
         holds: None,
-        uid: None,
         unavailable_kinds,
     }))
 }

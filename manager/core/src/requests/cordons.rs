@@ -39,7 +39,13 @@ pub(super) fn cordon(
     operator_audit(turn, by, action, String::new(), Some(cluster));
     residency::recheck_residency(turn);
     turn.capacity_changed();
-    Ok(format!("cluster `{cluster}` is {}", if cordoned { "cordoned" } else { "uncordoned" }))
+    let said_there = cordoned && is_managed(&stored) && cordoned_in(&stored.object) == Some(true);
+    let until = if said_there && !is_marked(&stored.object) {
+        "; its object in the management cluster says so, and the cordon ends with that object's field"
+    } else {
+        ""
+    };
+    Ok(format!("cluster `{cluster}` is {}{until}", if cordoned { "cordoned" } else { "uncordoned" }))
 }
 
 /// The copy of a management cluster's object with or without an operator's cordon. Fails if the object itself

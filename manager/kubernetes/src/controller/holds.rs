@@ -6,8 +6,8 @@
 use super::{RULES_EVERY, SETTINGS_WAIT, Shared, lock};
 use crate::decide::{self, Memory, Pair};
 use crate::events;
-use crate::queue::RULES;
-use crate::resources::{self, Flow};
+use crate::queue::{RULES, STUBBORN};
+use crate::resources::Flow;
 use crate::sides::{ObjectKey, Side};
 use meridian_objects::Kind;
 use std::collections::BTreeMap;
@@ -19,6 +19,20 @@ use tokio::time::Instant;
 const UNWATCHED_MOST: Duration = Duration::from_secs(10);
 /// A job that is held back is looked at again this often.
 const HELD_AGAIN: Duration = Duration::from_secs(5);
+
+/// Kinds that say where jobs may run and what their queues may use. Objects of other kinds, such as local
+/// queues, only name something or restrict jobs further.
+const DECIDING: [Kind; 9] = [
+    Kind::ResidencyPolicy,
+    Kind::Namespace,
+    Kind::Cluster,
+    Kind::DispatchPolicy,
+    Kind::ClusterQueue,
+    Kind::Cohort,
+    Kind::ResourceFlavor,
+    Kind::AdmissionCheck,
+    Kind::MultiKueueConfig,
+];
 
 /// Whether jobs wait without limit for objects of this kind.
 pub(super) fn is_rule(kind: Kind) -> bool {
@@ -39,11 +53,15 @@ impl Unwatched {
         self.0.remove(&kind);
     }
 
-    /// Why new jobs wait, if the rules can't be watched for too long.
-    fn reason(&self) -> Option<String> {
-        let (kind, (_, why)) = self.0.iter().find(|(_, (since, _))| since.elapsed() >= UNWATCHED_MOST)?;
+    /// Why new jobs wait, if rules can't be watched for too long, or other kinds were never listed.
+    fn reason(&self, is_listed: impl Fn(Kind) -> bool) -> Option<String> {
+        let too_long = |(kind, (since, _)): &(&Kind, &(Instant, String))| {
+            since.elapsed() >= UNWATCHED_MOST && (is_rule(**kind) || !is_listed(**kind))
+        };
+        let (kind, (_, why)) = self.0.iter().find(too_long)?;
         Some(format!(
-            "waits: this cluster's {} can't be watched, so it isn't known where the job may run: {why}",
+            "waits: this cluster's {} can't be watched, so it isn't known whether and where the job may run: \
+             {why}",
             kind.plural()
         ))
     }
@@ -72,12 +90,17 @@ impl Shared {
     pub(super) fn hold_of(&self, job: &ObjectKey) -> Option<Hold> {
         // a rule whose status can't be written is at the manager all the same
         let stuck: Vec<ObjectKey> =
-            self.queue.stuck(&RULES).into_iter().filter(|rule| !self.was_taken(rule)).collect();
-        let reason = lock(&self.unwatched).reason().or_else(|| reason_of(job, &stuck));
+            self.queue.failing(&RULES, STUBBORN).into_iter().filter(|rule| !self.was_taken(rule)).collect();
+        let reason = self.unwatched_reason().or_else(|| reason_of(job, &stuck));
         match reason {
             Some(reason) => Some(Hold::Because(reason)),
             None => self.settings_are_on_their_way().then_some(Hold::Soon),
         }
+    }
+
+    fn unwatched_reason(&self) -> Option<String> {
+        let sides = lock(&self.sides);
+        lock(&self.unwatched).reason(|kind| sides.is_complete(kind))
     }
 
     /// Whether the manager has a rule as the cluster has it, or the cluster has it no more.
@@ -131,7 +154,7 @@ impl Shared {
             || self.queue.has_fresh(&settings)
     }
 
-    /// Confirms rules in doubt: once every settings object of the cluster is at the manager, its policies and
+    /// Confirms rules in doubt: once every deciding object of the cluster is at the manager, its policies and
     /// quotas are the cluster's, however old its journal is.
     pub(super) async fn vouch_for_rules(self: Arc<Self>) {
         loop {
@@ -147,17 +170,19 @@ impl Shared {
         }
     }
 
-    /// Whether the manager has every settings object as the cluster has it. False if the cluster doesn't
-    /// serve one of the kinds: its objects at the manager can't be compared then.
+    /// Whether the manager has every object that decides where jobs may run as the cluster has it. False if
+    /// the cluster doesn't serve the kinds of rules: those at the manager can't be compared then.
     fn settings_are_in_line(&self) -> bool {
-        let settings: Vec<Kind> =
-            Kind::ALL.into_iter().filter(|kind| resources::flow(*kind) == Some(Flow::Settings)).collect();
         let all_followed = {
             let resources = lock(&self.resources);
-            settings.iter().all(|kind| resources.contains_key(kind))
+            RULES.iter().all(|kind| resources.contains_key(kind))
         };
-        let is_watched = lock(&self.unwatched).reason().is_none();
-        all_followed && is_watched && !self.settings_are_on_their_way() && !self.queue.has_failed(&settings)
+        let mut failing = self.queue.failing(&DECIDING, 1).into_iter();
+        let is_watched = self.unwatched_reason().is_none();
+        all_followed
+            && is_watched
+            && !self.settings_are_on_their_way()
+            && failing.all(|rule| self.was_taken(&rule))
     }
 }
 
@@ -185,15 +210,20 @@ mod tests {
     async fn jobs_wait_while_rules_cannot_be_watched() {
         let mut unwatched = Unwatched::default();
         unwatched.failed(Kind::ResidencyPolicy, "no answer".to_owned());
-        assert_eq!(unwatched.reason(), None, "a short interruption holds nothing back");
+        let listed = |_| true;
+        assert_eq!(unwatched.reason(listed), None, "a short interruption holds nothing back");
         tokio::time::advance(UNWATCHED_MOST).await;
         unwatched.failed(Kind::ResidencyPolicy, "forbidden".to_owned());
-        let reason = unwatched.reason().unwrap();
+        let reason = unwatched.reason(listed).unwrap();
         assert!(
             reason.contains("residencypolicies can't be watched") && reason.ends_with("forbidden"),
             "{reason}"
         );
         unwatched.works(Kind::ResidencyPolicy);
-        assert_eq!(unwatched.reason(), None);
+        assert_eq!(unwatched.reason(listed), None);
+        unwatched.failed(Kind::Workload, "conversion webhook".to_owned());
+        tokio::time::advance(UNWATCHED_MOST).await;
+        assert_eq!(unwatched.reason(listed), None, "the last known state counts");
+        assert!(unwatched.reason(|_| false).unwrap().contains("workloads can't be watched"));
     }
 }

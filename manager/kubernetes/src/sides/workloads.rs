@@ -29,10 +29,11 @@ impl Stopped {
         }
     }
 
-    /// Whether a Workload keeps the job with this uid from running.
-    fn has(&self, job: &str) -> bool {
-        let first = ObjectKey { kind: Kind::Workload, namespace: String::new(), name: String::new() };
-        self.workloads.range((job.to_owned(), first)..).next().is_some_and(|(of, _)| of == job)
+    /// Whether a Workload in the job's namespace keeps the job with this uid from running.
+    fn has(&self, namespace: &str, job: &str) -> bool {
+        let first = ObjectKey { kind: Kind::Workload, namespace: namespace.to_owned(), name: String::new() };
+        let next = self.workloads.range((job.to_owned(), first)..).next();
+        next.is_some_and(|(of, workload)| of == job && workload.namespace == namespace)
     }
 }
 
@@ -74,8 +75,8 @@ impl Sides {
     }
 
     /// Whether somebody stopped the job with this uid by `spec.active: false` of its Workload.
-    pub(super) fn is_stopped(&self, job: &str) -> bool {
-        self.stopped.has(job)
+    pub(super) fn is_stopped(&self, namespace: &str, job: &str) -> bool {
+        self.stopped.has(namespace, job)
     }
 
     /// Whether the Workloads of the cluster were listed, so that a job without one is known to have none.
@@ -131,6 +132,10 @@ mod tests {
         assert!(is_stopped(&sides));
         sides.take(Side::Cluster, Kind::Workload, News::Deleted(workload(false)));
         assert!(!is_stopped(&sides));
+        let mut of_others = workload(false);
+        of_others["metadata"]["namespace"] = json!("another");
+        list(&mut sides, Side::Cluster, Kind::Workload, &[of_others]);
+        assert!(!is_stopped(&sides), "a Workload of another namespace decides nothing here");
         list(&mut sides, Side::Cluster, Kind::Workload, &[workload(false)]);
         list(&mut sides, Side::Cluster, Kind::Workload, &[]);
         assert!(!is_stopped(&sides), "a new list says what is left");

@@ -35,7 +35,7 @@ current-context: x
 async fn only_a_first_start_needs_the_management_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let found = connect(&settings(dir.path(), AWAY, &[])).await.unwrap().unwrap();
-    assert!(found.is_away());
+    assert!(found.management.is_none());
     let why = found.absence().borrow().clone().unwrap();
     assert!(why.starts_with("the management cluster can't be used: cannot reach"), "{why}");
     let Err(first) = connect(&settings(dir.path(), AWAY, &["--init"])).await else { panic!("it starts") };

@@ -195,6 +195,7 @@ mod tests {
             phase: PodPhase::Pending,
             gates: Vec::new(),
             node_terms: Vec::new(),
+            sent_to: None,
             deleting: false,
             written_off: false,
             index: None,

@@ -9,7 +9,7 @@ use meridian_agent_core::runtime::NodeSpec;
 use meridian_objects::spec::ProvisioningRequestConfigSpec;
 use meridian_shared::ids::OfferId;
 use meridian_shared::packing;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The class whose requests may get existing nodes with room; the autoscaler makes only the missing ones.
 const BEST_EFFORT: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
@@ -26,19 +26,18 @@ pub(super) fn is_of_order(request: &RequestFacts, orders: &Orders) -> bool {
 }
 
 /// The pools' nodes of runs that an earlier agent started on provisioned nodes, each with its offer. Between
-/// two pods such a node looks unused.
+/// two pods such a node looks unused. Nodes that are gone count too: their loss is still to be reported.
 pub(super) fn inherited_claims<'j>(
     jobs: impl Iterator<Item = &'j JobFacts>,
-    nodes: &[PoolNode],
+    is_outside_pools: impl Fn(&str) -> bool,
 ) -> BTreeMap<String, OfferId> {
-    let of_pools: BTreeSet<&str> = nodes.iter().map(|node| node.spec.name.as_str()).collect();
     let noted = |job: &JobFacts| {
         let offer = job.offer.filter(|_| job.consumes.is_some() && job.end.is_none())?;
         let nodes = runner::noted_nodes(job.notes.as_deref()?);
         Some(nodes.into_iter().map(move |node| (node, offer)))
     };
     // Some pods of the gang may be on nodes that weren't provisioned.
-    jobs.filter_map(noted).flatten().filter(|(node, _)| of_pools.contains(node.as_str())).collect()
+    jobs.filter_map(noted).flatten().filter(|(node, _)| !is_outside_pools(node)).collect()
 }
 
 /// Number of requests that the autoscaler works on, including those of an earlier agent.

@@ -90,7 +90,7 @@ impl Supervisor {
         self.hub.requests_listed().await;
         self.claims = {
             let view = self.hub.view();
-            ownership::inherited_claims(view.jobs(), &view.pool_nodes())
+            ownership::inherited_claims(view.jobs(), |node| view.is_outside_pools(node))
         };
         self.sweep();
         let hub = Arc::clone(&self.hub);
@@ -222,8 +222,13 @@ impl Supervisor {
         self.orders.retain(|_, order| !order.is_over());
         let losses = {
             let view = self.hub.view();
-            let loss = |node: &str| view.loss_of(node, now.wall);
-            losses::report(&self.claims, &mut self.lost, requests.values(), loss)
+            let needed = view.needed_nodes();
+            let loss = |node: &str| view.loss_of(node, now.wall).filter(|_| needed.contains(node));
+            let is_current = |request: &&RequestFacts| {
+                let has_order = request.offer.is_some_and(|offer| self.orders.contains_key(&offer));
+                !has_order || ownership::is_of_order(request, &self.orders)
+            };
+            losses::report(&self.claims, &mut self.lost, requests.values().filter(is_current), loss)
         };
         losses.into_iter().for_each(|event| self.report(event));
     }

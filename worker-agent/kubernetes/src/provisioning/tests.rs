@@ -265,8 +265,7 @@ fn nodes_of_gangs_that_an_earlier_agent_started_stay_theirs() {
         let kind = meridian_objects::job::JobKind::usual();
         JobFacts::read(kind, &serde_json::from_value(object).unwrap())
     };
-    let of_pool = ["n1", "n3"].map(|name| pool_node(name, 0, false));
-    let claims = |job: JobFacts| ownership::inherited_claims(std::iter::once(&job), &of_pool);
+    let claims = |job: JobFacts| ownership::inherited_claims(std::iter::once(&job), |node| node == "n2");
     assert_eq!(claims(job(Some("request"), false)), BTreeMap::from([("n1".to_owned(), OFFER)]));
     assert!(claims(job(Some("request"), true)).is_empty(), "it is over");
     assert!(claims(job(None, false)).is_empty(), "its nodes are the cluster's own");

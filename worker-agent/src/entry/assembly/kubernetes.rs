@@ -6,6 +6,7 @@ use crate::identity::Identity;
 use crate::inventory::FleetFile;
 use crate::metrics::listener::Probed;
 use crate::settings::{HoldChosen, KubernetesSettings, ProviderChoice, Settings};
+use crate::store::Store;
 use crate::uplink::Link;
 use crate::uplink::copies::CopyLink;
 use anyhow::Context as _;
@@ -45,7 +46,7 @@ pub(super) async fn open(
         Some(ProviderChoice::ProvisioningRequest) => Some(provisioning(all, identity).await?),
         _ => None,
     };
-    let (connection, uid) = connect_to_cluster(settings).await?;
+    let connection = connect_to_cluster(settings).await?;
     let Some(leader) = lead(&connection, all, probed, &life.stop, tasks).await? else { return Ok(None) };
     probed.set_starting();
     let provisioning = match provider {
@@ -106,7 +107,6 @@ pub(super) async fn open(
         node_requests_limit,
         managed,
         holds,
-        uid,
         unavailable_kinds,
     }))
 }
@@ -132,31 +132,33 @@ async fn open_provider(
     }
 }
 
-/// Connects, and reads the identity of the cluster.
-async fn connect_to_cluster(settings: &KubernetesSettings) -> anyhow::Result<(Connection, Option<String>)> {
-    let source = ConnectionSettings { kubeconfig: kubeconfig(settings), context: settings.context.clone() };
-    let connection = connect(&source).await?;
+/// Binds the store to the cluster, before anything acts there: what another cluster lacks says nothing about
+/// the runs of the store. Fails if the store has runs of another cluster, or the API server doesn't answer.
+pub(super) async fn bind(store: &Store, settings: &KubernetesSettings) -> anyhow::Result<()> {
+    match connect(&connection_settings(settings)).await?.cluster_uid().await {
+        Ok(Some(uid)) => store.set_cluster(&uid)?,
+        Ok(None) => {}
+        Err(error) if error.is_refused() => tracing::warn!(
+            %error,
+            "another cluster behind this kubeconfig will not be noticed: allow `list` for `namespaces`"
+        ),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+async fn connect_to_cluster(settings: &KubernetesSettings) -> anyhow::Result<Connection> {
+    let connection = connect(&connection_settings(settings)).await?;
     tracing::info!(
         server = connection.server(),
         version = connection.version(),
         "connected to the Kubernetes API server"
     );
-    let uid = cluster_uid(&connection).await?;
-    Ok((connection, uid))
+    Ok(connection)
 }
 
-/// Identity of the cluster. `None` if the account may not read it. Fails if the API server doesn't answer.
-async fn cluster_uid(connection: &Connection) -> anyhow::Result<Option<String>> {
-    match connection.cluster_uid().await {
-        Err(error) if error.is_refused() => {
-            tracing::warn!(
-                %error,
-                "another cluster behind this kubeconfig will not be noticed: allow `list` for `namespaces`"
-            );
-            Ok(None)
-        }
-        uid => Ok(uid?),
-    }
+fn connection_settings(settings: &KubernetesSettings) -> ConnectionSettings {
+    ConnectionSettings { kubeconfig: kubeconfig(settings), context: settings.context.clone() }
 }
 
 fn kubeconfig(settings: &KubernetesSettings) -> Option<KubeconfigSource> {

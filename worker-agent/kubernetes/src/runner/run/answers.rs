@@ -81,6 +81,10 @@ impl Run {
                 )));
             }
             (Request::Start { .. }, Answer::Unknown(_)) => self.job = Job::Exists,
+            // Pods that were ended in place of a suspension are no failures of the workload.
+            (Request::EndPods(pods), Answer::Done) if self.stop.is_some() => {
+                self.notes.ended_by_moves += u32::try_from(pods.len()).unwrap_or(u32::MAX);
+            }
             (Request::Suspend { .. }, Answer::Unknown(_) | Answer::Refused(_)) => {
                 self.suspensions.failed = true
             }

@@ -22,8 +22,6 @@ impl Run {
         if is_due && !placed.is_empty() {
             self.ended_pods_at = now;
             self.suspensions.ended_pods = true;
-            // they are no failures of the workload
-            self.notes.ended_by_moves += u32::try_from(placed.len()).unwrap_or(u32::MAX);
             return Request::EndPods(placed);
         }
         Request::Suspend { why: self.stop.as_ref().map(Cause::text).unwrap_or_default() }
@@ -107,7 +105,7 @@ impl Run {
     fn result(&self, pods: &[PodFacts]) -> EndResult {
         if let Job::Ours(job) = &self.job
             && let Some(end) = &job.end
-            && (end.succeeded || !self.suspensions.ended_pods)
+            && !self.suspensions.ended_pods
         {
             if end.succeeded {
                 return EndResult::Succeeded;

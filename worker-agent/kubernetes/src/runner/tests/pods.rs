@@ -14,6 +14,7 @@ pub(super) fn pod(number: u32) -> PodFacts {
         phase: PodPhase::Pending,
         gates: vec![GATE.to_owned()],
         node_terms: Vec::new(),
+        sent_to: None,
         deleting: false,
         written_off: false,
         index: None,
