@@ -93,8 +93,8 @@ pub fn all(cluster: &str) -> String {
     format!("{}={},{ORIGIN}={}", MANAGED_BY.0, MANAGED_BY.1, origin(cluster))
 }
 
-/// The value of the label [`ORIGIN`] for a cluster: its name, or the beginning of it and a hash if the name is
-/// longer than a label's value may be.
+/// The value of the label [`ORIGIN`] for a cluster: its name, or the beginning of it and a hash if the name
+/// is longer than a label's value may be.
 pub fn origin(cluster: &str) -> String {
     if cluster.len() <= LABEL_CHARS_MAX {
         return cluster.to_owned();

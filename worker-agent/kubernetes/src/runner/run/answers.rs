@@ -85,8 +85,10 @@ impl Run {
             (Request::EndPods(pods), Answer::Done) if self.stop.is_some() => {
                 self.notes.ended_by_moves += u32::try_from(pods.len()).unwrap_or(u32::MAX);
             }
-            (Request::Suspend { .. }, Answer::Unknown(_) | Answer::Refused(_)) => {
-                self.suspensions.failed = true
+            (Request::Suspend { .. }, Answer::Refused(_)) => self.suspensions.failed = true,
+            (Request::Suspend { .. }, Answer::Unknown(_)) => {
+                self.suspensions.failed = true;
+                self.job = Job::Exists;
             }
             (Request::Place(_), Answer::Placed(uids)) => self.positions.placed(&uids),
             (Request::RenewLeases(pods), Answer::Placed(uids)) => self.leases.answered(pods, &uids),

@@ -36,7 +36,7 @@ impl Run {
     /// stop the workload goes on elsewhere or is gone.
     pub(super) fn kept(&self) -> Millis {
         match &self.job {
-            Job::Ours(job) if job.end.is_some() => {
+            Job::Ours(job) if job.end.is_some() && !self.suspensions.ended_pods => {
                 self.notes.ttl.map_or(FINISHED_KEPT, |ttl| ttl.min(FINISHED_KEPT))
             }
             _ => Millis(0),
