@@ -111,6 +111,14 @@ context_kubeconfig() {
     "$kubectl" --kubeconfig "$kubeconfig" --context "$1" config view --minify --flatten
 }
 
+# Starts the scheduler of a context; its process is noted in `$work/CONTEXT.scheduler`.
+start_scheduler() {
+    "$(tests/ground/build --path kube-scheduler)" --kubeconfig "$work/$1.kubeconfig" --leader-elect=false --secure-port 0 \
+        --kube-api-qps 500 --kube-api-burst 1000 >>"$work/$1-scheduler.log" 2>&1 &
+    echo "$!" >"$work/$1.scheduler"
+    servers+=($!)
+}
+
 # Adds what makes pods of jobs, gives them nodes, and plays the nodes.
 start_controllers() {
     local context="$1" stages="$2" own="$work/$1.kubeconfig" quick=(--kube-api-qps 500 --kube-api-burst 1000)
@@ -119,10 +127,7 @@ start_controllers() {
         --controllers '*,-nodeipam,-cloud-node-lifecycle' --service-account-private-key-file "$work/pki/accounts.key" \
         "${quick[@]}" >"$work/$context-controllers.log" 2>&1 &
     servers+=($!)
-    "$(tests/ground/build --path kube-scheduler)" --kubeconfig "$own" --leader-elect=false --secure-port 0 \
-        "${quick[@]}" >"$work/$context-scheduler.log" 2>&1 &
-    echo "$!" >"$work/$context.scheduler"
-    servers+=($!)
+    start_scheduler "$context"
     "$(tests/ground/build --path kwok)" --kubeconfig "$own" --manage-all-nodes=true --node-lease-duration-seconds 40 --config "$stages" \
         --server-address "127.0.0.1:$(free_port)" >"$work/$context-kwok.log" 2>&1 &
     servers+=($!)

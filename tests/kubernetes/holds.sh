@@ -84,8 +84,10 @@ step_placeholders() {
     await 30 holds_are "$region" pods 0 || fail 'placeholders stay beside the pods of their gang'
     pass "the gang's pods take the places of their placeholders"
     remove shared
-    # Pods of other workloads that are bound while the placeholders wait.
-    kill -STOP "$scheduler"
+    # Pods of other workloads that are bound while the placeholders wait. A scheduler that starts has read all pods before it
+    # schedules one; one that goes on might schedule the placeholders first.
+    kill -KILL "$scheduler"
+    { wait "$scheduler"; } 2>/dev/null || true
     create_in "$region" robbed
     await 60 holds_are "$region" pods 3 || { why robbed; fail 'no placeholders are made'; }
     for node in 1 2; do
@@ -94,7 +96,8 @@ step_placeholders() {
             kube "$region" apply -f - >/dev/null
     done
     await 30 free_is "$region" 0 || fail 'the use of other pods is not reported'
-    kill -CONT "$scheduler"
+    start_scheduler "$region"
+    scheduler="$(cat "$work/$region.scheduler")"
     await 90 says robbed 'placeholder pods are scheduled: Unschedulable' || { why robbed; fail 'room that others took is not said'; }
     await 30 holds_are "$region" pods 0 || fail 'placeholders of a lost hold stay'
     pass 'a hold is refused if other pods took the room meanwhile, with the reason of the scheduler'
