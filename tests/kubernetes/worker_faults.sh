@@ -173,7 +173,9 @@ YAML
     await 30 suspension_is_denied "$1" || fail 'the policy is not in force'
 }
 suspension_is_denied() {
-    kube "$1" patch job "steady-$1" --dry-run=server --type merge -p '{"spec": {"suspend": true}}' 2>&1 | has 'the test denies it'
+    local answer
+    answer="$(kube "$1" patch job "steady-$1" --dry-run=server --type merge -p '{"spec": {"suspend": true}}' 2>&1 || true)"
+    has 'the test denies it' <<<"$answer"
 }
 
 # Two replicas: with the same identity, each with a store of its own.

@@ -61,6 +61,8 @@ pub(crate) struct Booking {
     pub(crate) class: String,
     /// The pod sets that the nodes are for.
     pub(crate) pod_sets: BTreeSet<String>,
+    /// When the provider takes the nodes back, if they have a maximum run time.
+    pub(crate) ends: Option<Wall>,
 }
 
 /// The attempts whose objects changed, for the runner.

@@ -7,6 +7,7 @@ use meridian_objects::spec::{MergePolicy, ProvisioningRequestConfigSpec};
 use meridian_shared::counted::counted;
 use meridian_shared::gang::PodSet;
 use meridian_shared::ids::OfferId;
+use meridian_shared::time::Millis;
 use serde_json::{Map, Value, json};
 
 /// The class of GKE's queue (Dynamic Workload Scheduler, flex start).
@@ -146,6 +147,13 @@ fn check_count(
         "the class `{class}` takes pods of at most {} in one request; the gang has {entries}",
         counted(most, "different shape"),
     ))
+}
+
+/// How long the provider leaves the machines to the gang, from the time when they were provisioned. `None` if
+/// neither the job nor the configuration says.
+pub(super) fn machine_time(wanted: &NodeRequest, config: &ProvisioningRequestConfigSpec) -> Option<Millis> {
+    let seconds: u64 = parameters(wanted, config).get(MAX_RUN)?.as_str()?.parse().ok()?;
+    Some(Millis::secs(seconds))
 }
 
 /// The configured parameters. A job's own time for its machines comes first, as its annotation does in Kueue,

@@ -213,7 +213,10 @@ impl Supervisor {
                     self.claims.extend(nodes.iter().map(|node| (node.name.clone(), offer)));
                     let class = self.settings.config.class_name.clone();
                     let pod_sets = order.request.gang.pod_sets.iter().map(|set| set.name.clone()).collect();
-                    self.hub.bookings().insert(offer, Booking { request: name, class, pod_sets });
+                    let provisioned = facts.and_then(|facts| facts.holds("Provisioned")?.since);
+                    let time = manifest::machine_time(&order.request, &self.settings.config);
+                    let ends = time.map(|time| provisioned.unwrap_or(now.wall) + time);
+                    self.hub.bookings().insert(offer, Booking { request: name, class, pod_sets, ends });
                 }
                 self.report(event);
             }

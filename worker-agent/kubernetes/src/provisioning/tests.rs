@@ -323,6 +323,9 @@ fn a_jobs_own_time_for_its_machines_comes_before_the_configured_one() {
         let built = manifest::build(&wanted, 1, &config, "v", "eu").unwrap();
         built.request["spec"]["parameters"]["maxRunDurationSeconds"].as_str().unwrap().to_owned()
     };
+    let wanted = request(vec![set("main", 2, 4)]);
+    let machine_time = manifest::machine_time(&wanted, &config("queued-provisioning.gke.io"));
+    assert_eq!(machine_time, Some(Millis::secs(3_600)), "as the request says");
     assert_eq!(time(Some(7_200), "3600"), "7200");
     assert_eq!(time(Some(600), "3600"), "600");
     assert_eq!(time(None, "3600"), "3600");

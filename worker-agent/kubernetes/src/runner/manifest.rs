@@ -33,6 +33,13 @@ pub(super) struct Built {
     pub(super) resume: Value,
 }
 
+/// The start of a run that has so much time left on its machines: their time counts since they were
+/// provisioned, and the provider takes them back then, whatever runs on them.
+pub(super) fn within(start: Start, machine_time_left: Millis) -> Start {
+    let run_left = start.run_left.map_or(machine_time_left, |left| left.min(machine_time_left));
+    Start { run_left: Some(run_left), ..start }
+}
+
 /// Builds the job for a start, on the nodes that were booked for it, if any were. Fails if the manifest is
 /// not that of a job.
 pub(super) fn build(start: &Start, cluster: &str, booking: Option<&Booking>) -> Result<Built, String> {

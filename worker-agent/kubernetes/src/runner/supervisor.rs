@@ -187,6 +187,10 @@ impl Supervisor {
         }
         self.hub.set_granted(start.offer);
         let booking = self.hub.bookings().get(&start.offer).cloned();
+        let start = match booking.as_ref().and_then(|booking| booking.ends) {
+            Some(end) => manifest::within(start, end.since((self.clock)().wall)),
+            None => start,
+        };
         let mut built = manifest::build(&start, &self.cluster, booking.as_ref());
         if let (Ok(job), Some(copies)) = (&mut built, &self.copies) {
             copies.mark(job.kind, &mut job.manifest);

@@ -6,6 +6,7 @@ mod dice;
 mod groups;
 mod guards;
 mod kinds;
+mod limits;
 mod pods;
 mod stops;
 

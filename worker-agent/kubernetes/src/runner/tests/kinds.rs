@@ -62,6 +62,7 @@ fn only_the_pods_that_nodes_were_made_for_name_the_request() {
         request: "meridian-request".into(),
         class: "queued-provisioning.gke.io".into(),
         pod_sets: ["workers".to_owned()].into(),
+        ends: None,
     };
     let built = manifest::build(&job_set(), "worker-eu", Some(&booking)).unwrap();
     let consumed = |index: usize| {
