@@ -258,7 +258,7 @@ impl Shared {
                         if is_awaited && !matches!(news, News::ListBegins | News::Listed(_)) {
                             lock(&self.unwatched).works(resource.kind);
                         }
-                        // both at once: nobody may see a complete list whose objects aren't queued yet
+                        // Under one lock: a list must not look complete before its objects are queued.
                         let mut sides = lock(&self.sides);
                         self.queue.push(sides.take(side, resource.kind, news));
                     }

@@ -108,7 +108,7 @@ fn check_owner(
             .map(|_| true),
         _ => catalog.get(key).and_then(|stored| match stored.by {
             Actor::ManagementCluster => Some(true),
-            // the manager has these without anybody who applied them
+            // the manager makes these by itself, for jobs and for agents that join
             _ if matches!(key.kind, Kind::Namespace | Kind::Cluster) => None,
             Actor::System => None,
             _ => Some(false).filter(|_| differs(&stored.object)),
