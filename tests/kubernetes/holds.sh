@@ -28,6 +28,7 @@ step_references() {
     if grep -rq never-in-a-log "$work"/*-agent.log "$work/manager.log" "$work/agents" "$work/manager"; then fail "a Secret's value was kept or logged"; fi
     pass "the job runs in the cluster that got the Secret, whose value is in no file"
     remove reader
+    kube "$with" delete secret hf-token >/dev/null
     # An agent that may not read Secrets.
     kube "$without" get clusterrole "$AGENT_ROLE" -o json | jq 'del(.rules[] | select(.resources == ["secrets"]))' |
         kube "$without" apply -f - >/dev/null 2>&1
