@@ -1,6 +1,7 @@
 //! The command line: every command and flag, with the text of `--help`.
 //!
-//! Knows no command's work. What clap can check, it checks here, so that a slip costs no request.
+//! Knows no command's work. Everything that clap can check is checked here, so that a mistake costs no
+//! request.
 
 mod access;
 mod bench;

@@ -3,9 +3,9 @@
 //! Owns URLs, headers, time limits, sizes, paging, and the parsing of answers and errors. Must not know
 //! commands, tables or the meaning of an object's fields.
 //!
-//! Invariants: every answer is bounded in bytes, and every exchange but a stream in time. A token never
-//! follows a redirect and is never logged. Only reads that follow something (a watch, a followed log) are
-//! repeated here; whether a write may be repeated, its command decides.
+//! Invariants: every answer is bounded in bytes; every exchange except a stream is bounded in time. A token
+//! never follows a redirect and is never logged. Only reads that follow something (a watch, a followed log)
+//! are repeated here; each command decides whether its write may be repeated.
 
 mod endpoints;
 mod error;

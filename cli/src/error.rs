@@ -1,8 +1,9 @@
 //! Why a command failed, and its exit code: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
 
+pub(crate) mod files;
+
 use crate::client;
 use crate::client::kubeconfig;
-use crate::files::error::Error as FilesError;
 use std::fmt;
 use std::io;
 
@@ -32,7 +33,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Client(#[from] client::Error),
     #[error(transparent)]
-    Files(#[from] FilesError),
+    Files(#[from] files::Error),
     #[error("can't write to standard output: {0}")]
     Output(#[from] io::Error),
     #[error("can't print the answer as {0}: {1}")]

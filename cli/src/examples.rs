@@ -6,7 +6,7 @@ pub(crate) struct Example {
     pub(crate) name: &'static str,
     /// Subject that the example demonstrates.
     pub(crate) about: &'static str,
-    /// How it is used after `meridian example NAME > FILE`.
+    /// The command that uses the file after `meridian example NAME > FILE`.
     pub(crate) usage: &'static str,
     pub(crate) text: &'static str,
 }

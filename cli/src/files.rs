@@ -1,11 +1,9 @@
 //! The manifests behind `-f`: which files they are, and the objects in them.
 //!
-//! Reading is all or nothing: every problem of every file is collected before anything is sent. What a
-//! document means is known to `meridian-objects`; what a path means is known here.
+//! All problems of all files are collected before anything is sent. `meridian-objects` reads documents; this
+//! module reads paths.
 
-pub(crate) mod error;
-
-pub(crate) use self::error::Error;
+pub(crate) use crate::error::files::Error;
 
 use crate::output::streams::Streams;
 use meridian_objects::{
@@ -231,7 +229,7 @@ mod tests {
         assert!(matches!(&missing, Error::Read { source, .. } if source.kind() == io::ErrorKind::NotFound));
         assert!(matches!(read("-".into(), b"---\n---\n"), Error::NoObjects));
         let url = read("https://example.org/job.yaml".into(), b"").to_string();
-        // The same for every command that reads files, so it must name none of them.
+        // The help is the same for every command that reads files, so it must not name a command.
         assert!(url.contains("`curl -fsSL https://example.org/job.yaml -o FILE`"), "{url}");
         assert!(!url.contains("meridian apply"), "{url}");
         let message = |stdin: &[u8]| read("-".into(), stdin).to_string();

@@ -157,7 +157,7 @@ impl Fleet {
         self.manager.id()
     }
 
-    /// Only of agents that run.
+    /// Process ids of the agents that run.
     pub(crate) fn agent_pids(&self) -> Vec<u32> {
         self.agents.values().filter_map(Child::id).collect()
     }

@@ -35,11 +35,11 @@ use tikv_jemallocator::Jemalloc;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    // Before any thread starts: an agent starts this program as the guard of a gang.
+    // An agent starts this program as the guard of a gang. This comes before any thread starts.
     if let Some(code) = meridian_agent::guard_if_asked() {
         return code;
     }
-    // Also before: it removes its variable from the environment.
+    // Also before any thread starts, because it removes a variable from the environment.
     CompleteEnv::with_factory(args::Cli::command).var(COMPLETE_VARIABLE).complete();
     let cli = args::Cli::parse();
     ExitCode::from(commands::run(cli))

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies: what the manager's reader refuses, refused where a job is submitted.
+//! ValidatingAdmissionPolicies, which refuse at submission what the manager's reader would refuse later.
 //!
 //! API servers evaluate them in their own process, so no webhook has to run. Messages are the reader's, with
 //! the field in front, as the reader prints them.
@@ -28,14 +28,14 @@ pub(crate) struct Policy {
     pub(crate) rules: Vec<Value>,
 }
 
-/// Where a kind of job has its switches, as fields of CEL below the object.
+/// The fields that keep the controller of a kind of job out, as CEL paths below the object.
 pub(crate) struct Switches {
     pub(crate) kind: &'static JobKind,
     pub(crate) suspend: &'static str,
     pub(crate) managed_by: &'static str,
 }
 
-/// All policies. A kind of job whose controller can be kept out by two fields is one more row.
+/// All policies. Another kind of job needs one more row, with the two fields that keep its controller out.
 pub(crate) fn policies() -> Vec<Policy> {
     let jobs =
         [Switches { kind: JobKind::usual(), suspend: "?spec.?suspend", managed_by: "?spec.?managedBy" }];
@@ -44,7 +44,7 @@ pub(crate) fn policies() -> Vec<Policy> {
     all
 }
 
-/// Rules of a definition take null for absent, so this one is a policy.
+/// Rules of a definition can't tell null from absent, so this rule is a policy.
 fn residency_policy() -> Policy {
     let kind = Kind::ResidencyPolicy;
     Policy {

@@ -14,7 +14,7 @@ pub(crate) const LABEL_KEY: &str = concat!(
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?",
     "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
 );
-/// The value of a label; empty is one.
+/// The value of a label; may be empty.
 pub(crate) const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 /// A region or jurisdiction: one word without commas.
 pub(crate) const PLACE: &str = r"^[^\s\p{Z}\p{Cc},]{1,63}$";

@@ -5,8 +5,8 @@ use meridian_objects::Kind;
 use meridian_objects::kind::{KUEUE_GROUP, V1BETA1};
 use serde_json::{Value, json};
 
-/// Label of definitions that Meridian made. The chart leaves Kueue's kinds alone where another manager made
-/// one.
+/// Label of definitions that Meridian made. The chart leaves Kueue's kinds alone if a definition exists
+/// without this label.
 const PART_OF: &str = "app.kubernetes.io/part-of";
 
 /// The definition of a kind; `None` for a kind of Kubernetes.

@@ -15,10 +15,11 @@ use kueue::{
 };
 use meridian::{ClusterObject, DispatchPolicyObject, ResidencyPolicyObject};
 use meridian_objects::Kind;
+use meridian_objects::columns::{self, Column, Content};
 use serde_json::Value;
 
 /// The kinds that Meridian reads and Kubernetes doesn't have, in the order of the table of kinds. A group of
-/// pods is an object of the manager alone: a management cluster has its pods.
+/// pods is an object only at the manager: a management cluster has just the pods.
 pub fn defined() -> Vec<Kind> {
     let groups = [meridian_objects::kind::KUEUE_GROUP, meridian_objects::kind::MERIDIAN_GROUP];
     Kind::ALL.into_iter().filter(|kind| groups.contains(&kind.group()) && !kind.is_job()).collect()
@@ -51,25 +52,38 @@ pub(crate) struct PrinterColumn {
     pub(crate) name: &'static str,
     /// `string`, `integer` or `date`.
     pub(crate) content: &'static str,
-    pub(crate) path: &'static str,
+    pub(crate) path: String,
     /// Whether only `-o wide` shows it.
     pub(crate) wide: bool,
 }
 
-const fn text(name: &'static str, path: &'static str) -> PrinterColumn {
-    PrinterColumn { name, content: "string", path, wide: false }
+impl PrinterColumn {
+    /// A column of `meridian get`; `None` if a definition can't show it.
+    fn of(column: &Column) -> Option<Self> {
+        let content = match column.content {
+            Content::Number(_) => "integer",
+            Content::Age => "date",
+            Content::Field(_) | Content::Text(_) | Content::State(_) => "string",
+        };
+        Some(Self { name: column.name, content, path: column.json_path()?, wide: column.wide })
+    }
 }
 
-const fn number(name: &'static str, path: &'static str) -> PrinterColumn {
-    PrinterColumn { name, content: "integer", path, wide: false }
+fn text(name: &'static str, path: &str) -> PrinterColumn {
+    PrinterColumn { name, content: "string", path: path.to_owned(), wide: false }
 }
 
-const fn wide(column: PrinterColumn) -> PrinterColumn {
+fn number(name: &'static str, path: &str) -> PrinterColumn {
+    PrinterColumn { content: "integer", ..text(name, path) }
+}
+
+fn age() -> PrinterColumn {
+    PrinterColumn { content: "date", ..text("Age", ".metadata.creationTimestamp") }
+}
+
+fn wide(column: PrinterColumn) -> PrinterColumn {
     PrinterColumn { wide: true, ..column }
 }
-
-const AGE: PrinterColumn =
-    PrinterColumn { name: "Age", content: "date", path: ".metadata.creationTimestamp", wide: false };
 
 /// Columns of Kueue's kinds are those that its users know; ours are those of `meridian get`.
 pub(crate) fn columns(kind: Kind) -> Vec<PrinterColumn> {
@@ -91,36 +105,17 @@ pub(crate) fn columns(kind: Kind) -> Vec<PrinterColumn> {
             text("Reserved in", ".status.admission.clusterQueue"),
             text("Admitted", ".status.conditions[?(@.type=='Admitted')].status"),
             text("Finished", ".status.conditions[?(@.type=='Finished')].status"),
-            AGE,
+            age(),
             wide(text("Cluster", ".status.clusterName")),
         ],
-        Kind::WorkloadPriorityClass => vec![number("Value", ".value"), AGE],
-        Kind::MultiKueueCluster => {
-            vec![text("Connected", ".status.conditions[?(@.type=='Active')].status"), AGE]
+        Kind::WorkloadPriorityClass
+        | Kind::MultiKueueCluster
+        | Kind::Cluster
+        | Kind::ResidencyPolicy
+        | Kind::DispatchPolicy => {
+            // `kubectl` shows the name itself.
+            columns::columns(kind).iter().skip(1).filter_map(PrinterColumn::of).collect()
         }
-        Kind::Cluster => vec![
-            text("Region", ".spec.region"),
-            text("State", ".status.state"),
-            text("GPUs", r".status.resources['nvidia\.com/gpu','google\.com/tpu'].capacity"),
-            text("Free", r".status.resources['nvidia\.com/gpu','google\.com/tpu'].free"),
-            AGE,
-            wide(text("Jurisdiction", ".spec.jurisdiction")),
-            wide(number("Workloads", ".status.workloads")),
-            wide(text("Runner", ".status.runner")),
-        ],
-        Kind::ResidencyPolicy => vec![
-            // A column shows one value only, and a part of the places would mislead.
-            text("Allow", ".spec.allow"),
-            text("Deny", ".spec.deny"),
-            text("On change", ".spec.onChange"),
-            AGE,
-        ],
-        Kind::DispatchPolicy => vec![
-            text("Mode", ".spec.mode"),
-            text("On loss", ".spec.onClusterLoss.mode"),
-            text("Term", ".spec.onClusterLoss.term"),
-            AGE,
-        ],
-        _ => vec![AGE],
+        _ => vec![age()],
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longest line. Longer text is folded at spaces; a word without spaces may be longer.
 const COLUMNS_MAX: usize = 138;
 
-/// Keys that stand first, and keys that stand last. The others stand between them, by name.
+/// Keys that come first, and keys that come last. All others are between them, by name.
 const FIRST: [&str; 12] = [
     "apiVersion",
     "kind",
@@ -72,7 +72,7 @@ struct Writer {
     anchors: BTreeMap<String, String>,
 }
 
-/// The same order whether or not the map keeps the order of insertion, which a feature of serde_json decides.
+/// Sorts the keys, because a feature of serde_json decides whether the map keeps the order of insertion.
 fn in_reading_order(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let place = |key: &str| {
         let first = FIRST.iter().position(|of| *of == key).map(|at| (0, at));

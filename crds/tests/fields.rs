@@ -9,7 +9,7 @@ fn is_foreign(schema: &Value) -> bool {
     schema["description"].as_str().is_some_and(|text| text.contains(" in objects that were written in "))
 }
 
-/// A value for which the reader looks at every field, whatever it says about the values.
+/// A value with every field, so that the object's reader sees each; it may refuse the values.
 fn sample(schema: &Value) -> Value {
     if let Some(word) = schema["enum"].get(0) {
         return word.clone();

@@ -1,4 +1,4 @@
-//! Generated files are as the types say.
+//! The generated files match the types.
 
 use meridian_crds::{defined, definition_of, files};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn generated_files_are_fresh() {
     }
 }
 
-/// A file that is generated no more would go stale unseen.
+/// A file that is no longer generated would go stale unnoticed.
 #[test]
 fn nothing_else_is_in_the_generated_folders() {
     let files = files();

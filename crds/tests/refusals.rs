@@ -1,4 +1,5 @@
-//! What API servers refuse by our definitions and policies, the reader refuses with the same words.
+//! The reader refuses everything that API servers refuse by our definitions and policies, with the same
+//! words.
 //!
 //! The files are those that `tests/crds/run` sends to a real API server, which must say the same.
 

@@ -6,18 +6,20 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `request` | what a request says |
-//! | `access` | what each user may do |
+//! | `request` | parsing of requests |
+//! | `access` | permissions of users |
 //! | `verbs` | reads, watches and writes of objects |
-//! | `response`, `discovery` | what an answer looks like |
-//! | `meridian` | endpoints that the Kubernetes conventions have no place for |
-//! | `reviews` | what the asker may do, as an answer |
+//! | `response`, `discovery` | formats of answers |
+//! | `meridian` | endpoints outside the Kubernetes conventions |
+//! | `reviews` | questions about permissions (`SelfSubjectAccessReview` and others) |
 //! | `logs` | the source of jobs' logs |
 //! | `internal` | the API for controllers in this process |
-//! | `admission` | what a management cluster's API server asks before it stores a job |
-//! | `callers` | each caller's share of what all callers use together |
+//! | `admission` | the webhook that a management cluster's API server calls before it stores a job |
+//! | `callers` | each caller's share of resources that all callers use together |
+//! | `lists`, `pages` | long lists in pieces, and lists that are kept for their next page |
+//! | `idempotency` | recent answers by idempotency key |
 //! | `requests` | the shares of requests in progress and of their bodies |
-//! | `state`, `metering` | what the handlers share, and counts of requests |
+//! | `state`, `metering` | state that the handlers share, and counts of requests |
 //!
 //! Invariants:
 //! - Unknown users get no answer, and every write carries its user.
@@ -29,10 +31,13 @@ mod admission;
 mod callers;
 mod discovery;
 mod front;
+mod idempotency;
 mod internal;
+mod lists;
 mod logs;
 mod meridian;
 mod metering;
+mod pages;
 mod request;
 mod requests;
 mod response;
@@ -46,8 +51,8 @@ pub(crate) use access::shipped;
 pub use admission::{ADMISSION_PATH, admission_router};
 pub use front::Front;
 pub use internal::InternalApi;
+pub use lists::ListLimits;
 pub use logs::{LogBytes, Logs};
-pub use verbs::lists::ListLimits;
 
 use crate::audit::AuditFiles;
 use crate::auth::TokenStore;
@@ -62,6 +67,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Json, Router};
+use lists::LongList;
 use metering::Label;
 use request::accept::ResponseFormat;
 use request::query::Options;
@@ -74,7 +80,6 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate};
-use verbs::lists::LongList;
 use verbs::{read, watch, write};
 
 /// Smaller answers are not compressed, as in Kubernetes.
@@ -86,7 +91,7 @@ pub struct ApiParts {
     pub users: TokenStore,
     pub logs: Arc<dyn Logs>,
     pub front: Front,
-    /// Ends watches and logs, which would continue for ever.
+    /// Ends watches and logs, which would otherwise never end.
     pub stop: CancellationToken,
     pub lists: ListLimits,
     pub audit: AuditFiles,
@@ -98,8 +103,8 @@ impl std::fmt::Debug for ApiParts {
     }
 }
 
-/// The API as a router. It answers every path that no other router serves, so merge it only with routers
-/// without a fallback.
+/// The API as a router. It has a fallback for all other paths, so merge it only with routers without a
+/// fallback.
 pub fn router(parts: ApiParts) -> Router {
     let ApiParts { engine, users, logs, front, stop, lists, audit } = parts;
     let api = Api::new(engine, users, logs, front, stop, lists, audit);
@@ -126,7 +131,8 @@ pub fn router(parts: ApiParts) -> Router {
         .merge(reviews::router())
         .merge(meridian::router())
         .fallback(objects)
-        // the metrics are many megabytes, and would be compressed on a thread that syncs need
+        // don't compress metrics: they are many megabytes, and compression would occupy a thread that syncs
+        // need
         .layer(
             CompressionLayer::new()
                 .gzip(true)
@@ -153,7 +159,7 @@ async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Resp
         Ok(user) => user,
         Err(error) => return error.into_response(),
     };
-    // a request without this extension came over no connection: a test
+    // only tests make requests without a connection, and so without this extension
     if request.extensions().get::<ConnectionClass>().is_some_and(|class| !class.authenticate()) {
         return Error::Busy("too many connections of users are open: close some and try again".to_owned())
             .into_response();
@@ -166,7 +172,8 @@ async fn guard(State(api): State<Api>, mut request: Request, next: Next) -> Resp
     next.run(request).await
 }
 
-/// Selects answers of a known, large size, and long lists. Other streams are never delayed by compression.
+/// Selects the answers to compress: those of a known, large size, and long lists. Other streams aren't
+/// compressed, because that would delay them.
 #[derive(Clone, Copy, Debug)]
 struct Large;
 
@@ -243,7 +250,7 @@ async fn perform(
         (Verb::Patch, Some(name)) => request.patch(name, body).await,
         (Verb::Delete, Some(name)) => request.delete(name, body).await,
         (Verb::List, None) => read::list(api, user, target, options, form).await,
-        // the verb was derived from whether there is a name
+        // can't happen: the verb was derived from the presence of a name
         (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, None)
         | (Verb::List | Verb::Create, Some(_)) => {
             Err(Error::Internal(format!("`{}` was asked of the wrong path", verb.name())))

@@ -5,18 +5,18 @@
 //!  journal (newest lines) ──Keeper──▶ segment file ──Exporter──▶ hook ──Keeper──▶ removed
 //! ```
 //!
-//! A line is written into the journal, in the transaction of what it explains. The [`keeper::Keeper`] copies
-//! old lines into a segment, and drops them from the journal once the segment is durable. This module must
-//! not know the engine or HTTP.
+//! A line is written into the journal, in the same transaction as the change that it explains. The
+//! [`keeper::Keeper`] copies old lines into a segment, and drops them from the journal once the segment is
+//! durable. This module must not know the engine or HTTP.
 //!
 //! Invariants:
-//! - A line is in the journal or in a durable segment, at every moment and after every crash.
+//! - At every moment and after every crash, a line is in the journal or in a durable segment.
 //! - A segment that wasn't exported is never removed.
 //! - Segments that contradict the journal (it was restored) are set aside, never changed or removed.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `document` | the JSON documents of a log: lines, and what encloses a segment |
+//! | `document` | the JSON documents of a log: lines, and the opening and seal of a segment |
 //! | `key` | the key that signs seals |
 //! | `directory` | the files of segments |
 //! | `keeper` | when lines become a segment, and which segments are kept |
@@ -46,6 +46,6 @@ use self::key::PublicKey;
 #[derive(Clone, Debug)]
 pub struct AuditFiles {
     pub directory: AuditDirectory,
-    /// The key that signs its seals.
+    /// The key that signs the log's seals.
     pub key: PublicKey,
 }

@@ -1,10 +1,10 @@
 //! Users and their bearer tokens.
 //!
 //! This module owns `users.json` (tokens with their names, users, groups, hashes and expiry) and the
-//! kubeconfigs that carry the tokens. It must not know what a user may do: roles and bindings are objects of
-//! the API. Invariants: only the hash of a token is stored. A look-up takes the same time for every token. No
-//! user can act as another one. A revoked or expired token authenticates no request, and cuts the streams
-//! that it opened.
+//! kubeconfigs that carry the tokens. It must not know the users' permissions: roles and bindings are objects
+//! of the API. Invariants: only the hash of a token is stored. A look-up takes the same time for every token.
+//! No user can act as another user. A revoked or expired token authenticates no request, and streams that it
+//! opened are cut.
 
 mod kubeconfig;
 mod store;
@@ -25,8 +25,8 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Why a request for impersonation is refused; `None` for all other requests. Ignoring the headers instead
-/// would perform the request with the caller's own permissions, which is not what was asked for.
+/// Why a request for impersonation is refused; `None` for all other requests. If the headers were ignored,
+/// the request would run with the caller's own permissions instead.
 pub fn refuses_impersonation(headers: &HeaderMap) -> Option<&'static str> {
     let impersonates = headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
     impersonates.then_some(

@@ -1,5 +1,7 @@
-//! Bodies of requests: read whole up to a limit, and drained before a refusal that nobody has read them for.
+//! Bodies of requests: read whole up to a limit, or drained if the request was refused before its body was
+//! read.
 
+use crate::held_body::{Held, HeldBody};
 use axum::body::{Body, BodyDataStream, HttpBody};
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -8,9 +10,6 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
-use hyper::body::{Frame, SizeHint};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -19,8 +18,8 @@ const DISCARDED_BYTES_MAX: usize = 64 << 20;
 /// How long an oversized body is read and dropped.
 const DISCARD_MAX: Duration = Duration::from_secs(10);
 
-/// Bytes of a body that are read and dropped before an answer that was given without it: more than an object
-/// has, and less than many objects.
+/// Bytes of an unread body that are read and dropped before a refusal: more than one object has, and less
+/// than many objects.
 const REFUSED_BYTES_MAX: usize = 4 << 20;
 /// How long such a body is read and dropped.
 const REFUSED_MAX: Duration = Duration::from_secs(5);
@@ -39,7 +38,7 @@ pub(crate) enum BodyError {
 pub(crate) enum Rest {
     /// The rest is read and dropped, because many clients don't look at the answer before they have sent
     /// everything. If the answer came at once, HTTP/2 would reset their streams, and HTTP/1.1 their
-    /// connections, so that they would never see why.
+    /// connections, so they would never see the answer.
     Discarded,
     /// The rest isn't read: the client waits for permission to send, or is unknown.
     Unread,
@@ -61,7 +60,7 @@ pub(crate) async fn read(body: Body, most: usize, rest: Rest) -> Result<Bytes, B
     Ok(bytes.freeze())
 }
 
-/// Leaves a body of which the head says that it is too large.
+/// Handles a body that is too large by its `Content-Length`.
 pub(crate) async fn too_large(body: Body, rest: Rest) -> BodyError {
     leave(body.into_data_stream(), rest).await
 }
@@ -73,7 +72,7 @@ async fn leave(mut pieces: BodyDataStream, rest: Rest) -> BodyError {
     BodyError::TooLarge
 }
 
-/// Reads and drops a body, within bounds. Whether all of it was read or not, the answer is the same.
+/// Reads and drops a body, within bounds. The answer is the same even if the body is longer.
 async fn discard(pieces: &mut BodyDataStream, bytes_max: usize, time_max: Duration) {
     let discarding = async {
         let mut discarded = 0;
@@ -86,18 +85,18 @@ async fn discard(pieces: &mut BodyDataStream, bytes_max: usize, time_max: Durati
     let _ = tokio::time::timeout(time_max, discarding).await;
 }
 
-/// Drains a body that a handler left unread when it refused the request, as [`Rest::Discarded`] does. Without
-/// that, HTTP/2 resets the stream of a client that still sends, and the client never sees why.
+/// Drains a body that a handler left unread when it refused the request, as with [`Rest::Discarded`].
+/// Otherwise HTTP/2 resets the stream of a client that still sends, and the client never sees the refusal.
 pub(crate) async fn drain_if_refused(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     if parts.headers.contains_key(EXPECT) || body.is_end_stream() {
         return next.run(Request::from_parts(parts, body)).await;
     }
     let (back, mut left) = oneshot::channel();
-    let lent = LentBody { body, back: Some(back) };
-    let response = next.run(Request::from_parts(parts, Body::new(lent))).await;
+    let lent = HeldBody::wrap(body, Lender(Some(back)));
+    let response = next.run(Request::from_parts(parts, lent)).await;
     let code = response.status();
-    // a body that was too slow is waited for no longer
+    // don't wait longer for a body that was too slow
     let refused = (code.is_client_error() || code.is_server_error()) && code != StatusCode::REQUEST_TIMEOUT;
     if refused && let Ok(unread) = left.try_recv() {
         discard(&mut unread.into_data_stream(), REFUSED_BYTES_MAX, REFUSED_MAX).await;
@@ -105,37 +104,14 @@ pub(crate) async fn drain_if_refused(request: Request, next: Next) -> Response {
     response
 }
 
-/// A body that returns to its lender when it is dropped before its end.
-struct LentBody {
-    body: Body,
-    back: Option<oneshot::Sender<Body>>,
-}
+/// Gives a body back to its owner if it is dropped before its end.
+struct Lender(Option<oneshot::Sender<Body>>);
 
-impl HttpBody for LentBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for LentBody {
-    fn drop(&mut self) {
-        if let Some(back) = self.back.take().filter(|_| !self.body.is_end_stream()) {
+impl Held for Lender {
+    fn on_drop(&mut self, body: &mut Body) {
+        if let Some(back) = self.0.take().filter(|_| !body.is_end_stream()) {
             // a lender that has gone away needs no body
-            let _ = back.send(std::mem::take(&mut self.body));
+            let _ = back.send(std::mem::take(body));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The engine: one thread that owns the world, a second one that commits, and the handles by which others
-//! reach them.
+//! The engine: one thread that owns the world, a second thread that commits, and the handles by which other
+//! code reaches them.
 //!
 //! ```text
 //!  many callers ──ask──▶ queue ──▶ select ─▶ apply ─┐  the engine's thread
@@ -10,10 +10,10 @@
 //!                                                    of records            and agents
 //! ```
 //!
-//! All inputs that have arrived go into one batch, so that one sync of the disk serves all of them. A batch
-//! collects for longer while the disk is busy. Then `Turn` is applied (timers and one scheduling pass).
-//! Answers to agents come last, including parked polls, so that they carry what the batch decides. The engine
-//! must not know HTTP, TLS, or what a record means: decisions are the core's. Everything that needs neither
+//! All inputs that have arrived go into one batch, so that one sync of the disk serves all of them. While the
+//! disk is busy, a batch collects inputs for longer. Then `Turn` is applied (timers and one scheduling pass).
+//! Answers to agents come last, including parked polls, so that they carry the decisions of the batch. The
+//! engine must not know HTTP, TLS, or what a record means: the core decides. Everything that needs neither
 //! threads nor clocks is in [`host`](crate::host), which the simulator drives too.
 //!
 //! | file | owns |
@@ -87,8 +87,8 @@ use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Inputs that may wait for the engine. A full queue is refused at once, so that callers back off instead of
-/// piling up.
+/// Most inputs that wait for the engine. Inputs for a full queue are refused at once, so that callers back
+/// off instead of piling up.
 pub const QUEUE_MAX: usize = 4_096;
 
 /// The parameters of [`start`].
@@ -97,8 +97,8 @@ pub struct Options {
     pub config: Config,
     pub start: StartMode,
     pub clock: Arc<dyn Clock>,
-    /// Directory of the mark (normally [`journal::mark::SHARED_MEMORY`]) and the id of this boot. With `None`
-    /// a start always waits for an earlier claim to expire.
+    /// Directory of the mark (normally [`journal::mark::SHARED_MEMORY`]) and the id of this boot. With
+    /// `None`, every start waits for an earlier claim to expire.
     pub marks: Option<(PathBuf, BootId)>,
     pub metrics: Metrics,
     /// Whether spans are exported. The state that they need is kept only then.
@@ -119,7 +119,7 @@ pub enum Error {
     Random(#[from] random::Error),
     #[error("the engine's thread can't be started")]
     Thread(#[source] std::io::Error),
-    /// The thread panicked, which is a bug.
+    /// The engine's thread panicked, which is a bug.
     #[error("the engine's thread stopped unexpectedly; see the log")]
     Broken,
 }
@@ -152,7 +152,7 @@ enum Message {
     Stop,
 }
 
-/// A cut of the audit log that waits for a commit. The caller learns of a failure by the dropped channel.
+/// A cut of the audit log that waits for a commit. A dropped channel tells the caller that it failed.
 #[derive(Debug)]
 struct PendingCut {
     cut: AuditCut,
@@ -194,7 +194,7 @@ impl Handle {
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
-    /// Where a job is and why, from committed state; `None` if there is no such job.
+    /// Explains the state of a job, from committed state; `None` if there is no such job.
     ///
     /// # Errors
     /// If this manager doesn't lead, is overloaded or is stopping.
@@ -211,7 +211,7 @@ impl Handle {
         answer.await.map_err(|_| Unavailable::NotLeading)
     }
 
-    /// Commits a cut of the audit log. After a failure it may be durable or not.
+    /// Commits a cut of the audit log. If that fails, the cut may be durable or not.
     ///
     /// # Errors
     /// If this manager doesn't lead, is overloaded or stopping, the disk is full, or the commit failed.
@@ -260,23 +260,23 @@ impl Handle {
         self.shared.health.set_segments(damaged, statement_damaged);
     }
 
-    /// Why this manager doesn't lead, and what continues without a leader.
+    /// Explains why this manager doesn't lead, and what continues without a leader.
     pub fn pause(&self) -> String {
         self.shared.health.pause()
     }
 
-    /// Work that a healthy leader holds back, and what it waits for. One line each.
+    /// Work that a healthy leader holds back, and the events that it waits for. One line each.
     pub fn holds(&self) -> Vec<String> {
         self.shared.health.holds()
     }
 
-    /// Waits until this manager leads, for ever if need be.
+    /// Waits until this manager leads, without a time limit.
     pub async fn led(&self) {
         // the sender is in `shared`, so it outlives this call
         let _ = self.shared.leading.subscribe().wait_for(|leads| *leads).await;
     }
 
-    /// Ends a parked poll: it is answered with what there is. Fails if the engine is overloaded or stopping.
+    /// Ends a parked poll, which is answered at once. Fails if the engine is overloaded or stopping.
     pub fn end_poll(&self, cluster: &ClusterName, transmission: u64) -> Result<(), Unavailable> {
         self.send(Message::PollOver { cluster: cluster.clone(), transmission })
     }
@@ -304,7 +304,8 @@ impl Running {
         self.ended.clone()
     }
 
-    /// Commits what has arrived, then ends the thread. Blocks until then. Fails if the engine had failed.
+    /// Commits all inputs that have arrived, then ends the thread. Blocks until then. Fails if the engine had
+    /// failed.
     pub fn stop(self) -> Result<(), Error> {
         // waits while the queue is full; a thread that has ended needs no message
         let _ = self.queue.send(Message::Stop);
@@ -314,18 +315,20 @@ impl Running {
     }
 }
 
-/// Reads the journal and starts the engine's thread. Blocks during replay. A wait for a predecessor's claim
-/// to expire is spent in the thread, where callers get [`Unavailable::NotLeading`].
+/// Reads the journal and starts the engine's thread. Blocks during replay. The thread then waits until a
+/// predecessor's claim has expired; meanwhile callers get [`Unavailable::NotLeading`].
 ///
 /// # Errors
 /// If the journal can't be read or replayed, or a thread can't be started.
 pub fn start(mut journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Running), Error> {
     let (queue, inbox) = sync_channel(QUEUE_MAX);
-    // the journal is locked from here on, so what the mark proves now stays true however long the replay
-    // takes
+    // check the mark now: the journal is locked from here on, so the proof stays valid however long the
+    // replay takes
     let vouched = shared_mark::is_vouched_for(&*journal, &options);
     if shared_mark::is_rolled_back(&*journal, &options) {
-        tracing::warn!("the journal is older than this machine's last manager left it: a restored copy");
+        tracing::warn!(
+            "the journal is older than the last manager on this machine left it, so it is a restored copy"
+        );
         journal.distrust();
     }
     let world = replay::replay(&*journal, options.config.clone())?;

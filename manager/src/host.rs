@@ -1,5 +1,6 @@
 //! The engine without its threads, clocks and sockets: everything between an input and its reply except the
-//! waiting. The engine's thread and the simulator both drive it, so what is simulated is what runs.
+//! waiting. The engine's thread and the simulator both drive this code, so the simulation tests the code that
+//! runs.
 //!
 //! ```text
 //! admit ─▶ decide ─▶ record ┐   one batch: inputs, then `scheduling`, then `answers` to syncs
@@ -9,7 +10,7 @@
 //!
 //! The driver reads the clocks, owns the journal, and decides how long a batch collects inputs. Invariants:
 //! - No reply leaves before the commit of its batch; the driver gets replies only together with their batch.
-//! - Answers to agents are composed last, so they carry what the batch decides.
+//! - Answers to agents are composed last, so they carry the decisions of the batch.
 //! - After a failed commit the world is read again from the journal.
 
 pub mod batch;
@@ -31,7 +32,7 @@ use replies::Unavailable;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// First and longest time for which new work is refused after the disk was found full.
+/// The shortest and the longest time for which new work is refused after the disk was found full.
 const FULL_PAUSE: Millis = Millis::secs(2);
 const FULL_PAUSE_MAX: Millis = Millis::mins(2);
 
@@ -42,7 +43,7 @@ pub struct Host<C> {
     claim: Claim,
     polls: Polls<C>,
     batch: PendingBatch<C>,
-    /// New work is refused until then, because the disk was full.
+    /// Time until which new work is refused, because the disk was full.
     full_until: Mono,
     full_pause: Millis,
     /// Whether the journal's reserved space is in use.
@@ -78,7 +79,7 @@ impl<C> Recipient<C> {
 }
 
 impl<C> Host<C> {
-    /// A host that doesn't lead yet, with what was replayed from its journal.
+    /// A host that doesn't lead yet, with the world that was replayed from its journal.
     pub fn new(world: World, journal: &dyn Journal, now: Now) -> Self {
         Self {
             claim: Claim::expired(world.config.term_min, now),
@@ -96,7 +97,7 @@ impl<C> Host<C> {
         &self.world
     }
 
-    /// For what readers keep in the world: counters and changed pending reasons.
+    /// Access for readers that take counters and changed pending reasons from the world.
     pub fn world_mut(&mut self) -> &mut World {
         &mut self.world
     }
@@ -150,8 +151,9 @@ impl<C> Host<C> {
         Ok(Step { input, recipient })
     }
 
-    /// The scheduling step at the end of a batch: timers and one pass. It makes offers, which must wait for
-    /// space, so a full disk leaves only lapses, and a disk that was found full a moment ago nothing.
+    /// The scheduling step at the end of a batch: timers and one pass. The pass makes offers, which need disk
+    /// space. So while the disk is full, only lapses are applied, and shortly after it was found full, there
+    /// is no step at all.
     pub fn scheduling(&self, now: Mono) -> Option<Step<C>> {
         let input = match (self.is_restricted(now), now >= self.full_until) {
             (false, _) => Input::Turn,
@@ -161,9 +163,9 @@ impl<C> Host<C> {
         Some(Step { input, recipient: Recipient::Nobody })
     }
 
-    /// Decides one input. `committed` holds the bodies of earlier batches. Each input should get its own
-    /// reading of the clocks: a lease counts from when its answer was composed, and an agent may have sent
-    /// its request after the batch was begun.
+    /// Decides one input. `committed` holds the bodies of earlier batches. Each input needs its own reading
+    /// of the clocks: a lease counts from the time when its answer was composed, and an agent may have sent
+    /// its request after the batch began.
     pub fn decide(&mut self, now: Now, input: Input, committed: &dyn Bodies) -> Outcome {
         self.observe(now);
         let bodies = BatchBodies { new: &self.batch.bodies, committed };
@@ -182,8 +184,8 @@ impl<C> Host<C> {
     }
 
     /// The syncs of this batch that are answered now, and the parked polls that it wakes or that have waited
-    /// long enough. A sync without news is parked. Also returns the callers of parked polls that were
-    /// replaced by newer ones.
+    /// long enough. A sync with nothing to answer is parked. Also returns the callers of parked polls that
+    /// newer polls replaced.
     pub fn answers(&mut self, now: Mono) -> (Vec<Step<C>>, Vec<C>) {
         let world = &self.world;
         let wake = std::mem::take(&mut self.batch.wake);
@@ -199,7 +201,7 @@ impl<C> Host<C> {
         &mut self.polls
     }
 
-    /// Takes the decided batch. The next one begins empty.
+    /// Takes the decided batch, and begins an empty one.
     pub fn take_batch(&mut self) -> PendingBatch<C> {
         std::mem::take(&mut self.batch)
     }
@@ -211,7 +213,7 @@ impl<C> Host<C> {
         write
     }
 
-    /// A write is durable: the claim holds from its begin.
+    /// Notes that a write is durable: the claim counts from when the write began.
     pub fn written(&mut self, write: ClaimWrite, journal: &dyn Journal) {
         self.claim.renew(write);
         self.world.set_claim(self.claim.valid_until());
@@ -220,7 +222,8 @@ impl<C> Host<C> {
         self.heartbeat_at = self.claim.next_heartbeat(write.begun());
     }
 
-    /// A batch that may not use the reserved space is durable: the disk isn't full any more.
+    /// Notes that the disk isn't full any more, because a batch without access to the reserved space is
+    /// durable.
     pub fn space_found(&mut self) {
         self.full_pause = Millis(0);
     }
@@ -236,8 +239,8 @@ impl<C> Host<C> {
         (self.heartbeat_at, timer)
     }
 
-    /// Whether recovery is over and the rules are confirmed: the file that holds the journal is then the one
-    /// in use.
+    /// Whether recovery is over and the rules are confirmed, so that the journal's present file is known to
+    /// be the right copy.
     pub fn is_settled(&self) -> bool {
         self.world.state.recovery().is_none() && self.world.state.rules_doubted().is_none()
     }
@@ -252,7 +255,7 @@ impl<C> Host<C> {
     }
 }
 
-/// Writes the transactions of one decided batch; none of them is a heartbeat. If `settled`, it also
+/// Writes the transactions of one decided batch. Without transactions, writes a heartbeat. If `settled`, also
 /// records that this file is the right copy, so that the next start is a normal one.
 ///
 /// # Errors
@@ -265,7 +268,7 @@ pub fn commit(journal: &mut dyn Journal, batches: &[Batch], settled: bool) -> Re
     if settled && journal.identity_changed() { journal.accept_identity() } else { Ok(()) }
 }
 
-/// Whether an input only adds to what the journal must hold.
+/// Whether an input adds data to the journal and frees nothing.
 fn brings_new_work(input: &Input) -> bool {
     let adds =
         |change: &Change| matches!(change, Change::Put { .. } | Change::SetActive { active: true, .. });

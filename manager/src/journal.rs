@@ -15,9 +15,9 @@
 //! - Record numbers only grow, within a batch and across restarts. They may skip upwards (after a restore
 //!   they must be above every number that was ever reported), never down.
 //! - A batch names the record before it and its leadership. Nothing is written if the journal's last record
-//!   is another one, or if a higher epoch (or an equal epoch with another leadership id) has written.
+//!   differs, or if a higher epoch (or an equal epoch with another leadership id) has written.
 //! - Audit lines are written in the transaction of the records that they explain. Truncation never touches
-//!   them. They are dropped only by a batch whose [`AuditCut`] says that a segment has them.
+//!   them. Only a batch with an [`AuditCut`] that covers them drops them: they are then in a segment.
 //! - After a failed commit nothing is written, and nothing uncommitted is readable, until
 //!   [`Journal::reload`].
 
@@ -40,8 +40,8 @@ use meridian_shared::time::Wall;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest record, audit line or body in bytes. A Kubernetes object has at most 1.5 MiB; ten times that is a
-/// mistake.
+/// Largest record, audit line or body in bytes. A Kubernetes object has at most 1.5 MiB, so a value of ten
+/// times that is a mistake.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// Largest sum of records, audit lines and bodies in one batch, so that one commit can't block the engine for
@@ -163,9 +163,9 @@ pub enum ReloadOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub bytes: u64,
-    /// Kept back for ends and deletions; 0 while it is in use.
+    /// Space reserved for ends and deletions; 0 while the reserve is in use.
     pub reserve_bytes: u64,
-    /// Free on the disk, without what is kept back.
+    /// Free space on the disk, without the reserve.
     pub free_bytes: u64,
 }
 
@@ -206,7 +206,7 @@ pub trait Reader: Send + Sync {
     fn audit_cut(&self) -> Result<AuditCut, Error>;
 
     /// Visits the audit lines `from..until` in order, beginning at the [`AuditCut`]'s `first` if that is
-    /// later. `visit` must be quick: a reload waits for it.
+    /// later. `visit` must be quick, because a reload waits for it.
     ///
     /// # Errors
     /// If the storage fails, an entry is damaged, or `visit` rejects one.
@@ -240,9 +240,9 @@ impl std::fmt::Debug for dyn Reader + '_ {
 /// Committed batches in commit order, for a standby that keeps its own copy of the world. See
 /// [`Journal::follow`].
 ///
-/// Only durable batches are delivered, each once and whole. Their `leadership` tells a standby of a new
-/// leader. A standby must not take over on what it has followed alone: it claims the journal first, then
-/// reads up to its end.
+/// Only durable batches are delivered, each once and whole. Their `leadership` shows a standby that a new
+/// manager leads. Before a standby takes over, it must claim the journal and then read up to its end:
+/// followed batches alone may be incomplete.
 pub trait Follower: Send {
     /// The next committed batch, or `None` if none was committed within `wait`.
     ///
@@ -256,29 +256,29 @@ pub trait Follower: Send {
 ///
 /// - **Duplicates.** A batch that is committed twice is refused the second time: its `after` is no longer the
 ///   last record. The caller may therefore repeat a commit without knowing whether the first one arrived.
-/// - **Lost replies, unknown commits.** A commit that fails may be durable all the same (a sync that failed
-///   late, a connection that broke before the reply). The object then refuses all writes until
-///   [`Journal::reload`], which says whether the batch is in the journal. Until then nothing may be acted
-///   upon, and nothing may be taken back.
+/// - **Lost replies, unknown commits.** A failed commit may be durable nevertheless (a sync that failed late,
+///   a connection that broke before the reply). The object then refuses all writes until [`Journal::reload`],
+///   which says whether the batch is in the journal. Until then, the caller must neither act on the batch nor
+///   treat it as undone.
 /// - **Two live copies.** A second writer on the same storage is kept out while the first one lives
 ///   ([`Error::Locked`]) or, where its claim can move, every write of the old one is refused
 ///   ([`Error::Fenced`]). No lock sees a *copy* of the storage: a copy has the same journal id, and reports
-///   [`Journal::identity_changed`]. Agents find the rest, because they remember record numbers of
+///   [`Journal::identity_changed`]. Agents detect other copies, because they remember record numbers of
 ///   leaderships. If the storage is removed or replaced during use, the next commit or heartbeat returns
 ///   [`Error::Replaced`] or an I/O error.
 pub trait Journal: Send {
     fn meta(&self) -> &Meta;
 
-    /// Whether the storage is not the one that the journal was created on, so this may be one of several
+    /// Whether the journal is on another storage than at its creation, so that this may be one of several
     /// copies.
     fn identity_changed(&self) -> bool;
 
-    /// Notes proof that this is an older copy of the journal, put back in its own file: from now on its
-    /// identity counts as changed until [`Journal::accept_identity`].
+    /// Notes proof that the journal's file was replaced by an older copy. From now on its identity counts as
+    /// changed, until [`Journal::accept_identity`].
     fn distrust(&mut self);
 
-    /// Records an operator's statement that no other copy is in use: from now on this storage is the right
-    /// one.
+    /// Records an operator's statement that no other copy is in use. From now on, this storage counts as the
+    /// original.
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -291,7 +291,7 @@ pub trait Journal: Send {
     fn leadership(&self) -> Leadership;
 
     /// A hash over everything ever committed, in order. Two journals with the same chain and the same
-    /// [`Journal::last`] have the same history. It doesn't protect against forgery.
+    /// [`Journal::last`] have the same history. The hash isn't safe against forgery.
     fn chain(&self) -> u64;
 
     /// The newest snapshot.
@@ -307,10 +307,10 @@ pub trait Journal: Send {
     /// a record is damaged, or `visit` rejects one.
     fn replay(&self, after: RecordNumber, visit: Visit<'_, RecordNumber>) -> Result<RecordNumber, Error>;
 
-    /// The committed batches after the record `after`, as they are committed by another process.
+    /// Follows the batches after the record `after` while another process commits them.
     ///
     /// # Errors
-    /// [`Error::NotFollowable`] if the storage belongs to one process at a time; [`Error::Compacted`] if
+    /// [`Error::NotFollowable`] if only one process at a time can use the storage; [`Error::Compacted`] if
     /// records after `after` are only in the snapshot.
     fn follow(&self, after: RecordNumber) -> Result<Box<dyn Follower>, Error>;
 
@@ -324,8 +324,8 @@ pub trait Journal: Send {
     /// is written. After every other error the outcome is unknown: see the trait's documentation.
     fn commit(&mut self, batch: &Batch) -> Result<(), Error>;
 
-    /// A sync write that changes nothing, by which an idle leader proves its claim. It also tries to reserve
-    /// space again after a full disk.
+    /// A sync write that changes nothing, by which an idle leader proves its claim. Also tries to reserve
+    /// space again after the disk was full.
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -335,7 +335,7 @@ pub trait Journal: Send {
     /// it accepts new work, because a batch that is refused later costs a reload.
     fn urgent_only(&self) -> bool;
 
-    /// Space that the journal takes; `None` if its storage can't tell.
+    /// Space that the journal uses; `None` if its storage can't report it.
     fn space(&self) -> Option<Space>;
 
     /// Whether a commit failed, so that [`Journal::reload`] is due.

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod auth;
 mod bounded_body;
 pub mod engine;
+mod held_body;
 pub mod host;
 pub mod journal;
 mod locks;

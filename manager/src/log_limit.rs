@@ -1,5 +1,5 @@
-//! Log lines that anybody on the network can cause: one per subject and minute, with the number of those that
-//! were left out.
+//! Limits log lines that anybody on the network can cause: one per subject and minute, with the number of
+//! suppressed lines.
 
 use crate::locks;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 /// Time between two lines about one subject.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Limit of remembered subjects. Beyond it, all are forgotten, so that each may cause a line again.
+/// Most subjects that are remembered. Beyond it, all are forgotten, so each may cause a line again.
 const SUBJECTS_MAX: usize = 1_024;
 
-/// When a line about each subject was printed, and how many were left out since.
+/// When a line about each subject was printed, and how many lines were suppressed since.
 #[derive(Debug)]
 pub(crate) struct LogLimit<K>(Mutex<BTreeMap<K, (Instant, u64)>>);
 
@@ -22,7 +22,7 @@ impl<K> Default for LogLimit<K> {
 }
 
 impl<K: Ord> LogLimit<K> {
-    /// Whether a line may be printed: the number of those that were left out before it.
+    /// If a line may be printed, returns the number of lines that were suppressed before it.
     pub(crate) fn permit(&self, subject: K, now: Instant) -> Option<u64> {
         let mut printed = locks::lock(&self.0);
         if printed.len() >= SUBJECTS_MAX && !printed.contains_key(&subject) {

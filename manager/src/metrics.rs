@@ -4,7 +4,7 @@
 //! `_total`. A metric with the meaning of a Kueue metric is served under Kueue's name and labels, by
 //! [`kueue`], so that existing dashboards work. Label values are names of clusters, queues and policies, and
 //! words from closed lists. They are never workloads, users or text from outside, so the number of series is
-//! bounded; [`LABELS`] says by what.
+//! bounded; [`LABELS`] names each bound.
 
 mod buckets;
 mod exemplars;
@@ -50,7 +50,7 @@ metric_group! {
         );
         damaged: Gauges<1> = gauges(
             "meridian_journal_damaged",
-            "unreadable data: the number of jobs with such a manifest, else 1 for a part of the journal",
+            "number of jobs with an unreadable manifest, or 1 for another unreadable part of the journal",
             &["part"],
         );
         scrubbed_bytes: Counters<0> = counters(
@@ -135,7 +135,8 @@ metric_group! {
             "meridian_sync_requests_total", "sync requests of agents", &["cluster", "lane"],
         );
         sync_seconds: Histograms<1> = histograms(
-            "meridian_sync_seconds", "duration of one sync; polls mostly wait", &["lane"], request_buckets(),
+            "meridian_sync_seconds", "duration of one sync, with the wait of polls", &["lane"],
+            request_buckets(),
         );
         events_put_off: Counters<0> = counters(
             "meridian_events_put_off_total",
@@ -202,7 +203,7 @@ metric_group! {
         lists: Gauge = gauge("meridian_lists", "lists that are being sent in pieces");
         lists_broken_off: Counters<1> = counters(
             "meridian_lists_broken_off_total",
-            "lists that broke off: stalled readers, or changes that are kept no longer", &["reason"],
+            "lists that ended early: their reader stalled, or their changes are no longer kept", &["reason"],
         );
     }
 }
@@ -222,7 +223,8 @@ metric_group! {
 pub struct Metrics {
     registry: Registry,
     families: Arc<Families>,
-    /// Held while gauges are replaced and while all are gathered, so that no scrape sees half of an update.
+    /// Held while gauges are replaced and while metrics are gathered, so that no scrape sees half of an
+    /// update.
     update: Arc<Mutex<()>>,
     catalog: Arc<[Definition]>,
     exemplars: Exemplars,
@@ -274,7 +276,7 @@ impl Metrics {
         locks::lock(&self.update)
     }
 
-    /// As [`Metrics::begin_update`]; `None` if a scrape or another update is in progress.
+    /// Like [`Metrics::begin_update`]; `None` if a scrape or another update is in progress.
     pub fn try_begin_update(&self) -> Option<MutexGuard<'_, ()>> {
         match self.update.try_lock() {
             Ok(guard) => Some(guard),
@@ -296,7 +298,7 @@ impl Metrics {
         text.replace(" inf\n", " +Inf\n")
     }
 
-    /// As [`Metrics::render`], in the format of OpenMetrics, with exemplars.
+    /// Like [`Metrics::render`], in the format of OpenMetrics, with exemplars.
     pub fn render_open(&self, only: &[String]) -> String {
         self.exemplars.open_metrics(&self.render(only))
     }

@@ -1,6 +1,6 @@
-//! Bounded sets of members that have proved nothing about themselves yet. A newcomer is always let in: when
-//! the set is full, its oldest member is cut. Honest members leave within moments, so the remaining ones are
-//! the ones to cut.
+//! Bounded sets of members that aren't authenticated yet. A new member is always admitted: when the set is
+//! full, its oldest member is cut. Honest members leave within moments, so an old member is probably hostile
+//! or dead.
 
 use crate::locks;
 use std::cmp::Reverse;
@@ -17,10 +17,10 @@ pub struct PoolLimits {
     pub per_key: usize,
 }
 
-/// The bound that a newcomer met. An older member was cut for it.
+/// The bound that was reached when a member was added. An older member was cut for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The oldest member with the newcomer's key was cut.
+    /// The oldest member with the new member's key was cut.
     Key,
     /// The oldest member of the key with the most members was cut.
     Total,
@@ -108,7 +108,7 @@ impl<K: Clone + Eq + Hash> Members<K> {
     }
 }
 
-/// A place in a [`Pool`], given back on drop.
+/// A place in a [`Pool`], released on drop.
 #[derive(Debug)]
 pub(crate) struct Member<K: Clone + Eq + Hash> {
     pool: Pool<K>,

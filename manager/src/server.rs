@@ -14,18 +14,19 @@
 //! | `ca.pem` | the authority of the server's certificate; not secret |
 //! | `ready` | `https://HOST:PORT`, while the manager leads |
 
+mod announce;
 mod audit_tasks;
 mod data_dir;
 mod health;
 mod hosted;
 mod management;
+mod object_files;
 mod port;
 mod settings;
 
 pub use settings::{Error, ManagerArgs, Residency};
 
 use crate::agents::{self, CopySource, LogRelay};
-use crate::api::shipped;
 use crate::api::{self, ListLimits};
 use crate::audit::AuditFiles;
 use crate::audit::directory::AuditDirectory;
@@ -39,20 +40,18 @@ use crate::random;
 use crate::tls::limits::{CONNECTIONS_MAX, FILES_RESERVED, Limits, raise_file_limit};
 use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
+use announce::announce;
 use audit_tasks::AuditTasks;
 use axum::Router;
 use management::{Duties, Found, ManagementTask};
 use meridian_manager_core::Config;
-use meridian_manager_core::facts::actor::Actor;
-use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
-use meridian_manager_core::facts::outcome::{RejectionReason, Reply};
 use meridian_manager_kubernetes::Extras;
 use meridian_objects::rbac::MASTERS;
-use meridian_objects::{Object, last_applied};
 use meridian_private_files as files;
-use meridian_shared::ids::{JournalId, Uid};
+use meridian_shared::ids::JournalId;
 use meridian_shared::lease;
 use meridian_shared::time::{Millis, Wall};
+use object_files::ObjectFiles;
 use settings::Settings;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,9 +61,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the age of the server's certificate is checked. The certificate is valid for months.
 const CERTIFICATE_CHECK_EVERY: Duration = Duration::from_secs(3_600);
-/// Longest wait for the controllers of the management cluster at the end.
+/// Longest wait, at the end, for the management cluster's controllers to release their Lease.
 const LEASE_RELEASE: Duration = Duration::from_secs(5);
-/// With fewer files, the port serves fewer connections than it could.
+/// With a limit of fewer open files, the port serves fewer connections than `CONNECTIONS_MAX`.
 const FILES_FEW: usize = CONNECTIONS_MAX + FILES_RESERVED;
 /// Default namespace in the kubeconfigs.
 const NAMESPACE: &str = "default";
@@ -115,12 +114,13 @@ struct Manager {
     engine: Handle,
     running: Running,
     users: TokenStore,
-    /// Whether the journal is new: its objects are still to be made.
+    /// Whether the journal is new, so that its first objects must be created.
     is_new: bool,
     audit_tasks: AuditTasks,
     url: String,
     router: Router,
     management: Option<ManagementTask>,
+    object_files: Option<ObjectFiles>,
 }
 
 struct Paths {
@@ -170,9 +170,9 @@ impl Manager {
             [&paths.dir, &paths.identity, &paths.users, &paths.journal, &paths.audit].map(PathBuf::as_path),
         )?;
         data_dir::check_files(&paths.identity)?;
-        // before a journal is made or opened: a wrong kubeconfig changes nothing
-        let management = management::connect(&settings).await?;
-        // the journal first: its lock keeps a second manager away from all other files
+        // first of all, so that a wrong kubeconfig changes nothing
+        let management = management::connect(&settings, &paths.identity).await?;
+        // before other files, because the journal's lock keeps a second manager away from them
         let (journal, mode) = open_journal(&settings, &paths)?;
         files::remove(&paths.ready)?;
         let now = BootClock.now().wall;
@@ -211,9 +211,12 @@ impl Manager {
         let host = management::host(&settings, &engine, &authorities, &url, paths.dir.join(HOSTED_DIR));
         let (hosting, host) = host.unzip();
         let duties = Duties { extras: Extras { webhook, hosting }, host };
-        let task = |management| ManagementTask::new(management, id, api.clone(), engine.clone(), duties);
+        let task = |found| ManagementTask::new(found, id, &authorities, api.clone(), engine.clone(), duties);
         let management = management.map(task);
-        let probes = health::router(engine.clone(), absence);
+        let object_files =
+            settings.objects.clone().map(|directory| ObjectFiles::new(directory, engine.clone()));
+        let problem = object_files.as_ref().map(ObjectFiles::problem);
+        let probes = health::router(engine.clone(), absence.into_iter().chain(problem).collect());
         let router = agents.merge(probes).merge(admission.unwrap_or_default()).merge(api);
         Ok(Self {
             paths,
@@ -230,6 +233,7 @@ impl Manager {
             url,
             router,
             management,
+            object_files,
         })
     }
 
@@ -249,6 +253,7 @@ impl Manager {
             url,
             router,
             management,
+            object_files,
         } = self;
         tracing::info!(%url, ca_pin = %authorities.ca_pin(), "listening");
         let ended = running.ended();
@@ -264,12 +269,15 @@ impl Manager {
             tokio::spawn(management::publish_authority(name, pem));
         }
         let management = management.map(|management| tokio::spawn(management.run(stop.clone())));
+        if let Some(files) = object_files {
+            tokio::spawn(files.run(stop.clone()));
+        }
         tokio::spawn(announce(engine, users, is_new, paths.ready.clone(), url, stop.clone()));
         tokio::spawn(keep_certificate(authorities, settings.names, tls, renew_at, stop.clone()));
         serve(listener, router, stop).await;
         files::remove(&paths.ready)?;
         if let Some(management) = management {
-            // it gives its Lease up; otherwise the next manager waits for its end
+            // wait until it has released its Lease; otherwise the next manager waits until the Lease expires
             let _ = tokio::time::timeout(LEASE_RELEASE, management).await;
         }
         tokio::task::spawn_blocking(move || running.stop()).await??;
@@ -358,8 +366,8 @@ fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn J
     Ok((Box::new(journal), if settings.recover { StartMode::InitRecover } else { StartMode::Init }))
 }
 
-/// Loads the tokens. Creates those of the first three users if there are none, and a viewer's if there is
-/// none: files of early versions have no viewer.
+/// Loads the tokens. Creates the tokens of the first three users if there are none, and the viewer's if it is
+/// missing, because files of early versions have no viewer.
 fn load_or_create_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<TokenStore> {
     let mut tokens = Tokens::load(&paths.users)?;
     let all = [(ADMIN, &[MASTERS][..]), (SUBMITTER, &[]), (VIEWER, &[])];
@@ -381,89 +389,11 @@ fn load_or_create_users(paths: &Paths, authorities: &Authorities, url: &str) -> 
             files::replace(&paths.viewer_token, token.expose())?;
         }
     }
-    // saved last: if it fails before, the next start creates the users again
+    // save last: if anything fails before, the next start creates the users again
     if !missing.is_empty() {
         tokens.save(&paths.users)?;
     }
     Ok(TokenStore::new(tokens, Some(paths.users.clone())))
-}
-
-/// Writes the file `ready` once the manager leads and has its first objects.
-async fn announce(
-    engine: Handle,
-    users: TokenStore,
-    is_new: bool,
-    ready: PathBuf,
-    url: String,
-    stop: CancellationToken,
-) {
-    tokio::select! {
-        () = engine.led() => {}
-        () = stop.cancelled() => return,
-    }
-    let namespace = serde_json::json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
-    });
-    // every Kubernetes server has it
-    ensure(&engine, vec![namespace], PutMode::Create).await;
-    ensure(&engine, shipped::roles(), PutMode::Apply).await;
-    if is_new || !users.has_bound() {
-        let bindings = shipped::bindings(NAMESPACE, SUBMITTER, VIEWER);
-        let mut all_bound = true;
-        for binding in bindings {
-            all_bound &= ensure(&engine, vec![binding], PutMode::Create).await;
-        }
-        if all_bound {
-            bound(users).await;
-        }
-    }
-    match files::replace(&ready, &format!("{url}\n")) {
-        Ok(()) => tracing::info!(%url, "ready"),
-        Err(error) => tracing::warn!(%error, %url, "ready, but the file `ready` can't be written"),
-    }
-}
-
-/// Writes objects that every manager has. Objects to be created that exist stay as they are. Returns whether
-/// all of them exist now.
-async fn ensure(engine: &Handle, manifests: Vec<serde_json::Value>, mode: PutMode) -> bool {
-    let mut changes = Vec::new();
-    for manifest in manifests {
-        let (Ok((mut object, _)), Ok(bytes)) = (Object::from_value(manifest), random::bytes()) else {
-            return false;
-        };
-        last_applied::record(&mut object);
-        changes.push(Change::Put {
-            object: Box::new(object),
-            scope: None,
-            uid: Uid(u128::from_be_bytes(bytes)),
-            mode,
-        });
-    }
-    let write = Write::new(Actor::System, changes, false);
-    match engine.ask(Input::Write(Box::new(write))).await {
-        Ok(Reply::Written(_)) => true,
-        // It exists already.
-        Ok(Reply::Rejected(why)) if why.iter().all(|why| why.reason == RejectionReason::AlreadyExists) => {
-            true
-        }
-        other => {
-            tracing::warn!(?other, "an object that every manager has can't be written now");
-            false
-        }
-    }
-}
-
-/// Remembers that the first users' bindings were written.
-async fn bound(users: TokenStore) {
-    let binding = move || {
-        users.change(|tokens| {
-            tokens.set_bound();
-            Ok(())
-        })
-    };
-    if let Ok(Err(error)) = tokio::task::spawn_blocking(binding).await {
-        tracing::warn!(%error, "the next start writes the bindings of the first users again");
-    }
 }
 
 /// Replaces the server's certificate before it expires.

@@ -11,9 +11,10 @@
 //! serve     HTTP/1.1 and HTTP/2 over those streams, with keep-alive and an orderly shutdown
 //! ```
 //!
-//! This module must not know what a peer may do: revocation, tokens and paths belong to the handlers, which
-//! get the [`Peer`] as a request extension. Invariant: a [`Peer`] names a cluster only if its certificate was
-//! verified against the agents' authority, and the client proved to hold its key, on this very connection.
+//! This module must not know the permissions of peers: revocation, tokens and paths belong to the handlers,
+//! which get the [`Peer`] as a request extension. Invariant: a [`Peer`] names a cluster only if its
+//! certificate was verified against the agents' authority, and the client proved to hold its key, on this
+//! very connection.
 
 mod activity;
 pub mod ca;

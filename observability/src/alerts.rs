@@ -33,8 +33,10 @@ pub struct Alert {
 pub struct Case {
     /// Series with its values, one per minute.
     pub series: Vec<(String, String)>,
-    /// When the alert is looked at.
+    /// When the alert is evaluated.
     pub at: &'static str,
+    /// The series as Managed Prometheus collects them, if more than the names of labels differs.
+    pub managed: Option<Vec<(String, String)>>,
     /// Labels of the alert without its name and severity. `None` if it doesn't fire.
     pub labels: Option<Vec<(&'static str, &'static str)>>,
 }
@@ -53,11 +55,20 @@ pub fn all(metrics: &Metrics) -> Vec<Alert> {
 
 /// The series of a case: `name{labels}` and its values.
 fn case<const N: usize>(at: &'static str, series: [(String, &str); N]) -> Case {
-    let series = series.map(|(series, values)| (series, values.to_owned())).into();
-    Case { series, at, labels: None }
+    Case { series: owned(series), at, managed: None, labels: None }
+}
+
+fn owned<const N: usize>(series: [(String, &str); N]) -> Vec<(String, String)> {
+    series.map(|(series, values)| (series, values.to_owned())).into()
 }
 
 impl Case {
+    /// Managed Prometheus collects these series instead.
+    fn in_managed<const N: usize>(mut self, series: [(String, &str); N]) -> Self {
+        self.managed = Some(owned(series));
+        self
+    }
+
     /// The alert fires with these labels.
     fn fires(mut self, labels: &[(&'static str, &'static str)]) -> Self {
         self.labels = Some(labels.to_vec());

@@ -1,4 +1,7 @@
-//! Labels that a collector renames because its own labels have the same names.
+//! Labels that a collector renames because its own labels have the same names, and series that it collects
+//! from others.
+
+use meridian_agent::metrics::names::{self, Definition};
 
 /// How a collector stores labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +14,15 @@ pub(crate) enum Dialect {
 }
 
 const RENAMED: [&str; 2] = ["cluster", "namespace"];
+/// Placeholder before the name of a GPU metric, in parentheses, until the dialect is known.
+const GPUS: &str = "gpus(";
+/// Labels of a cluster as Managed Prometheus stores them.
+const PLACE: &str = "project_id, location, cluster";
+
+/// A metric of GPUs in a query: an agent's, or that of DCGM's exporter.
+pub(crate) fn of_gpus(metric: Definition) -> String {
+    format!("{GPUS}{})", metric.name)
+}
 
 impl Dialect {
     /// A sentence in this dialect: only the labels that it names are renamed.
@@ -26,10 +38,29 @@ impl Dialect {
     /// A query or a legend in this dialect.
     pub(crate) fn text(self, text: &str) -> String {
         match self {
-            Self::Prometheus => text.to_owned(),
-            Self::Managed => rename_words(text),
+            Self::Prometheus => replace_gpus(text, str::to_owned),
+            Self::Managed => replace_gpus(&rename_words(text), managed_gpus),
         }
     }
+}
+
+/// Replaces each placeholder that [`of_gpus`] wrote by the series of its metric.
+fn replace_gpus(text: &str, series: fn(&str) -> String) -> String {
+    let mut parts = text.split(GPUS);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |replaced, part| {
+        let (name, rest) = part.split_once(')').unwrap_or((part, ""));
+        replaced + &series(name) + rest
+    })
+}
+
+/// The series of agents, and those of GKE's exporter. The latter get the cluster's name in Meridian from an
+/// agent in the same cluster; if there are several agents, from one of them.
+fn managed_gpus(name: &str) -> String {
+    let agents = format!("max by ({PLACE}, exported_cluster) ({} >= bool 0)", names::HOLDS.name);
+    let named = format!("group_left (exported_cluster) topk by ({PLACE}) (1, {agents})");
+    let of_exporter = format!("{name}{{exported_cluster=\"\"}} * on ({PLACE}) {named}");
+    format!("({name}{{exported_cluster!=\"\"}} or {of_exporter})")
 }
 
 /// Renames whole words; `cluster_queue` and `$cluster` stay.
@@ -67,5 +98,19 @@ mod tests {
         let managed = "No cluster like {{ $labels.exported_cluster }} of {{ $labels.cluster_queue }}.";
         assert_eq!(Dialect::Managed.sentence(sentence), managed);
         assert_eq!(Dialect::Prometheus.sentence(sentence), sentence);
+    }
+
+    #[test]
+    fn managed_prometheus_finds_the_exporters_series_through_the_agent_of_their_cluster() {
+        let query = format!("sum by (cluster) ({}) > 1", of_gpus(names::GPU_POWER));
+        let plain = "sum by (cluster) (DCGM_FI_DEV_POWER_USAGE) > 1";
+        assert_eq!(Dialect::Prometheus.text(&query), plain);
+        let managed = concat!(
+            r#"sum by (exported_cluster) ((DCGM_FI_DEV_POWER_USAGE{exported_cluster!=""} or "#,
+            r#"DCGM_FI_DEV_POWER_USAGE{exported_cluster=""} * on (project_id, location, cluster) "#,
+            "group_left (exported_cluster) topk by (project_id, location, cluster) ",
+            "(1, max by (project_id, location, cluster, exported_cluster) (AGENT >= bool 0)))) > 1"
+        );
+        assert_eq!(Dialect::Managed.text(&query), managed.replace("AGENT", names::HOLDS.name));
     }
 }

@@ -221,7 +221,7 @@ fn options(kind: PanelKind) -> Value {
     }
 }
 
-/// One layer of markers, coloured by their value.
+/// A layer of map markers, coloured by their values.
 fn map_options() -> Value {
     let [latitude, longitude] = PLACE;
     json!({

@@ -45,10 +45,11 @@ pub fn files() -> BTreeMap<String, String> {
     }
     let mut add = |path: &str, text: String| files.insert(path.to_owned(), text);
     add("manifests/observability/rules/meridian.rules.yaml", rules::plain(&alerts, Dialect::Prometheus));
-    add("manifests/observability/rules/meridian.tests.yaml", rules::tests(&alerts));
+    add("manifests/observability/rules/meridian.tests.yaml", rules::tests(&alerts, Dialect::Prometheus));
     add("manifests/observability/operator/prometheusrule.yaml", rules::operator(&alerts));
     add("manifests/observability/managed/rules.yaml", rules::managed(&alerts));
     add("manifests/observability/managed/meridian.rules.yaml", rules::plain(&alerts, Dialect::Managed));
+    add("manifests/observability/managed/meridian.tests.yaml", rules::tests(&alerts, Dialect::Managed));
     add("docs/reference/metrics.md", reference::metrics::page(&metrics));
     add("docs/reference/settings.md", reference::settings::page());
     add("docs/reference/reasons.md", reference::reasons::page());

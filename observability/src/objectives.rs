@@ -1,8 +1,8 @@
 //! Service level objectives: a part of bad events that is allowed, and how fast it is used up.
 //!
 //! Burn rates are those of Google's SRE workbook for a budget of 30 days: 14.4 uses 2 % of it in an hour, 6
-//! uses 5 % in six hours. Two windows each: the long one shows that the problem matters, the short one that
-//! it lasts.
+//! uses 5 % in six hours. Each burn rate has two windows: the long one shows that the problem matters, the
+//! short one that it lasts.
 
 use crate::query::{observed, rate_over, sum, within};
 use meridian_manager::metrics::Metrics;
@@ -107,8 +107,8 @@ impl Objective {
         format!("({}) / {}", self.bad_part(m, window), self.budget())
     }
 
-    /// Severity of an alert about its burn rate. Admissions wake nobody: where providers make nodes first,
-    /// minutes from quota to a cluster are usual.
+    /// Severity of an alert about its burn rate. Never `critical` for admissions: if providers must make
+    /// nodes first, minutes from quota to a cluster are usual.
     pub(crate) const fn severity(self, burn: &Burn) -> &'static str {
         match self {
             Self::Admission => "warning",

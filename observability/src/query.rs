@@ -1,5 +1,6 @@
 //! Pieces of PromQL. Metrics come as handles or definitions, never as text.
 
+use crate::dialect::of_gpus;
 use meridian_agent::metrics::names::{self, Definition};
 use meridian_manager::metrics::{Metrics, Named};
 
@@ -18,7 +19,9 @@ impl Named for OfAgent {
 
 /// Utilisation in percent of the GPUs that workloads have, by cluster; free ones don't count.
 pub(crate) fn utilisation_of_granted(m: &Metrics) -> String {
-    let busy = sum("cluster", &series(&OfAgent(names::GPU_UTILISATION), ""));
+    // The exporter and an agent may both report the same GPU, which counts once.
+    let by_gpu = format!("max by (cluster, UUID) ({})", of_gpus(names::GPU_UTILISATION));
+    let busy = sum("cluster", &by_gpu);
     let granted = series(&m.fleet.capacity, r#"resource="nvidia.com/gpu",state="granted""#);
     format!("{busy} / ({} > 0)", sum("cluster", &granted))
 }
@@ -61,7 +64,7 @@ pub(crate) fn quantile_over(q: &str, by: &str, metric: &impl Named, labels: &str
     format!("histogram_quantile({q}, sum by ({by}) (rate({buckets}[{window}])))")
 }
 
-/// Rate of the observations up to `bound` of a histogram, a whole number, which Prometheus 3 stores with a
+/// Rate of a histogram's observations up to `bound`, a whole number; Prometheus 3 stores such a bound with a
 /// fraction.
 pub(crate) fn within(metric: &impl Named, bound: &str, window: &str) -> String {
     format!("sum(rate({}_bucket{{le=~\"{bound}|{bound}[.]0\"}}[{window}]))", metric.name())

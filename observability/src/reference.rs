@@ -1,4 +1,4 @@
-//! Pages of the reference that follow from the code.
+//! Pages of the reference that are generated from the code.
 
 pub mod metrics;
 pub mod reasons;

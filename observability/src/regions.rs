@@ -49,7 +49,8 @@ pub(crate) const REGIONS: [(&str, f64, f64); 42] = [
 /// Labels of the place that [`located`] adds.
 pub(crate) const PLACE: [&str; 2] = ["latitude", "longitude"];
 
-/// What `of` says of each region, with its place in labels. PromQL has no table, so each region is a term.
+/// The expression `of` for each region, with the region's place in labels. PromQL has no table, so each
+/// region is a term.
 pub(crate) fn located(of: impl Fn(&str) -> String) -> String {
     let terms = REGIONS.iter().map(|(region, latitude, longitude)| {
         let labelled = |series: String, label: &str, value: &f64| {

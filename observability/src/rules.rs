@@ -85,33 +85,41 @@ pub(crate) fn managed(alerts: &[Alert]) -> String {
 }
 
 /// Cases of `promtool test rules`: for each alert one in which it fires, and one in which it doesn't.
-pub(crate) fn tests(alerts: &[Alert]) -> String {
+pub(crate) fn tests(alerts: &[Alert], dialect: Dialect) -> String {
     let mut text = format!("{HEAD}rule_files: [meridian.rules.yaml]\nevaluation_interval: 1m\ntests:\n");
     for alert in alerts {
         for (case, word) in [(&alert.fires, "fires"), (&alert.quiet, "doesn't fire")] {
             let _ = writeln!(text, "# {} {word}", alert.name);
-            write_case(&mut text, alert, case);
+            write_case(&mut text, alert, case, dialect);
         }
     }
     text
 }
 
-fn write_case(text: &mut String, alert: &Alert, case: &Case) {
+fn write_case(text: &mut String, alert: &Alert, case: &Case, dialect: Dialect) {
     text.push_str("- interval: 1m\n  input_series:\n");
-    for (series, values) in &case.series {
-        let _ = writeln!(text, "  - {{series: {}, values: {}}}", quoted(series), quoted(values));
+    let renamed =
+        || case.series.iter().map(|(series, values)| (dialect.text(series), values.clone())).collect();
+    let series = match (&case.managed, dialect) {
+        (Some(series), Dialect::Managed) => series.clone(),
+        _ => renamed(),
+    };
+    for (series, values) in series {
+        let _ = writeln!(text, "  - {{series: {}, values: {}}}", quoted(&series), quoted(&values));
     }
     let _ = writeln!(text, "  alert_rule_test:\n  - eval_time: {}\n    alertname: {}", case.at, alert.name);
     let Some(labels) = &case.labels else {
         text.push_str("    exp_alerts: []\n");
         return;
     };
+    let labels = labels.iter().map(|(label, value)| (dialect.text(label), *value));
+    let labels: Vec<(String, &str)> = labels.collect();
     let named = |template: &str| {
-        labels.iter().fold(template.to_owned(), |text, (label, value)| {
+        labels.iter().fold(dialect.sentence(template), |text, (label, value)| {
             text.replace(&format!("{{{{ $labels.{label} }}}}"), value)
         })
     };
-    let severity = ("severity", alert.severity);
+    let severity = ("severity".to_owned(), alert.severity);
     let shown = labels.iter().chain(std::iter::once(&severity));
     let shown: Vec<String> = shown.map(|(label, value)| format!("{label}: {}", quoted(value))).collect();
     let _ = writeln!(text, "    exp_alerts:\n    - exp_labels: {{{}}}", shown.join(", "));

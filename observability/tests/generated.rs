@@ -1,4 +1,4 @@
-//! Generated files are as the code says, and what they refer to exists.
+//! The generated files match the code, and everything that they refer to exists.
 
 use meridian_manager::metrics::Metrics;
 use meridian_observability::{alerts, dashboards, files};
@@ -30,7 +30,7 @@ fn generated_files_are_fresh() {
     }
 }
 
-/// A file that is generated no more would go stale unseen.
+/// A file that is no longer generated would go stale unnoticed.
 #[test]
 fn nothing_else_is_in_the_generated_folders() {
     let files = files();

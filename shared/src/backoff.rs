@@ -2,8 +2,8 @@
 
 use crate::time::Millis;
 
-/// The wait before attempt `attempt` (from 0): `base`, doubled each time up to `max`, then spread over its
-/// upper half by `seed`.
+/// The wait before attempt `attempt` (from 0): `base`, doubled with each attempt up to `max`. `seed` selects
+/// a value from the upper half of that.
 pub fn wait(base: Millis, max: Millis, attempt: u32, seed: u64) -> Millis {
     let full = base.0.saturating_mul(1_u64 << attempt.min(32)).min(max.0).max(1);
     let half = full / 2;

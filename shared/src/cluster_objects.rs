@@ -1,4 +1,4 @@
-//! How an agent learns what was applied for its cluster, without files of its own.
+//! Message by which an agent gets the objects that were applied for its cluster, so that it needs no files.
 //!
 //! ```text
 //! agent                                   manager
@@ -6,7 +6,7 @@
 //!   │◀──────────────────── ClusterObjects    │  of the cluster that its certificate names
 //! ```
 //!
-//! A request of its own and never part of a sync: settings must not delay a lease.
+//! A separate request and never part of a sync, because settings must not delay a lease.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,6 @@ pub const CLUSTER_OBJECTS_PATH: &str = "/agent/v1/cluster-objects";
 /// The `Cluster` of an agent and the ProvisioningRequestConfigs that were applied for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterObjects {
-    /// Each as a manifest in JSON, without a status.
+    /// The objects as manifests in JSON, without status.
     pub objects: Vec<String>,
 }

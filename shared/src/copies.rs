@@ -1,5 +1,5 @@
-//! How a worker cluster gets copies of ConfigMaps and Secrets of the management cluster. The agent asks the
-//! manager, which reads them at that moment and keeps nothing.
+//! Messages by which a worker cluster gets copies of ConfigMaps and Secrets of the management cluster. The
+//! agent asks the manager, which reads the objects at that moment and stores nothing.
 //!
 //! ```text
 //! agent                                              manager
@@ -7,7 +7,7 @@
 //!   │ POST COPIES_PATH, a CopyRequest with a fence ─────▶│  after the grant: the content of one object
 //! ```
 //!
-//! Like logs these are requests of their own and never part of a sync, so no content gets into a journal.
+//! Like logs, these are separate requests and never part of a sync, so no content gets into a journal.
 
 use crate::ids::{Fence, OfferId, Uid};
 use crate::protocol::{Reference, ReferenceKind};
@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 pub const COPIES_PATH: &str = "/agent/v1/copies";
 
-/// Name and value of the label without which a Secret of the management cluster isn't copied.
+/// Name and value of the label that permits copying a Secret of the management cluster.
 pub const PERMITTED: (&str, &str) = ("meridian.dev/copy", "true");
 
-/// Kinds of objects that can be copied, as the settings of both sides name them.
+/// Kinds of objects that can be copied. Both sides' settings use their text forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopiedKind {
@@ -51,7 +51,7 @@ impl FromStr for CopiedKind {
     }
 }
 
-/// A question about objects that the pods of one workload name.
+/// A request about objects that the pods of one workload name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyRequest {
     pub uid: Uid,
@@ -59,7 +59,7 @@ pub struct CopyRequest {
     pub offer: OfferId,
     /// The granted attempt. Without it no content is sent.
     pub fence: Option<Fence>,
-    /// One object if its content is asked for.
+    /// The objects. Only one if its content is requested.
     pub references: Vec<Reference>,
 }
 
@@ -71,23 +71,23 @@ pub struct CopyAnswer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyOutcome {
-    /// The object is there and may be copied.
+    /// The object exists and may be copied.
     Permitted,
-    /// It isn't copied, with the reason.
+    /// The object isn't copied, with the reason.
     Refused(Arc<str>),
     Content(Box<Content>),
 }
 
-/// What an object holds. Its debug form has no values, so that none gets into a log.
+/// Content of an object. Its debug form has no values, so that none gets into a log.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// The type of a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_type: Option<String>,
-    /// As in the object: text in a ConfigMap, base64 in a Secret.
+    /// Data as in the object: text in a ConfigMap, base64 in a Secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub data: BTreeMap<String, String>,
-    /// Base64, of a ConfigMap only.
+    /// Binary data of a ConfigMap, in base64.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binary_data: BTreeMap<String, String>,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// A number with its noun, which has a plural in `s`.
+/// A number with its noun, whose plural ends in `s`.
 pub fn counted(number: impl Display, noun: &str) -> String {
     let number = number.to_string();
     let ending = if number == "1" { "" } else { "s" };

@@ -1,10 +1,11 @@
-//! The shape of a workload: what must start together, and what each part requests. It holds no image, no
-//! command and no user's name, because offers carry it to clusters that may never run the workload.
+//! The shape of a workload: pod sets that start together, and their requests. It has no image, no command and
+//! no user's name, because offers carry it to clusters that may never run the workload.
 
 use crate::time::Millis;
 use crate::topology::{FlavorTopology, TopologyRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Amounts per resource name in base units: `cpu` in thousandths of a core, everything else in ones or bytes.
 pub type Amounts = BTreeMap<String, i64>;
@@ -23,10 +24,21 @@ pub fn add_scaled(total: &mut Amounts, each: &Amounts, by: i64) {
 pub enum TaintEffect {
     /// No new pod is placed here unless it tolerates the taint.
     NoSchedule,
-    /// Avoided, not forbidden: packing ignores it.
+    /// Kubernetes avoids such nodes, but doesn't forbid them; packing ignores the effect.
     PreferNoSchedule,
     /// Like `NoSchedule`, and running pods are evicted.
     NoExecute,
+}
+
+impl TaintEffect {
+    /// The name in Kubernetes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,6 +48,15 @@ pub struct Taint {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
     pub effect: TaintEffect,
+}
+
+/// As kubectl writes it, such as `nvidia.com/gpu=present:NoSchedule`.
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, effect } = self;
+        let is = if value.is_empty() { "" } else { "=" };
+        write!(f, "{key}{is}{value}:{}", effect.name())
+    }
 }
 
 /// A toleration of a pod set (Kubernetes core/v1 semantics).
@@ -53,7 +74,7 @@ pub struct Toleration {
     /// `None` matches every effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// How long the toleration covers a `NoExecute` taint (`tolerationSeconds`); `None` is for ever.
+    /// How long the toleration covers a `NoExecute` taint (`tolerationSeconds`); `None` means forever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
 }
@@ -68,8 +89,8 @@ pub enum Tolerance {
 }
 
 impl Tolerance {
-    /// The tolerance of a pod with these tolerations. Of several that cover the taint the shortest counts.
-    /// One of zero seconds tolerates nothing: Kubernetes would place such a pod, only to end it at once.
+    /// The tolerance of a pod with these tolerations. If several cover the taint, the shortest counts. A
+    /// toleration of zero seconds tolerates nothing: Kubernetes would place such a pod and evict it at once.
     pub fn of<'a>(tolerations: impl IntoIterator<Item = &'a Toleration>, taint: &Taint) -> Self {
         let each = |toleration: &Toleration| match toleration
             .seconds
@@ -125,7 +146,7 @@ pub enum Operator {
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    /// As many as the operator takes.
+    /// As many values as the operator needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
@@ -189,31 +210,31 @@ pub struct PodSet {
     pub affinity: Vec<Vec<Requirement>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
-    /// How close together the pods must be. `None` requires nothing.
+    /// Topology request of the pods. `None` requires nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyRequest>,
-    /// Two pod sets of one group are placed together: the smaller one is the leader, the other the workers.
+    /// Two pod sets of one group are placed together: the smaller is the leader, the larger the workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// The topology of the flavor's nodes, added when the flavor is chosen. `None` if the flavor has none,
     /// or the pod set has no topology request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<FlavorTopology>,
-    /// The first pod set of the gang with an equal pod template, if that is another one.
+    /// Name of the first pod set of the gang with an equal pod template, if it isn't this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_template: Option<String>,
 }
 
-/// One gang: everything that a cluster must know to tell whether it fits.
+/// One gang: everything that a cluster needs to decide whether the gang fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Gang {
     /// In the order of the job.
     pub pod_sets: Vec<PodSet>,
-    /// How long its machines are leased for, counted from each start (`maxRunDurationSeconds`).
+    /// How long the gang's nodes are provisioned for, counted from each start (`maxRunDurationSeconds`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run: Option<Millis>,
-    /// The job fails when one activation takes longer (`activeDeadlineSeconds`). As in Kubernetes, a job that
-    /// is stopped and starts again has the whole time again.
+    /// The job fails when one activation takes longer (`activeDeadlineSeconds`). As in Kubernetes, the time
+    /// starts again when a stopped job starts again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_deadline: Option<Millis>,
     /// The job is deactivated when all its attempts together take longer (`max-exec-time-seconds`).
@@ -248,17 +269,17 @@ impl Gang {
         self.pod_sets.iter().map(set).sum()
     }
 
-    /// The longest that one attempt may run, whatever ran before it.
+    /// The longest time that one attempt may run, regardless of earlier attempts.
     pub fn attempt_limit(&self) -> Option<Millis> {
         self.max_run.into_iter().chain(self.active_deadline).min()
     }
 
-    /// The longest that the next attempt may run, after earlier attempts ran for `ran`.
+    /// The longest time that the next attempt may run, after earlier attempts ran for `ran`.
     pub fn run_left(&self, ran: Millis) -> Option<Millis> {
         self.attempt_limit().into_iter().chain(self.exec_left(ran)).min()
     }
 
-    /// Part of the maximum execution time that earlier attempts left.
+    /// Part of the maximum execution time that is left after earlier attempts.
     pub fn exec_left(&self, ran: Millis) -> Option<Millis> {
         self.max_exec.map(|most| most.saturating_sub(ran))
     }
@@ -277,7 +298,7 @@ impl Gang {
         self.pod_sets.iter().any(|set| set.min_count.is_some())
     }
 
-    /// The smallest gang that the job accepts, if that is smaller than the whole.
+    /// The smallest gang that the job accepts, if that is smaller than the full gang.
     pub fn least(&self) -> Option<Self> {
         let least: Vec<u32> = self.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
         self.accepts_fewer_pods().then(|| self.with_counts(&least))
@@ -329,6 +350,19 @@ mod tests {
         assert!(!Toleration { effect: Some(TaintEffect::NoExecute), ..exists.clone() }.covers(&taint));
         assert!(!Toleration { exists: false, value: "other".into(), ..exists.clone() }.covers(&taint));
         assert!(Toleration { key: None, ..exists }.covers(&taint));
+    }
+
+    #[test]
+    fn a_taint_is_written_as_kubectl_does() {
+        for (effect, name) in [
+            (TaintEffect::NoSchedule, "NoSchedule"),
+            (TaintEffect::PreferNoSchedule, "PreferNoSchedule"),
+            (TaintEffect::NoExecute, "NoExecute"),
+        ] {
+            let taint = |value: &str| Taint { key: "nvidia.com/gpu".into(), value: value.into(), effect };
+            assert_eq!(taint("present").to_string(), format!("nvidia.com/gpu=present:{name}"));
+            assert_eq!(taint("").to_string(), format!("nvidia.com/gpu:{name}"));
+        }
     }
 
     #[test]

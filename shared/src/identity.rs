@@ -1,9 +1,9 @@
-//! How an agent is named and joins: what joining and renewal exchange, and the text forms of pins, tokens and
+//! Names and joins of agents: the messages of joining and renewal, and the text forms of pins, tokens and
 //! names.
 //!
-//! Owns the vocabulary only. Keys, certificates and connections belong to the shells. The record of a token
-//! (its cluster, its expiry, whether it was used) belongs to the manager's core. No debug form here shows a
-//! secret.
+//! Only types and their text forms. Keys, certificates and connections belong to the shells. The record of a
+//! token (its cluster, its expiry, whether it was used) belongs to the manager's core. No debug form here
+//! shows a secret.
 
 use crate::ids::{ClusterName, Jurisdiction, LedgerId, RecordNumber, Region, Uid};
 use crate::time::Wall;
@@ -12,28 +12,30 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where an agent sends its [`JoinRequest`]; no client certificate is asked for.
+/// Path of [`JoinRequest`]s. No client certificate is needed.
 pub const JOIN_PATH: &str = "/agent/v1/join";
-/// The same, for agents that show a token of their service account instead.
+/// Path of [`IssuerJoinRequest`]s, with a token of the agent's service account. No client certificate is
+/// needed.
 pub const ISSUER_JOIN_PATH: &str = "/agent/v1/join-by-issuer";
-/// Where an agent sends its [`RenewRequest`]; an expired certificate is accepted on this path only.
+/// Path of [`RenewRequest`]s. An expired certificate is accepted on this path only.
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
-/// Longest cluster name in bytes: a DNS subdomain (RFC 1123), as Kubernetes has it for object names.
+/// Longest cluster name in bytes: a DNS subdomain (RFC 1123), as for object names in Kubernetes.
 const CLUSTER_NAME_BYTES_MAX: usize = 253;
 const AGENT_URI_PREFIX: &str = "spiffe://meridian/agent/";
 const TOKEN_PREFIX: &str = "mj_";
 /// 256 bits in unpadded base64url.
 const TOKEN_CHARS: usize = 43;
 
-/// Binding of a certificate, besides the name of its cluster. The manager's journal knows the only binding
-/// that is valid for each cluster.
+/// Binding of a certificate, in addition to the name of its cluster. For each cluster, only one binding is
+/// valid; the manager's journal has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateBinding {
     /// The `Cluster` object. A cluster that is created again under the same name has another uid.
     pub cluster_uid: Uid,
-    /// The record that voided all earlier certificates of the cluster, so a later generation is larger.
+    /// Number of the record that voided all earlier certificates of the cluster, so a later generation is
+    /// larger.
     pub generation: RecordNumber,
 }
 
@@ -42,7 +44,7 @@ pub fn agent_uri(cluster: &ClusterName, binding: CertificateBinding) -> String {
     format!("{AGENT_URI_PREFIX}{cluster}/{}/{}", binding.cluster_uid, binding.generation)
 }
 
-/// Parts of a text that [`agent_uri`] made; `None` for any other text.
+/// The parts of a URI made by [`agent_uri`]; `None` for any other text.
 pub fn parse_agent_uri(uri: &str) -> Option<(ClusterName, CertificateBinding)> {
     let mut parts = uri.strip_prefix(AGENT_URI_PREFIX)?.split('/');
     let cluster = parts.next().filter(|name| is_cluster_name(name)).map(ClusterName::new)?;
@@ -53,7 +55,7 @@ pub fn parse_agent_uri(uri: &str) -> Option<(ClusterName, CertificateBinding)> {
     (agent_uri(&cluster, binding) == uri).then_some((cluster, binding))
 }
 
-/// Whether `name` is a DNS subdomain, so that it survives in a URI and in an object's name unescaped.
+/// Whether `name` is a DNS subdomain, so that it needs no escaping in a URI and in an object's name.
 pub fn is_cluster_name(name: &str) -> bool {
     let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let label = |l: &str| {
@@ -145,7 +147,7 @@ digest! {
 pub struct JoinToken(String);
 
 impl JoinToken {
-    /// From 256 bits, encoded as unpadded base64url. Fails for text of another length or alphabet.
+    /// A token from 256 bits, encoded as unpadded base64url. Fails for text of another length or alphabet.
     pub fn from_base64url(encoded: &str) -> Result<Self, String> {
         format!("{TOKEN_PREFIX}{encoded}").parse()
     }
@@ -162,7 +164,7 @@ impl JoinToken {
 
 impl FromStr for JoinToken {
     type Err = String;
-    /// The error does not repeat the text: most of a mistyped secret is a secret.
+    /// The error doesn't repeat the text, because most of a mistyped secret is still secret.
     fn from_str(text: &str) -> Result<Self, String> {
         let sound = |t: &&str| {
             t.len() == TOKEN_CHARS && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -192,7 +194,7 @@ impl fmt::Debug for JoinToken {
 /// An agent's request to join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    /// Works once; bound to a cluster, a region and a jurisdiction.
+    /// Works only once. Bound to a cluster, a region and a jurisdiction.
     pub token: JoinToken,
     /// A PKCS#10 signing request in PEM. Only its public key counts; names in it are ignored.
     pub csr_pem: String,
@@ -206,25 +208,25 @@ pub struct JoinRequest {
 pub struct IssuerJoinRequest {
     /// A JSON Web Token (RFC 7519) that the agent's own cluster has signed for it.
     pub service_account_token: String,
-    /// As in [`JoinRequest::csr_pem`].
+    /// A signing request, see [`JoinRequest::csr_pem`].
     pub csr_pem: String,
 }
 
-/// Never shows the token.
+/// Hides the token.
 impl fmt::Debug for IssuerJoinRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IssuerJoinRequest").finish_non_exhaustive()
     }
 }
 
-/// An agent's request for its next certificate, over a connection that shows the present one.
+/// An agent's request for its next certificate, over a connection with the present certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewRequest {
-    /// As in [`JoinRequest::csr_pem`]; a new key is expected every time.
+    /// A signing request, see [`JoinRequest::csr_pem`]. A new key is expected every time.
     pub csr_pem: String,
 }
 
-/// The answer to both requests: the agent's identity from now on, all of it from the manager's own records.
+/// The answer to all requests: the agent's identity from now on, from the manager's own records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinResponse {
     /// In PEM, without its authority.
@@ -233,7 +235,7 @@ pub struct JoinResponse {
     pub cluster: ClusterName,
     pub region: Region,
     pub jurisdiction: Jurisdiction,
-    /// End of validity. From then on the certificate is accepted for renewal only.
+    /// End of validity. Afterwards the certificate is accepted for renewal only.
     pub not_after: Wall,
 }
 

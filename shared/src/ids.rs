@@ -1,4 +1,4 @@
-//! Names and numbers of the protocol. Each is a type, and none converts into another.
+//! Names and numbers of the protocol. Each has its own type, and no type converts into another.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -13,7 +13,7 @@ macro_rules! name {
         pub struct $name(pub Arc<str>);
 
         impl $name {
-            /// From text that was validated at the edge.
+            /// The name in a text that was validated at the edge.
             pub fn new(text: impl AsRef<str>) -> Self {
                 Self(Arc::from(text.as_ref()))
             }
@@ -91,15 +91,15 @@ macro_rules! random_id {
 }
 
 random_id! {
-    /// Identity of a workload: never its name. A new submission of the same name is a new uid.
+    /// Identity of a workload, which never changes. A new submission of the same name gets a new uid.
     Uid
 }
 random_id! {
-    /// Made with a journal; a copy of a journal carries the same one.
+    /// Created with a journal. A copy of a journal has the same id.
     JournalId
 }
 random_id! {
-    /// Made with an agent's durable store. Another ledger id is the loss of the old one.
+    /// Created with an agent's durable store. A new ledger id means that the old store is lost.
     LedgerId
 }
 
@@ -166,8 +166,8 @@ pub struct Leadership {
 }
 parts!(Leadership, "-", epoch, id);
 
-/// Number of a grant. It grows with every grant of a workload. Receivers refuse smaller ones, and those of an
-/// equal epoch with another leadership id.
+/// Number of a grant, which grows with every grant of a workload. Receivers refuse smaller fences, and fences
+/// of an equal epoch with another leadership id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
     /// Epoch of the leadership that granted.
@@ -179,7 +179,7 @@ pub struct Fence {
 }
 parts!(Fence, "-", epoch, leadership, counter);
 
-/// One offer to one cluster; unique for ever, because it carries its leadership.
+/// Id of one offer to one cluster. Never reused, because it contains the leadership.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferId {
     /// Epoch of the leadership that offered.
@@ -191,7 +191,8 @@ pub struct OfferId {
 }
 parts!(OfferId, "-", epoch, leadership, counter);
 
-/// One life of one agent process: a counter kept in the ledger, and a random id that distinguishes clones.
+/// The life of one agent process: a counter kept in the ledger, and a random id that distinguishes clones of
+/// the ledger.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
     /// Grows with every start of the agent.

@@ -1,13 +1,13 @@
 //! Completion indexes of a job, as ranges.
 //!
-//! The text is that of `status.completedIndexes` of a Kubernetes Job, such as `0-3,5`.
+//! The text form is that of `status.completedIndexes` of a Kubernetes Job, such as `0-3,5`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// Most ranges of one set. Indexes start in order, so a set has about as many gaps as pods run at once. An
-/// index that finds no room is left out, and runs again in the next attempt.
+/// index that would need a further range is omitted, and runs again in the next attempt.
 pub const RANGES_MAX: usize = 24;
 
 /// A set of completion indexes. Ranges are sorted, and neither overlap nor touch.

@@ -1,16 +1,17 @@
 //! Pauses of a machine that only wall time shows.
 //!
 //! A virtual machine that is paused, or restored from a snapshot of its memory, resumes with the boot time at
-//! which it stopped. Its wall clock is then corrected. What wall time ran ahead between two observations
-//! therefore counts as elapsed for anything that must end in time: an agent's leases, a leader's claim.
+//! which it stopped. Its wall clock is then corrected. So time by which the wall clock ran ahead between two
+//! observations counts as elapsed for an agent's leases and a leader's claim, which must end in time.
 //!
-//! Each observation counts by itself. A wall clock that was set back hides no later pause and never gives
-//! time back. A pause before the first observation after a set-back can't be detected.
+//! Each observation is compared only with the previous one, so setting the wall clock back hides no later
+//! pause and never gives time back. A pause before the first observation after the set-back can't be
+//! detected.
 
 use crate::time::{Millis, Now};
 
-/// Smaller differences come from reading one clock after the other. Larger ones are counted; smaller ones add
-/// up.
+/// Smaller differences may come from reading one clock after the other. They count only once their sum is
+/// larger.
 pub const SLEW_MAX: Millis = Millis(20);
 
 /// State of one observer's two clocks.
@@ -36,8 +37,8 @@ impl ClockJumps {
         if ahead > SLEW_MAX { ahead } else { Millis(0) }
     }
 
-    /// By how much wall time ran ahead of boot time since the last observation. The caller counts it as
-    /// elapsed, once.
+    /// How far wall time ran ahead of boot time since the last observation. The caller must count this time
+    /// as elapsed, once.
     pub fn observe(&mut self, now: Now) -> Millis {
         let (ahead, lead) = (self.ahead(now), lead(now));
         if ahead > Millis(0) || lead < self.lead {

@@ -1,4 +1,5 @@
-//! Lease arithmetic of both sides (docs/protocol.md, Leases). No other file adds to a deadline.
+//! Lease arithmetic of both sides (docs/protocol.md, Leases). All computation of lease deadlines is in this
+//! file.
 //!
 //! The agent counts a term from the moment it *sent* the transmission that an answer echoes; the manager from
 //! the moment it *composed* the last answer that granted, re-sent or renewed, plus the drift bound. The
@@ -14,19 +15,19 @@ use crate::time::{Millis, Mono};
 
 use serde::{Deserialize, Serialize};
 
-/// Term of leases where no policy sets one.
+/// Term of leases if no policy sets one.
 pub const TERM_DEFAULT: Millis = Millis::mins(15);
 
-/// Shortest term that a manager accepts, unless it is started with another bound.
+/// Default of the shortest term that a manager accepts.
 pub const TERM_MIN_DEFAULT: Millis = Millis::mins(1);
 
-/// Longest term that a policy may set: recovery waits for it if nothing is known.
+/// Longest term that a policy may set. Recovery waits this long if it knows nothing about earlier leases.
 pub const TERM_MAX: Millis = Millis::mins(24 * 60);
 
-/// Fixed part of the drift bound; covers scheduling and the reading of clocks.
+/// Fixed part of the drift bound, for delays of scheduling and of reading clocks.
 pub const DRIFT_FIXED: Millis = Millis::secs(1);
 
-/// Time for a restart of an agent, in the start-up check.
+/// Time for a restart of an agent, as counted by [`fits`].
 pub const RESTART_ALLOWANCE: Millis = Millis(500);
 
 /// How far two clocks may drift apart over `term`: 0.1 % of it plus one second.
@@ -45,13 +46,13 @@ pub const fn poll(term: Millis) -> Millis {
     Millis(term.0 / 8)
 }
 
-/// A cluster that has acknowledged no answer for this long gets no renewals.
+/// Time without an acknowledged answer after which a cluster gets no renewals.
 pub const fn disconnect_after(term: Millis) -> Millis {
     Millis(term.0 / 2)
 }
 
-/// Checks that the numbers of a cluster fit: 2 polls + claim + drift + a restart ≤ term − stop budget. Fails
-/// with a message for the operator when the term is too short.
+/// Checks that a term is long enough: 2 polls + claim + drift + a restart ≤ term − stop budget. Fails with a
+/// message for the operator if the term is too short.
 pub fn fits(term: Millis, term_min: Millis) -> Result<(), String> {
     if term < term_min {
         return Err(format!(
@@ -83,7 +84,7 @@ pub struct AgentLease {
 }
 
 impl AgentLease {
-    /// A lease counted from the moment when the echoed transmission was sent.
+    /// A lease that counts from the moment when the echoed transmission was sent.
     pub fn from_sent(sent: Mono, term: Millis) -> Self {
         Self { term, lapses: sent + term }
     }
@@ -93,8 +94,8 @@ impl AgentLease {
         self.lapses - stop_budget(self.term)
     }
 
-    /// Takes a renewal that answers the transmission sent at `sent`, and returns whether it counts. A lapsed
-    /// lease, or one with a stop under way, is never revived.
+    /// Applies a renewal by the answer to a transmission that was sent at `sent`. Returns whether it was
+    /// applied: a lapsed lease, or a lease whose stop must have begun, is never renewed.
     pub fn renew(&mut self, sent: Mono, now: Mono) -> bool {
         if now >= self.stop_at() {
             return false;
@@ -104,11 +105,11 @@ impl AgentLease {
     }
 }
 
-/// The manager's side of a lease, by the manager's clock: until when the agent must be presumed to hold it.
+/// The manager's side of a lease, by the manager's clock: the time until which the agent may hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ManagerLease {
     pub term: Millis,
-    /// The latest over all answers; never moves back.
+    /// The latest deadline of all answers. Never moves back.
     pub deadline: Mono,
 }
 

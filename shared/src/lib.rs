@@ -1,7 +1,7 @@
-//! What manager and agent must agree on: names and numbers, time, leases, gangs and their packing, and the
-//! wire protocol.
+//! Definitions on which manager and agent must agree: names and numbers, time, leases, gangs and their
+//! packing, and the wire protocol.
 //!
-//! This crate owns vocabulary and pure functions. It must not know a clock, a file, a thread, a network or
+//! This crate has only types and pure functions. It must not know a clock, a file, a thread, a network or
 //! Kubernetes: time and randomness are arguments, and every collection iterates in a fixed order. So the same
 //! input gives the same bytes on both sides, in the simulator and in the model checker.
 
@@ -22,6 +22,7 @@ pub mod packing;
 pub mod placement;
 pub mod planted;
 pub mod protocol;
+pub mod provider_reason;
 pub mod quantity;
 pub mod time;
 pub mod timestamp;

@@ -1,5 +1,5 @@
-//! How logs get from an agent to a user. The manager can't dial in, so the agent polls for requests and posts
-//! answers.
+//! Messages by which logs get from an agent to a user. The manager can't connect to agents, so the agent
+//! polls for requests and posts answers.
 //!
 //! ```text
 //! agent                                              manager
@@ -8,15 +8,15 @@
 //! ```
 //!
 //! Both are separate streams and never part of a sync. The body is `application/octet-stream`, or
-//! `application/json` with a [`LogRefusal`]. An agent ignores a repeated request. When an answer
-//! breaks off, its request is over; the client asks again.
+//! `application/json` with a [`LogRefusal`]. An agent ignores a repeated request. When an answer breaks off,
+//! its request is over, and the client must ask again.
 
 use crate::ids::{Fence, Uid};
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
 pub const REQUESTS_PATH: &str = "/agent/v1/log-requests";
-/// How long the manager parks the question when there is no request.
+/// How long the manager parks the poll while there is no request.
 pub const PARK: Millis = Millis::secs(25);
 /// Most requests in one answer.
 pub const REQUESTS_MAX: usize = 32;
@@ -39,12 +39,12 @@ pub fn answer_path(id: u64) -> String {
 /// A request for the output of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogRequest {
-    /// Never used twice for one agent within a leadership.
+    /// Id of the request, never used twice for one agent within a leadership.
     pub id: u64,
     pub uid: Uid,
-    /// The attempt; `None` is the newest that the agent knows.
+    /// The attempt; `None` means the newest that the agent knows.
     pub fence: Option<Fence>,
-    /// Completion index of a pod. `None` is all pods, and each line begins with `[POD] `.
+    /// Completion index of a pod. `None` means all pods; then each line begins with `[POD] `.
     pub pod: Option<u32>,
     /// Whether to continue until the run ends.
     pub follow: bool,

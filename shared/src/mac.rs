@@ -1,14 +1,14 @@
-//! HMAC-SHA-256 (RFC 2104) over what a manager tells agents about itself.
+//! HMAC-SHA-256 (RFC 2104) over statements of a manager about its journal.
 //!
-//! Agents keep these receipts and show them to a later leadership; only managers check them. One key is
-//! therefore enough. It lives with the manager's certificate authority, never in the journal, so a lying
-//! agent can't invent a fork.
+//! Agents keep these statements and report them to later leaderships. Only managers verify them, so a secret
+//! key suffices. It is stored with the manager's certificate authority, never in the journal. Without the
+//! key, a malicious agent can't invent a fork of the journal.
 
 use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-/// Bytes of a code that are kept: half of SHA-256's, as RFC 2104 (section 5) allows.
+/// Bytes of a code that are kept: half of SHA-256's output, as RFC 2104 (section 5) allows.
 const CODE_BYTES: usize = 16;
 
 /// The manager's secret for receipts. Its debug form hides the bytes.
@@ -32,7 +32,7 @@ impl ReceiptKey {
         Mac(code[..CODE_BYTES].iter().map(|b| format!("{b:02x}")).collect())
     }
 
-    /// Whether `mac` is the code of `message`. Takes the same time wherever the two differ.
+    /// Whether `mac` is the code of `message`. Takes constant time, independent of where the codes differ.
     pub fn verify(&self, message: &[u8], mac: &Mac) -> bool {
         from_hex(&mac.0).is_some_and(|code| self.hmac(message).verify_truncated_left(&code).is_ok())
     }
@@ -42,7 +42,7 @@ impl ReceiptKey {
     }
 }
 
-/// The bytes of a code as [`ReceiptKey::sign`] writes it; `None` for any other text.
+/// The bytes of a code in the form of [`ReceiptKey::sign`]; `None` for any other text.
 fn from_hex(text: &str) -> Option<[u8; CODE_BYTES]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * CODE_BYTES || !digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f')) {

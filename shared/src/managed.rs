@@ -1,25 +1,26 @@
 //! Which pod sets of a gang get their nodes from a cluster's provider (Kueue's `managedResources`).
 //!
-//! A provider may be for some resources only, such as GPUs. Pod sets that request none of them run on nodes
-//! that exist, and a gang without any other pod set is no reason to make nodes. Manager and agent divide a
-//! gang by this function, so that the manager offers a gang only where the agent could ask for its nodes.
+//! A provider may create nodes for some resources only, such as GPUs. Pod sets that request none of these run
+//! on existing nodes, and for a gang with only such pod sets no nodes are requested. Manager and agent divide
+//! a gang with the same function, so that the manager offers a gang only where the agent could request its
+//! nodes.
 
 use crate::gang::{Gang, PodSet};
 use crate::packing::{self, Block, Misfit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The resources that a provider makes nodes for. Without any, it makes nodes for every pod set.
+/// The resources for which a provider creates nodes. If empty, it creates nodes for every pod set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ManagedResources(BTreeSet<String>);
 
-/// A gang, divided by where the nodes of its pod sets come from. Either part may have no pod sets.
+/// A gang, divided by the source of its pod sets' nodes. Either part may have no pod sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Division {
-    /// Pod sets that a provider makes nodes for.
+    /// Pod sets for which a provider creates nodes.
     pub provisioned: Gang,
-    /// Pod sets that need nodes that exist.
+    /// Pod sets that need existing nodes.
     pub existing: Gang,
 }
 
@@ -62,12 +63,12 @@ impl FromIterator<String> for ManagedResources {
 }
 
 impl Division {
-    /// Whether any pod needs nodes that exist.
+    /// Whether any pod needs existing nodes.
     pub fn uses_existing(&self) -> bool {
         has_pods(&self.existing)
     }
 
-    /// Whether pools that can still make the nodes of `pools` fit the pod sets that need new nodes.
+    /// Whether the nodes that pools can still create fit the pod sets that need new nodes.
     pub fn can_be_provisioned(&self, pools: &[Block]) -> bool {
         !pools.is_empty() && has_pods(&self.provisioned) && packing::fits(pools, &self.provisioned).is_ok()
     }

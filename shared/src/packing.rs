@@ -1,11 +1,11 @@
-//! Placement of whole gangs over nodes. The agent's ledger decides by it, and the manager estimates with it.
+//! Placement of whole gangs on nodes. The agent's ledger uses it to decide, the manager to estimate.
 //!
 //! Equal nodes are counted in a [`Block`] (same labels, taints and free amounts), so a pool of a thousand
 //! equal nodes costs as much as one node. Pod sets are placed one after another, the one with the largest
-//! pods first. Each pod goes where the least capacity is left over (best fit).
+//! pods first. Each pod goes to the node on which it leaves the least capacity (best fit).
 //!
-//! For a gang of one pod set the answer is exact. For several it is a heuristic, because vector bin packing
-//! is NP-hard: it can miss a placement that exists, and never reports one that doesn't.
+//! For a gang of one pod set the answer is exact. For several pod sets it is a heuristic, because vector bin
+//! packing is NP-hard: it may miss a possible placement, but never reports an impossible one.
 
 mod block;
 mod layout;
@@ -19,10 +19,11 @@ use crate::gang::{Amounts, Gang, PodSet};
 use block::pods_that_fit;
 use layout::{Layout, after_placing, lay_out, weight};
 
-/// Places the whole gang on `blocks`. On success `blocks` hold what is left; on failure they are unchanged.
+/// Places the whole gang on `blocks`. On success `blocks` have the remaining capacity; on failure they are
+/// unchanged.
 ///
-/// The result lists how many nodes of which block (by index into the *input*) take how many pods of which pod
-/// set.
+/// Each item of the result has the index of a block in the *input*, the number of its nodes, and the pods of
+/// a pod set on each of them.
 ///
 /// # Errors
 /// The gang does not fit; the first obstacle is returned.
@@ -53,7 +54,7 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, PackedP
     Ok(parts)
 }
 
-/// Sorts blocks and joins equal ones. Blocks that were sorted before cost next to nothing.
+/// Sorts blocks and joins equal ones. Cheap if the blocks are already sorted.
 fn normalize(blocks: &mut Vec<Block>) {
     blocks.retain(|block| block.nodes > 0);
     blocks.sort_by(Block::order);
@@ -65,8 +66,8 @@ fn normalize(blocks: &mut Vec<Block>) {
     });
 }
 
-/// The block where a gang of one pod set goes that fits on one node, as most do. The same choice as that of
-/// [`lay_out`], for less work.
+/// The block for a gang of one pod set that fits on one node, the most frequent case. Makes the same choice
+/// as [`lay_out`], with less work.
 fn on_one_node(blocks: &[Block], gang: &Gang) -> Option<usize> {
     let [set] = &*gang.pod_sets else { return None };
     let takes_all = |block: &Block| {
@@ -132,7 +133,7 @@ pub fn release_where(blocks: &mut Vec<Block>, set: &PodSet, may_be: impl Fn(&Blo
 }
 
 /// Releases one pod of `set` from a node of exactly this block (`leaves`), or places one there, and returns
-/// the changed node. `None`, with nothing changed, if there is no such node or the pod can't be there.
+/// the changed node. Returns `None`, and changes nothing, if there is no such node or the pod can't be on it.
 pub fn change(blocks: &mut Vec<Block>, of: &Block, set: &PodSet, leaves: bool) -> Option<Block> {
     let has = |amounts: &Amounts, r: &str| amounts.get(r).copied().unwrap_or(0);
     let able = |(r, asks): (&String, &i64)| match leaves {
@@ -151,12 +152,12 @@ pub fn accepts(block: &Block, set: &PodSet) -> bool {
     block.view().accepts(set)
 }
 
-/// How many pods of a set each node of a block has capacity for.
+/// Number of pods of a set for which each node of a block has capacity.
 pub fn takes(block: &Block, set: &PodSet) -> u32 {
     block.view().takes(set)
 }
 
-/// Frees the requests of `pods` pods on one node of a block; a negative number takes them.
+/// Frees the requests of `pods` pods on one node of a block. A negative number takes them instead.
 fn change_one(blocks: &mut Vec<Block>, at: usize, set: &PodSet, pods: i64) -> Block {
     let mut changed = Block { nodes: 1, ..blocks[at].clone() };
     for (resource, asks) in &set.per_pod {
@@ -185,7 +186,7 @@ pub fn fits(blocks: &[Block], gang: &Gang) -> Result<(), Misfit> {
     plan(&views, gang).map(drop)
 }
 
-/// How [`place`] would place the whole gang. Fails with the first obstacle.
+/// The placement that [`place`] would choose for the whole gang. Fails with the first obstacle.
 pub fn plan(nodes: &[BlockView<'_>], gang: &Gang) -> Result<Vec<(usize, PackedPods)>, Misfit> {
     lay_out(nodes, gang).map(|layout| layout.parts)
 }

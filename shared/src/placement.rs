@@ -1,15 +1,15 @@
-//! Where the pods of an attempt are, as its agent reports it: counted by domain or node, and bounded.
+//! Placement of an attempt's pods, as its agent reports it: counted by domain or node, and bounded in size.
 //!
-//! For users and their tools. One decision uses it: which nodes of this cluster a preemption would free. It
-//! is never sent to a cluster.
+//! It is shown to users and their tools. It affects only one decision: which nodes of this cluster a
+//! preemption would free. It is never sent to a cluster.
 
 use crate::gang::Gang;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Most domains of one gang that are named; the rest is counted.
+/// Most domains of one gang that are named. Further domains are only counted.
 pub const DOMAINS_MAX: usize = 1_024;
-/// Approximate bound of one placement as JSON, in bytes. Domains beyond it are counted.
+/// Approximate bound of one placement as JSON, in bytes. Domains beyond it are only counted.
 pub const PLACEMENT_BYTES_MAX: usize = 32 * 1024;
 /// Longest plausible node name, label value, or label key with its prefix, in bytes.
 const NAME_BYTES_MAX: usize = 317;
@@ -26,7 +26,8 @@ pub const UNHEALTHY_MAX: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Placement {
-    /// Number of changes in this attempt. A report with a smaller number arrived late and is ignored.
+    /// Number of changes in this attempt. A report with a smaller number than the known one arrived late and
+    /// is ignored.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub revision: u32,
     /// In the order of the gang.
@@ -39,21 +40,21 @@ pub struct Placement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PlacedPodSet {
     pub name: String,
-    /// Node labels of the topology levels that the values below belong to, from the widest to the narrowest;
-    /// only the hostname if that is the narrowest level. Empty if the pods weren't placed by a
-    /// topology: each value is then a node name.
+    /// Node labels of the topology levels of the domains' values, from the widest to the narrowest; only the
+    /// hostname if that is the narrowest level. Empty if the pods weren't placed by a topology: each value is
+    /// then a node name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<String>,
     /// Domains with at least one of the pods, in topology order.
     pub domains: Vec<PlacedDomain>,
-    /// Kinds of the named nodes ([`crate::packing::node_kind`]). With the amounts in use, a kind identifies
-    /// the node among those that capacity reports only count. Empty if domains aren't nodes.
+    /// Kinds of the named nodes ([`crate::packing::node_kind`]). Kind and used amounts together identify a
+    /// node in capacity reports, which don't name nodes. Empty if domains aren't nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<u64>,
-    /// Domains that aren't named.
+    /// Number of domains that aren't named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_domains: u32,
-    /// Pods in the domains that aren't named.
+    /// Number of pods in domains that aren't named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_pods: u32,
 }
@@ -84,7 +85,7 @@ impl Placement {
         sets + self.unhealthy_weight()
     }
 
-    /// The placement cut to the bounds; further domains are counted. The same domains are kept each time.
+    /// The placement within the bounds: further domains are only counted. The result is deterministic.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.unhealthy.truncate(UNHEALTHY_MAX);
@@ -186,7 +187,7 @@ impl PlacedPodSet {
 
 impl PlacedDomain {
     fn weight(&self) -> usize {
-        // Quotes and backslashes double within JSON.
+        // In JSON, quotes and backslashes take two bytes.
         FRAME + self.values.iter().map(|value| 2 * value.len() + 4).sum::<usize>()
     }
 }

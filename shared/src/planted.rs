@@ -1,9 +1,9 @@
-//! Planted bugs: for each promise, and for each rule that the protocol marks †, one switch that breaks
-//! exactly that rule.
+//! Planted bugs: a switch for each promise, and for each rule that the protocol marks †, which breaks exactly
+//! that rule.
 //!
 //! The simulator and the model checker turn them on one at a time and must find the broken promise. A bug
-//! that they miss is a hole in the tests. Without the cargo feature `planted`, which only the test crate
-//! sets, [`Planted::has`] is constant `false` and the switches compile to nothing.
+//! that they miss is a gap in the tests. Without the cargo feature `planted`, which only the test crate sets,
+//! [`Planted::has`] is constant `false` and the switches compile to nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,8 @@ bugs! {
     StaleInventoryCounts,
     /// A run reported in recovery isn't adopted.
     ReportedRunIgnored,
-    /// A confirmation that no other copy of the journal runs also answers for clusters that haven't reported.
+    /// A confirmation that no other copy of the journal runs also counts as the report of clusters that
+    /// haven't reported.
     ConfirmationAnswersForClusters,
     /// A reply is given before the records are durable (P1).
     ReplyBeforeCommit,

@@ -1,4 +1,4 @@
-//! Messages of a sync between agent and manager. Data only; each side's rules are in its core.
+//! Messages of a sync between agent and manager. Only data: each side's rules are in its core.
 //!
 //! ```text
 //! agent                                             manager
@@ -35,7 +35,7 @@ use std::ops::RangeInclusive;
 
 /// The version that this agent speaks.
 pub const VERSION: u32 = 2;
-/// The versions that this manager speaks: the current one and, if there is one, the one before. Managers
+/// The versions that this manager speaks: the current version and, if there is one, the previous. Managers
 /// are upgraded first and answer each agent in the agent's version.
 pub const VERSIONS: RangeInclusive<u32> = VERSION..=VERSION;
 /// Most events in one request; a backlog is sent in parts.
@@ -46,8 +46,8 @@ pub const EVENTS_BYTES_MAX: usize = 5 * 256 * 1024;
 pub const PLACEMENTS_BYTES_MAX: usize = 256 * 1024;
 /// Most commands in one answer; a backlog is sent in parts.
 pub const COMMANDS_MAX: usize = 512;
-/// Most gangs that one cluster holds and runs, because an inventory names each run. More are refused as
-/// overload: declare a second cluster.
+/// Most gangs that one cluster holds and runs. Bounded, because an inventory lists each run. Further gangs
+/// are refused as overload; the remedy is a second cluster.
 pub const RUNS_MAX: usize = 8_192;
 /// Most bytes of job names in one inventory; further runs are reported without name.
 pub const JOB_NAMES_BYTES_MAX: usize = 32 * 1024;
@@ -55,8 +55,8 @@ pub const JOB_NAMES_BYTES_MAX: usize = 32 * 1024;
 pub const ENDS_MAX: usize = 1_024;
 /// Longest text of one end or refusal, in bytes.
 pub const TEXT_BYTES_MAX: usize = 512;
-/// Most leases renewed in one answer, those first that were renewed longest ago. 16 answers within the
-/// shortest term reach all gangs of a cluster that runs a quarter of a million.
+/// Most leases renewed in one answer; leases with the oldest renewal come first. 16 answers within the
+/// shortest term renew the leases of a quarter of a million gangs.
 pub const RENEWALS_MAX: usize = 16_384;
 /// Most bytes of commands in one answer (but at least one command); a backlog is sent in parts.
 pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -66,11 +66,11 @@ pub const POD_REPORTS_MAX: usize = 512;
 pub const CAPACITY_BYTES_MAX: usize = 3 * 256 * 1024;
 /// Most bytes of receipts in one inventory (but at least one receipt); the oldest leaderships are left out.
 pub const RECEIPTS_BYTES_MAX: usize = 256 * 1024;
-/// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which at most doubles as a
-/// string within JSON.
+/// Most bytes in one body, in both directions. A grant has a spec of at most 3 MiB, which at most doubles as
+/// a string within JSON.
 pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 
-/// Text from an agent or a job as it is sent and stored: bounded, without control characters.
+/// Cleans text from an agent or a job, for sending and storing: bounded, without control characters.
 pub fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len().min(TEXT_BYTES_MAX));
     for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {

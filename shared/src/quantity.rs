@@ -1,6 +1,6 @@
-//! Amounts of resources as users write them.
+//! Amounts of resources in users' notation.
 
-/// Whether the base unit of `resource` is a thousandth: of a core, for `cpu`.
+/// Whether the base unit of `resource` is a thousandth, as for `cpu`.
 pub fn is_milli(resource: &str) -> bool {
     resource == "cpu"
 }
@@ -9,7 +9,7 @@ fn is_bytes(resource: &str) -> bool {
     matches!(resource, "memory" | "ephemeral-storage" | "storage") || resource.starts_with("hugepages-")
 }
 
-/// The shortest usual way to write `amount` base units of `resource`: `16`, `500m`, `512Mi`. Reading it back
+/// The shortest usual text of `amount` base units of `resource`: `16`, `500m`, `512Mi`. Parsing the text
 /// gives `amount`.
 pub fn format(resource: &str, amount: i64) -> String {
     const SUFFIXES: [(&str, u32); 6] =

@@ -1,14 +1,15 @@
-//! Two clocks that must never be mixed, and lengths of time.
+//! Times of two clocks that must never be mixed, and durations.
 //!
 //! [`Mono`] is boot time (it runs through suspend) and is the only clock that a lease, a claim, a hold or a
 //! stop budget may use. [`Wall`] is calendar time, for users and for convenience timers. They are different
-//! types, so that mixing them does not compile. Shells read the clocks and pass the values in as a [`Now`].
+//! types, so code that mixes them doesn't compile. Shells read the clocks and pass the values in as a
+//! [`Now`].
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, Sub};
 
-/// A length of time in milliseconds.
+/// A duration in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millis(pub u64);
@@ -22,7 +23,7 @@ impl Millis {
         Self(n * 60_000)
     }
 
-    /// The difference, or zero when `other` is longer.
+    /// The difference, or zero if `other` is longer.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -45,13 +46,13 @@ impl fmt::Display for Millis {
     }
 }
 
-/// A moment on one machine's boot-time clock, in milliseconds. Comparable only with moments of the same boot.
+/// A time on one machine's boot-time clock, in milliseconds. Comparable only with times of the same boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mono(pub u64);
 
 impl Mono {
-    /// The time from `earlier` to this; zero when this is not after.
+    /// The time from `earlier` to this; zero if this isn't later.
     pub const fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
     }
@@ -71,13 +72,13 @@ impl Sub<Millis> for Mono {
     }
 }
 
-/// A calendar moment in milliseconds since the Unix epoch.
+/// A calendar time in milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Wall(pub i64);
 
 impl Wall {
-    /// The time from `earlier` to this; zero when this is not after.
+    /// The time from `earlier` to this; zero if this isn't later.
     pub const fn since(self, earlier: Self) -> Millis {
         let diff = self.0.saturating_sub(earlier.0);
         Millis(if diff < 0 { 0 } else { diff as u64 })

@@ -1,4 +1,4 @@
-//! Times as Kubernetes writes them: RFC 3339 in UTC.
+//! Times in Kubernetes' form: RFC 3339 in UTC.
 
 use crate::time::Wall;
 

@@ -1,30 +1,30 @@
-//! How close together the pods of a gang must be: the request, and the levels of a flavor's topology.
+//! Topology requests of a gang's pods, and the levels of a flavor's topology.
 //!
-//! Only the vocabulary: it travels from the job to the agent that places it. The crate `meridian-topology`
-//! places.
+//! Only types, which are sent with the gang to the agent that places it. The crate `meridian-topology` does
+//! the placement.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How close together the pods of a pod set must be. Levels are node labels.
+/// The domain that the pods of a pod set must share. Levels are node labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Constraint {
-    /// All pods in one domain of this level; otherwise the pod set does not start.
+    /// All pods must be in one domain of this level; otherwise the pod set doesn't start.
     Required(String),
-    /// All pods in one domain of this level if one has capacity, else in one of the next wider level, else
-    /// spread.
+    /// All pods are in one domain of this level if any has capacity, otherwise in one domain of a wider
+    /// level, otherwise spread.
     Preferred(String),
-    /// Anywhere in the topology.
+    /// The pods may be anywhere in the topology.
     Unconstrained,
 }
 
-/// Groups of `size` pods, each within one domain of `level`.
+/// Slices of `size` pods, each within one domain of `level`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SliceLayer {
     /// Node label of the level.
     pub level: String,
-    /// Pods of a slice; 0 if none was given, which is refused.
+    /// Pods of a slice; 0 if no size was given, which is refused.
     pub size: u32,
 }
 
@@ -35,7 +35,7 @@ pub struct TopologyRequest {
     /// The rule for all pods. `None` with slices leaves the slices independent of each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
-    /// From the widest level to the narrowest; each size divides the one before.
+    /// From the widest level to the narrowest; each size divides the previous size.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<SliceLayer>,
 }

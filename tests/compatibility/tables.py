@@ -1,7 +1,7 @@
 """Applies manifest files to a manager and writes a table of the verdicts. tests/compatibility/run starts it.
 
 A file is applied alone, as a server dry run, so nothing stays and no file sees another's objects. Objects without a namespace are in
-NAMESPACE. What a file needs and doesn't have itself, such as the local queue of a job, is made first, named in the table, and deleted
+NAMESPACE. Objects that a file needs and lacks, such as the local queue of a job, are made first, named in the table, and deleted
 afterwards. A file with a `generateName` is given to `meridian create`, as `meridian apply` asks for. `create` checks object by object,
 so a dry run can't see the queue that the same file makes: such a file is really created, and deleted again. A file with settings of
 worker clusters is also applied to one of them, because the manager's warning says to do so.
@@ -19,10 +19,10 @@ from pathlib import Path
 
 NAMESPACE = "files"
 EXTENSIONS = (".yaml", ".yml", ".json")
-# Of one file. Each round makes what the last one said is missing.
+# Rounds for one file. Each round makes the objects that were missing in the last one.
 ROUNDS_MAX = 8
 COMMAND_SECONDS = 120
-# Of what a table quotes. Longer messages end with `…`.
+# Characters of a message in a table. Longer messages are cut and end with `…`.
 QUOTED_MAX = 300
 
 ACCEPTED, WARNED, SKIPPED, REFUSED = "accepted", "warned", "skipped", "refused"
@@ -33,7 +33,7 @@ FOR_WORKERS = "apply it to the worker with"
 # A cluster of the fleet that `meridian up` starts.
 WORKER = "multikueue-dws-worker-eu"
 
-# What a message says is missing, by kind.
+# Messages about a missing object, by its kind.
 MISSING = {
     "LocalQueue": re.compile(r"there is no local queue `(?P<name>[^`]+)` in namespace `(?P<namespace>[^`]+)`"),
     "ClusterQueue": re.compile(r"there is no cluster queue `(?P<name>[^`]+)`"),
@@ -55,7 +55,7 @@ def cluster_queue(name):
 
 
 def prepared(kind, name, namespace):
-    """The objects that stand for a missing one, those that others refer to first."""
+    """The objects that replace a missing one. Objects come before those that refer to them."""
     if kind == "ClusterQueue":
         return [cluster_queue(name)]
     if kind == "LocalQueue":
@@ -66,7 +66,7 @@ def prepared(kind, name, namespace):
 
 
 class Manager:
-    """The commands that are run."""
+    """Runs the commands of `meridian`."""
 
     def __init__(self, program, kubeconfig, directory):
         self.program = program
@@ -117,7 +117,7 @@ class Answer:
             elif line.startswith("error: "):
                 kind, line = self.errors, line.removeprefix("error: ")
             elif kind is self.warnings:
-                # Notes such as a hint have no place in a table.
+                # Tables don't have notes such as hints.
                 continue
             if re.fullmatch(r"the manager refused \(.*\)|\d+ problems? found; nothing was \w+|not everything was done", line):
                 continue
@@ -153,7 +153,7 @@ def verdict_of_answer(answer, notes):
 
 
 def first_of(messages):
-    """The first message, cut to what a table shows, and how many more there are."""
+    """The first message, cut to the length for a table, and how many more there are."""
     if not messages:
         return []
     first = messages[0] if len(messages[0]) <= QUOTED_MAX else messages[0][:QUOTED_MAX].rstrip() + " …"

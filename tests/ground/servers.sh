@@ -6,7 +6,7 @@
 
 servers=()
 
-# A port below those that the system gives to connections by itself: one of these may be taken at any moment.
+# A port below the range for outgoing connections: the system may use a port of that range at any moment.
 free_port() {
     local port
     while :; do
@@ -48,7 +48,7 @@ stop_servers() {
 }
 
 # A certificate for a client, signed by the authority of the control planes. Members of system:masters may do everything. Its
-# extension makes it one of version 3, the only one that Meridian's own client takes.
+# extension makes it a certificate of version 3, the only version that Meridian's own client accepts.
 make_client() {
     openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/O=system:masters/CN=$1" \
         -keyout "$work/pki/$1.key" -out "$work/pki/$1.csr" 2>/dev/null
@@ -119,7 +119,7 @@ start_scheduler() {
     servers+=($!)
 }
 
-# Adds what makes pods of jobs, gives them nodes, and plays the nodes.
+# Starts the controller manager, which makes the pods of jobs, the scheduler, and kwok, which acts as the nodes.
 start_controllers() {
     local context="$1" stages="$2" own="$work/$1.kubeconfig" quick=(--kube-api-qps 500 --kube-api-burst 1000)
     context_kubeconfig "$context" >"$own"

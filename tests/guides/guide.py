@@ -26,11 +26,11 @@ import sys
 import tempfile
 import time
 
-# One block, and words that must appear in the end.
+# Most seconds of a block, and of the wait for words that must appear in the end.
 BLOCK_SECONDS = 40
 UNTIL_SECONDS = 30
 UNTIL_EVERY_SECONDS = 0.3
-# From the request to end to the kill.
+# Seconds between the request to end and the kill.
 END_SECONDS = 10
 PORT = "7443"
 FENCE = re.compile(r"```(\w*)(.*)")
@@ -38,7 +38,7 @@ WORDS = re.compile(r"<!-- words: (.*) -->")
 
 
 class Failed(Exception):
-    """A block did something else than its guide says."""
+    """A block didn't do what its guide says."""
 
 
 class Block:
@@ -128,7 +128,7 @@ class Shell:
         return process, output
 
     def left(self):
-        """Processes that have to do with the directory: agents, guards and pods have their own process groups."""
+        """Processes that use the directory. Their group doesn't tell: agents, guards and pods have groups of their own."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -148,7 +148,7 @@ class Shell:
             return f"HOME={self.directory}\0".encode() in file.read()
 
     def close(self):
-        """Ends everything. Returns what ran although it should have ended."""
+        """Ends all processes. Returns those that should have ended before."""
         for process in reversed(self.started):
             signal_group(process.pid, signal.SIGTERM)
         until = time.monotonic() + END_SECONDS
@@ -207,7 +207,7 @@ def run_once(shell, block):
 
 
 def complaint(block, code, text):
-    """What is wrong with an end, or None."""
+    """What is wrong with the exit code or the output, or None."""
     expected = int(block.mark("exit") or 0)
     if code != expected:
         return f"exit code {code} instead of {expected}"

@@ -1,11 +1,11 @@
-# Plays the kubelet and two controllers for tests/install/run, which reads this file: starts the processes of Jobs and
+# Acts as the kubelet and two controllers for tests/install/run, which sources this file: starts the processes of Jobs and
 # StatefulSets from what the API server has, and writes their status back.
 #
 # A process gets the arguments, variables, files and volumes of its container. Paths of the container become folders of the test,
-# also inside of settings files, and 0.0.0.0 becomes 127.0.0.1. Images, users and limits are not played: nothing is isolated here.
-# `kubectl exec` is played by a wrapper, since there is no pod to enter.
+# also in settings files, and 0.0.0.0 becomes 127.0.0.1. Images, users and limits are ignored, so nothing is isolated.
+# A wrapper runs the commands of `kubectl exec`, since there is no pod to enter.
 
-# Only what the page installs is played.
+# Only Jobs and StatefulSets in the namespace of docs/install.md run.
 kubelet_namespace=meridian-system
 kubelet_pods="$work/pods"
 kubelet_bin="$work/bin"
@@ -27,8 +27,7 @@ done
 [ -n "\$pod" ] || exec "$kubectl" "\$@"
 while [ "\$1" != -- ]; do shift; done
 shift
-set -- "\${@//\/var\/lib\/meridian-manager/$work/volumes/\$context/\$namespace/data-\$pod}"
-exec "\${@//\/etc\/meridian-objects/\$(echo "$kubelet_pods/\$context"-*/manager-objects)}"
+exec "\${@//\/var\/lib\/meridian-manager/$work/volumes/\$context/\$namespace/data-\$pod}"
 WRAPPER
     chmod +x "$kubelet_bin/kubectl"
     touch "$work/kubelet.runs"
@@ -53,7 +52,7 @@ kubelet_logs() {
 }
 
 kubelet_loop() (
-    # The parent's trap is not ours, and a failed turn is tried again.
+    # The parent's trap must not run here. A failed turn is tried again.
     trap - EXIT
     set +e
     exec >>"$work/kubelet.log" 2>&1
@@ -69,7 +68,7 @@ kubelet_loop() (
 
 kubelet_ask() { "$kubectl" --kubeconfig "$kubeconfig" --context "$@"; }
 
-# Starts what is new, starts anew what was changed, and stops what is gone.
+# Starts new objects, restarts changed ones, and stops deleted ones.
 kubelet_turn() {
     local context="$1" kind namespace name uid generation folder
     while read -r kind namespace name uid generation; do

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 port, target, certificate, key, answer = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:6]
 REASONS = {410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
-# Headers of one connection, which the next one has its own of.
+# Headers about one connection only: the proxy's connection to the other side has its own.
 OF_CONNECTION = {"connection", "content-length", "transfer-encoding", "keep-alive"}
 
 upstream = ssl.create_default_context()
@@ -131,12 +131,12 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, *_):
-        """A client that went away is no news."""
+        """A client that went away is no error."""
 
 
 server = Server(("127.0.0.1", port), Handler)
 tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 tls.load_cert_chain(certificate, key)
-# The handshake belongs to the thread of its connection: a slow client must not hold up the others.
+# Each connection does its handshake in its own thread, so that a slow client doesn't delay others.
 server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 server.serve_forever()

@@ -1,8 +1,8 @@
-"""A fake autoscaler of one cluster: answers ProvisioningRequests as GKE does, with nodes that kwok plays.
+"""A fake autoscaler of one cluster: answers ProvisioningRequests as GKE does, with nodes of kwok.
 
 usage: autoscaler.py KUBECTL KUBECONFIG CONTEXT STOCK_FILE
 
-The stock file has `none`, or a failure as `fail REASON`, or how many nodes there are in all.
+The stock file has `none`, or a failure as `fail REASON`, or how many nodes can be made in all.
 """
 
 import json
@@ -78,7 +78,7 @@ def turn():
         return
     made = [n for n in nodes if LABEL in n["metadata"]["labels"]]
     live = {r["metadata"]["name"] for r in requests}
-    # Nodes whose request is gone are scaled down.
+    # Deletes the nodes of deleted requests.
     for gone in [n for n in made if n["metadata"]["labels"][LABEL] not in live]:
         kubectl("delete", "node", gone["metadata"]["name"], "--wait=false")
         made.remove(gone)

@@ -68,7 +68,7 @@ class Api:
         return text
 
     def watch(self, path):
-        """Changes from now on, for ever: type and object. Begins with what is there."""
+        """Yields existing objects, and then every change, for ever: type and object."""
         connection = self.connect()
         connection.timeout = None
         separator = "&" if "?" in path else "?"
@@ -120,7 +120,7 @@ def main():
                 api.text("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
                 break
             except RuntimeError:
-                # A conflict with a write of the pod's status at the same time, which a client repeats.
+                # The pod's status was written at the same time, so the write conflicts and is repeated.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)

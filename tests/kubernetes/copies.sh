@@ -42,7 +42,7 @@ step_copies() {
     front_queue
     local region=europe-west4 other
     "$MERIDIAN_BIN" manager --data-dir "$work/alone" --init --listen "127.0.0.1:$(free_port)" --copy-references "$COPIED" 2>"$work/alone.log" &&
-        fail 'a manager without a management cluster copies'
+        fail 'a manager without a management cluster accepts the setting to copy'
     grep -q 'copy-references.*it is for a management cluster: set .kubernetes. too' "$work/alone.log" || fail "the refusal does not say why: $(cat "$work/alone.log")"
     "$MERIDIAN_BIN" manager --data-dir "$work/alone" --init --listen "127.0.0.1:$(free_port)" --kubernetes \
         --kubeconfig "$work/manager-kubeconfig" --copy-references "$COPIED" 2>"$work/alone.log" && fail 'a manager without the right to Secrets copies them'
@@ -59,7 +59,7 @@ step_copies() {
     submit_reader barred unlabelled "$region"
     await 90 says barred 'namespace .default. has no Secret .unlabelled. (not copied: the management cluster.s has no label' ||
         { why barred; fail 'a Secret that is not allowed is not named'; }
-    [ "$(jobs_named "$region" barred)" -eq 0 ] && copies_are "$region" 0 || fail 'something was made for a job that may not have its Secret'
+    [ "$(jobs_named "$region" barred)" -eq 0 ] && copies_are "$region" 0 || fail 'an object was made for a job whose Secret may not be copied'
     front delete job barred >/dev/null
     reader_manifest outside hf-token "$region" | meridian create -f - >/dev/null
     await 90 says outside 'not copied: the job is not an object of the management cluster' || { why outside; fail "the manager's own jobs get Secrets of the cluster"; }
@@ -81,7 +81,7 @@ step_copies() {
     [ "$(kube "$region" get secret hf-token -o 'jsonpath={.data.more}')" = MQ== ] || fail 'a later job got the content of an earlier one'
     await 90 job_has reading Complete || { why reading; fail 'the job does not complete'; }
     await 30 owners_are "$region" secret/hf-token sharing || fail "the copy still belongs to $(owners_of "$region" secret/hf-token)"
-    copies_are "$region" 2 && [ "$(jobs_named "$region" reading)" -eq 1 ] || fail 'the copies went before the last job that uses them'
+    copies_are "$region" 2 && [ "$(jobs_named "$region" reading)" -eq 1 ] || fail 'a copy is deleted while a job still uses it'
     pass 'two jobs share a copy, a later one updates its content, and it stays when one of the jobs ends'
     kill -KILL "$(agent_of "$region")"
     { wait "$(agent_of "$region")"; } 2>/dev/null || true

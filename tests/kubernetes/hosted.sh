@@ -22,13 +22,13 @@ step_hosted() {
     start_fleet
     front_queue
     local region=us-east4 uids token
-    # Its own agent leaves, and gives its Lease up.
+    # The cluster's own agent ends and releases its Lease, so that the manager can be the agent.
     kill "$(agent_of "$region")"
     echo 'host-clusters: kueue-system' >>"$work/manager.yaml"
     restart_manager
     await 60 eval "front get cluster.meridian.dev '$region' -o 'jsonpath={.status.state}' | has -x NotConnected" ||
-        { front get cluster.meridian.dev "$region" -o yaml; tail -n 20 "$work/manager.log"; fail 'a cluster that is away looks connected in the management cluster'; }
-    pass 'a cluster that is away is shown so in the management cluster'
+        { front get cluster.meridian.dev "$region" -o yaml; tail -n 20 "$work/manager.log"; fail 'the management cluster shows a cluster as connected that is not'; }
+    pass 'the management cluster shows that a cluster is not connected'
     front apply -f - >/dev/null <<CLUSTER
 apiVersion: meridian.dev/v1alpha1
 kind: Cluster
@@ -39,7 +39,7 @@ CLUSTER
     multikueue_cluster hosted <"$work/$region.agent-kubeconfig"
     await 90 connected hosted || { tail -n 30 "$work/manager.log"; front get events; fail 'a cluster without an agent is not reached'; }
     pass 'a kubeconfig of a MultiKueueCluster is enough for a cluster to connect'
-    await 30 event_says insecure 'create the object Cluster' || { front get events; fail 'no event says that nothing tells where a cluster is'; }
+    await 30 event_says insecure 'create the object Cluster' || { front get events; fail 'no event says that the region of a cluster is unknown'; }
     front apply -f - >/dev/null <<CLUSTER
 apiVersion: meridian.dev/v1alpha1
 kind: Cluster
@@ -62,7 +62,7 @@ CLUSTER
     await 60 job_field borrowed .status.active 3 || { front get job borrowed -o yaml; fail 'the job is not seen running'; }
     [ "$(uids_in "$region" borrowed)" = "$uids" ] || fail 'the gang was started again'
     [ "$(regions_of borrowed)" = "$region " ] || fail 'the gang runs in another region too'
-    pass 'the manager killed for longer than a term: the gang runs on, once, and is the same afterwards'
+    pass 'a gang keeps its pods while the manager is down for longer than a lease term'
     await 120 job_has borrowed Complete || { why borrowed; front get job borrowed -o yaml; fail 'the job does not complete'; }
     token="$(sed -n 's/.*token: "\(.*\)".*/\1/p' "$work/$region.agent-kubeconfig")"
     [ "${#token}" -gt 100 ] || fail 'the kubeconfig of the test has no token'
@@ -84,7 +84,7 @@ CLUSTER
     pass 'with a lost journal the gang of a hosted cluster is adopted, and starts nowhere else'
     front delete multikueuecluster hosted insecure >/dev/null
     await 60 bash -c "! '$MERIDIAN_BIN' --kubeconfig '$work/admin' get clusters hosted -o json | jq -e '.status.state == \"Connected\"'" ||
-        fail 'the agent runs on without its MultiKueueCluster'
+        fail 'the agent still runs after its MultiKueueCluster was deleted'
     pass 'without its MultiKueueCluster the agent ends'
     sed -i '/host-clusters/d' "$work/manager.yaml"
     restart_manager

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# Steps of tests/kubernetes/run about other kinds of jobs than Job. operator.py plays the operators.
+# Steps of tests/kubernetes/run about other kinds of jobs than Job. operator.py acts as their operators.
 
 # Kinds, with the number of pods in each pod set of tests/kubernetes/kinds/KIND.yaml.
 readonly JOBS_THAT_END=(
@@ -101,12 +101,12 @@ group_fails() {
 
 group_needs_all_pods() {
     local said
-    said="$(sed -e 's/: NAME\b/: part/' "$HERE/kinds/podgroup.yaml" | head -n 22 | meridian create -f - 2>&1)" && fail 'a part of a group is taken'
+    said="$(sed -e 's/: NAME\b/: part/' "$HERE/kinds/podgroup.yaml" | head -n 22 | meridian create -f - 2>&1)" && fail 'the manager accepts a part of a group'
     [[ "$said" == *'1 of 3 pods of group `part` are here'* ]] || fail "a part of a group is refused with: $said"
     pass 'a part of a group is refused, and the message names what is missing'
 }
 
-# Runs a job whole, with the manager's counts, until its end reaches the manager.
+# Runs a job, checks the manager's counts of its pods, and waits until its end reaches the manager.
 job_ends() {
     local with="$1" kind="$2" sets="$3" name="$2-ends" uid pods
     create_kind "$kind" "$name" 15
@@ -145,7 +145,7 @@ kind_fails() {
     fail "the $2 $4"
 }
 
-# Runs the real guard with the lease that an agent writes into a pod. The test plays the kubelet.
+# Runs the real guard with the lease that an agent writes into a pod. The test acts as the kubelet.
 step_guards() {
     start_fleet
     local region=europe-west4 guard="${MERIDIAN_POD_GUARD_BIN:-$(dirname "$MERIDIAN_BIN")/meridian-pod-guard}" pid pod kubelet code=0

@@ -1,4 +1,4 @@
-"""Plays the Kueue of one cluster: says of each Workload what a file says.
+"""Acts as the Kueue of one cluster: gives every Workload the conditions that a file asks for.
 
 usage: kueue.py KUBECTL KUBECONFIG CONTEXT FILE
 

@@ -72,7 +72,7 @@ step_management() {
     account_kubeconfig "$MANAGEMENT" migrator >"$work/migrator"
     chmod 600 "$work/migrator"
     "$MERIDIAN_BIN" migrate check --kubeconfig "$work/migrator" -o json >"$work/migrate.json" ||
-        { cat "$work/migrate.json"; fail 'something of the management cluster does not carry over'; }
+        { cat "$work/migrate.json"; fail 'an object of the management cluster does not carry over'; }
     jq -e '.objects[] | select(.kind == "ClusterQueue" and .name == "front") | .reasons[0].message | contains("no MultiKueue check")' \
         "$work/migrate.json" >/dev/null || { cat "$work/migrate.json"; fail 'the check does not say what changes for the queue'; }
     # Under other names: the manager already has these objects from the cluster, and only the cluster may change them.
@@ -136,6 +136,27 @@ step_management_changes() {
         await 60 gone again || fail 'pods of a deleted job stay'
     done
     pass 'each activation of a job shows its own start'
+    edited_jobs
+}
+# Users change jobs in the management cluster: the queue of a waiting job, and the pod counts of a running one.
+edited_jobs() {
+    local uids region
+    sed -e 's/main$/held/' -e 's/^  namespaceSelector/  stopPolicy: Hold\n&/' "$HERE/queues.yaml" | front apply -f - >/dev/null
+    await 30 meridian get localqueue held || fail 'a second queue does not reach the manager'
+    submit edited queue=held pods=2
+    await 60 says edited 'cluster queue .held. is stopped' || { why edited; fail 'a job of a stopped queue does not wait for it'; }
+    front label job edited kueue.x-k8s.io/queue-name=front --overwrite >/dev/null
+    runs_in_front edited 2
+    region="$(regions_of edited)"; region="${region% }"; uids="$(uids_in "$region" edited)"
+    if front label job edited kueue.x-k8s.io/queue-name=held --overwrite >"$work/refused" 2>&1; then fail 'a running job can be moved to another queue'; fi
+    grep -q 'only while it waits' "$work/refused" || fail "the refusal has no remedy: $(cat "$work/refused")"
+    front patch job edited --type=merge -p '{"spec":{"parallelism":1}}' >/dev/null
+    await 90 replaced "$region" edited "$uids" || { why edited; fail 'a running gang keeps the former number of pods of its job'; }
+    runs_in_front edited 1
+    remove_front edited
+    front delete localqueue held >/dev/null
+    front delete clusterqueue held >/dev/null
+    pass 'a waiting job moves to another queue, and a running one whose parallelism changes is stopped and queued again, as Kueue does'
 }
 started_after() { local at; at="$(front get job "$1" -o 'jsonpath={.status.startTime}')"; [[ "$at" > "$2" ]]; }
 replaced() { local uid; for uid in $3; do ! kube "$1" get pods -A -o 'jsonpath={.items[*].metadata.uid}' | has "$uid" || return 1; done; }
@@ -148,17 +169,18 @@ step_management_faults() {
     runs_in_front steady
     region="$(regions_of steady)"; region="${region% }"
     uids="$(uids_in "$region" steady)"
-    # A second manager for the same cluster, with a journal of its own.
-    "$MERIDIAN_BIN" manager --init --listen "127.0.0.1:$(free_port)" --data-dir "$work/second" --kubernetes \
-        --kubeconfig "$work/manager-kubeconfig" --lease-name meridian-manager >"$work/second.log" 2>&1 &
-    second=$!
-    programs+=("$second")
-    await 30 grep -q 'another replica holds the Lease' "$work/second.log" || fail 'two managers act for one cluster'
-    kill "$second"
-    pass 'of two managers one acts'
+    second_installation
+    second="$second_pid"
     kill -KILL "$manager_pid"
     { wait "$manager_pid"; } 2>/dev/null || true
     submit later queue=front pods=2
+    # Longer than the Lease lasts: the first manager's claim must hold without the Lease.
+    sleep 20
+    grep -q 'acts for the management cluster' "$work/second.log" && fail 'a second manager takes over when the first one is away'
+    second_meridian get jobs later >/dev/null 2>&1 && fail 'a second manager takes a job of the cluster'
+    kill "$second"
+    { wait "$second"; } 2>/dev/null || true
+    pass 'a second manager serves its own API and takes nothing, even while the first one is away'
     start_manager
     runs_in_front later 2
     [ "$(uids_in "$region" steady)" = "$uids" ] || fail 'a killed manager restarted a gang'
@@ -176,9 +198,49 @@ step_management_faults() {
     [ "$(uids_in "$region" steady)" = "$uids" ] && runs_whole steady 3 || fail 'a lost journal started a second copy, or restarted the gang'
     pass 'with a lost journal the state comes back from objects and agents, and no gang starts twice'
     front delete job steady >/dev/null
-    await 60 gone steady || fail 'an adopted job outlives its deletion'
+    await 60 gone steady || fail 'the pods of an adopted job stay after its deletion'
     pass 'an adopted job ends with its object'
 }
+second_meridian() { "$MERIDIAN_BIN" --kubeconfig "$work/second/admin.kubeconfig" "$@"; }
+
+# A second installation with its own data directory. Its first start is refused in every namespace. With a journal, as the
+# chart makes it, it is left running in another namespace. Its process is in second_pid.
+second_installation() {
+    local second namespace=elsewhere port
+    front create namespace "$namespace" >/dev/null
+    front -n "$namespace" create serviceaccount meridian-manager >/dev/null
+    "$(tests/ground/build --path helm)" template meridian-manager manifests/helm/meridian-manager --namespace "$namespace" \
+        --set url=https://manager.example.com:7443,kubernetes.enabled=true --show-only templates/rbac.yaml | front apply -f - >/dev/null
+    sed -e "s/namespace: meridian-system/namespace: $namespace/" \
+        -e "s|token: .*|token: \"$(front -n "$namespace" create token meridian-manager --duration 2h)\"}}]|" \
+        "$work/manager-kubeconfig" >"$work/$namespace-kubeconfig"
+    chmod 600 "$work/$namespace-kubeconfig"
+    for second in manager elsewhere; do
+        if timeout 60 "$MERIDIAN_BIN" manager --init --listen "127.0.0.1:$(free_port)" --data-dir "$work/second" --kubernetes \
+            --kubeconfig "$work/$second-kubeconfig" >"$work/second.log" 2>&1; then fail 'the first start of a second manager is not refused'; fi
+        grep -q 'another manager acts for this management cluster: the one in namespace .meridian-system. ' "$work/second.log" &&
+            grep -q 'kubectl annotate clusterrole meridian-management-cluster meridian.dev/manager-' "$work/second.log" ||
+            { cat "$work/second.log"; fail 'the refusal names neither the first manager nor the remedy'; }
+        [ ! -e "$work/second/journal.redb" ] || fail 'a refused first start made a journal'
+    done
+    pass 'a first start of a second manager is refused in the same namespace and in another one, and names the first one'
+    port="$(free_port)"
+    "$MERIDIAN_BIN" manager --init --listen "127.0.0.1:$port" --data-dir "$work/second" >"$work/second.log" 2>&1 &
+    second_pid=$!
+    programs+=("$second_pid")
+    await 60 test -s "$work/second/ready" || { cat "$work/second.log"; fail 'a manager without a management cluster does not start'; }
+    kill "$second_pid"
+    { wait "$second_pid"; } 2>/dev/null || true
+    "$MERIDIAN_BIN" manager --listen "127.0.0.1:$port" --data-dir "$work/second" --kubernetes \
+        --kubeconfig "$work/$namespace-kubeconfig" >"$work/second.log" 2>&1 &
+    second_pid=$!
+    programs+=("$second_pid")
+    await 60 second_meridian get clusters || { cat "$work/second.log"; fail 'a second manager does not serve its own API'; }
+    curl -s --cacert "$work/second/ca.pem" "https://127.0.0.1:$port/readyz" >"$work/second.ready"
+    grep -q 'another manager acts for this management cluster: the one in namespace .meridian-system. ' "$work/second.ready" ||
+        { cat "$work/second.ready" "$work/second.log"; fail 'readyz does not say that another manager acts'; }
+}
+
 managed_runs() { [ "$(meridian get jobs "$1" -o json | jq -r '.status.meridian.state + " " + .status.meridian.cluster')" = "Running $2" ]; }
 
 denying() {
@@ -240,7 +302,7 @@ SETTINGS
         --join-token-file "$token" --manager-ca-file "$work/manager/ca.pem" >"$work/issued.log" 2>&1 &
     agent=$!
     programs+=("$agent")
-    await 60 grep -q 'token is not accepted' "$work/issued.log" || { cat "$work/issued.log"; fail 'a token for somebody else is not refused in words'; }
+    await 60 grep -q 'token is not accepted' "$work/issued.log" || { cat "$work/issued.log"; fail 'the agent does not say that its token for another audience is refused'; }
     pass 'a token that is meant for another audience is refused, and the agent says so'
     kube "$region" create token joiner --audience "$url" >"$token"
     await 60 connected issued || { cat "$work/issued.log"; fail 'an agent does not join by its service account'; }

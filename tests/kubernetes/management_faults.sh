@@ -1,13 +1,14 @@
 # shellcheck shell=bash disable=SC2154
-# Steps of tests/kubernetes/run about what happens to the management cluster: its API server is away, rights are missing, users
-# edit objects by hand, other kinds of jobs, missing admission policies, and a thousand jobs.
+# Steps of tests/kubernetes/run about the management cluster: its API server is away, rights are missing, users edit objects by
+# hand, jobs of other kinds, missing admission policies, and a thousand jobs.
 
 # The queue `front`, as step_management makes it.
 front_queue() {
     sed 's/main$/front/' "$HERE/queues.yaml" | front apply -f - >/dev/null
-    await 30 meridian get localqueue front || fail 'the queue of the management cluster does not reach the manager'
+    # A manager that has just claimed the cluster waits for 15 s.
+    await 60 meridian get localqueue front || fail 'the queue of the management cluster does not reach the manager'
 }
-# How often a text is in the manager's log, and whether it is there more often than before.
+# The number of lines with a text in the manager's log, and whether it is larger than before.
 said() { grep -c -- "$1" "$work/manager.log" || true; }
 says_again() { [ "$(said "$1")" -gt "$2" ]; }
 workload_has() { front get workload "$(workload_of "$1")" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
@@ -32,11 +33,11 @@ step_management_away() {
     await 60 says_again 'nothing is written to the cluster until it is' "$away" || fail 'a manager that can not renew its Lease does not say so'
     # Longer than the Lease lasts.
     sleep 16
-    await 60 has_condition ending Complete || { why ending; fail 'an end is not taken while the management cluster is away'; }
+    await 60 has_condition ending Complete || { why ending; fail 'the manager does not see the end of a job while the management cluster is away'; }
     meridian get jobs steady >/dev/null || fail "the manager's own API does not answer"
     start_api_server "$MANAGEMENT" "$port" "$etcd"
     await 60 front get --raw /readyz || fail 'the API server does not come back'
-    await 60 job_has ending Complete || { tail -n 20 "$work/manager.log"; fail 'an end from meanwhile is not written'; }
+    await 60 job_has ending Complete || { tail -n 20 "$work/manager.log"; fail 'the end of a job is not written when the API server is back'; }
     [ "$(uids_in "$region" steady)" = "$uids" ] && job_field steady .status.active 3 || fail 'a gang did not outlive the management cluster'
     submit after queue=front pods=1
     runs_in_front after 1
@@ -51,7 +52,7 @@ step_management_rights() {
     front_queue
     local refused name missing='cannot patch resource .*workloads.* in API group .*kueue.x-k8s.io'
     refused="$(said "$missing")"
-    # The manager keeps the rights to its Lease.
+    # The rights to its Lease are in another binding, so the manager still acts.
     front delete clusterrolebinding meridian-system-meridian-manager >/dev/null
     submit poor queue=front pods=2
     await 30 says_again "$missing" "$refused" ||
@@ -80,6 +81,11 @@ step_management_rights() {
     await 90 workload_has poor Admitted || { tail -n 20 "$work/manager.log"; fail 'the Workload is not written once the right is back'; }
     await 60 job_field poor .status.active 2 || fail 'the status is not written once the right is back'
     pass 'and goes on when it has them again'
+    missing='may not `get` `clusterroles.rbac.authorization.k8s.io` `meridian-management-cluster`'
+    front delete clusterrolebinding meridian-system-meridian-manager-claim >/dev/null
+    await 30 says_again "$missing" 0 || { tail -n 20 "$work/manager.log"; fail 'the missing right to the claim is not named'; }
+    front apply -f "$work/manager-rbac.yaml" >/dev/null
+    pass 'a manager that can not read its claim says which right is missing'
     remove_front poor
 }
 
@@ -103,7 +109,7 @@ step_management_hands() {
     # Without the admission policy the API server takes the change, and the manager must stop the job.
     front delete validatingadmissionpolicybinding jobs.meridian.dev >/dev/null
     await 30 front label job touched kueue.x-k8s.io/queue-name- || fail 'a policy without a binding still refuses'
-    await 60 gone touched || fail 'a job without a queue goes on'
+    await 60 gone touched || fail 'the pods of a job without a queue stay'
     await 30 eval '! meridian get jobs touched' || fail 'a job without a queue stays at the manager'
     front label job touched kueue.x-k8s.io/queue-name=front >/dev/null
     runs_in_front touched
@@ -174,7 +180,7 @@ front_endless() {
     [ "$(front get workload "$(workload_of "$name")" -o 'jsonpath={.status.clusterName}')" = "$with" ] ||
         { front get workloads -o yaml; fail "the Workload of a $kind does not name the cluster"; }
     await 30 eval "front get '$kind' '$name' -o json | jq -e '$shown'" ||
-        { front get "$kind" "$name" -o yaml; fail "a $kind that runs does not show it in the words of its own controller"; }
+        { front get "$kind" "$name" -o yaml; fail "the status of a running $kind is not as its own controller writes it"; }
     front delete "$kind" "$name" >/dev/null
     await 60 sets_are "$with" "$uid" '' || { why "$name"; fail "the pods of a deleted $kind stay"; }
     pass "a $kind of the management cluster runs, and its Workload names the cluster, until it is deleted"
@@ -214,7 +220,7 @@ front_pod() {
 front_pod_group() {
     local with="$1" name=front-group uid workload
     submit_pods podgroup "$name" >"$work/group.yaml"
-    # The first two of its three documents.
+    # The first two of the group's three pods.
     awk '/^---$/ {documents++} documents < 2' "$work/group.yaml" | front create -f - >/dev/null
     await 30 event_says "$name-driver" '2 of 3 pods of the group exist' || pods_fail "$name" 'a group that is not whole is not explained'
     meridian get podgroup "$name" >/dev/null 2>&1 && fail 'a part of a group is submitted'
@@ -277,9 +283,9 @@ spec:
 POLICY
     await 30 meridian get residencypolicy eu-only || fail 'the policy does not reach the manager'
     await 30 meridian get localqueue front -n personal || fail 'the queue does not reach the manager'
-    # No cluster may run this one: the policy allows the EU only, and the job asks for another region.
+    # No cluster may run this job: the policy allows only the EU, and the job asks for another region.
     job_manifest nowhere namespace=personal queue=front region=us-east4 | sed '/^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' >"$work/nowhere"
-    # The admission policies are off: they would refuse these two.
+    # The admission policies would refuse these two jobs, so they are off.
     job_manifest mistyped queue=front region=us-east4 | sed 's/meridian.dev\/region/meridian.dev\/regoin/; /^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' >"$work/mistyped"
     job_manifest foreign queue=front | sed 's/suspend: true/&\n  managedBy: example.com\/controller/' >"$work/foreign"
     for job in nowhere mistyped foreign; do await 20 stored_unchecked "$job" || fail "job $job can not be stored without admission policies"; done
@@ -309,7 +315,7 @@ step_management_thousand() {
     start_fleet
     local jobs=1000 at_once=200 template region ran=0
     sed -e 's/main$/narrow/; s/"1000"/"2"/' "$HERE/queues.yaml" | front apply -f - >/dev/null
-    await 30 meridian get localqueue narrow || fail 'the queue of the management cluster does not reach the manager'
+    await 60 meridian get localqueue narrow || fail 'the queue of the management cluster does not reach the manager'
     for region in "${REGIONS[@]}"; do note_pods "$region"; done
     template="$(job_manifest many-NUMBER queue=narrow pods=1 | sed -e 's/, nvidia.com\/gpu: 1//; /nvidia.com\/gpu: 1/d' \
         -e 's/500m/10m/; s/1Gi/16Mi/; /^spec:/a\  managedBy: kueue.x-k8s.io/multikueue' | front create --dry-run=client -o json -f -)"

@@ -87,7 +87,7 @@ def report_requests(mode):
 
 
 def report_processors(mode, idle, processors):
-    """Processor time for each job, without what is used anyway."""
+    """Processor time for each job, without what the idle fleet uses."""
     used, anyway = processors.used(mode), processors.used(idle)
     share = (mode["ended"] - mode["began"]) / (idle["ended"] - idle["began"])
     each = {part: (used[part] - anyway[part] * share) / mode["jobs"] * 1000 for part in used}

@@ -1,4 +1,4 @@
-"""Plays the operators of all kinds of jobs in one cluster: makes the pods of a job that isn't suspended, and says how it ended.
+"""Acts as the operators of all kinds of jobs in one cluster: makes the pods of a job that isn't suspended, and says how it ended.
 
 What the operators make in between (StatefulSets, RayClusters of a RayJob, services) is left out: the pods are made directly,
 from the job's templates. The Jobs of a JobSet are real, and so is the JobSet of a TrainJob, whose runtime has one job `node`.

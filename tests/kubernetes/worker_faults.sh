@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# Steps of tests/kubernetes/run about what happens to a worker cluster: crowds of pods, an API server that refuses, agents that
+# Steps of tests/kubernetes/run about a worker cluster: crowds of pods, an API server that refuses, agents that
 # are frozen and killed, and changes while a gang runs.
 
 client() { local context="$1"; shift; python3 "$HERE/client.py" "$kubectl" "$kubeconfig" "$context" "$@"; }
@@ -34,7 +34,7 @@ ran_once() {
 
 step_crowd() {
     start_fleet
-    local region="${REGIONS[2]}" cpu crowd=5000 rss
+    local region="${REGIONS[2]}" cpu crowd=5000 rss logged
     cpu="$(amount "$region" cpu free)"
     kube "$region" apply -f - >/dev/null <<NODE
 apiVersion: v1
@@ -48,10 +48,21 @@ NODE
     client "$region" crowd "$crowd" crowd
     await 30 amount_is "$region" cpu free "$((cpu + 10 * 1000))" || fail "the use of $crowd pods of other workloads is not reported: $(amount "$region" cpu free)"
     pass "the use of $crowd pods of other workloads is reported exactly"
+    # A pod that gets the mark of an agent changes to the other watch, and is still a pod of others. An ended pod leaves both.
+    kube "$region" label pod crowd-0 crowd-1 app.kubernetes.io/managed-by=meridian >/dev/null
+    kube "$region" patch pod crowd-2 --subresource status --type merge -p '{"status": {"phase": "Succeeded"}}' >/dev/null
+    await 30 amount_is "$region" cpu free "$((cpu + 11 * 1000))" || fail "an ended pod still counts: $(amount "$region" cpu free)"
+    kube "$region" label pod crowd-1 app.kubernetes.io/managed-by- >/dev/null
+    sleep 2
+    amount_is "$region" cpu free "$((cpu + 11 * 1000))" || fail "a pod that changed its label counts wrongly: $(amount "$region" cpu free)"
+    pass 'pods of others count once, whatever their labels, until they end'
     # The first list of a new agent needs the most memory.
     kill_agent "$(agent_of "$region")"
+    logged="$(wc -l <"$work/$region-agent.log")"
     start_agent "$region"
     await 60 connected "$region" || fail 'the agent does not come back'
+    if tail -n "+$((logged + 1))" "$work/$region-agent.log" | has 'in pages from now on'; then fail 'lists are not streamed'; fi
+    await 30 amount_is "$region" cpu free "$((cpu + 11 * 1000))" || fail "a restarted agent counts pods wrongly: $(amount "$region" cpu free)"
     create guest region="$region"
     all_running guest
     amount_is "$region" cpu capacity "$((16000 + (crowd + 10) * 1000))" || fail 'a restarted agent reports other nodes'
@@ -110,7 +121,7 @@ step_answers() {
     for index in 0 1 2; do
         region="${REGIONS[index]}"
         await 8 completed_in "$region" "ending-$region" || fail 'the job does not complete in its cluster'
-        await 8 job_is "new-$region" Granted || { why "new-$region"; fail 'the cluster is not asked'; }
+        await 8 job_is "new-$region" Granted || { why "new-$region"; fail 'the job is not granted to its cluster'; }
         await 8 refused_more "$region" 10 || fail "only $(cat "$work/$region.answer.count") requests got ${statuses[index]}"
         job_is "steady-$region" Running || fail "a status ${statuses[index]} ended a gang"
         rm "$work/$region.answer"
@@ -118,7 +129,7 @@ step_answers() {
     for index in 0 1 2; do
         region="${REGIONS[index]}"
         all_running "new-$region" 2
-        await 60 has_condition "ending-$region" Complete || { why "ending-$region"; fail 'an end that nobody saw is not reported'; }
+        await 60 has_condition "ending-$region" Complete || { why "ending-$region"; fail 'the end of a job is not reported after the API server failed'; }
         ! is_over "$(agent_of "$region")" 2>/dev/null || fail 'the agent ended'
         [ "$(uids_in "$region" "steady-$region")" = "${uids[index]}" ] || { why "steady-$region"; fail "a status ${statuses[index]} restarted a gang"; }
         ran_once "$region" "steady-$region" 3
@@ -131,11 +142,11 @@ step_answers() {
     echo 500 >"$work/$region.answer"
     await 30 grep -q 'nothing is written to the cluster until it is' "$work/$region-agent.log" || fail 'an agent that can not renew its Lease does not say so'
     sleep "$((TERM_SECONDS + 5))"
-    ! is_over "$(agent_of "$region")" || fail 'an agent whose API server is away ends'
-    job_is "steady-$region" Running || { why "steady-$region"; fail 'a gang is given up while its agent renews its lease'; }
+    ! is_over "$(agent_of "$region")" || fail 'an agent ends because its API server is away'
+    job_is "steady-$region" Running || { why "steady-$region"; fail 'a gang is lost although its agent renews its lease'; }
     rm "$work/$region.answer"
     meridian delete job "steady-$region" >/dev/null
-    await 60 gone "steady-$region" || fail 'the agent does not go on when its API server answers again'
+    await 60 gone "steady-$region" || fail 'the agent does not act when its API server answers again'
     ran_once "$region" "steady-$region" 3
     pass 'an agent whose API server answers nothing else for longer than a term keeps its gangs, and goes on afterwards'
     for index in 0 1 2; do
@@ -146,7 +157,7 @@ step_answers() {
     done
     deny_suspension "${REGIONS[0]}"
     meridian delete job "steady-${REGIONS[0]}" >/dev/null
-    await 40 gone "steady-${REGIONS[0]}" || fail 'the pods of a job that can not be suspended run on'
+    await 40 gone "steady-${REGIONS[0]}" || fail 'the pods of a job that can not be suspended still run'
     kube "${REGIONS[0]}" delete validatingadmissionpolicy,validatingadmissionpolicybinding deny-suspension >/dev/null
     pass 'a stop ends the pods of a job although its cluster denies the suspension'
     meridian delete jobs "steady-${REGIONS[2]}" "${REGIONS[@]/#/new-}" "${REGIONS[@]/#/ending-}" >/dev/null
@@ -199,14 +210,14 @@ step_replicas() {
     all_running frozen
     before="$(job_and_pods "$region" frozen)"
     note_pods "$region"
-    # It can't read its Lease at first, so it can't know yet that it lost the Lease.
+    # The proxy keeps the old replica from reading the Lease, so it can't know yet that another one has it.
     echo 'hold /leases/' >"$work/$region.answer"
     kill -CONT "$first"
     await 10 refused_more "$region" 1 || fail 'the thawed replica does not renew its Lease'
     create between region="$region" pods=1
     all_running between 1
     rm "$work/$region.answer"
-    await 30 is_over "$first" || fail 'a replica that lost its Lease goes on'
+    await 30 is_over "$first" || fail 'a replica that lost its Lease does not end'
     { wait "$first"; } 2>/dev/null || true
     # By now the watches of the second replica have shown everything that the first one did.
     create after region="$region" pods=1
@@ -231,7 +242,7 @@ job_and_pods() {
     kube "$1" get pods -l "batch.kubernetes.io/job-name=$2" -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.phase}{"\n"}{end}' | sort
 }
 
-# The agent is killed again and again while its gangs run, so between any two of its writes.
+# Kills the agent again and again while its gangs start and end, so that a kill falls between any two writes.
 step_kills() {
     start_fleet
     local region="${REGIONS[1]}" seed="${MERIDIAN_SEED:-$RANDOM}" number kills=0 names=() objects
@@ -259,7 +270,7 @@ step_kills() {
     meridian delete jobs "${names[@]}" >/dev/null
 }
 
-# A queue of three GPUs, in which priority decides.
+# A queue of three GPUs, in which a job of higher priority preempts.
 ranked_queue() {
     meridian apply -f - >/dev/null <<'QUEUE'
 apiVersion: kueue.x-k8s.io/v1beta1

@@ -17,7 +17,7 @@ WAIT_SECONDS = 60
 CLUSTERS = ["multikueue-dws-worker-eu", "multikueue-dws-worker-us", "multikueue-dws-worker-asia"]
 # A cluster with a pool of one node: of two gangs that need it, one is refused.
 POOL = "pool-of-one"
-# A cluster that is this machine, with the GPU of a stand-in for NVIDIA's library.
+# A cluster of this machine only. A fake of NVIDIA's library reports its GPU.
 GPUS = "machine-with-gpu"
 LIBRARY = """
 #include <string.h>
@@ -34,7 +34,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) { memory->us
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) { *milliwatts = 27500; return 0; }
 """
 KUEUE = "kueue.x-k8s.io/v1beta1"
-# The guard's time is short, so that a head starves while we look.
+# The starvation guard's time is short, so that a head starves while the test runs.
 SETTINGS = {
     "term": f"{TERM_SECONDS}s",
     "term-min": f"{TERM_SECONDS}s",
@@ -117,12 +117,12 @@ def queues():
     ]
 
 
-def job(name, queue, seconds, gpus=0, priority=None, namespace="default", region=None, command=None):
-    """A job of one pod. Without GPUs it asks for a whole node of the pool. The command is for real processes."""
+def job(name, queue, seconds, gpus=0, priority=None, namespace="default", region=None, command=None, cpus=2, tolerates=()):
+    """A job of one pod. Without GPUs it asks for a whole node of a pool. The command is for real processes."""
     labels = {"kueue.x-k8s.io/queue-name": queue}
     if priority:
         labels["kueue.x-k8s.io/priority-class"] = priority
-    requests = {"cpu": "1", "nvidia.com/gpu": gpus} if gpus else {"cpu": "2"}
+    requests = {"cpu": "1", "nvidia.com/gpu": gpus} if gpus else {"cpu": str(cpus)}
     container = {
         "name": "main", "image": "none", "args": [f"{seconds * SPEED}s"],
         "resources": {"requests": requests, "limits": requests},
@@ -134,7 +134,9 @@ def job(name, queue, seconds, gpus=0, priority=None, namespace="default", region
             "name": name, "namespace": namespace, "labels": labels,
             "annotations": {"meridian.dev/region": region} if region else {},
         },
-        "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        "spec": {"suspend": True, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [container], "tolerations": [{"key": key, "operator": "Exists"} for key in tolerates],
+        }}},
     }
 
 
@@ -215,7 +217,7 @@ class Fleet:
         self.wait_for(query, above)
 
     def traced(self, metric):
-        """Waits until Prometheus has an exemplar of a metric, whose trace is that of a job."""
+        """Waits until Prometheus has an exemplar of a metric with the trace of a job."""
 
         def stored():
             now = time.time()
@@ -244,7 +246,7 @@ class Fleet:
         self.apply(job("urgent", "dws", 3, gpus=4, priority="urgent"))
         self.counted("kueue_preempted_workloads_total")
         self.wait_for("the end of the urgent job", lambda: self.status("urgent").get("succeeded"))
-        # A denial: the only region that the policy allows is full. And two jobs for one node, of which the agent refuses one.
+        # A denial: the only region that the policy allows is full. Two jobs want one node, so the agent refuses one of them.
         policy = {"applies": {"namespaces": ["research"]}, "allow": {"jurisdictions": ["EU"]}}
         self.apply({
             "apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "eu-only"},
@@ -255,16 +257,20 @@ class Fleet:
         )
         self.counted("meridian_residency_denials_total")
         self.counted("meridian_agent_offers_refused_total")
+        # A provider that is out of stock for ever.
+        self.apply(job("stocked-out", "pool", 5, cpus=8, tolerates=["size"]))
+        self.counted('meridian_offers_waiting{reason="ResourcePoolExhausted"}')
         # A lapse: the agent is stopped for longer than a term.
         self.lose_agent_of("long")
-        # A head that starves behind a long job. The long job may have starved itself, before it ran again.
+        # A head starves behind a long job. Before, the long job itself may have starved until it ran again.
         starved = 'meridian_starved_heads{cluster_queue="dws"}'
         self.wait_for("no starved head", lambda: self.prometheus.query(f"{starved} == 0"))
         self.apply(job("waits", "dws", 5, gpus=4))
         self.counted(starved)
         self.counted("meridian_connections_refused_total")
         self.counted('meridian_cluster_capacity{cluster="%s",state="granted"}' % GPUS)
-        self.counted("DCGM_FI_DEV_GPU_UTIL")
+        for runner in ["process", "simulated"]:
+            self.counted('DCGM_FI_DEV_GPU_UTIL{runner="%s"}' % runner)
         self.traced("kueue_admission_wait_time_seconds_bucket")
         self.traced("meridian_race_seconds_bucket")
 
@@ -272,19 +278,24 @@ class Fleet:
         return json.loads(self.meridian("get", "job", name, "-o", "json")).get("status", {})
 
     def start_agent_of_pool(self):
-        """A cluster that `up` doesn't know, whose only large node is made by a provider."""
+        """Starts a cluster that `up` doesn't know. Its only large node comes from a provider."""
         nodes = self.work / "pool.yaml"
         nodes.write_text(json.dumps({
             "cluster": POOL, "region": self.region, "jurisdiction": "EU",
             "nodes": [{"name": "small", "cpu": 1, "memory": "4Gi"}],
-            "provisionable": [{
-                "name": "flex", "capacityClass": "flex-start", "perNode": {"cpu": 2, "memory": "8Gi"}, "maxNodes": 1,
-            }],
+            "provisionable": [
+                {"name": "flex", "capacityClass": "flex-start", "perNode": {"cpu": 2, "memory": "8Gi"}, "maxNodes": 1},
+                {
+                    "name": "large", "capacityClass": "flex-start", "perNode": {"cpu": 8, "memory": "32Gi"}, "maxNodes": 1,
+                    "taints": [{"key": "size", "value": "large", "effect": "NoSchedule"}],
+                    "simulated": {"stockOuts": [{"from": "0s"}]},
+                },
+            ],
         }))
         self.start_agent(POOL, ["--runner", "simulated", "--fleet", nodes, "--speed", SPEED])
 
     def start_agent_with_gpu(self):
-        """A cluster that is this machine, whose processes are real."""
+        """A cluster of this machine, in which real processes run."""
         libraries = self.work / "libraries"
         libraries.mkdir()
         source = libraries / "nvml.c"

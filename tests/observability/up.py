@@ -61,7 +61,7 @@ class Up:
         expected = ["meridian-agent"] * len(CLUSTERS) + ["meridian-manager"]
         if len(jobs) >= len(expected) and jobs != expected:
             raise Refused(f"the targets are {jobs}")
-        # A Prometheus that has just started has found none yet.
+        # Prometheus finds no targets before its first discovery.
         return jobs == expected and all(target["health"] == "up" for target in targets)
 
     def every_agent_has_a_sample(self):

@@ -16,7 +16,8 @@
 //! |---|---|
 //! | [`scenario`] | what a seed does: faults, sizes, delays |
 //! | [`context`] | time, events to come, random numbers, counters, trace |
-//! | [`fleet`] | clusters, queues and jobs as users declare them |
+//! | `clusters` | names and places of the clusters |
+//! | [`fleet`] | queues and jobs as users declare them |
 //! | [`network`] | messages between agents and managers: lost, late, twice |
 //! | [`managers`] | a manager's process around the real core and journal |
 //! | [`agents`] | an agent's process around the real core, its store, and a hostile agent |
@@ -31,6 +32,7 @@
 
 mod agents;
 mod clock;
+mod clusters;
 pub mod context;
 mod faults;
 mod fleet;

@@ -60,7 +60,8 @@ pub async fn join(args: JoinArgs) -> anyhow::Result<()> {
     let JoinArgs { manager, token_file, ca_pin, data_dir } = args;
     crate::install_crypto();
     let token = read_token(&token_file)?;
-    // An agent that only lost its identity must not look like one that lost its ledger.
+    // If only the identity was lost, the join must name the stored ledger, because the manager would take it
+    // for lost otherwise.
     let ledger = if data_dir.join(store::FILE).exists() { stored_ledger(&data_dir)? } else { None };
     let identity = identity::join(&manager, &token, ca_pin, ledger, &data_dir).await?;
     let Identity { cluster, region, jurisdiction, .. } = &identity;
@@ -112,7 +113,8 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     let mut signals = JoinSet::new();
     stop_on_signals(&mut signals, stop.clone())?;
-    // It outlives the attempts: a probe that fails on a full disk would end the gangs of a pod with the pod.
+    // The listeners outlive the attempts: if a probe failed while the disk is full, the kubelet would restart
+    // the pod and end its gangs.
     let (probed, mut listeners) = (Probed::default(), JoinSet::new());
     if let Some(address) = settings.metrics_listen {
         listener::start(address, probed.clone(), &mut listeners).await?;
@@ -121,7 +123,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     match exit.await? {
         Exit::Requested => {
             tracing::info!(
-                "stopped as requested; gangs under guards run on until their leases end or the agent is back"
+                "stopped as requested; guarded gangs continue until their leases end or the agent returns"
             );
             Ok(ExitCode::SUCCESS)
         }
@@ -134,8 +136,8 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs `life` until it ends for a reason other than a full disk. Each life begins with what is durable, as a
-/// new process would. In between nothing is done or sent, and gangs run on under their guards.
+/// Runs `life` until it ends for a reason other than a full disk. Each life begins with the stored state, as
+/// a new process would. Between two lives nothing is sent, and gangs continue under their guards.
 async fn retry_while_full(
     stop: &CancellationToken,
     mut life: impl AsyncFnMut() -> anyhow::Result<Exit>,
@@ -147,8 +149,8 @@ async fn retry_while_full(
         };
         tracing::error!(
             error = %with_causes(error.as_ref()),
-            "the disk is full, so this agent takes no work and renews nothing: free some space; gangs run on \
-             under their guards until their leases end, and the agent tries again in {} s",
+            "the disk is full, so this agent takes no work and renews nothing: free some space; gangs \
+             continue under their guards until their leases end, and the agent tries again in {} s",
             FULL_DISK_PAUSE.as_secs()
         );
         tokio::select! {
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_recognized_in_every_error() {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
-        let in_a_run = crate::runner::Error::File { doing: "create", path: "runs".into(), source: full() };
+        let in_a_run = crate::job_run::Error::File { doing: "create", path: "runs".into(), source: full() };
         let in_the_store = store::Error::Directory { dir: "data".into(), source: full() };
         for error in [
             anyhow::Error::from(full()),

@@ -14,7 +14,7 @@
 //! end, if the stop tombstone exists, or if the stop should have begun. It reports the end only when it has
 //! no child left and the end is on disk. It is one thread and knows nothing of managers, ledgers or holds.
 
-use crate::runner::{Error, JobSpec};
+use crate::job_run::{Error, JobSpec};
 use nix::unistd::setsid;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -78,10 +78,11 @@ fn remark(text: &str) {
     let _ = writeln!(std::io::stderr(), "guard: {text}");
 }
 
-/// The process that the agent starts: becomes the guard, or starts it as init of a namespace and exits.
+/// Runs in the process that the agent starts: becomes the guard, or starts the guard as init of a namespace
+/// and exits.
 fn start(directory: &Path, in_namespace: bool) -> Result<(), Error> {
-    // First: a Ctrl-C in the agent's terminal must not reach what outlives the agent. Fails only for a
-    // session leader, which does not need it.
+    // This comes first: a Ctrl-C in the agent's terminal must not reach the guard. Fails only for a session
+    // leader, which does not need it.
     let _ = setsid();
     std::env::set_current_dir(directory)
         .map_err(|source| Error::System { doing: "enter the run's directory", source })?;
@@ -118,7 +119,8 @@ fn own(directory: &Path, in_namespace: bool) -> Result<(), Error> {
         .try_clone_to_owned()
         .map(UnixListener::from)
         .map_err(|source| Error::System { doing: "take over the socket", source })?;
-    // The init of a namespace does not lead a session yet; the process that the agent started does.
+    // The init of a namespace must become a session leader. The call fails for the process that the agent
+    // started, which is one already.
     let _ = setsid();
     // Shown in process lists.
     let _ = rustix::thread::set_name(c"meridian-guard");
@@ -155,7 +157,7 @@ fn exec(parent: &str, words: &[OsString]) -> ExitCode {
     let tied = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let orphaned = rustix::process::getppid().is_none_or(|p| p.as_raw_nonzero().get().to_string() != parent);
     if tied.is_err() || orphaned {
-        // The guard died before that was set up, or it can't be set up.
+        // The guard died before the parent-death signal was set up, or the signal can't be set up.
         return ExitCode::from(EXIT_NOT_EXECUTABLE);
     }
     let error = Command::new(&words[0]).args(&words[1..]).exec();

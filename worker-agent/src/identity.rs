@@ -57,7 +57,7 @@ pub enum Error {
     Unusable { path: PathBuf, reason: String },
     #[error("`{url}` is not a manager's address: {reason}; it looks like `https://manager.example:7443`")]
     Address { url: String, reason: String },
-    /// Another authority than the pinned one answered.
+    /// The server's authority isn't the pinned one.
     #[error(
         "the manager at `{manager}` shows {found}, but the join command pins `{expected}`; the token was not \
          sent: either the address belongs to another manager, or something in between rewrites TLS, or the \
@@ -100,11 +100,11 @@ pub struct Identity {
     version: u32,
     /// Address as `https://HOST:PORT`.
     pub manager: String,
-    /// As named in the certificate.
+    /// The cluster that the certificate names.
     pub cluster: ClusterName,
-    /// As declared at the manager.
+    /// The cluster's region, as declared at the manager.
     pub region: Region,
-    /// As declared at the manager.
+    /// The cluster's jurisdiction, as declared at the manager.
     pub jurisdiction: Jurisdiction,
     /// Start of the certificate's validity.
     pub not_before: Wall,

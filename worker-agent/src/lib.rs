@@ -13,6 +13,7 @@ mod entry;
 pub mod guard;
 pub mod identity;
 pub mod inventory;
+pub mod job_run;
 pub mod logs;
 pub mod metrics;
 pub mod provider;

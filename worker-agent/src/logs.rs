@@ -89,7 +89,7 @@ pub async fn serve(link: Link, queries: mpsc::Sender<Query>, seed: u64) {
             Err(error) => {
                 let wait = backoff::wait(PAUSE_FIRST, PAUSE_MAX, failures, seed);
                 failures = failures.saturating_add(1);
-                // Syncs log with a higher level that the manager is not reachable.
+                // Syncs already log at a higher level that the manager can't be reached.
                 tracing::debug!(failures, "polling for log requests failed: {}", with_causes(&error));
                 tokio::time::sleep(Duration::from_millis(wait.0)).await;
             }

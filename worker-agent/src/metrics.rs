@@ -6,12 +6,13 @@
 
 pub(crate) mod listener;
 pub mod names;
+pub(crate) mod simulated_gpus;
 
 use crate::inventory::accelerators::Reading;
 use crate::uplink::Landed;
 use meridian_agent_core::{Agent, RunnerEvent};
 use meridian_shared::ids::OfferId;
-use meridian_shared::protocol::{EndResult, Event, Lane, RefuseReason, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{EndResult, Event, Lane, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono};
 use names::Definition;
 use prometheus::core::Collector;
@@ -55,6 +56,8 @@ pub struct Metrics {
     /// Number of the last counted event of this session.
     counted: AtomicU64,
     unused_since: Mutex<UnusedSince>,
+    /// The last readings of GPUs.
+    shown_gpus: Mutex<Vec<Reading>>,
 }
 
 /// When nodes of a provider were first seen without pods, by their offer.
@@ -125,6 +128,7 @@ impl Metrics {
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             unused_since: Mutex::default(),
+            shown_gpus: Mutex::default(),
             registry,
         };
         Arc::new(this)
@@ -165,7 +169,7 @@ impl Metrics {
         self.node_requests_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
     }
 
-    /// Counts what an event of the runner will change; a repeated event changes nothing.
+    /// Counts the change by an event of the runner; a repeated event counts nothing.
     pub(crate) fn observe_event(&self, agent: &Agent, event: &RunnerEvent) {
         match event {
             RunnerEvent::Moved { uid, fence, number } => {
@@ -194,9 +198,7 @@ impl Metrics {
         for (number, event) in (request.events_from..).zip(&request.events).skip_while(|(n, _)| *n <= counted)
         {
             match event {
-                Event::Refused { reason, .. } => {
-                    self.refused.with_label_values(&[reason_label(*reason)]).inc()
-                }
+                Event::Refused { reason, .. } => self.refused.with_label_values(&[reason.word()]).inc(),
                 Event::Ended(end) if end.result == EndResult::LeaseLapsed => self.lapses.inc(),
                 _ => {}
             }
@@ -236,6 +238,11 @@ impl Metrics {
     /// Replaces the values of all GPUs, so that a lost one is not shown with its last value.
     pub(crate) fn set_accelerators(&self, readings: &[Reading]) {
         type Field = fn(&Reading) -> Option<f64>;
+        let mut shown = self.shown_gpus.lock().unwrap_or_else(PoisonError::into_inner);
+        if *shown == readings {
+            return;
+        }
+        *shown = readings.to_vec();
         let all: [(&GaugeVec, Field); 3] = [
             (&self.gpu_utilisation, |of| of.utilisation_percent),
             (&self.gpu_memory_used, |of| of.memory_used_mib),
@@ -264,18 +271,6 @@ impl Metrics {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("writing into memory");
         String::from_utf8_lossy(&text).into_owned()
-    }
-}
-
-fn reason_label(reason: RefuseReason) -> &'static str {
-    match reason {
-        RefuseReason::NoCapacity => "no_capacity",
-        RefuseReason::NeverFits => "never_fits",
-        RefuseReason::Unsupported => "unsupported",
-        RefuseReason::Overloaded => "overloaded",
-        RefuseReason::ProviderFailed => "provider_failed",
-        RefuseReason::StillRuns => "still_runs",
-        RefuseReason::Precondition => "precondition",
     }
 }
 

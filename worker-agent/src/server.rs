@@ -10,14 +10,14 @@
 //! One turn takes everything that waits, so that one flush of the disk serves many events. Invariants: no
 //! effect of a turn is done before everything that the turn stores is durable. A transmission is composed at
 //! the moment at which it is sent. If a commit fails nothing more is done or sent, and the process ends
-//! ([`Error::Store`]): gangs run on under their guards until their deadlines, and the next start continues
+//! ([`Error::Store`]): gangs continue under their guards until their deadlines, and the next start continues
 //! from what is durable.
 //!
 //! The loop blocks while it commits, so it has its own thread ([`Server::run`]). Nothing else in it may
 //! block: runner and provider only take orders.
 
 use crate::logs::Query;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, simulated_gpus};
 use crate::store::{self, Store};
 use crate::uplink::{Landed, Uplink};
 use meridian_agent_core::durable::{self, Durable, StoreOp};
@@ -27,7 +27,7 @@ use meridian_agent_core::runtime::{
 use meridian_agent_core::{Agent, Config, Effect, Input, Outcome};
 use meridian_shared::ids::LedgerId;
 use meridian_shared::packing::Block;
-use meridian_shared::protocol::{Lane, SyncAnswer};
+use meridian_shared::protocol::{Lane, RunnerKind, SyncAnswer};
 use meridian_shared::time::{Millis, Mono, Now};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ mod tests;
 
 /// Most inputs of one turn, which bounds the wait for the common commit.
 const TURN_INPUTS_MAX: usize = 256;
-/// Longest sleep. Timers of the runtime stop while a machine is suspended, and wall time can run ahead, so
-/// the clocks are compared this often.
+/// Longest sleep. Timers of the runtime stop while a machine is suspended, and wall time can jump ahead, so
+/// the clocks are compared at this interval.
 const OBSERVE_EVERY: Millis = Millis::secs(1);
 /// How often the core checks its invariants.
 const CHECK_EVERY: Millis = Millis::mins(1);
@@ -74,7 +74,7 @@ pub enum Exit {
     Superseded,
 }
 
-/// Parts that the loop works with.
+/// Dependencies of the loop.
 pub struct Parts {
     pub config: Config,
     pub store: Store,
@@ -123,7 +123,7 @@ pub struct Server {
 }
 
 /// Next action of the loop.
-enum Action {
+enum LoopAction {
     Apply(Input),
     Landed(Landed),
     Logs(Query),
@@ -132,8 +132,8 @@ enum Action {
     Stop,
 }
 
-/// Writes of one turn, and then its effects. Each effect has the clock readings of its decision: its deadline
-/// is counted from there, and the commit in between may take longer than a pause of the machine.
+/// Writes of one turn, and then its effects. Each effect has the clock readings of its decision, from which
+/// its deadline counts, however long the commit in between takes.
 #[derive(Debug, Default)]
 struct Decisions {
     store: Vec<StoreOp>,
@@ -142,7 +142,7 @@ struct Decisions {
 
 impl Decisions {
     fn at(decided: Now, outcome: Outcome) -> Self {
-        let Outcome { store, effects } = outcome;
+        let (store, effects) = outcome.into_parts();
         Self { store, effects: effects.into_iter().map(|effect| (decided, effect)).collect() }
     }
 }
@@ -198,17 +198,17 @@ impl Server {
                 self.transmit(lane);
             }
             let exit = match self.select().await {
-                Action::Stop => Some(Exit::Requested),
-                Action::Again => None,
-                Action::Logs(query) => {
+                LoopAction::Stop => Some(Exit::Requested),
+                LoopAction::Again => None,
+                LoopAction::Logs(query) => {
                     self.answer(query);
                     None
                 }
-                Action::Landed(landed) => match self.land(landed) {
+                LoopAction::Landed(landed) => match self.land(landed) {
                     Some(answer) => self.turn_with(Input::Answer(Box::new(answer)))?,
                     None => None,
                 },
-                Action::Apply(input) => self.turn_with(input)?,
+                LoopAction::Apply(input) => self.turn_with(input)?,
             };
             if let Some(exit) = exit {
                 return Ok(exit);
@@ -216,7 +216,7 @@ impl Server {
         }
     }
 
-    async fn select(&mut self) -> Action {
+    async fn select(&mut self) -> LoopAction {
         let now = (self.parts.clock)().mono;
         let due = self.agent.next_deadline().map_or(OBSERVE_EVERY, |at| at.since(now)).min(OBSERVE_EVERY);
         let due = due.min((self.observed + OBSERVE_EVERY).since(now));
@@ -234,23 +234,23 @@ impl Server {
         } = &mut self.parts;
         tokio::select! {
             biased;
-            () = stop.cancelled() => Action::Stop,
-            () = tokio::time::sleep(Duration::from_millis(due.0)) => Action::Apply(Input::Tick),
-            landed = uplink.landed() => Action::Landed(landed),
-            Some(event) = runner_events.recv() => Action::Apply(Input::Runner(event)),
-            Some(event) = provider_events.recv() => Action::Apply(Input::Provider(event)),
-            Some(event) = hold_events.recv() => Action::Apply(Input::Hold(event)),
+            () = stop.cancelled() => LoopAction::Stop,
+            () = tokio::time::sleep(Duration::from_millis(due.0)) => LoopAction::Apply(Input::Tick),
+            landed = uplink.landed() => LoopAction::Landed(landed),
+            Some(event) = runner_events.recv() => LoopAction::Apply(Input::Runner(event)),
+            Some(event) = provider_events.recv() => LoopAction::Apply(Input::Provider(event)),
+            Some(event) = hold_events.recv() => LoopAction::Apply(Input::Hold(event)),
             Ok(()) = nodes.changed() => {
                 let nodes = nodes.borrow_and_update().clone();
-                Action::Apply(Input::Nodes { nodes, pools: self.pools.clone() })
+                LoopAction::Apply(Input::Nodes { nodes, pools: self.pools.clone() })
             }
             Ok(()) = unavailable_kinds.changed() => {
                 let kinds = unavailable_kinds.borrow_and_update().clone();
-                Action::Apply(Input::UnavailableKinds(kinds))
+                LoopAction::Apply(Input::UnavailableKinds(kinds))
             }
-            Some(query) = log_queries.recv() => Action::Logs(query),
+            Some(query) = log_queries.recv() => LoopAction::Logs(query),
             () = tokio::time::sleep_until(pause.unwrap_or_else(Instant::now)),
-                if pause.is_some_and(|until| until > Instant::now()) => Action::Again,
+                if pause.is_some_and(|until| until > Instant::now()) => LoopAction::Again,
         }
     }
 
@@ -380,6 +380,10 @@ impl Server {
         }
         self.observed = now;
         self.parts.metrics.observe_agent(now, &self.agent);
+        if self.parts.runner.kind() == RunnerKind::Simulated {
+            let readings = simulated_gpus::readings(self.agent.running_pods());
+            self.parts.metrics.set_accelerators(&readings);
+        }
         let unreported = self.agent.unreported_nodes();
         if unreported > 0 && self.unreported == 0 {
             tracing::warn!(

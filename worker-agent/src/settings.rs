@@ -51,7 +51,7 @@ pub(crate) enum Error {
     )]
     Missing {
         flag: &'static str,
-        /// Purpose of the flag.
+        /// Why the flag is needed.
         why: &'static str,
     },
     #[error(transparent)]
@@ -61,6 +61,10 @@ pub(crate) enum Error {
 impl Error {
     fn invalid(flag: &'static str, what: impl Into<String>) -> Self {
         Self::Invalid(Invalid::new(flag, what))
+    }
+
+    fn of_log_format(what: String) -> Self {
+        Self::invalid("log-format", what)
     }
 
     /// Adds the origin of the value.
@@ -195,9 +199,9 @@ pub struct AgentArgs {
     /// [default: 100]
     #[arg(long, value_name = "N", env = "MERIDIAN_AGENT_PROVISIONING_REQUESTS_MAX")]
     pub provisioning_requests_max: Option<usize>,
-    /// With the `kubernetes` runner: copy what jobs name and this cluster lacks from the manager's management
-    /// cluster, for as long as they run: `config-maps`, `secrets` or both. The manager needs the same
-    /// setting. [default: nothing is copied]
+    /// With the `kubernetes` runner: the kinds of objects to copy from the management cluster if a job names
+    /// them and this cluster lacks them: `config-maps`, `secrets` or both. Copies exist while the job does.
+    /// The manager needs the same setting. [default: nothing is copied]
     #[arg(long, value_name = "KINDS", env = "MERIDIAN_AGENT_COPY_REFERENCES", value_delimiter = ',')]
     pub copy_references: Vec<CopiedKind>,
     #[command(flatten)]
@@ -350,15 +354,15 @@ impl AgentArgs {
             region: region.or(file.region).map(Region::new),
             runner: runner.or(file.runner).ok_or(Error::Missing {
                 flag: "runner",
-                why: "`simulated` runs nothing, `process` runs jobs on this machine, `kubernetes` in its \
-                      cluster",
+                why: "`simulated` only simulates jobs, `process` runs them on this machine, `kubernetes` \
+                      in a Kubernetes cluster",
             })?,
             provider: provider
                 .or(file.provider)
                 .map(|text| text.parse().map_err(|what: String| Error::invalid("provider", what)))
                 .transpose()?,
             speed: speed.or(file.speed).unwrap_or(1.0),
-            log_format: pick_format(log_format, file.log_format)?,
+            log_format: Format::choose(log_format, file.log_format).map_err(Error::of_log_format)?,
             metrics_listen: metrics_listen.or(file.metrics_listen),
             replacement_wait: replacement_wait(
                 node_replacement_wait.or(file.node_replacement_wait).as_deref(),
@@ -405,18 +409,10 @@ impl Settings {
         if let Some(flag) = self.flag_of_another_runner() {
             let only =
                 if flag == "fleet" { "the cluster's own nodes count" } else { "only that runner uses it" };
-            let what = format!("it doesn't go with `--runner {}`: {only}", self.runner.name());
+            let what = format!("it can't be used with `--runner {}`: {only}", self.runner.name());
             return invalid(flag, what);
         }
         Ok(self)
-    }
-}
-
-fn pick_format(given: Option<Format>, filed: Option<String>) -> Result<Format, Error> {
-    match (given, filed) {
-        (Some(format), _) => Ok(format),
-        (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what)),
-        (None, None) => Ok(Format::default()),
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! A store is valid only in the file and on the machine where it was made. On another machine a copy would
 //! take that machine's boot for a reboot, report the runs of the original as over, and have them started
-//! elsewhere while they run. A restored backup has forgotten later refusals and ends. Both are refused.
+//! elsewhere while they run. A restored backup lacks later refusals and ends. Copies and restored backups are
+//! refused.
 //!
 //! After a failed commit the core's memory is ahead of the disk. Nothing that follows from it may be done or
 //! sent, so the caller must end the process; its successor continues from what is durable.
@@ -64,7 +65,7 @@ pub enum Error {
         path.display()
     )]
     Copied { path: PathBuf },
-    /// Another runner started what runs, and only that one can see it and end it.
+    /// Another runner started the gangs that may still run, and only that runner can see and end them.
     #[error(
         "the `{was}` runner started gangs of `{}` that may still run, and the `{asked}` runner can neither \
          see nor end them: start the agent with `--runner {was}`, and change it when they have ended \
@@ -112,7 +113,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the disk is full, so that another attempt is worth while once there is space.
+    /// Whether the disk is full, so that another attempt may succeed once there is space.
     pub fn disk_is_full(&self) -> bool {
         match self {
             Self::Directory { source, .. } => is_full(source),
@@ -128,7 +129,7 @@ impl Error {
     }
 }
 
-/// Whether there is no space, or none for this user.
+/// Whether the disk has no space, or the user has no quota left.
 pub fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
@@ -220,7 +221,8 @@ impl Store {
     }
 
     /// Notes the Kubernetes cluster in which gangs start from now on, by the uid of its `kube-system`. Fails
-    /// while gangs of another cluster may still run: their absence here would be taken for their end.
+    /// while gangs of another cluster may still run: their absence in this cluster would be taken for their
+    /// end.
     pub fn set_cluster(&self, uid: &str) -> Result<(), Error> {
         match self.set_unless_busy(CLUSTER_KEY, uid)? {
             Some(was) => Err(Error::OtherCluster { path: self.path.clone(), was, found: uid.to_owned() }),
@@ -347,8 +349,8 @@ fn restrict(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Makes an empty store that appears at `path` whole or not at all. A partial file, as a full disk leaves it,
-/// would be mistaken for a damaged one.
+/// Makes an empty store that appears at `path` whole or not at all. A full disk would leave a partial file,
+/// which would look damaged.
 fn make(dir: &Path, path: &Path) -> Result<(), Error> {
     let draft = dir.join(format!(".{FILE}.new-{}", std::process::id()));
     let cannot = |source: std::io::Error| Error::Unusable {
@@ -362,12 +364,12 @@ fn make(dir: &Path, path: &Path) -> Result<(), Error> {
     let made = Store::open_file(draft.clone()).and_then(|store| {
         drop(store);
         match std::fs::hard_link(&draft, path) {
-            // Another agent was faster; opening the store decides which one gets it.
+            // Another agent has made the store meanwhile; only one of the two can open it.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             linked => linked.and_then(|()| std::fs::File::open(dir)?.sync_all()).map_err(cannot),
         }
     });
-    // In every case: the draft is not needed any more, and uses space.
+    // In every case the draft is deleted, since it only uses space now.
     drop(std::fs::remove_file(&draft));
     made
 }

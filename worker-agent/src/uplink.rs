@@ -1,7 +1,8 @@
 //! Syncs with the manager: when each lane sends, and what follows a missing answer.
 //!
 //! Owns the requests in flight, the pause after a failure and the timeouts. Knows nothing of gangs, and
-//! composes nothing: the loop composes at the moment of sending, because leases count from that moment.
+//! composes no transmission: the loop does that at the moment of sending, because leases count from that
+//! moment.
 //!
 //! ```text
 //! lane   sent when                               answered
@@ -53,10 +54,10 @@ const EMPTY_POLL_LEAST: Duration = Duration::from_millis(20);
 /// Errors of one request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("cannot reach the manager")]
     Unreachable(#[source] reqwest::Error),
-    /// No answer in time.
+    /// The answer didn't come in time.
     #[error("the manager did not answer within {0}")]
     Silent(Millis),
     #[error("the manager answered with HTTP status {status}: {text}")]
@@ -89,7 +90,7 @@ pub struct Landed {
     pub result: Result<SyncAnswer, Error>,
 }
 
-/// The previous answer, to recognize one with nothing new.
+/// The previous answer, to recognize an answer without news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AnswerState {
     leadership: Leadership,
@@ -135,7 +136,7 @@ impl Uplink {
         self.news = true;
     }
 
-    /// Whether a sync succeeded, and none has failed since.
+    /// Whether the last finished sync succeeded.
     pub fn is_well(&self) -> bool {
         self.synced && self.failures == 0
     }
@@ -271,11 +272,11 @@ fn refusal_message(refusal: &SyncRefusal) -> String {
                  use an agent of a fitting version"
             )
         }
-        SyncRefusal::Superseded { by } => format!("the manager follows session {by} of this store"),
+        SyncRefusal::Superseded { by } => format!("the manager accepts only session {by} of this store"),
         SyncRefusal::NewerLeadership { follows } => {
             format!(
                 "this agent follows leadership {follows}, which is newer than the manager's; the manager \
-                 will take a higher epoch"
+                 will take over with a higher epoch"
             )
         }
         SyncRefusal::LedgerLost => {
@@ -290,7 +291,7 @@ fn refusal_message(refusal: &SyncRefusal) -> String {
         }
         SyncRefusal::NotLeading => "the manager does not lead now".to_owned(),
         SyncRefusal::Malformed(why) => format!(
-            "the manager finds the sync malformed: \
+            "the manager refuses the sync as malformed: \
                                                 {}",
             link::printable(why)
         ),

@@ -1,13 +1,13 @@
 //! The process runner with real processes.
 //!
-//! Every test that may differ runs with and without PID namespaces. No test sleeps for a fixed time: each
-//! waits for an event, with a bound that fails it.
+//! Every test whose result may depend on PID namespaces runs with and without them. No test sleeps for a
+//! fixed time: each waits for an event, with a bound that fails it.
 
 use futures::FutureExt as _;
 use meridian_agent::guard::rundir::RunDir;
 use meridian_agent::guard::{clock, processes, wire};
+use meridian_agent::job_run::{JobSpec, RunEnd};
 use meridian_agent::runner::process::{ProcessRunner, Settings};
-use meridian_agent::runner::{JobSpec, RunEnd};
 use meridian_agent_core::runtime::{
     Enforcement, Found, FoundState, PodPlacement, Runner, RunnerEvent, Start,
 };
@@ -90,7 +90,7 @@ impl Bench {
         assert!(matches!(self.next(), RunnerEvent::Running { .. }));
     }
 
-    /// The next end, as it is on disk, or as it was reported if nothing is there.
+    /// The next end: the one on disk, or the reported one if nothing is on disk.
     fn until_ended(&mut self) -> RunEnd {
         loop {
             let RunnerEvent::Ended { uid, fence, result, pod_failures, ran } = self.next() else { continue };

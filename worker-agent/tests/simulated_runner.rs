@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn open(data: &Path) -> (SimulatedRunner, Receiver<RunnerEvent>) {
-    // Takes one event only: more must be delayed, not lost.
+    // The channel takes one event only: further ones must be delayed, not lost.
     let (sender, events) = channel(1);
     (
         SimulatedRunner::open(Settings { data: data.to_owned(), speed: "100".parse().unwrap() }, sender)

@@ -10,7 +10,7 @@ pub(crate) enum TokenCommand {
     Create(TokenArgs),
     /// List all tokens: their users, groups and expiry
     List,
-    /// Revoke a token at once; what it has open is cut
+    /// Revoke a token at once, and close its open watches and logs
     Revoke {
         /// Name of the token
         name: String,
@@ -21,13 +21,13 @@ pub(crate) enum TokenCommand {
 pub(crate) struct TokenArgs {
     /// Name of the token, by which it is listed and revoked
     pub(crate) name: String,
-    /// The user that it authenticates [default: NAME]
+    /// The user that the token authenticates [default: NAME]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
     /// A group of the user; repeatable
     #[arg(long = "group", value_name = "GROUP")]
     pub(crate) groups: Vec<String>,
-    /// How long it is valid, at most a year [default: 720h]
+    /// How long the token is valid, at most a year [default: 720h]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub(crate) ttl: Option<SignedDuration>,
     /// Print a kubeconfig with the token; its namespace is that of `-n`

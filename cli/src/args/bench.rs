@@ -68,7 +68,7 @@ pub(crate) enum BenchCommand {
 /// What to create and to watch. The manager or management cluster is that of `--kubeconfig` and `--context`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KubernetesBenchArgs {
-    /// Local queue of the jobs, in the namespace of --namespace. It needs quota and nodes for all of them at
+    /// Local queue of the jobs, in the namespace of --namespace. It needs quota and nodes for all jobs at
     /// once
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub(crate) queue: String,
@@ -92,7 +92,8 @@ pub(crate) struct KubernetesBenchArgs {
     /// repeated
     #[arg(long = "metrics", value_name = "URL", value_parser = web_url)]
     pub(crate) metrics: Vec<String>,
-    /// Time in which nothing is created, in seconds. Requests of that time are not counted for jobs
+    /// Idle time before the jobs, in seconds. The rate of requests in it is subtracted from the jobs'
+    /// requests
     #[arg(
         long,
         value_name = "N",

@@ -23,7 +23,7 @@ pub(crate) enum ClusterCommand {
         /// How long the printed command is valid [default: the manager's, 1h]
         #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
         ttl: Option<SignedDuration>,
-        /// Let another agent take the name of a cluster that has joined; it locks out the previous one
+        /// Let another agent take the name of a cluster that has joined; this locks out the previous agent
         #[arg(long)]
         replace: bool,
         /// Let the cluster's service account join, as the manager's setting join-by-issuer says, and print no

@@ -1,6 +1,7 @@
 //! Completion of words that only the manager knows: names of jobs, queues, namespaces, clusters.
 //!
-//! A shell waits for it at every tab, so it has a deadline, and without an answer there are no candidates.
+//! A shell waits for completion at every tab, so a request has a deadline. Without an answer there are no
+//! candidates.
 
 use super::Cli;
 use crate::client::kubeconfig::Lookup;
@@ -13,14 +14,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// For everything: reading the kubeconfig, the connection, the answer.
+/// Time limit for reading the kubeconfig, the connection and the answer together.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Variable by which a shell asks for candidates.
 pub(crate) const COMPLETE_VARIABLE: &str = "MERIDIAN_COMPLETE";
 /// Environment variable in which some shells pass the position of the word to complete.
 const INDEX_VARIABLE: &str = "_CLAP_COMPLETE_INDEX";
 
-/// Context from the words before the one to complete.
+/// Context from the words before the completed one.
 #[derive(Debug, Default)]
 struct Line {
     kubeconfig: Option<PathBuf>,

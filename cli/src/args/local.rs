@@ -47,7 +47,7 @@ pub(crate) struct UpArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LocalRunner {
-    /// Nothing runs: jobs only take their time
+    /// Jobs are simulated: they take time, and no process starts
     Simulated,
     /// Jobs run as processes of this machine, with your rights
     Process,

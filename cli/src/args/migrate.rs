@@ -16,7 +16,7 @@ pub(crate) enum MigrateCommand {
         /// Only this cluster queue
         #[arg(long, value_name = "NAME", value_parser = object_name)]
         queue: Option<String>,
-        /// Print a part of the queue's objects as the manager takes them, instead of the steps
+        /// Print these objects of the queue, ready for `meridian apply`, instead of the steps
         #[arg(long, value_enum, value_name = "PART", requires = "queue")]
         manifests: Option<MigratePart>,
     },
@@ -33,8 +33,8 @@ pub(crate) struct MigrateSource {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MigratePart {
-    /// The cluster queue, its local queues, and what queues refer to
+    /// The cluster queue, its local queues, and the objects that queues refer to
     Queue,
-    /// The jobs that wait in it
+    /// The jobs that wait in the queue
     Jobs,
 }

@@ -69,7 +69,7 @@ pub(crate) enum JournalCommand {
     Recovery,
     /// Confirm that no other copy of the journal runs and that policies and quotas are current
     Confirm {
-        /// Confirm; without it, only show which clusters are awaited and what is held until when
+        /// Confirm; without this flag, only show which clusters are missing and until when workloads are held
         #[arg(long)]
         yes: bool,
     },

@@ -1,4 +1,4 @@
-//! The page `docs/reference/cli.md` is as the command line says, and commands in pages are commands.
+//! The page `docs/reference/cli.md` matches the command line, and every command in the documentation exists.
 
 use super::Cli;
 use clap::{Arg, Command, CommandFactory as _, Parser as _};

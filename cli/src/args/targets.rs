@@ -24,7 +24,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<Target>, Error> {
     })
 }
 
-/// As [`parse`], without `all`: for commands that change what they name.
+/// As [`parse`], without `all`: for commands that change the named objects.
 pub(crate) fn parse_exact(words: &[String]) -> Result<Vec<Target>, Error> {
     parse_with(words, |word| match word {
         "all" => Err(Error::Usage("`all` is for `get` only; name the kinds, such as `jobs`".to_owned())),

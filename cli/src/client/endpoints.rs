@@ -141,7 +141,7 @@ impl Client {
         self.text(self.url(["metrics"])).await
     }
 
-    /// One metric in Prometheus' text format; cheaper for the manager than all of them.
+    /// One metric in Prometheus' text format, which costs the manager less than all metrics.
     pub(crate) async fn metric(&self, name: &str) -> Result<String, Error> {
         let mut url = self.url(["metrics"]);
         url.query_pairs_mut().append_pair("name[]", name);

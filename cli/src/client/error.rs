@@ -32,7 +32,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The manager's refusal, if it is one.
+    /// The manager's refusal, if the error is one.
     pub(crate) fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) => Some(status),

@@ -1,4 +1,4 @@
-//! One connection to one manager with one identity.
+//! A connection to a manager as one user.
 
 use super::error::{Error, with_causes};
 use super::kubeconfig::{self, Access};
@@ -8,21 +8,21 @@ use reqwest::{Method, RequestBuilder, Response, Url};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A manager is near or gone; ten seconds also cover a slow TLS handshake.
+/// A manager that can be reached connects well within this, even with a slow TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For a whole exchange that is no stream; the manager itself answers 503 long before.
+/// Limit of a whole exchange that is no stream; a busy manager answers 503 long before.
 pub(super) const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the connection of an idle stream is checked, so that a watch notices a vanished manager.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// Largest answer in bytes that is no stream. A page of objects of the largest size would be more, but isn't
-/// real.
+/// Largest answer in bytes that is no stream. A page of objects of the largest size would exceed it, but
+/// doesn't occur in practice.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
     base: Url,
-    /// Requests are about the objects applied for this worker cluster alone.
+    /// If set, requests are only about the objects that were applied for this worker cluster.
     cluster: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The output of one attempt of a job as a stream. A followed log resumes after a broken connection: it is
-//! read again from the beginning, and what was returned already is skipped.
+//! read again from the beginning, and output that was already returned is skipped.
 //!
-//! The lines of several pods come in another order each time, so that skipping counts them pod by pod.
+//! The order of lines of different pods changes with each read, so lines are counted and skipped per pod.
 
 use super::endpoints::ROOT;
 use super::error::{Error, with_causes};
@@ -199,7 +199,7 @@ impl LogStream {
     async fn pause(&mut self, error: &Error) -> Result<(), Error> {
         let why = error.to_string();
         tracing::info!(why, "resuming the log");
-        // A status is the manager's answer: it is there, and the cluster's agent is not.
+        // A status comes from the manager, so only the cluster's agent can't be reached.
         self.refusals += u32::from(error.status().is_some());
         if self.refusals > REFUSALS_MAX {
             return Err(Error::LogLost { tries: self.refusals, why });

@@ -57,7 +57,7 @@ pub(crate) struct CreateOptions<'o> {
 /// How an object is deleted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeleteOptions {
-    /// Whether to delete it even if others refer to it.
+    /// Whether to delete the object even if others refer to it.
     pub(crate) force: bool,
     /// Whether the manager only validates the request and stores nothing.
     pub(crate) dry_run: bool,
@@ -66,7 +66,7 @@ pub(crate) struct DeleteOptions {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Created {
     pub(crate) object: Value,
-    /// The manager's warnings about it.
+    /// The manager's warnings about the object.
     pub(crate) warnings: Vec<String>,
 }
 

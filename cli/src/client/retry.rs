@@ -16,7 +16,7 @@ pub(super) const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Retry {
-    /// In a row.
+    /// Number of failures in a row.
     failures: u32,
     seed: u64,
 }

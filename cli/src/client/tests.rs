@@ -129,7 +129,7 @@ async fn errors_become_messages() {
 
 #[tokio::test]
 async fn an_unreachable_manager_is_reported_with_its_url() {
-    // Free a moment ago, so nothing listens there.
+    // The port was free a moment ago, so nothing listens there.
     let server = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())

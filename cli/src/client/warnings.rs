@@ -3,7 +3,7 @@
 
 use reqwest::header::{HeaderMap, WARNING};
 
-/// The texts in their order. A value of another form is shown as it is.
+/// The texts in their order. A value that isn't in the standard form is shown unchanged.
 pub(super) fn parse(headers: &HeaderMap) -> Vec<String> {
     let values =
         headers.get_all(WARNING).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

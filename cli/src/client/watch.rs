@@ -54,7 +54,7 @@ pub(crate) struct Watch {
 }
 
 impl Client {
-    /// Lists the selected objects, and watches them from there on. Fails if the list does.
+    /// Lists the selected objects, and watches them from the list's version on. Fails if the list does.
     pub(crate) async fn watch(&self, selection: Selection) -> Result<(Vec<Value>, Watch), Error> {
         let list = self.list(&selection).await?;
         let known = list.items.iter().map(|object| (key(object), object.clone())).collect();

@@ -17,7 +17,7 @@ pub(super) async fn open(kubeconfig: Option<PathBuf>, context: Option<String>) -
     Connection::open(&settings, &PREVIEW).await.map_err(refused)
 }
 
-/// What an API server refused, or why it can't be reached.
+/// A refusal of an API server, or why the server can't be reached.
 pub(super) fn refused(error: meridian_kubernetes::Error) -> Error {
     Error::Refused(error.to_string())
 }

@@ -8,8 +8,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `shapes` | the submitted jobs |
-//! | `kueue` | Kueue's scheduler benchmark in real time |
-//! | `ideal` | the same benchmark in virtual time |
+//! | `kueue` | Kueue's scheduler benchmark in real time, and its decisions in virtual time |
 //! | `load` | clients that submit, on a schedule or as fast as answers come |
 //! | `measures` | the other measures |
 //! | `kubernetes` | rates, times and requests of a deployment |
@@ -18,7 +17,6 @@
 //! | `figures` | results and their spread |
 
 mod figures;
-mod ideal;
 mod kubernetes;
 mod kueue;
 mod load;

@@ -36,7 +36,7 @@ const DEFAULT_SPEED: f64 = 20.0;
 pub(super) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Error> {
     let DemoArgs { speed, keep, report } = args;
     if let Some(path) = &report {
-        // Found now, and not after a minute.
+        // An unusable path must be found now, not after a minute.
         write_report(path, "")?;
     }
     let format = session.document_format();

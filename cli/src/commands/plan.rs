@@ -22,7 +22,7 @@ use meridian_queueing::capacity_model::UnlimitedCapacity;
 use overlay::Overlaid;
 use serde::Serialize;
 
-/// What a plan leaves open about workloads that would be admitted.
+/// What a plan doesn't evaluate about workloads that would be admitted.
 const CAPACITY_NOTE: &str = "`Would be admitted` is by quota: whether a cluster has room, or must ask its \
                              provider for nodes, isn't evaluated";
 

@@ -15,7 +15,7 @@ use meridian_objects::job::SUBMITTED_KIND;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Time between two looks.
+/// Time between two refreshes.
 const REFRESH: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(session: &mut Session, args: TopArgs) -> Result<(), Error> {
@@ -39,7 +39,7 @@ pub(super) async fn run(session: &mut Session, args: TopArgs) -> Result<(), Erro
 /// Shows the load until the user ends it.
 async fn live(session: &mut Session, reader: &LoadReader) -> Result<(), Error> {
     let mut interrupts = Interrupts::listen()?;
-    // Before the screen is taken, so that an error stays readable.
+    // Read before the screen is switched, so that an error stays readable.
     let mut load = reader.read().await?;
     let screen = Screen::open(&mut session.out)?;
     let mut trouble = None;
@@ -86,7 +86,7 @@ impl LoadReader {
         Ok(Load { clusters: clusters?, queues: queues?, jobs: jobs?, namespaces })
     }
 
-    /// `None` if it isn't shown.
+    /// `None` if the view isn't shown.
     async fn list(&self, view: TopView, selection: Selection) -> Result<Option<Vec<Value>>, Error> {
         if self.view.is_some_and(|wanted| wanted != view) {
             return Ok(None);

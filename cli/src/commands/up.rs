@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// How often ended processes are restarted.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long the manager is asked what runs before it is stopped.
+/// How long the manager has to answer which jobs run, before it is stopped.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error> {
@@ -123,7 +123,7 @@ async fn continuing_jobs(client: &Client, now: Timestamp) -> Option<String> {
         0 => "nothing runs; `meridian up` continues with the same queues and jobs".to_owned(),
         _ => format!(
             "{} without the fleet: with `onClusterLoss: Wait` to the end, and with `Fence` until the lease \
-             ends (at about {until} with the usual term of {term}); `meridian up` takes them over",
+             ends (at about {until} with the usual term of {term}); the next `meridian up` takes them over",
             counted_with(running, "job", "continues", "continue")
         ),
     })
@@ -139,7 +139,7 @@ fn announce(
 ) -> Result<(), Error> {
     let admin = running.admin_kubeconfig();
     let submitter = running.submitter_kubeconfig();
-    // Where every command looks by default.
+    // Every command looks for a kubeconfig there by default.
     let default = data_dir.join("kubeconfig");
     std::fs::copy(&admin, &default)
         .map_err(|e| Error::Refused(format!("can't write `{}`: {e}", default.display())))?;

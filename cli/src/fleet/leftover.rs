@@ -18,7 +18,7 @@ pub(super) fn refuse(setup: &FleetSetup) -> Result<(), Error> {
         let store = setup.agent_directory(name).join(meridian_agent::store::FILE);
         (FleetProcess::Agent(name.to_owned()).to_string(), store)
     });
-    // Two over one directory would damage its data: not every build locks it.
+    // Two fleets over one directory would damage its data, because not every build locks the directory.
     let files: Vec<(String, PathBuf)> = std::iter::once((FleetProcess::Manager.to_string(), setup.journal()))
         .chain(stores)
         .chain([("Prometheus".to_owned(), observe::series(&setup.root))])
@@ -99,7 +99,7 @@ mod tests {
         std::fs::create_dir(journal.parent().unwrap()).unwrap();
         let file = std::fs::File::create(&journal).unwrap();
         refuse(&setup).unwrap();
-        // Waits for its standard input, with the journal as its standard output.
+        // This process waits for its standard input, with the journal as its standard output.
         let mut other = tokio::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .stdout(file)

@@ -23,7 +23,7 @@ const SCRAPE_EVERY: &str = "2s";
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a user is told if there is no Prometheus.
+/// The message if there is no Prometheus.
 pub(crate) const NOT_INSTALLED: &str = "no `prometheus` is on the PATH, so nothing collects metrics: install \
                                         it (Debian and Ubuntu: `apt install prometheus`) and start again";
 
@@ -32,7 +32,7 @@ pub(crate) struct Observer {
     child: Child,
     url: String,
     log: PathBuf,
-    /// Its end was seen.
+    /// The process's end was seen.
     has_ended: bool,
 }
 
@@ -130,7 +130,7 @@ impl Observer {
         }
     }
 
-    /// What to say if Prometheus has ended by itself; once.
+    /// The message if Prometheus has ended by itself; returned once.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status: ExitStatus = self.child.try_wait().ok().flatten().filter(|_| !self.has_ended)?;
         self.has_ended = true;
@@ -179,7 +179,7 @@ mod tests {
         let setup = FleetSetup::manager_only(root.path().join("data"), "");
         let missing = Observer::start_program("/nonexistent/prometheus", &setup, "https://127.0.0.1:1").await;
         assert!(missing.unwrap().is_none());
-        // It knows none of the flags.
+        // An old Prometheus, which knows none of the flags.
         let error = Observer::start_program("cat", &setup, "https://127.0.0.1:1").await.err().unwrap();
         let error = error.to_string();
         assert!(error.contains("exit status: 1") && error.contains("option"), "{error}");

@@ -5,14 +5,14 @@ use tokio::time::Instant;
 
 /// Pause before the first restart; doubled with each end soon after a start.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// A process that ran longer had started well.
+/// A process that ran longer than this counts as started well.
 const STARTED_WELL_AFTER: Duration = Duration::from_secs(60);
 /// Ends in a row after which a process is not restarted.
 pub(super) const TRIES_MAX: u32 = 5;
 
 #[derive(Default)]
 pub(super) struct RestartState {
-    /// Ends in a row, each soon after the one before.
+    /// Number of ends in a row, each soon after the one before.
     ends: u32,
     last_end: Option<Instant>,
     restart_at: Option<Instant>,

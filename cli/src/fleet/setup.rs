@@ -71,7 +71,7 @@ impl FleetSetup {
         }
     }
 
-    /// With the port that was chosen in this directory before, or a free one.
+    /// Uses the port that was chosen in this directory before, or a free one.
     pub(super) fn with_port(self) -> Result<Self, Error> {
         let Some(host) = self.listen.strip_suffix(":0") else { return Ok(self) };
         let kept = self.root.join("listen");

@@ -79,8 +79,8 @@ impl Streams {
         self.note(format!("warning: {}", text.as_ref()));
     }
 
-    /// Writes one JSON document, or what the user's template makes of it. Fails if standard output can't be
-    /// written.
+    /// Writes one JSON document, or the document in the form of the user's template. Fails if standard output
+    /// can't be written.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
         if self.template.is_some() {
             return self.templated(value);

@@ -15,7 +15,7 @@ const WRAPPED_COLUMNS_MIN: usize = 30;
 /// Indent of a last column that is printed below the others.
 const INDENT: usize = 2;
 
-/// How the state in a cell is to be taken; shown as a colour.
+/// Whether the state in a cell is good or bad; shown as a colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Tone {
     #[default]
@@ -59,7 +59,7 @@ pub(crate) fn painted(text: &str, is_good: bool, colour: bool) -> String {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// At least one; only the last cell of a row may have several.
+    /// Lines of the cell, at least one. Only the last cell of a row may have several.
     lines: Vec<String>,
     tone: Tone,
 }
@@ -128,7 +128,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Headers and rows, each row on one line: what programs may cut by columns.
+    /// Headers and rows, each row on one line, so that programs can cut it by columns.
     pub(crate) fn text(&mut self, colour: bool) -> String {
         let mut text = self.header_line();
         text.push_str(&self.rows_text(colour));

@@ -5,8 +5,8 @@ use super::printable;
 /// Columns of a page of text, as in `man`; also assumed where standard output is no terminal.
 pub(crate) const PAGE_COLUMNS: usize = 80;
 
-/// Breaks `text`, which must be escaped already, at spaces. A longer word keeps a line of its own; there is
-/// at least one line.
+/// Breaks `text`, which must be escaped already, at spaces. A word that is longer than a line gets its own
+/// line. The result has at least one line.
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;

@@ -176,8 +176,8 @@ impl Chaos<'_, '_> {
         }
     }
 
-    /// How long an agent is away: mostly a moment; sometimes, or if `must_lapse`, until all its leases have
-    /// lapsed.
+    /// How long an agent is away: mostly a moment; sometimes, and with `must_lapse` always, until all its
+    /// leases have lapsed.
     fn away(&mut self, millis_max: u64, must_lapse: bool) -> Duration {
         let through_a_lapse = TERM + Duration::from_secs(3);
         if must_lapse {

@@ -60,18 +60,18 @@ echo "$MERIDIAN_FENCE" >>"$0/done/$me"
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// Each purpose has its own sequence, so that one more draw here changes nothing there.
+    /// Each purpose has its own sequence, so that a new draw for one purpose doesn't change the others.
     pub(super) fn new(seed: u64, purpose: u64) -> Self {
         Self(splitmix(seed ^ splitmix(purpose)))
     }
 
-    /// From 0 to `sides - 1`.
+    /// A number from 0 to `sides - 1`.
     pub(super) fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(1);
         splitmix(self.0) % sides
     }
 
-    /// From `low` to `high`.
+    /// A number from `low` to `high`.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
@@ -160,7 +160,8 @@ fn overlapping_runs_are_found_and_sequential_ones_are_not() {
         command.spawn().unwrap()
     };
     let mut first = start("30");
-    // The command sleeps only with the lock; testing the lock itself would take it.
+    // The command sleeps only while it holds the lock. The test looks for the sleep, because testing the lock
+    // would take it.
     let sleeps = || super::processes::of(dir.path()).iter().any(|p| p.name == "sleep");
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !sleeps() {

@@ -1,6 +1,6 @@
 //! A hostile agent with a real certificate: it floods the manager with everything it can send, and stalls
-//! connections. No other agent may suffer: leases are renewed, gangs start and end, memory and journal stay
-//! bounded.
+//! connections. Other agents must not be affected: leases are renewed, gangs start and end, memory and
+//! journal stay bounded.
 
 use super::fleet::{KUBECONFIG, MANAGER, TERM};
 use super::gangs::{self, Dice, JOBS};
@@ -223,7 +223,7 @@ async fn a_flooding_agent_delays_no_other_cluster() {
     let end = Instant::now() + FLOOD_FOR;
     let flood = Flood::start(&dir, end).await;
 
-    // Other clusters work on.
+    // Other clusters continue to work.
     let mut number = 1;
     while Instant::now() < end || number <= GANGS {
         let (status, made) = rest.post(JOBS, &gangs::lasting(number, 100, &proofs)).await.unwrap();

@@ -11,9 +11,9 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// From a submission to its processes, on a busy machine.
+/// Longest time from a submission to its processes, on a busy machine.
 pub(super) const START_WITHIN: Duration = Duration::from_secs(15);
-/// From the lapse of a lease to the start elsewhere: drift, a poll, a start.
+/// Longest time from the lapse of a lease to the start elsewhere: drift, a poll, a start.
 pub(super) const ELSEWHERE_WITHIN: Duration = Duration::from_secs(15);
 /// Longer than any test: something must end it.
 pub(super) const ENDLESS_RUN_MS: u64 = 600_000;

@@ -163,7 +163,7 @@ async fn a_fleet_restarts_its_killed_processes() {
         all_connected(&sandbox, &[]).await;
     }
     hello(&sandbox, "after").await;
-    // The agent of a lost cluster can't be kept running; the others continue.
+    // The agent of a lost cluster ends at each start; the others continue.
     sandbox.meridian(&["cluster", "declare-lost", LOST, "--confirm", LOST]).await.ok();
     let log = sandbox.path("up.log");
     wait_until("it is left alone", UP_WITHIN, async || {

@@ -33,7 +33,7 @@ pub(super) fn of(mark: &Path) -> Vec<Process> {
 fn read(pid: i32, mark: &[u8]) -> Option<Process> {
     let dir = Path::new("/proc").join(pid.to_string());
     let stat = fs::read_to_string(dir.join("stat")).ok()?;
-    // The name is in parentheses and may contain some, so the last one ends it.
+    // The name is in parentheses and may contain parentheses, so the last one ends it.
     let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
     if matches!(state, 'Z' | 'X') {
         return None;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Gangs don't end because the manager is away: the test may take its time.
+/// A policy under which gangs don't end while the manager is away, however long the test takes.
 const PATIENT: &str = "\
 apiVersion: meridian.dev/v1alpha1
 kind: DispatchPolicy

@@ -13,7 +13,7 @@ use meridian_shared::time::{Mono, Now};
 fn end_of_batch(turn: &mut Turn<'_>) {
     timers::on_time(turn);
     pass::refresh_capacity(turn);
-    if std::mem::take(&mut turn.world.live.dirty) {
+    if turn.world.live.pass_mut().take_request() {
         pass::schedule(turn);
     }
 }
@@ -41,39 +41,47 @@ impl World {
     pub fn next_deadline(&self, now: Now) -> Option<Mono> {
         let volatile = self
             .live
-            .backoff_until
-            .values()
-            .copied()
-            .chain(self.live.refused.values().map(|(t, _, _)| *t))
-            .chain(self.live.provider_failures.next_deadline())
-            .chain(self.live.reservations.next_deadline())
+            .backoffs()
+            .next_end()
+            .into_iter()
+            .chain(self.live.refusals().next_deadline())
+            .chain(self.live.provider_failures().next_deadline())
+            .chain(self.live.reservations().next_deadline())
             .chain(usage::next_sample(self))
             .chain(starts::next_wait_after_failed_starts(self))
             .min();
         let disconnect = self
             .live
-            .clusters
+            .clusters()
             .iter()
             .filter(|(name, _)| self.has_open_legs(name))
-            .map(|(_, c)| c.heard + meridian_shared::lease::disconnect_after(self.config.term_min))
+            .map(|(_, c)| c.heard() + meridian_shared::lease::disconnect_after(self.config.term_min))
             .min();
-        let resend = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
+        let resend = self.live.clusters().values().filter_map(|c| c.outbox().resend_at(now.mono)).min();
         let starvation_check = self
             .config
             .starvation_guard
             .filter(|_| self.queues.waiting_classes().next().is_some())
-            .map(|_| self.live.next_starvation_check);
+            .map(|_| self.live.starvation_checks().next());
         let unfinished_turn = self.undecided().then_some(now.mono);
         let release = self
             .state
             .recovery()
             .as_ref()
             .filter(|recovery| !recovery.restored)
-            .map(|_| self.live.released_at);
-        [Some(self.live.due), volatile, disconnect, resend, starvation_check, release, unfinished_turn]
-            .into_iter()
-            .flatten()
-            .filter(|d| *d < Mono(u64::MAX))
-            .min()
+            .map(|_| self.live.recovery().next_release_check());
+        [
+            Some(self.live.leases().due()),
+            volatile,
+            disconnect,
+            resend,
+            starvation_check,
+            release,
+            unfinished_turn,
+        ]
+        .into_iter()
+        .flatten()
+        .filter(|d| *d < Mono(u64::MAX))
+        .min()
     }
 }

@@ -51,7 +51,7 @@ impl World {
                 ));
             }
         }
-        for (cluster, load) in &self.loads {
+        for (cluster, load) in self.loads().iter() {
             if loads.get(cluster).unwrap_or(&BTreeMap::new()) != load {
                 return Err(format!("the cached load of `{cluster}` is wrong"));
             }
@@ -60,15 +60,15 @@ impl World {
         check_quota(self, &recount)?;
         check_queue_state(self)?;
         usage::check_usage_history(self)?;
-        for (uid, cluster, ..) in self.live.reservations.kept() {
-            if self.live.clusters.get(cluster).is_some_and(|live| !live.capacity.keeps(*uid)) {
+        for (uid, cluster, ..) in self.live.reservations().kept() {
+            if self.live.cluster(cluster).is_some_and(|live| !live.capacity().keeps(*uid)) {
                 return Err(format!("`{cluster}` has a reservation for {uid} that its capacity lacks"));
             }
         }
-        for (fence, lease) in &self.live.leases {
-            let held = self.state.workloads().get(&lease.uid).and_then(|w| w.leg_of(*fence)).is_some();
+        for (fence, lease) in self.live.leases().iter() {
+            let held = self.state.workloads().get(&lease.uid()).and_then(|w| w.leg_of(fence)).is_some();
             if !held {
-                return Err(format!("lease {fence} of {} belongs to no leg", lease.uid));
+                return Err(format!("lease {fence} of {} belongs to no leg", lease.uid()));
             }
         }
         Ok(())
@@ -79,7 +79,7 @@ impl World {
     pub fn over_quota(&self) -> Vec<String> {
         let mut world = self.clone();
         world.mirror.start_over();
-        align::align(&mut world, self.live.led_at);
+        align::align(&mut world, self.live.recovery().led_at());
         let queue_state = world.mirror.queue_state();
         let mut over = Vec::new();
         for (name, queue) in queue_state.queue_list() {
@@ -125,9 +125,9 @@ fn check_workload(world: &World, uid: Uid, w: &crate::state::workload::Workload)
         if w.fence() != Some(fence) && !superseded {
             return Err(format!("{uid} is granted with fence {fence}, but its largest is {:?}", w.fence()));
         }
-        if !world.live.leases.contains_key(&fence)
+        if world.live.leases().get(fence).is_none()
             && world.state.leadership().epoch > 0
-            && world.live.led_at.0 > 0
+            && world.live.recovery().led_at().0 > 0
         {
             return Err(format!("{uid} is granted with fence {fence} but has no lease"));
         }

@@ -29,7 +29,8 @@ pub struct Config {
     /// The manager's own jurisdiction. Workloads that may not be stored there are refused before they are
     /// stored.
     pub jurisdiction: Option<Jurisdiction>,
-    /// Key that authenticates what agents later report back, such as grants and record numbers.
+    /// Key that signs grants and record numbers, so that the manager can verify them when agents report them
+    /// back.
     pub receipt_key: ReceiptKey,
     /// Limit of finished workloads that are kept.
     pub finished_kept_max: usize,
@@ -47,14 +48,14 @@ pub struct Config {
     /// Approximate limit of heads admitted in one turn. Also limits heads that are evaluated without being
     /// admitted, but that limit doubles with each cut-short turn in a row.
     pub heads_max: usize,
-    /// Whether this manager runs agents of its own for clusters that only a kubeconfig reaches. Such an agent
-    /// can't end gangs while this process is down, so jobs then wait for their cluster, unless guards in
-    /// their pods end them.
+    /// Whether this manager runs agents in its own process, for clusters that it reaches by a kubeconfig.
+    /// Such an agent can't end gangs while this process is down, so jobs use `Wait` unless guards in their
+    /// pods end them.
     pub hosts_agents: bool,
-    /// Whether this manager takes its rules from a management cluster. Rules that were tightened while the
-    /// manager was away would be missed at its start, so nothing is dispatched until it has seen them.
+    /// Whether this manager takes its rules from a management cluster. The rules may have become stricter
+    /// while the manager was down, so nothing is dispatched until it has read them.
     pub rules_unseen: bool,
-    /// Bugs that a test plants to prove that it finds them.
+    /// Bugs that a test plants to prove that the test finds them.
     pub planted: Planted,
 }
 
@@ -88,11 +89,12 @@ impl Config {
 pub struct Start {
     /// Random id of the leadership.
     pub id: u64,
-    /// `None` skips recovery: the shell has shown that the journal is the one that the last leadership left.
+    /// `None` skips recovery: the shell has proved that the journal has every record of the last leadership.
     pub recovery: Option<RecoveryStart>,
-    /// Whether `init` has just made the journal, by which an operator asserts that nothing ran before.
+    /// Whether `init` has just created the journal. By running `init`, the operator asserts that nothing ran
+    /// before.
     pub fresh: bool,
-    /// The start of the leadership. Before it, the shell has waited until the claim of any previous leader
-    /// has expired, clock drift included.
+    /// Start of the leadership. The shell has first waited until the claim of any previous leader expired,
+    /// clock drift included.
     pub now: Now,
 }

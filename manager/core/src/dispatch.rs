@@ -1,7 +1,7 @@
 //! Scheduling: chooses what runs where, and gives and withdraws the right to run.
 //!
-//! [`pass`] drives it: [`align`] brings the queue state in line with the world, the cycles of the queue state
-//! decide with [`capacity_model`], and the other modules act on the results.
+//! [`pass`] runs the steps: [`align`] brings the queue state in line with the world, the queue state's cycles
+//! decide with the help of [`capacity_model`], and the other modules act on the results.
 
 pub mod align;
 pub mod candidates;

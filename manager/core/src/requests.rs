@@ -5,6 +5,8 @@ mod adopted_orphans;
 mod cordon_marks;
 mod cordons;
 mod deletion;
+pub mod file_objects;
+mod job_class;
 pub mod jobs;
 mod joins;
 pub mod operator;

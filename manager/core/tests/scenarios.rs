@@ -45,6 +45,8 @@ mod fleet_metrics;
 mod golden_snapshots;
 #[path = "scenarios/indexed.rs"]
 mod indexed;
+#[path = "scenarios/job_changes.rs"]
+mod job_changes;
 #[path = "scenarios/kinds.rs"]
 mod kinds;
 #[path = "scenarios/lost_clusters.rs"]
@@ -271,7 +273,7 @@ impl Fleet {
         };
         agent.apply(now(self.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
         self.agents.insert(name.into(), agent);
-        self.perform(&name.into(), out.effects);
+        self.perform(&name.into(), out.into_effects());
     }
 
     fn input(&mut self, input: Input) -> Reply {
@@ -342,7 +344,7 @@ impl Fleet {
         for name in names {
             let agent = self.agents.get_mut(&name).unwrap();
             let tick = agent.apply(now(self.now), AgentInput::Tick);
-            self.perform(&name, tick.effects);
+            self.perform(&name, tick.into_effects());
             if self.disconnected.contains(&name) {
                 continue;
             }
@@ -364,7 +366,7 @@ impl Fleet {
                 eprintln!("{name} at {}: {why:?}", self.now);
             }
             let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Answer(answer));
-            self.perform(&name, out.effects);
+            self.perform(&name, out.into_effects());
             self.agents[&name].check().unwrap();
         }
     }
@@ -408,7 +410,7 @@ impl Fleet {
                 _ => continue,
             };
             let more = self.agents.get_mut(name).unwrap().apply(now(self.now), AgentInput::Runner(event));
-            self.perform(name, more.effects);
+            self.perform(name, more.into_effects());
         }
     }
 
@@ -445,7 +447,7 @@ impl Fleet {
         self.running.retain(|(_, u)| *u != uid);
         let event = RunnerEvent::Ended { uid, fence, result, pod_failures: 0, ran: Millis(10) };
         let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Runner(event));
-        self.perform(&name, out.effects);
+        self.perform(&name, out.into_effects());
     }
 
     fn phases(&self, uids: &[Uid]) -> Vec<Option<Phase>> {

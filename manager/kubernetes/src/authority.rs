@@ -9,11 +9,11 @@ use serde_json::json;
 
 /// Key of the certificate in the ConfigMap.
 const KEY: &str = "ca.crt";
-/// Names the manager as the writer of fields.
+/// Field manager of the write.
 const FIELD_MANAGER: &str = "meridian";
 
-/// What publishing needs of the cluster. It needs rights to one ConfigMap only, and the check at the start
-/// can't ask for rights to a single object.
+/// Requirements on the cluster. No permissions are listed: publishing needs only those to one ConfigMap, and
+/// the check at the start can't ask for permissions to a single object.
 const PUBLISHER: Program =
     Program { name: "manager", minor_min: 22, needs: "server-side apply", permissions: &[] };
 

@@ -1,5 +1,6 @@
-//! The watches, the workers, and their end.
+//! Runs the watches and the workers, and stops them.
 
+mod acting;
 mod holds;
 mod hosting;
 
@@ -7,7 +8,7 @@ use crate::copies::{self, CopyReader};
 use crate::decide::{self, Action, Memory, Next, Pair};
 use crate::events::{self, EventText};
 use crate::hosting::Hosting;
-use crate::perform::{NotDone, Performer, RequestCounts};
+use crate::perform::{NotDone, Performer};
 use crate::queue::{Queue, STUBBORN};
 use crate::resources::{self, Flow, Resource};
 use crate::sides::{News, ObjectKey, Side, Sides};
@@ -18,7 +19,7 @@ use kube::api::{DynamicObject, TypeMeta};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use meridian_kubernetes::election::{self, ElectionSettings, Leader};
+use meridian_kubernetes::election::Leader;
 use meridian_kubernetes::{Connection, ConnectionSettings, Error};
 use meridian_objects::Kind;
 use meridian_objects::job::QUEUE_LABEL;
@@ -28,7 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+
+pub use acting::{Absences, Installation};
 
 /// Number of objects that are processed at the same time.
 const WORKERS: usize = 16;
@@ -36,20 +38,20 @@ const WORKERS: usize = 16;
 const PAGE: u32 = 500;
 /// How often the manager looks for kinds that the management cluster didn't serve before.
 const KINDS_EVERY: Duration = Duration::from_secs(30);
-/// Pause of a job while settings are on their way to the manager.
+/// Pause before a job is tried again while settings are still being written to the manager.
 const SETTINGS_WAIT: Duration = Duration::from_millis(50);
 /// How often the webhook's configuration is written again, in case somebody changed it.
 const WEBHOOK_EVERY: Duration = Duration::from_secs(60);
 /// How often the controller looks whether the manager doubts its rules.
 const RULES_EVERY: Duration = Duration::from_secs(2);
-/// A watch that fails again is logged this often.
+/// How often a repeated failure of a watch is logged.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// The management cluster to connect to, and the Lease to hold there.
+/// Settings of the management cluster to connect to, and of the Lease to hold there.
 #[derive(Clone, Debug)]
 pub struct ManagementSettings {
     pub connection: ConnectionSettings,
-    /// Name of the Lease by which one manager acts.
+    /// Name of the Lease, whose holder is the one manager that acts.
     pub lease: String,
     /// Kinds of objects that worker clusters may get copies of.
     pub copied: BTreeSet<ReferenceKind>,
@@ -100,63 +102,9 @@ impl Management {
         let kinds = self.settings.copied.clone();
         (!kinds.is_empty()).then(|| CopyReader::new(self.connection.client.clone(), kinds))
     }
-
-    /// Keeps the management cluster and the manager in line until `stop` is cancelled. `manager` is a client
-    /// of the manager's own API, `replica` identifies its journal.
-    pub async fn run(
-        self,
-        replica: String,
-        manager: Client,
-        extras: Extras,
-        count: RequestCounts,
-        stop: CancellationToken,
-    ) {
-        while !stop.is_cancelled() {
-            let lease = ElectionSettings {
-                namespace: self.connection.namespace().to_owned(),
-                name: self.settings.lease.clone(),
-                replica: replica.clone(),
-                life: std::process::id().to_string(),
-            };
-            let leader = match election::acquire(&self.connection, lease, &stop, || ()).await {
-                Ok(Some(leader)) => leader,
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::error!(%error, "the management cluster can't be used");
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = tokio::time::sleep(KINDS_EVERY) => continue,
-                    }
-                }
-            };
-            tracing::info!(lease = self.settings.lease, "this manager acts for the management cluster");
-            let performer = Performer::new(self.connection.client.clone(), manager.clone(), count.clone());
-            let shared = Arc::new(Shared::new(performer, leader.clone()));
-            let mut tasks = JoinSet::new();
-            for _ in 0..WORKERS {
-                tasks.spawn(Arc::clone(&shared).work());
-            }
-            tasks.spawn(Arc::clone(&shared).vouch_for_rules());
-            if let Some(webhook) = extras.webhook.clone() {
-                tasks.spawn(Arc::clone(&shared).keep_webhook(webhook));
-            }
-            if let Some(hosting) = extras.hosting.clone() {
-                tasks.spawn(Arc::clone(&shared).follow_kubeconfigs(hosting));
-            }
-            tasks.spawn(Arc::clone(&shared).follow_kinds(self.connection.client.clone(), manager.clone()));
-            tokio::select! {
-                () = stop.cancelled() => {}
-                why = leader.keep() => {
-                    tracing::error!(why, "this manager no longer acts for the management cluster");
-                }
-            }
-            tasks.shutdown().await;
-            leader.release().await;
-        }
-    }
 }
 
-/// What the watches and the workers share.
+/// State that the watches and the workers share.
 struct Shared {
     performer: Performer,
     leader: Leader,
@@ -167,7 +115,7 @@ struct Shared {
     unwatched: Mutex<Unwatched>,
 }
 
-/// What was written for an object, and when.
+/// Earlier writes for an object, with their times.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     memory: Memory,
@@ -217,7 +165,7 @@ impl Shared {
                         );
                         lock(&self.resources).insert(resource.kind, Arc::clone(&resource));
                         for (side, client) in [(Side::Cluster, &cluster), (Side::Manager, &manager)] {
-                            // the cluster has no PodGroup objects, only their pods
+                            // the cluster has no PodGroup objects, only pods of groups
                             if side == Side::Cluster && resource.flow == Flow::Group {
                                 continue;
                             }
@@ -235,18 +183,18 @@ impl Shared {
         }
     }
 
-    /// Follows one kind on one side for ever.
+    /// Follows one kind on one side, without end.
     async fn follow(self: Arc<Self>, side: Side, client: Client, resource: Arc<Resource>) {
         let api: Api<DynamicObject> = Api::all_with(client, &resource.api);
         let config = Config::default().page_size(PAGE);
         let config = match (side, resource.kind) {
-            // most pods of a cluster have no queue, and their kubelets write their status
+            // only pods with a queue: most pods have none, and kubelets write their statuses often
             (Side::Cluster, Kind::Pod) => config.labels(QUEUE_LABEL),
             _ => config,
         };
         let watch = || watcher(api.clone(), config.clone()).default_backoff().boxed();
         let is_rule = side == Side::Cluster && holds::is_rule(resource.kind);
-        // jobs wait for the lists of these
+        // jobs wait until these kinds have been listed
         let is_awaited = side == Side::Cluster && matches!(resource.flow, Flow::Settings | Flow::Workload);
         let mut events = watch();
         let mut logged: Option<Instant> = None;
@@ -258,7 +206,8 @@ impl Shared {
                         if is_awaited && !matches!(news, News::ListBegins | News::Listed(_)) {
                             lock(&self.unwatched).works(resource.kind);
                         }
-                        // Under one lock: a list must not look complete before its objects are queued.
+                        // Both under one lock, so that a list doesn't look complete before its objects are
+                        // queued.
                         let mut sides = lock(&self.sides);
                         self.queue.push(sides.take(side, resource.kind, news));
                     }
@@ -275,7 +224,8 @@ impl Shared {
                         lock(&self.unwatched).failed(resource.kind, error.to_string());
                     }
                     if is_rule {
-                        // a watch that goes on says nothing until something changes, and a new one lists
+                        // A watch that continues reports nothing until something changes, but a new watch
+                        // starts with a list.
                         tokio::time::sleep(RULES_EVERY).await;
                         events = watch();
                     }
@@ -284,11 +234,11 @@ impl Shared {
         }
     }
 
-    /// Works on one object after the other.
+    /// Processes objects, one after the other.
     async fn work(self: Arc<Self>) {
         loop {
             let key = self.queue.take().await;
-            // Thousands of objects that need no write would keep the other tasks of this thread waiting.
+            // Yield, because thousands of objects that need no write would block other tasks of this thread.
             tokio::task::yield_now().await;
             match self.look(&key).await {
                 Ok(again) => self.queue.done(key, again),
@@ -303,7 +253,7 @@ impl Shared {
                             object,
                             error,
                             failures,
-                            "not in line with the management cluster yet"
+                            "an object doesn't match the management cluster yet: trying again"
                         );
                     }
                 }
@@ -347,7 +297,7 @@ impl Shared {
             Ok(()) => {
                 self.remember(key, &action);
                 self.tell(&action, pair).await;
-                // an unchanged object and an event wake no watch; all other writes do
+                // writes of an unchanged object or an event trigger no watch event; all other writes do
                 let is_silent = matches!(action, Action::Change { .. } | Action::Explain { .. });
                 Ok(is_silent.then_some(Duration::ZERO))
             }
@@ -373,8 +323,8 @@ impl Shared {
         }
     }
 
-    /// Remembers a refusal. `change` is the fingerprint of what a job should have been changed to. Returns
-    /// whether it hasn't been reported yet.
+    /// Notes a refusal. `change` is the fingerprint of the refused manifest of a changed job. Returns whether
+    /// the refusal hasn't been reported yet.
     fn is_new_refusal(&self, key: &ObjectKey, change: Option<u64>, error: &str) -> bool {
         let mut memories = lock(&self.memories);
         let kept = memories.entry(key.clone()).or_default();
@@ -385,7 +335,7 @@ impl Shared {
         kept.memory.refused.replace((change, Duration::ZERO)).is_none_or(|(before, _)| before != change)
     }
 
-    /// What was written for an object, with the times that have passed since.
+    /// Earlier writes for an object, with the time since each.
     fn memory(&self, key: &ObjectKey, flow: Flow) -> Memory {
         let mut memories = lock(&self.memories);
         if flow == Flow::Group {
@@ -454,7 +404,7 @@ impl Shared {
         }
     }
 
-    /// Writes the events that belong to an action: an explanation, or a change of a Workload's status.
+    /// Writes the event that belongs to an action: an explanation, or a change of a Workload's status.
     async fn tell(&self, action: &Action, pair: Pair<'_>) {
         let text = match (action, pair.cluster) {
             (Action::Explain { text }, _) => Some(text.clone()),

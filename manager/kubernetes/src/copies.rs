@@ -1,8 +1,8 @@
 //! ConfigMaps and Secrets of the management cluster that worker clusters get copies of.
 //!
-//! An object is read when an agent asks for it, and nothing of it is kept. A Secret is copied only if its own
-//! namespace allows that with the label [`PERMITTED`]: a list of names in the manager's settings would hold
-//! for all namespaces, and a change would need a restart.
+//! An object is read when an agent asks for it, and isn't stored. A Secret is copied only if its owner has
+//! set the label [`PERMITTED`]. A list of names in the manager's settings would apply to all namespaces, and
+//! changing it would need a restart.
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -16,15 +16,15 @@ use meridian_shared::protocol::{Reference, ReferenceKind};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The annotation of a token that the API server signed for a service account of its own cluster.
+/// Annotation of a Secret with a token that the API server signed for a service account of its own cluster.
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// The rights that copying these kinds needs.
+/// Permissions that are needed to copy objects of these kinds.
 pub(crate) fn permissions(kinds: &BTreeSet<ReferenceKind>) -> Vec<Permission> {
     kinds.iter().filter_map(|kind| Some(("", kind.copied_plural()?, &["get"][..]))).collect()
 }
 
-/// Reads what may be copied.
+/// Reads objects that may be copied.
 #[derive(Clone)]
 pub struct CopyReader {
     client: Client,
@@ -97,10 +97,10 @@ fn outcome(kind: ReferenceKind, object: &Value, with_content: bool) -> CopyOutco
 fn refusal(metadata: &Value) -> Option<String> {
     let (label, value) = PERMITTED;
     if metadata["labels"].get(label).is_none_or(|is| is != value) {
-        return Some(format!("the management cluster's has no label `{label}: \"{value}\"`"));
+        return Some(format!("the one in the management cluster has no label `{label}: \"{value}\"`"));
     }
     let is_token = metadata["annotations"].get(ACCOUNT).is_some();
-    is_token.then(|| "the management cluster's is a token for its own API server".to_owned())
+    is_token.then(|| "the one in the management cluster is a token for its own API server".to_owned())
 }
 
 fn texts(map: &Value) -> BTreeMap<String, String> {
@@ -129,7 +129,7 @@ mod tests {
             CopyOutcome::Refused(why) => why.to_string(),
             other => panic!("{other:?}"),
         };
-        let no_label = "the management cluster's has no label `meridian.dev/copy: \"true\"`";
+        let no_label = "the one in the management cluster has no label `meridian.dev/copy: \"true\"`";
         for labels in [json!({}), json!({"meridian.dev/copy": "yes"}), json!({"copy": "true"})] {
             assert_eq!(refused(&json!({"labels": labels})), no_label);
         }
@@ -138,7 +138,7 @@ mod tests {
             "labels": {"meridian.dev/copy": "true"},
             "annotations": {"kubernetes.io/service-account.name": "builder"},
         });
-        assert_eq!(refused(&token), "the management cluster's is a token for its own API server");
+        assert_eq!(refused(&token), "the one in the management cluster is a token for its own API server");
     }
 
     #[test]

@@ -19,22 +19,23 @@ use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use workload::DEACTIVATED;
 
-/// A status that differs only in its texts is written again this often.
+/// Shortest time between two writes of a status that differ only in texts.
 const TEXTS_EVERY: Duration = Duration::from_secs(60);
-/// A status that the cluster stores differently from what was written is written again this often.
+/// How often a status is written again if the cluster stores it in another form.
 const REPAIR_EVERY: Duration = Duration::from_secs(30);
-/// A watch shows a written object within this time; otherwise it was deleted again.
+/// Time within which a watch shows a written object. If it doesn't, the object was deleted again.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
-/// A change of a job that the manager refused is tried again this often.
+/// How often a change of a job that the manager refused is tried again.
 const CHANGE_AGAIN: Duration = Duration::from_secs(60);
-/// Shortest time between two statuses of one settings object: those of queues change with every job.
+/// Shortest time between two statuses of one settings object, because the status of a queue changes with
+/// every job.
 const SETTINGS_EVERY: Duration = Duration::from_secs(2);
 
 /// A write to one of the two API servers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Create the object at the manager. `existed`: it may have run before the manager started. `inactive`:
-    /// it doesn't start until somebody activates it.
+    /// Create the object at the manager. `existed`: the job may have run before the manager started.
+    /// `inactive`: the job doesn't start until somebody activates it.
     Submit { manifest: Value, existed: bool, inactive: bool },
     /// Replace the object at the manager.
     Change { manifest: Value },
@@ -46,18 +47,18 @@ pub(crate) enum Action {
     ApplyWorkload { object: Value },
     /// Create the Workload of an inactive job in the cluster, with its `spec.active`.
     CreateWorkload { object: Value },
-    /// Set `spec.active: false` of the Workload in the cluster, if it still has this version: the manager
-    /// deactivated it at the time `mark`.
+    /// Set `spec.active: false` of the Workload in the cluster, if it still has this version, because the
+    /// manager deactivated it at the time `mark`.
     Deactivate { mark: String, version: Value },
     /// Write a status in the cluster.
     WriteStatus { status: Value },
     /// Delete the Workload in the cluster, if it still has this uid.
     RemoveWorkload { uid: Option<String> },
-    /// Write an event in the cluster: why the object isn't at the manager.
+    /// Write an event in the cluster that says why the manager doesn't have the object.
     Explain { text: EventText },
 }
 
-/// What was written for an object before. Lost at a restart; everything is compared again then.
+/// Earlier writes for an object. Lost at a restart, after which all objects are compared again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     /// Fingerprint of the manifest that the manager took, and how long ago.
@@ -82,7 +83,7 @@ pub(crate) struct Memory {
 pub(crate) struct Pair<'o> {
     pub(crate) cluster: Option<&'o Value>,
     pub(crate) manager: Option<&'o Value>,
-    /// For a group, one of its pods, or its Workload: the pods of the group that are taken.
+    /// For a group, one of its pods, or its Workload: the pods of the group that the manager takes.
     pub(crate) members: &'o [Arc<Value>],
     /// For a pod in a group: the group at the manager.
     pub(crate) group: Option<&'o Value>,
@@ -113,7 +114,7 @@ impl<'o> Pair<'o> {
     }
 }
 
-/// The next write, or when to look again.
+/// The next write, or the time of the next look.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Next {
     Do(Action),
@@ -159,8 +160,9 @@ pub(crate) fn next(resource: &Resource, pair: Pair<'_>, memory: &Memory) -> Next
     }
 }
 
-/// The next step for a job that isn't taken. If it was, such as before its queue label was removed, its last
-/// status must not stay. If it has a queue, its own operator may run it outside of that queue.
+/// The next step for a job that the manager doesn't take. If the manager took it earlier (its queue label was
+/// removed since), its last status must not stay. If it has a queue, an event warns that its own operator may
+/// run it outside of that queue.
 fn next_for_left(resource: &Resource, left: &Value, existed: bool, memory: &Memory) -> Next {
     let Some(kind) = resource.kind.job().filter(|_| !is_being_deleted(left)) else { return Next::Nothing };
     if manifest::is_ours(kind, left) {
@@ -178,7 +180,7 @@ fn is_being_deleted(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Submits an object, unless that was done a moment ago and the watch is about to show it.
+/// Submits an object, unless that was just done and the watch will soon show it.
 fn submit(manifest: Value, pair: Option<Pair<'_>>, memory: &Memory) -> Next {
     let (existed, inactive) = pair.map(|job| (job.existed, job.is_stopped)).unwrap_or_default();
     match memory.sent.filter(|_| has_sent(memory, &manifest)) {
@@ -212,7 +214,7 @@ fn next_for_job(resource: &Resource, wanted: &Value, pair: Pair<'_>, memory: &Me
     let Some(kind) = resource.kind.job() else { return Next::Nothing };
     let manifest = || manifest::for_manager(resource.kind, wanted);
     let Some(held) = pair.manager else {
-        // a job that has ended is never started again
+        // a job that has ended must not start again
         let is_over = kind.has_ended(wanted);
         return if is_over { Next::Nothing } else { submit(manifest(), Some(pair), memory) };
     };
@@ -221,7 +223,7 @@ fn next_for_job(resource: &Resource, wanted: &Value, pair: Pair<'_>, memory: &Me
             let is_over = kind.has_ended(wanted);
             return if is_over { Next::Nothing } else { explain(events::of_taken_name(wanted), memory) };
         }
-        // deleted and created again in the cluster: the new one follows once the old one is gone
+        // the job was deleted and created again in the cluster: remove the old one first
         let gone = Action::Remove { uid: uid(held) };
         return if is_being_deleted(held) { Next::Nothing } else { Next::Do(gone) };
     }
@@ -238,7 +240,7 @@ fn next_for_job(resource: &Resource, wanted: &Value, pair: Pair<'_>, memory: &Me
             }
         }
     }
-    // The status of a job is also written if its change was refused, for that one may never be accepted.
+    // Write the status even if a change of the job was refused, because the change may never be accepted.
     match (next_status_of_job(kind, wanted, held, memory), try_again_in) {
         (Next::Nothing, Some(wait)) => Next::LookIn(wait),
         (Next::LookIn(soon), Some(wait)) => Next::LookIn(soon.min(wait)),
@@ -246,7 +248,7 @@ fn next_for_job(resource: &Resource, wanted: &Value, pair: Pair<'_>, memory: &Me
     }
 }
 
-/// How long a change that the manager refused isn't tried again; `None` if it may be tried now.
+/// Time until a change that the manager refused may be tried again; `None` if it may be tried now.
 fn refused_for(memory: &Memory, manifest: &Value) -> Option<Duration> {
     let (_, ago) = memory.refused.filter(|(refused, _)| *refused == fingerprint(manifest))?;
     Some(CHANGE_AGAIN.saturating_sub(ago)).filter(|wait| !wait.is_zero())
@@ -255,7 +257,7 @@ fn refused_for(memory: &Memory, manifest: &Value) -> Option<Duration> {
 /// Writes the job's status.
 fn next_status_of_job(kind: &JobKind, wanted: &Value, held: &Value, memory: &Memory) -> Next {
     if kind.is_pod_group() {
-        // each of its pods has a status
+        // a group has no status object in the cluster; each pod gets its own status
         return Next::Nothing;
     }
     let pace = stage::pace_of_job(Stage::of_job(kind, held));
@@ -270,7 +272,7 @@ fn next_status_of_job(kind: &JobKind, wanted: &Value, held: &Value, memory: &Mem
     }
 }
 
-/// Writes one event that says why the object isn't at the manager.
+/// Writes one event that says why the manager doesn't have the object.
 fn explain(text: EventText, memory: &Memory) -> Next {
     match memory.explained {
         Some((said, _)) if said == fingerprint(&Value::from(text.message.as_str())) => Next::Nothing,

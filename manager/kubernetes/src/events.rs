@@ -1,8 +1,8 @@
-//! Events of the management cluster: what happened to a job, in a sentence. Pure.
+//! Events of the management cluster: one sentence about a change of a job. Pure.
 
 use serde_json::{Value, json};
 
-/// What an event says.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventText {
     pub(crate) is_warning: bool,
@@ -31,35 +31,35 @@ pub(crate) fn of_workload(before: &Value, after: &Value) -> Option<EventText> {
     None
 }
 
-/// A refusal by the manager.
+/// The event for a refusal by the manager.
 pub(crate) fn of_refusal(message: &str) -> EventText {
     EventText { is_warning: true, reason: "Refused", message: message.to_owned() }
 }
 
-/// A job whose name is that of another one, which was submitted at the manager directly.
+/// The event for a job with the name of another job that was submitted at the manager directly.
 pub(crate) fn of_taken_name(job: &Value) -> EventText {
     let (kind, name) = (&job["kind"], &job["metadata"]["name"]);
     of_refusal(&format!(
-        "the manager has a {} `{}` that was submitted there directly, and that stays as it is: delete it \
-         there with `meridian delete`, or give this one another name",
+        "the manager has another {} `{}`, which was submitted there directly: delete that one with \
+         `meridian delete`, or give this job another name",
         kind.as_str().unwrap_or("job"),
         name.as_str().unwrap_or_default(),
     ))
 }
 
-/// New jobs wait, with the reason.
+/// The event for a job that waits, with the reason.
 pub(crate) fn of_hold(reason: &str) -> EventText {
     EventText { is_warning: true, reason: "Held", message: reason.to_owned() }
 }
 
-/// Some pods of a group don't exist yet.
+/// The event for a group of which some pods don't exist yet.
 pub(crate) fn of_incomplete_group(here: usize, total: usize) -> EventText {
     let message =
         format!("{here} of {total} pods of the group exist: it is submitted when the last one is created");
     EventText { is_warning: false, reason: "GroupIncomplete", message }
 }
 
-/// Why the manager can't run the agent of a cluster.
+/// The event that says why the manager can't run the agent of a cluster.
 pub(crate) fn of_hosting(problem: &str) -> EventText {
     EventText { is_warning: true, reason: "AgentNotHosted", message: problem.to_owned() }
 }

@@ -1,6 +1,6 @@
-//! The pods of a group as the one object that the manager gets. Pure.
+//! Combines the pods of a group into the one object that the manager gets. Pure.
 //!
-//! They are read by the same rules as pods in files, and refused with the same messages.
+//! Pods are read by the same rules as pods in files, and refused with the same messages.
 
 use crate::manifest;
 use crate::pods;
@@ -25,7 +25,7 @@ pub(crate) enum Group {
 pub(crate) fn read(pods: &[Arc<Value>]) -> Option<Group> {
     let first = pods.first()?;
     let totals: Vec<Option<usize>> = pods.iter().map(|pod| total(pod)).collect();
-    // The reader explains a count that is missing or differs between pods.
+    // Only if all pods have the same count. For a missing or different count, the reader below has a message.
     if let [Some(total), rest @ ..] = &totals[..]
         && rest.iter().all(|other| *other == Some(*total))
         && pods.len() < *total
@@ -54,8 +54,8 @@ pub(crate) fn read(pods: &[Arc<Value>]) -> Option<Group> {
     Some(Group::Whole(object))
 }
 
-/// The uid of the group of these pods, computed from their uids. So a group keeps its uid if the journal is
-/// lost and isn't started twice, and a replaced pod makes another group.
+/// The uid of the group of these pods, computed from their uids. So after the loss of the journal a group has
+/// the same uid and isn't started twice, and a group with a replaced pod is another group.
 pub(crate) fn uid_of(pods: &[Arc<Value>]) -> String {
     let mut uids: Vec<String> =
         pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str().map(str::to_owned)).collect();
@@ -63,7 +63,7 @@ pub(crate) fn uid_of(pods: &[Arc<Value>]) -> String {
     Uid(ContentHash::of(uids.join("\n").as_bytes()).0).to_string()
 }
 
-/// The first pod whose phase is final. All pods of a group get the same one.
+/// The first pod whose phase is final. All pods of a group get the same phase.
 pub(crate) fn ended(pods: &[Arc<Value>]) -> Option<&Value> {
     pods.iter().map(Arc::as_ref).find(|pod| pods::has_ended(pod))
 }

@@ -23,18 +23,18 @@ pub struct HostedCluster {
 /// Hosted clusters by name.
 pub type HostedClusters = BTreeMap<String, HostedCluster>;
 
-/// What the controllers and the host of the agents share.
+/// Channels between the controllers and the host of the agents.
 #[derive(Clone, Debug)]
 pub struct Hosting {
     /// Namespace of the kubeconfigs' Secrets.
     pub namespace: String,
-    /// The clusters that have what an agent needs.
+    /// The clusters for which an agent can run.
     pub clusters: watch::Sender<HostedClusters>,
     /// Why an agent can't run, by the name of its cluster.
     pub failures: watch::Receiver<BTreeMap<String, String>>,
 }
 
-/// Where a MultiKueueCluster's kubeconfig is.
+/// Location of a MultiKueueCluster's kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// Name of a Secret.
@@ -42,7 +42,7 @@ pub(crate) enum Location {
     File(PathBuf),
 }
 
-/// Fails with the reason for which no kubeconfig can be found.
+/// The location of the kubeconfig. The error says why there is none.
 pub(crate) fn location(object: &Value) -> Result<Location, &'static str> {
     let new = &object["spec"]["clusterSource"]["kubeConfig"];
     let config = if new.is_object() { new } else { &object["spec"]["kubeConfig"] };
@@ -61,8 +61,8 @@ pub(crate) fn place(name: &str, cluster: Option<&Value>) -> Result<(String, Stri
     let field = |field: &str| cluster.and_then(|cluster| cluster["spec"][field].as_str()).map(str::to_owned);
     field("region").zip(field("jurisdiction")).ok_or_else(|| {
         format!(
-            "nothing says where it is: create the object Cluster `{name}` with spec.region and \
-             spec.jurisdiction"
+            "its region and jurisdiction are unknown: create the object Cluster `{name}` with spec.region \
+             and spec.jurisdiction"
         )
     })
 }

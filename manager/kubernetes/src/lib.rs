@@ -1,29 +1,30 @@
 //! A Kubernetes management cluster as the manager's front door: users submit jobs and see their state there.
 //!
-//! The crate keeps two API servers in line: the management cluster's, and the manager's own one, which it
-//! uses as any client does ([`engine_client`]). Specs go from the cluster to the manager, statuses come back.
-//! The manager decides everything; this crate reads, writes and compares.
+//! The crate synchronises two API servers: the management cluster's, and the manager's own, which it uses
+//! like any client ([`engine_client`]). Specs go from the cluster to the manager, statuses come back. The
+//! manager makes all decisions; this crate reads, compares and writes.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `authority` | the manager's authority as a ConfigMap |
-//! | `resources` | the kinds that are kept in line, and in which version each side serves them |
+//! | `resources` | the kinds that are synchronised, and the version in which each side serves them |
 //! | `sides` | the objects of both sides, as their watches show them. Pure |
-//! | `manifest` | turns an object of the cluster into the one that the manager gets. Pure |
-//! | `pods`, `groups` | pods that are taken, and those of a group as one object. Pure |
+//! | `manifest` | turns an object of the cluster into the object that the manager gets. Pure |
+//! | `pods`, `groups` | pods that the manager takes, and the pods of a group as one object. Pure |
 //! | `status`, `pod_status` | turn the manager's statuses into those of the cluster. Pure |
 //! | `decide` | decides on the next write for one object. Pure |
-//! | `webhook` | answers the API server, which asks before it stores a job. Pure |
+//! | `webhook` | answers the API server's requests before it stores a job. Pure |
 //! | [`hosting`] | clusters whose agents the manager runs itself. Pure |
-//! | `events` | what happened to a job, in a sentence. Pure |
+//! | `events` | events about jobs, one sentence each. Pure |
 //! | `queue` | the objects that must be processed, and when |
 //! | `perform` | the requests to both API servers |
-//! | `controller` | the watches, the workers and their end |
+//! | `controller` | runs the watches and the workers |
+//! | `claim` | which installation of the manager acts for the cluster |
 //! | `copies` | ConfigMaps and Secrets that worker clusters get copies of |
-//! | [`preview`] | what the manager would take, for a check before it is started |
+//! | [`preview`] | finds the objects that the manager would take, for a check before it is started |
 //!
 //! Invariants:
-//! - Only the holder of the Lease submits or writes.
+//! - Only the holder of the claim and of its Lease submits or writes.
 //! - A job that has ended in the cluster is never submitted. A job is submitted under the cluster's uid, so
 //!   that a lost journal doesn't start it twice.
 //! - Nothing is deleted at the manager before the cluster's list was complete. A list that failed in part
@@ -31,6 +32,7 @@
 //! - Specs in the cluster are never written, except those of Workloads, which this crate makes.
 
 mod authority;
+mod claim;
 mod controller;
 mod copies;
 mod decide;
@@ -49,7 +51,7 @@ mod status;
 mod webhook;
 
 pub use authority::publish_authority;
-pub use controller::{Extras, Management, ManagementSettings};
+pub use controller::{Absences, Extras, Installation, Management, ManagementSettings};
 pub use copies::CopyReader;
 pub use perform::{EXISTED, INACTIVE, RequestCount, RequestCounts};
 pub use webhook::{Review, WebhookAddress, WebhookSettings};
@@ -72,7 +74,7 @@ const PERMISSIONS: [Permission; 11] = [
     ("kueue.x-k8s.io", "workloads/status", &["patch"]),
 ];
 
-/// What the manager needs of the management cluster.
+/// Requirements of the manager on the management cluster.
 pub const MANAGER: Program = Program {
     name: "manager",
     minor_min: 30,

@@ -1,4 +1,4 @@
-//! Turns an object of the management cluster into the one that the manager gets.
+//! Turns an object of the management cluster into the object that the manager gets.
 
 use crate::events::EventText;
 use crate::pods;
@@ -9,7 +9,7 @@ use meridian_objects::job::{
 use meridian_objects::{FieldValidation, Kind, Object};
 use serde_json::{Map, Value, json};
 
-/// Namespaces of Kubernetes itself. No queue is in them.
+/// Namespaces of Kubernetes itself, which have no queues.
 const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 /// Kubernetes' own priority classes; the manager has them too.
 const SYSTEM_PREFIX: &str = "system-";
@@ -35,13 +35,14 @@ fn is_taken_job(kind: &JobKind, job: &Value) -> bool {
     has_queue(job) && !is_being_deleted(job) && is_kept_back
 }
 
-/// Whether the job names a controller that Meridian stands for, so that the cluster's own one ignores it.
+/// Whether the job names Meridian as its controller, so that the cluster's own controller ignores it.
 pub(crate) fn is_ours(kind: &JobKind, job: &Value) -> bool {
     kind.manager(job).is_some_and(|manager| REMOTE_MANAGERS.contains(&manager))
 }
 
-/// Why a job with a queue isn't taken, and what to write; `None` if nobody would expect it to be. A
-/// `batch/v1` Job has an admission policy that says so, and pods have rules of their own.
+/// The event for a job with a queue that isn't taken: why, and the remedy. `None` if no user would expect the
+/// job to be taken, for `batch/v1` Jobs, where an admission policy reports it, and for pods, which have their
+/// own rules.
 pub(crate) fn refusal(kind: &JobKind, job: &Value) -> Option<EventText> {
     let is_open =
         has_queue(job) && !is_taken_job(kind, job) && !is_being_deleted(job) && !kind.has_ended(job);
@@ -59,7 +60,7 @@ pub(crate) fn refusal(kind: &JobKind, job: &Value) -> Option<EventText> {
     Some(EventText { is_warning: true, reason: "NotTaken", message })
 }
 
-/// Whether a controller made the object, so that its owner decides what becomes of it.
+/// Whether a controller made the object, so that the decision about its owner covers it.
 pub(crate) fn is_controlled(object: &Value) -> bool {
     let owners = object["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().any(|owner| owner["controller"] == true)
@@ -73,7 +74,7 @@ fn is_being_deleted(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// The object for the manager: without status and without what the API server or tools added.
+/// The object for the manager: without its status, and without fields that the API server or tools added.
 pub(crate) fn for_manager(kind: Kind, object: &Value) -> Value {
     let mut manifest = object.as_object().cloned().unwrap_or_default();
     manifest.remove("status");
@@ -93,8 +94,8 @@ pub(crate) fn for_manager(kind: Kind, object: &Value) -> Value {
     if kind.versions().len() > 1 {
         manifest.insert("apiVersion".to_owned(), json!(kind.api_version(written_version(kind, object))));
     }
-    // the manager gives it to a new object: references to it, such as certificates, stay valid if the
-    // journal is lost
+    // the manager gives a new object the same uid, so that references to it, such as certificates, stay valid
+    // if the journal is lost
     metadata.insert("uid".to_owned(), written["uid"].clone());
     if let Some(job) = kind.job() {
         strip_job(job, &mut manifest);
@@ -103,8 +104,9 @@ pub(crate) fn for_manager(kind: Kind, object: &Value) -> Value {
     Value::Object(manifest)
 }
 
-/// The version in which an object was written. The API server may serve an object under another version
-/// without converting it, so this is the version in which it reads with the fewest faults.
+/// The API version in which an object was written: the one in which it can be read with the fewest faults.
+/// The served version may be wrong, because the API server may label an object with another version without
+/// converting it.
 fn written_version(kind: Kind, object: &Value) -> &'static str {
     let faults = |version: &&'static str| {
         let mut object = object.clone();
@@ -115,13 +117,13 @@ fn written_version(kind: Kind, object: &Value) -> &'static str {
         Object::validated(object, FieldValidation::Warn)
             .map_or_else(|errors| 1_000 + errors.len(), |read| read.1.len())
     };
-    // of versions with equally many faults the first one, which is the storage version
+    // among equals the first version, which is the storage version
     kind.versions().iter().min_by_key(|version| faults(version)).copied().unwrap_or(kind.storage_version())
 }
 
 fn strip_job(kind: &JobKind, manifest: &mut Map<String, Value>) {
     let mut value = Value::Object(std::mem::take(manifest));
-    // the queue decides when the job starts, as with Kueue
+    // not suspended, because the queue decides when the job starts, as with Kueue
     kind.set_suspended(&mut value, false);
     kind.remove_template_gates(&mut value);
     if kind.kind() == Kind::Pod {

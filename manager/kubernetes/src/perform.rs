@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
-/// Field manager of everything that is written in the management cluster.
+/// Field manager of all writes to the management cluster.
 const FIELD_MANAGER: &str = "meridian";
 /// Header by which the manager learns that a job may have run before this manager process started.
 pub const EXISTED: &str = "meridian-existed";
@@ -175,7 +175,7 @@ impl Performer {
         }
     }
 
-    /// The text of a Secret's key. It is neither kept nor logged here.
+    /// The text of a Secret's key. It is neither stored nor logged.
     pub(crate) async fn secret_text(
         &self,
         namespace: &str,
@@ -258,7 +258,7 @@ impl Performer {
         force: bool,
     ) -> kube::Result<()> {
         let params = DeleteParams {
-            // the cluster's deletion counts, even if other objects refer to this one
+            // the object is already deleted in the cluster, so force it even if other objects refer to it
             grace_period_seconds: force.then_some(0),
             preconditions: uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None }),
             ..DeleteParams::default()
@@ -342,26 +342,27 @@ fn collection(resource: &Resource, key: &ObjectKey, manifest: &Value) -> String 
     }
 }
 
-/// "Gone already" and "changed meanwhile" aren't failures where the next decision settles them.
+/// Classifies an error. "Already gone" and "changed meanwhile" aren't failures if the next decision settles
+/// them.
 fn not_done(flow: Flow, action: &Action, error: &kube::Error) -> Result<(), NotDone> {
     let is_removal = matches!(action, Action::Remove { .. } | Action::RemoveWorkload { .. });
     let is_status = matches!(action, Action::WriteStatus { .. });
     match classify(error) {
         Failure::Absent if is_removal || is_status => Ok(()),
-        // the watch will show it soon
+        // the watch will show the object soon
         Failure::Exists
             if matches!(flow, Flow::Job | Flow::Group) && matches!(action, Action::Submit { .. }) =>
         {
             Ok(())
         }
-        // somebody else wrote the Workload, perhaps its `spec.active`
+        // another client wrote the Workload, perhaps its `spec.active`
         Failure::Conflict | Failure::Exists
             if matches!(action, Action::Deactivate { .. } | Action::CreateWorkload { .. }) =>
         {
             Err(NotDone::Later(words(error)))
         }
         Failure::Refused => Err(NotDone::Refused(words(error))),
-        // an orphan of the same uid, or a job that can't be changed so
+        // an orphan of the same uid, or a change that jobs of this kind don't permit
         Failure::Conflict if !is_removal => Err(NotDone::Refused(words(error))),
         Failure::Absent | Failure::Exists | Failure::Conflict | Failure::Unknown => {
             Err(NotDone::Later(words(error)))

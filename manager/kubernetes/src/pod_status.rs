@@ -1,7 +1,7 @@
 //! The status of a pod in the cluster, made from the manager's status of its job. Pure.
 //!
-//! The manager knows a gang as a whole, so all pods of a group have the same status. It doesn't know their
-//! containers.
+//! The manager reports one status for a whole gang, so all pods of a group get the same status, without
+//! statuses of containers.
 
 use meridian_objects::job::{JobFinish, JobKind};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ pub(crate) fn of_waiting() -> Value {
     json!({"phase": "Pending", "conditions": [scheduled]})
 }
 
-/// The status of a pod whose job has ended. `started` is a timestamp, or null if no pod began.
+/// The status of a pod whose job has ended. `started` is a timestamp, or null if no pod started.
 pub(crate) fn of_end(finish: &JobFinish<'_>, started: &Value) -> Value {
     let at = if finish.at.is_empty() { Value::Null } else { json!(finish.at) };
     let (phase, ready) =
@@ -47,7 +47,7 @@ pub(crate) fn of_end(finish: &JobFinish<'_>, started: &Value) -> Value {
             {"type": READY, "status": "False", "reason": ready, "lastTransitionTime": at},
         ],
     });
-    // kubectl shows a reason in place of the phase.
+    // Only for a failure, because kubectl shows a reason in place of the phase.
     if !finish.succeeded && !finish.reason.is_empty() {
         status["reason"] = json!(finish.reason);
         status["message"] = json!(finish.message);
@@ -64,7 +64,8 @@ fn scheduled(cluster: Option<&str>) -> Value {
     }
 }
 
-/// The pod's status with only those conditions that `wanted` has, in its order. Other writers may add more.
+/// The pod's status with only the conditions of `wanted`, in its order, because other writers may add
+/// conditions.
 pub(crate) fn comparable(pod: &Value, wanted: &Value) -> Value {
     let mut status = pod.get("status").cloned().unwrap_or_else(|| json!({}));
     let written = status["conditions"].as_array().cloned().unwrap_or_default();

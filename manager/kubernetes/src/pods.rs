@@ -1,7 +1,7 @@
-//! Pods of the cluster: which of them are taken, and what the manager gets of one. Pure.
+//! Pods of the cluster: which of them the manager takes, and in which form. Pure.
 //!
-//! A pod has no controller that a switch could stop. A scheduling gate keeps it from the cluster's own
-//! scheduler. It can't be added later, so a pod without one is left to the cluster.
+//! A pod has no controller that could be switched off; only a scheduling gate keeps it from the cluster's own
+//! scheduler. A gate can't be added later, so a pod without one is left to the cluster.
 
 use crate::events::EventText;
 use meridian_objects::Kind;
@@ -11,14 +11,15 @@ use serde_json::Value;
 /// Volumes of service account tokens. The management cluster's API server adds them to every pod, and so does
 /// the API server of the cluster that runs the pod.
 const TOKEN_VOLUMES: &str = "kube-api-access-";
-/// Fields that API servers compute from the pod's classes, and refuse if they find another value.
+/// Fields that API servers compute from the pod's classes. A worker cluster's API server would refuse another
+/// value than its own.
 const COMPUTED: [&str; 2] = ["priority", "preemptionPolicy"];
 
 /// The label by which a LeaderWorkerSet marks its pods.
 const SET_LABEL: &str = "leaderworkerset.sigs.k8s.io/name";
 
-/// Whether the pod has a queue, and a gate of admission keeps it from the cluster's own scheduler. It may be
-/// one of a group.
+/// Whether the pod has a queue, and an admission gate keeps it from the cluster's own scheduler. The pod may
+/// belong to a group.
 pub(crate) fn is_taken(pod: &Value) -> bool {
     let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let is_held = has_own_gate(pod) && other_gates(pod).next().is_none();
@@ -40,7 +41,8 @@ pub(crate) fn has_ended(pod: &Value) -> bool {
     Kind::Pod.job().is_some_and(|kind| kind.has_ended(pod))
 }
 
-/// Why a pod with a queue isn't taken, and what to write; `None` if no user would expect it to be.
+/// The event for a pod with a queue that isn't taken: why, and the remedy. `None` if no user would expect the
+/// pod to be taken.
 pub(crate) fn refusal(pod: &Value) -> Option<EventText> {
     if !has_queue(pod) || is_being_deleted(pod) || has_ended(pod) {
         return None;
@@ -61,7 +63,8 @@ pub(crate) fn refusal(pod: &Value) -> Option<EventText> {
     })
 }
 
-/// Removes what the cluster's API server added to a pod; that of the cluster that runs it adds its own.
+/// Removes the fields that the management cluster's API server added to a pod. The API server of the cluster
+/// that runs the pod adds its own.
 pub(crate) fn strip(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in COMPUTED {

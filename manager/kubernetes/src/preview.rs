@@ -1,4 +1,5 @@
-//! What the manager would take of a management cluster, before one is started there. Reads only.
+//! Finds the objects that a manager would take from a management cluster, for a check before the manager is
+//! started. Only reads.
 
 use crate::groups::{self, Group};
 use crate::manifest;
@@ -14,7 +15,7 @@ use meridian_objects::job::{QUEUE_LABEL, SOURCE_ANNOTATION};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The command that checks: it only reads, with the rights of its kubeconfig.
+/// The program that checks: a command that only reads, with the permissions of its kubeconfig.
 pub const PREVIEW: Program =
     Program { name: "command", minor_min: 0, needs: "nothing in particular", permissions: &[] };
 
@@ -22,7 +23,7 @@ pub const PREVIEW: Program =
 const PAGE: u32 = 500;
 
 const CRON_JOB: &str = "CronJob";
-/// Kinds that Kueue queues, in API groups with many other kinds.
+/// Kinds that Kueue can queue, in API groups that also have many other kinds.
 const QUEUED_KINDS: [(&str, &str); 4] =
     [("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("batch", CRON_JOB)];
 /// API groups in which Kueue may queue every kind.
@@ -38,7 +39,7 @@ pub fn is_taken(kind: Kind, object: &Value) -> bool {
     }
 }
 
-/// Why a pod with a queue isn't taken, and what to do; `None` if no user would expect it to be.
+/// Why a pod with a queue isn't taken, and the remedy. `None` if no user would expect the pod to be taken.
 pub fn pod_refusal(pod: &Value) -> Option<String> {
     pods::refusal(pod).map(|text| text.message)
 }
@@ -66,7 +67,7 @@ pub fn group_fault(pods: &[Arc<Value>]) -> Option<GroupFault> {
     }
 }
 
-/// Whether a controller made the object. Then a decision about its owner counts for it too.
+/// Whether a controller made the object, so that the decision about its owner covers it.
 pub fn is_controlled(object: &Value) -> bool {
     manifest::is_controlled(object)
 }
@@ -80,8 +81,8 @@ pub fn as_taken(kind: Kind, object: &Value) -> Value {
     taken
 }
 
-/// All objects of a cluster that have to do with queues: settings, jobs of all kinds that Meridian runs, and
-/// other objects with a queue. Fails if the cluster can't be asked, with the right that is missing.
+/// All objects of a cluster that concern queues: settings, jobs of all kinds that Meridian runs, and other
+/// objects with a queue. If a permission is missing, the error names it.
 pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
     let mut objects = Vec::new();
     let (all, queued) = (ListParams::default(), ListParams::default().labels(QUEUE_LABEL));
@@ -91,7 +92,7 @@ pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
             Flow::Job if resource.kind == Kind::Pod => {
                 objects.extend(list(client, &resource.api, &queued).await?);
             }
-            // Workloads are read first: they show what Kueue has started before the jobs do.
+            // Workloads first, because they show which jobs Kueue has started before the jobs do.
             Flow::Job | Flow::Settings | Flow::Workload => {
                 objects.extend(list(client, &resource.api, &all).await?);
             }
@@ -111,7 +112,7 @@ pub async fn read(client: &Client) -> Result<Vec<Value>, Error> {
                 // The queue of a CronJob's jobs is a label of its template.
                 let which = if api.kind == CRON_JOB { &all } else { &queued };
                 let found = list(client, &api, which).await?;
-                // A controller made it from the object that has the queue.
+                // Skip objects that a controller made from the object that has the queue.
                 objects.extend(found.into_iter().filter(|object| !is_controlled(object)));
             }
         }

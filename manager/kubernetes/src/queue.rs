@@ -8,20 +8,20 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Shortest and longest pause after a failure; each failure doubles it.
+/// Shortest pause after a failure; each further failure doubles it.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
-/// Longest pause of a rule that says where jobs may run: all new jobs wait for it.
+/// Longest pause for a rule that says where jobs may run. Short, because all new jobs wait for the rule.
 const RETRY_RULES: Duration = Duration::from_secs(5);
 
-/// After this many failures other objects no longer wait for this one.
+/// Number of failures of an object after which other objects no longer wait for it.
 pub(crate) const STUBBORN: u32 = 3;
 
-/// Kinds that say where jobs may run: residency policies, and the labels of namespaces that they select. New
-/// jobs wait for these however often they fail.
+/// Kinds that determine where jobs may run: residency policies, and namespaces, whose labels the policies
+/// select. New jobs wait for these, however often they fail.
 pub(crate) const RULES: [Kind; 2] = [Kind::ResidencyPolicy, Kind::Namespace];
 
-/// Objects that wait for a worker. No object is with two workers at once.
+/// Objects that wait for a worker. Two workers never process the same object at once.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
@@ -81,8 +81,8 @@ impl Queue {
         }
     }
 
-    /// Whether an object of these kinds is queued, with a worker or to be repeated after a failure, and
-    /// didn't fail again and again. Its cost doesn't depend on the objects of other kinds.
+    /// Whether an object of these kinds is queued, with a worker, or to be repeated after fewer than
+    /// [`STUBBORN`] failures. The cost doesn't depend on objects of other kinds.
     pub(crate) fn has_fresh(&self, kinds: &[Kind]) -> bool {
         let inner = self.inner();
         let is_fresh = |key: &ObjectKey| inner.failures.get(key).is_none_or(|failures| *failures < STUBBORN);
@@ -96,7 +96,7 @@ impl Queue {
         })
     }
 
-    /// Gives an object back that needs nothing now, or not before `again` has passed.
+    /// Returns an object that needs nothing now, or nothing before `again` has passed.
     pub(crate) fn done(&self, key: ObjectKey, again: Option<Duration>) {
         let mut inner = self.inner();
         inner.failures.remove(&key);
@@ -105,7 +105,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The objects of these kinds that failed at least so many times in a row.
+    /// The objects of these kinds that failed at least `times` times in a row.
     pub(crate) fn failing(&self, kinds: &[Kind], times: u32) -> Vec<ObjectKey> {
         let inner = self.inner();
         let of_kind = |kind: &Kind| {
@@ -115,7 +115,7 @@ impl Queue {
         kinds.iter().flat_map(of_kind).collect()
     }
 
-    /// Gives an object back after a failure. Returns the number of failures in a row.
+    /// Returns an object to the queue after a failure. The result is the number of failures in a row.
     pub(crate) fn failed(&self, key: ObjectKey) -> u32 {
         let mut inner = self.inner();
         let failures = inner.failures.entry(key.clone()).or_default();

@@ -7,7 +7,7 @@ use kube::{Client, Result};
 use meridian_kubernetes::connection::within;
 use meridian_objects::Kind;
 
-/// How a kind is kept in line.
+/// How a kind is synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Specs are copied to the manager, and statuses back to the cluster.
@@ -30,7 +30,7 @@ pub(crate) struct Resource {
     pub(crate) has_status: bool,
 }
 
-/// How a kind is kept in line; `None` for kinds that only the manager has.
+/// How a kind is synchronised; `None` for kinds that only the manager has.
 pub(crate) fn flow(kind: Kind) -> Option<Flow> {
     match kind {
         Kind::PodGroup => Some(Flow::Group),

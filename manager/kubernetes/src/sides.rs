@@ -65,8 +65,8 @@ pub(crate) enum News {
     Deleted(Value),
 }
 
-/// An object as JSON text. As a parsed value it would take several times the memory, and most objects are
-/// rarely needed.
+/// An object as JSON text, because a parsed value takes several times the memory, and most objects are rarely
+/// needed.
 #[derive(Debug)]
 struct Packed(Box<str>);
 
@@ -92,24 +92,24 @@ struct Objects {
     first_list: BTreeSet<String>,
 }
 
-/// Everything that was seen of both sides.
+/// The known objects of both sides.
 #[derive(Debug, Default)]
 pub(crate) struct Sides {
     objects: BTreeMap<(Side, Kind), Objects>,
     /// Groups of the cluster's pods.
     groups: Groups,
-    /// Jobs that the cluster's Workloads keep from running.
+    /// Jobs that are stopped by `spec.active: false` of the cluster's Workloads.
     stopped: Stopped,
-    /// The same, from a list that isn't complete yet.
+    /// Like `stopped`, from a list that isn't complete yet.
     listed_stopped: Stopped,
 }
 
-/// What both sides have of one object.
+/// One object as both sides have it.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) cluster: Option<Arc<Value>>,
     pub(crate) manager: Option<Arc<Value>>,
-    /// For a group, one of its pods, or its Workload: the pods of the group that are taken, by name.
+    /// For a group, one of its pods, or its Workload: the pods of the group that the manager takes, by name.
     pub(crate) members: Vec<Arc<Value>>,
     /// For a pod in a group: the group at the manager.
     pub(crate) group: Option<Arc<Value>>,
@@ -122,7 +122,7 @@ pub(crate) struct View {
 }
 
 impl Sides {
-    /// Takes an event of a watch, and returns the objects that may differ now.
+    /// Takes an event of a watch, and returns the objects to compare again.
     pub(crate) fn take(&mut self, side: Side, kind: Kind, news: News) -> Vec<ObjectKey> {
         let objects = self.objects.entry((side, kind)).or_default();
         let is_pod = (side, kind) == (Side::Cluster, Kind::Pod);
@@ -158,7 +158,7 @@ impl Sides {
                 }
                 let mut all: BTreeSet<ObjectKey> = before.into_keys().collect();
                 all.extend(self.keys(side, kind).cloned());
-                // objects that only the other side has may have been deleted here
+                // also compare objects that only the other side has, because they may have been deleted here
                 all.extend(self.others(side, kind));
                 return all.into_iter().collect();
             }
@@ -198,7 +198,7 @@ impl Sides {
         }
     }
 
-    /// Keys of the objects that a new list of a kind is compared with. Pods and groups of pods are compared
+    /// Keys of the objects with which a new list of a kind is compared. Pods and groups of pods are compared
     /// with each other's lists too.
     fn others(&self, side: Side, kind: Kind) -> Vec<ObjectKey> {
         if [Kind::Pod, Kind::PodGroup].contains(&kind) {
@@ -216,8 +216,8 @@ impl Sides {
         self.objects.get(&(side, key.kind))?.current.get(key).map(|object| Arc::new(object.read()))
     }
 
-    /// What both sides have of an object; `None` while a list isn't complete. Both lists end with a look at
-    /// every object.
+    /// An object as both sides have it; `None` while a list isn't complete. Nothing is missed then, because
+    /// the end of a list triggers a comparison of every object.
     pub(crate) fn view(&self, key: &ObjectKey) -> Option<View> {
         if !self.is_complete(key.kind) {
             return None;
@@ -250,7 +250,7 @@ impl Sides {
         })
     }
 
-    /// The pods of a group that are taken, by name.
+    /// The pods of a group that the manager takes, by name.
     fn members(&self, group: &ObjectKey) -> impl Iterator<Item = Arc<Value>> {
         let pods = self.groups.pods(group).filter_map(|key| self.get(Side::Cluster, key));
         pods.filter(|pod| pods::is_taken(pod))
@@ -294,7 +294,7 @@ pub(crate) fn uid(object: &Value) -> Option<String> {
     object["metadata"]["uid"].as_str().map(str::to_owned)
 }
 
-/// The list of field managers is longer than most objects, and nothing here needs it.
+/// Removes the list of field managers, which is longer than most objects and isn't needed here.
 fn without_managers(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

@@ -5,7 +5,7 @@ use meridian_objects::job::JobKind;
 use meridian_objects::kind::MERIDIAN_GROUP;
 use serde_json::{Map, Value, json};
 
-/// The field of a status that only the manager's API has, and no schema of Kubernetes or Kueue.
+/// A status field of the manager's API that no schema of Kubernetes or Kueue has.
 const OWN: &str = "meridian";
 
 /// API group of the kind whose statuses the API server checks.
@@ -36,14 +36,14 @@ fn without_nulls(value: Value) -> Value {
 /// suspended, or together with a change of the condition `Suspended` to `False`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// That of the manager, which the API server takes.
+    /// The manager's `startTime`, because the API server accepts it.
     Free,
-    /// That of an earlier start, with the condition `Suspended` set to `True`. The next write can resume the
-    /// Job with the new one.
+    /// The previous `startTime`, with the condition `Suspended` set to `True`. The next write can then resume
+    /// the Job with the new one.
     Suspended,
-    /// That of this start, with the condition `Suspended` set to `False`.
+    /// The `startTime` of this start, with the condition `Suspended` set to `False`.
     Resumed,
-    /// The one that the cluster has; it can't be changed any more.
+    /// The `startTime` in the cluster, which can't be changed any more.
     Kept,
 }
 
@@ -77,7 +77,7 @@ fn suspension(status: &Value) -> Option<&str> {
     conditions.find(|condition| condition["type"] == "Suspended")?["status"].as_str()
 }
 
-/// The status of a job as its own controller would write it, on top of the one in the cluster. `None` if
+/// The status of a job as its own controller would write it, based on the status in the cluster. `None` if
 /// there is nothing to write. `start_is_fixed`: the API server refused another `startTime`.
 pub(crate) fn of_job(
     kind: &JobKind,
@@ -88,15 +88,15 @@ pub(crate) fn of_job(
 ) -> Option<Value> {
     let has_ended = kind.has_ended(held);
     if kind.has_ended(written) || (!is_ours && !has_ended && !is_without_controller(kind, written)) {
-        // an ended job's status is final, and a job that its own controller keeps suspended has that
-        // controller's status until its end
+        // an ended job's status is final; while a job's own controller keeps the job suspended, that
+        // controller writes the status
         return None;
     }
     let is_batch = kind.kind().group() == BATCH;
     let has_begun = held.pointer("/status/meridian/startTime").is_some_and(|start| !start.is_null());
     let has_status = written["status"].as_object().is_some_and(|status| !status.is_empty());
     if !is_batch && !has_begun && !has_ended && !has_status {
-        // No write is needed for a job that waits: its Workload says why.
+        // A waiting job needs no status, because its Workload has the reason.
         return None;
     }
     let mut status = held.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -124,14 +124,14 @@ pub(crate) fn of_job(
     (!status.is_empty()).then_some(Value::Object(status))
 }
 
-/// Whether no controller of the cluster writes the status of a job that has no field to name one. The
-/// controller of LeaderWorkerSets always writes this field.
+/// For a job without a field that names its controller: whether no controller of the cluster writes its
+/// status. The controller of LeaderWorkerSets always writes the field that is checked here.
 fn is_without_controller(kind: &JobKind, written: &Value) -> bool {
     kind.is_gated(written) && written.pointer("/status/hpaPodSelector").is_none()
 }
 
-/// The status of a job that the manager no longer has, such as one that lost its queue: nothing of it runs.
-/// `None` if the cluster shows that already.
+/// The status of a job that the manager no longer has, for example because its queue label was removed:
+/// nothing of it runs. `None` if the cluster's status already shows that.
 pub(crate) fn of_left_job(kind: &JobKind, written: &Value) -> Option<Value> {
     let counts = |field: &str| written["status"][field].as_u64().unwrap_or(0) > 0;
     let is_batch = kind.kind().group() == BATCH;
@@ -188,7 +188,7 @@ pub(crate) fn of_workload(held: &Value) -> (Value, Value) {
     let metadata = &held["metadata"];
     let mut spec = held["spec"].clone();
     if let Some(spec) = spec.as_object_mut() {
-        // users set it in the cluster
+        // users set this field in the cluster
         spec.remove("active");
     }
     let object = json!({
@@ -204,7 +204,7 @@ pub(crate) fn of_workload(held: &Value) -> (Value, Value) {
     (without_nulls(object), without_nulls(Value::Object(status)))
 }
 
-/// Whether `current` has everything that `wanted` says. Lists must be equal in length.
+/// Whether `current` contains every value of `wanted`. Lists must be equal in length.
 pub(crate) fn contains(current: &Value, wanted: &Value) -> bool {
     match (current, wanted) {
         (_, Value::Null) => true,

@@ -1,7 +1,7 @@
-//! The validating webhook: what the API server asks, and how it is set up in the management cluster. Pure.
+//! The validating webhook: the API server's requests, and its configuration in the management cluster. Pure.
 //!
-//! The webhook refuses at creation what the manager would refuse, so that users see it in their terminal. It
-//! isn't needed to keep a job out of a forbidden cluster: the manager checks that at every offer.
+//! The webhook refuses a job at creation if the manager would refuse it, so that users see the reason in
+//! their terminal. Residency doesn't depend on it, because the manager checks residency at every offer.
 
 use crate::manifest;
 use crate::pods;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 /// Name of the ValidatingWebhookConfiguration. The chart's RBAC names it too.
 pub(crate) const CONFIGURATION: &str = "meridian-jobs";
-/// Name of the webhook in it.
+/// Name of the webhook in the configuration.
 const WEBHOOK: &str = "jobs.meridian.dev";
-/// How long an API server waits for an answer, in seconds. Then it creates the job unchecked.
+/// How long an API server waits for an answer, in seconds. Without one it creates the job unchecked.
 const TIMEOUT_SECONDS: u64 = 5;
 
 /// How the API server reaches this manager.
@@ -84,7 +84,7 @@ pub(crate) fn configuration(
     })
 }
 
-/// What an API server asks about one object.
+/// A request of an API server about one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Review {
     uid: Value,
@@ -109,7 +109,7 @@ impl Review {
         let manifest = if kind.is_job() && manifest::is_taken(kind, object) {
             Some(manifest::for_manager(kind, object))
         } else {
-            // A change of a pod in a group changes nothing at the manager.
+            // A pod in a group is checked only at creation, because its changes aren't copied to the manager.
             Some(object).filter(|_| kind == Kind::Pod && !is_update).and_then(alone)
         };
         let write = manifest.map(|manifest| (kind, name, manifest));
@@ -129,8 +129,8 @@ impl Review {
     }
 }
 
-/// A pod of a group, as a job without a group: a fault that it has alone is a fault in the group too. `None`
-/// if the pod isn't taken, or isn't in a group.
+/// A pod of a group, as a job of its own: any fault that it has alone is a fault in the group too. `None` if
+/// the manager doesn't take the pod, or the pod isn't in a group.
 fn alone(pod: &Value) -> Option<Value> {
     pods::group_of(pod).filter(|_| pods::is_taken(pod))?;
     let mut manifest = manifest::for_manager(Kind::Pod, pod);

@@ -2,7 +2,7 @@
 //!
 //! A report includes everything that the agent decided up to a certain command. Offers with later commands
 //! are placed on top of the reported capacity, so that the estimate doesn't promise the same capacity twice.
-//! Only the agent decides; a wrong estimate costs a refusal.
+//! The agent has the final decision, so a wrong estimate costs only a refusal.
 
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
@@ -28,7 +28,7 @@ const VERSIONS: u64 = 1 << 20;
 pub struct ClusterCapacity {
     /// Version of the newest report.
     version: u64,
-    /// The newest report includes the agent's decisions up to this command.
+    /// Number of the last command whose decisions the newest report includes.
     after_command: u64,
     /// Reported blocks by version.
     bases: BTreeMap<u64, Vec<Block>>,
@@ -50,15 +50,14 @@ pub struct ClusterCapacity {
     since_checkpoint: usize,
     /// The estimate is older than the newest report.
     stale: bool,
-    /// The estimate includes this offer, which is over, and perhaps later ones that are. Earlier offers in
-    /// the estimate are correct.
+    /// The first offer in the estimate that is over; later offers in it may be over too. The estimate is
+    /// correct up to this offer.
     stale_from: Option<OfferId>,
     /// `unreserved` must be recomputed.
     unreserved_stale: bool,
     /// Gangs that capacity is reserved for.
     reserved: BTreeMap<Uid, Arc<Gang>>,
-    /// The estimate less all reserved gangs, or less than that. `None` if they don't all fit before others
-    /// end.
+    /// A lower bound of the estimate less all reserved gangs. `None` if the reserved gangs don't all fit now.
     unreserved: Option<Vec<Block>>,
 }
 
@@ -108,7 +107,7 @@ impl ClusterCapacity {
         self.unreserved = self.unreserved.take().and_then(|blocks| with_placed(blocks, gang));
         self.outstanding.insert(offer, (number, gang.clone()));
         if self.stale || self.stale_from.is_some() {
-            // The next refresh makes the checkpoints.
+            // The next refresh creates the checkpoints.
             self.take_from_estimate(gang);
         } else {
             self.place_offer(offer, gang);
@@ -124,8 +123,8 @@ impl ClusterCapacity {
         self.take_from_estimate(gang);
     }
 
-    /// Places a gang in the estimate: all of it, or else the pods that need no new nodes. If they don't fit,
-    /// or no longer do, the agent refuses the gang.
+    /// Places a gang in the estimate: all pods or, if they don't fit, those that need no new nodes. If these
+    /// don't fit either, nothing is placed: the agent will refuse the gang.
     fn take_from_estimate(&mut self, gang: &Gang) {
         if packing::place(&mut self.estimate, gang).is_ok() || self.provisionable.is_empty() {
             return;
@@ -136,7 +135,7 @@ impl ClusterCapacity {
         }
     }
 
-    /// An offer is over and takes no capacity.
+    /// Notes that an offer is over and takes no capacity.
     pub fn over(&mut self, offer: OfferId) {
         if self.outstanding.remove(&offer).is_some() {
             self.stale_from = Some(self.stale_from.map_or(offer, |from| from.min(offer)));
@@ -177,9 +176,9 @@ impl ClusterCapacity {
                 && self.unreserved.as_ref().is_some_and(|blocks| packing::fits(blocks, gang).is_ok())
     }
 
-    /// Brings the estimate up to date. Called once per batch before the estimate is used. Costs as much as
-    /// there are outstanding offers after a report, otherwise as much as there are behind the first offer
-    /// that is over.
+    /// Brings the estimate up to date. Called once per batch before the estimate is used. After a report, the
+    /// cost grows with the number of outstanding offers, otherwise with the number after the first offer that
+    /// is over.
     pub fn refresh(&mut self) {
         let from = self.stale_from.take();
         if std::mem::take(&mut self.stale) {
@@ -220,7 +219,7 @@ impl ClusterCapacity {
         }
     }
 
-    /// Hashes everything that later behaviour depends on. Of versions only the order matters, so `number`
+    /// Hashes everything that later behaviour depends on. Only the order of versions matters, so `number`
     /// maps them, and only the two newest can still be the base of a delta.
     pub fn hash_fingerprint(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
         let Self {
@@ -295,20 +294,20 @@ impl ClusterCapacity {
         &self.estimate
     }
 
-    /// Whether the gang fits and takes nothing from the gangs `kept`: once the gangs `gone` have ended, the
-    /// same of them fit as without it.
+    /// Whether the gang fits, and once the gangs `gone` have ended, the same gangs of `kept` fit with and
+    /// without it.
     pub fn leaves(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
         leaves(&self.estimate, gang, gone, kept)
     }
 
-    /// Whether the gang would fit on nodes that pools can still provide, and its pods that need none in the
+    /// Whether the gang would fit if pools provide nodes: its pods that need no new nodes must fit in the
     /// estimated free capacity.
     pub fn could_grow(&self, gang: &Gang) -> bool {
         matches!(self.provisioning(gang), Some(Ok(_)))
     }
 
-    /// How the gang would be divided between new nodes and existing ones. `None` if pools can't provide the
-    /// new ones. Fails if the pods that need none don't fit in the estimated free capacity.
+    /// How the gang would be divided between new and existing nodes. `None` if pools can't provide the new
+    /// nodes. Fails if the pods for existing nodes don't fit in the estimated free capacity.
     pub fn provisioning(&self, gang: &Gang) -> Option<Result<Division, Misfit>> {
         if self.provisionable.is_empty() {
             return None;

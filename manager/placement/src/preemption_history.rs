@@ -2,7 +2,7 @@
 //! [`PROTECTION`].
 //!
 //! The history is durable, so a new leadership continues to count. When a user changes a priority or a quota,
-//! earlier preemptions that involve it no longer count.
+//! earlier preemptions that depended on it no longer count.
 
 use meridian_shared::ids::Uid;
 use meridian_shared::time::{Millis, Wall};
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// How long a preemption counts. In that time a victim may not preempt its preemptor, nor a workload that
-/// preempted the preemptor, and so on. Contradictory policies, such as priority against reclaim, would
-/// otherwise preempt each other forever, and each round throws work away.
+/// preempted the preemptor, and so on. Otherwise workloads with contradictory policies, such as priority
+/// against reclaim, would preempt each other forever, and each round loses work.
 pub const PROTECTION: Millis = Millis::mins(10);
 
 /// Limit of preemptors remembered per victim. The oldest are dropped first.
@@ -59,7 +59,8 @@ pub fn forget_old(history: &mut PreemptionHistory, now: Wall) {
     });
 }
 
-/// Forgets preemptions that involve one workload, or all preemptions: a user changed a priority or a quota.
+/// Forgets preemptions that involve one workload, or all preemptions, because a user changed a priority or a
+/// quota.
 pub fn forget_preemptions(history: &mut PreemptionHistory, of: Option<Uid>) {
     history.retain(|victim, preemptors| {
         preemptors.retain(|preemptor| of.is_some_and(|uid| preemptor.by != uid));

@@ -2,8 +2,8 @@
 //!
 //! Capacity that victims free is reserved for their preemptor until it starts. Otherwise a smaller workload
 //! could take it first, and the victims would have stopped for nothing. The starvation guard reserves
-//! capacity in the same way for workloads that have waited too long; then no victims are stopped, but
-//! workloads are expected to end.
+//! capacity in the same way for workloads that have waited too long. It stops no victims, but waits for
+//! workloads that are expected to end.
 //!
 //! Reservations are not durable: after a restart, free capacity goes to the first workload that fits.
 //! Protection is rebuilt from the durable [preemption history](crate::preemption_history).
@@ -39,11 +39,11 @@ pub struct Reservation {
     /// Workloads that free the capacity: victims that were ordered to stop or, if `starving`, workloads that
     /// are expected to end first.
     pub victims: BTreeSet<Uid>,
-    /// Since when the workload has waited, if the starvation guard made the reservation.
+    /// Start of the workload's wait, if the starvation guard made the reservation.
     pub starving: Option<Wall>,
     /// Topology domains in which the capacity comes free.
     pub domains: Vec<Domain>,
-    /// Until then the domains are closed to other workloads. `None` if they are open.
+    /// Time until which the domains are closed to other workloads. `None` if they are open.
     pub closed_until: Option<Mono>,
 }
 
@@ -54,19 +54,19 @@ pub type Domain = BTreeMap<String, String>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reservations {
     /// By the workload that the capacity is reserved for.
-    pub kept: BTreeMap<Uid, Reservation>,
+    kept: BTreeMap<Uid, Reservation>,
     protections: Protections,
     /// Derived from `protections`: workloads that preempted some other workload as often as is allowed.
     repeat_preemptors: BTreeSet<Uid>,
-    /// Derived from `protections`: no protection ends earlier.
+    /// Derived from `protections`: the earliest end of a protection.
     next_expiry: Option<Mono>,
     /// Victims in backoff, each with its preemptor.
-    pub rests: BTreeMap<Uid, Uid>,
+    rests: BTreeMap<Uid, Uid>,
 }
 
 impl Reservations {
-    /// Protections from the durable history. Each lasts as long as its preemption still counts. No
-    /// reservations.
+    /// Restores protections from the durable history, without reservations. Each protection lasts as long as
+    /// its preemption counts.
     pub fn remembered(history: &PreemptionHistory, now: Now) -> Self {
         let mut this = Self::default();
         for (victim, preemptors) in history {
@@ -82,6 +82,48 @@ impl Reservations {
         }
         this.update_derived();
         this
+    }
+
+    /// The reservation for a workload.
+    pub fn of(&self, uid: Uid) -> Option<&Reservation> {
+        self.kept.get(&uid)
+    }
+
+    /// All reservations, by the workload that the capacity is reserved for.
+    pub fn iter(&self) -> impl Iterator<Item = (Uid, &Reservation)> {
+        self.kept.iter().map(|(uid, reservation)| (*uid, reservation))
+    }
+
+    /// Reserves capacity for a workload, in place of an earlier reservation.
+    pub fn keep(&mut self, uid: Uid, reservation: Reservation) {
+        self.kept.insert(uid, reservation);
+    }
+
+    /// Ends the reservation for a workload, and returns it.
+    pub fn release(&mut self, uid: Uid) -> Option<Reservation> {
+        self.kept.remove(&uid)
+    }
+
+    /// Opens the domains that were closed for long enough. Returns whether there were any.
+    pub fn open_domains(&mut self, now: Mono) -> bool {
+        let mut opened = false;
+        for reservation in self.kept.values_mut() {
+            if reservation.closed_until.is_some_and(|until| until <= now) {
+                reservation.closed_until = None;
+                opened |= !reservation.domains.is_empty();
+            }
+        }
+        opened
+    }
+
+    /// Victims in backoff, each with its preemptor.
+    pub fn resting(&self) -> impl Iterator<Item = (Uid, Uid)> {
+        self.rests.iter().map(|(uid, by)| (*uid, *by))
+    }
+
+    /// Whether the workload was preempted and backs off.
+    pub fn is_resting(&self, uid: Uid) -> bool {
+        self.rests.contains_key(&uid)
     }
 
     /// Records that `by` preempted `victim`.
@@ -106,13 +148,13 @@ impl Reservations {
         self.rests.insert(uid, by);
     }
 
-    /// The backoff of a victim is over.
+    /// Records that the backoff of a victim is over.
     pub fn rested(&mut self, uid: Uid) {
         self.rests.remove(&uid);
     }
 
-    /// Whether `uid` may preempt `other`, by the history alone: `uid` was not preempted for it, directly or
-    /// through other preemptors, and has not preempted it too often.
+    /// Whether the history lets `uid` preempt `other`: `uid` wasn't preempted for `other`, directly or
+    /// through other preemptors, and hasn't preempted `other` too often.
     pub fn may_preempt(&self, uid: Uid, other: Uid) -> bool {
         let too_often = self.repeat_preemptors.contains(&uid)
             && self
@@ -134,8 +176,8 @@ impl Reservations {
         if self.next_expiry.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        // Victims with a protection that has ended. They may preempt again, and so may workloads that were
-        // preempted for them.
+        // Victims whose preemptors are no longer protected. They may preempt again, as may workloads that
+        // were preempted for them.
         let released: BTreeSet<Uid> = self
             .protections
             .iter()
@@ -195,7 +237,8 @@ impl Reservations {
         others.flat_map(|(other, reservation)| reservation.domains.iter().map(|domain| (*other, domain)))
     }
 
-    /// Drops protections that involve one workload, or all of them: a user changed a priority or a quota.
+    /// Drops protections that involve one workload, or all protections, because a user changed a priority or
+    /// a quota.
     pub fn rights_changed(&mut self, of: Option<Uid>) {
         self.protections.retain(|victim, preemptors| {
             preemptors.retain(|by, _| of.is_some_and(|uid| *by != uid));
@@ -204,7 +247,7 @@ impl Reservations {
         self.update_derived();
     }
 
-    /// Drops protections against a workload that is over, and its backoff.
+    /// Drops the protections from a workload that has ended, and its backoff.
     pub fn forget(&mut self, uid: Uid) {
         self.protections.remove(&uid);
         self.rests.remove(&uid);
@@ -223,7 +266,7 @@ impl Reservations {
     }
 }
 
-/// Capacity of one cluster that is reserved for other workloads than the one that asks.
+/// Capacity of one cluster that is reserved for workloads other than the one in question.
 #[derive(Default, Debug)]
 pub struct ReservedCapacity {
     /// All workloads with a reservation.

@@ -1,8 +1,8 @@
-//! Runs scheduling cycles until nothing changes any more.
+//! Runs scheduling cycles until nothing changes.
 //!
-//! All workloads that were evicted in a cycle have stopped before the next one: they release their quota and
-//! are requeued with their old queue time. So the first cycle is what a manager would decide now, and the
-//! last one shows the final state if no job ends and no job is submitted.
+//! Workloads that are evicted in a cycle stop before the next cycle: they release their quota and are
+//! requeued with their old queue time. So the first cycle shows a manager's decisions now, and the last cycle
+//! shows the final state if no job ends and no job is submitted.
 
 mod between_cycles;
 mod preemption_guard;
@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Upper bound of cycles per workload, where the caller sets none. Admitting, preempting and admitting a
-/// workload again takes three; more means that two workloads preempt each other forever.
+/// Most cycles per workload, if the caller sets no limit. Admitting, preempting and admitting a workload
+/// again takes three; many more mean that workloads preempt each other forever.
 pub const CYCLES_PER_WORKLOAD_MAX: u32 = 8;
 
-/// How many cycles to run, and how large each one is.
+/// The number of cycles to run, and the size of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleLimits {
     /// Number of cycles; `None` runs until nothing changes.
@@ -59,7 +59,7 @@ pub struct PlannedPreemption {
     pub right: PreemptionReason,
 }
 
-/// An eviction for another reason than preemption.
+/// An eviction for a reason other than preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedEviction {
     pub cycle: u32,
@@ -88,7 +88,8 @@ pub struct PlannedAdmission {
 pub struct Evaluation {
     pub cycle: u32,
     pub entry: CycleEntry,
-    /// The evaluation of the cycle before, if this one only tried the flavors that the earlier one had left.
+    /// The evaluation of the previous cycle, if this one tried only the flavors that the previous one had
+    /// left.
     pub previous: Option<Box<Evaluation>>,
 }
 
@@ -112,7 +113,7 @@ pub struct Decisions {
     pub held: BTreeSet<WorkloadId>,
     pub admitted: BTreeMap<WorkloadId, PlannedAdmission>,
     pub evaluations: BTreeMap<WorkloadId, Evaluation>,
-    /// In the order of the decisions; so are the next two.
+    /// In the order of the decisions, like the next two fields.
     pub preempted: Vec<PlannedPreemption>,
     pub evicted: Vec<PlannedEviction>,
     pub replaced: Vec<PlannedReplacement>,
@@ -172,7 +173,7 @@ impl Decisions {
     }
 }
 
-/// Whether the evaluation in `cycle` starts with the flavors that the earlier one had left.
+/// Whether the evaluation in `cycle` continues with the flavors that the earlier evaluation had left.
 fn continues_scan(earlier: &Evaluation, cycle: u32) -> bool {
     earlier.cycle + 1 == cycle
         && earlier.entry.outcome != EntryOutcome::Admitted
@@ -187,7 +188,7 @@ struct PlanExtras<'l> {
     scale_ups: &'l mut BTreeMap<WorkloadId, WorkloadId>,
 }
 
-/// Runs cycles on the loaded objects. The queue state is left as it is after the last cycle.
+/// Runs cycles on the loaded objects. Afterwards `loaded` has the queue state after the last cycle.
 pub fn decide(loaded: &mut Loaded, capacity: &mut dyn CapacityModel, limits: &CycleLimits) -> Decisions {
     let Loaded { state, parked, requeue_targets, scale_ups, notes, .. } = loaded;
     let mut decisions = Decisions::new(state, limits.heads_per_queue);
@@ -219,7 +220,8 @@ pub fn decide(loaded: &mut Loaded, capacity: &mut dyn CapacityModel, limits: &Cy
         if !stopping && (no_heads || (idle > 0 && !scan_unfinished) || idle > idle_max) {
             return decisions;
         }
-        // Admissions of the next cycle count as later: of equal candidates the latest is preempted first.
+        // Give admissions of the next cycle a later time, because of equal candidates the latest is preempted
+        // first.
         state.set_now(state.now().saturating_add(1));
         if decisions.cycles < cycles_max && stopping {
             notes.extend(between_cycles::finish_evictions(state, &mut extras, &mut decisions));
@@ -230,8 +232,8 @@ pub fn decide(loaded: &mut Loaded, capacity: &mut dyn CapacityModel, limits: &Cy
     decisions
 }
 
-/// Number of cycles without a change after which no change will come: a flavor scan may continue from cycle
-/// to cycle.
+/// Number of cycles without a change after which nothing will change. More than one, because a flavor scan
+/// may continue over several cycles.
 fn longest_scan(state: &QueueState) -> usize {
     let groups = state.queue_list().flat_map(|(_, id)| &state.queue(id).setup.groups);
     groups.map(|group| group.flavors.len()).max().unwrap_or(0)

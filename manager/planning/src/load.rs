@@ -32,11 +32,11 @@ use meridian_shared::gang::Amounts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Marks a workload that stands for the pods that a running gang is scaled up by. The value is
+/// Annotation of a workload that represents the scale-up of a running gang: its added pods. The value is
 /// `NAMESPACE/NAME` of the gang's workload.
 pub const SCALE_UP_ANNOTATION: &str = "plan.meridian.dev/scale-up";
 
-/// How objects are read.
+/// Options for reading objects.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are switches")]
 pub struct LoadOptions {
@@ -52,8 +52,8 @@ pub struct LoadOptions {
     /// Whether a workload of a single pod stays on its lost node (Kueue's gate
     /// `SkipReassignmentForPodOwnedWorkloads`).
     pub pods_stay: bool,
-    /// Whether a workload that was evicted for `PodsReadyTimeout` is requeued by its creation time; by its
-    /// eviction time otherwise.
+    /// Whether a workload that was evicted for `PodsReadyTimeout` is requeued by its creation time instead of
+    /// its eviction time.
     pub unready_requeue_by_creation: bool,
     /// Whether workloads of undeclared namespaces are inadmissible.
     pub namespaces_declared: bool,
@@ -88,9 +88,10 @@ pub struct Loaded {
     pub notes: Vec<String>,
     /// Workloads that no cycle evaluates.
     pub(crate) parked: BTreeMap<WorkloadId, ParkReason>,
-    /// Where a holder is requeued once it has stopped, if its local queue points to another queue by now.
+    /// Queue in which a holder is requeued once it has stopped, if its local queue points to another cluster
+    /// queue now.
     pub(crate) requeue_targets: BTreeMap<WorkloadId, RequeueTarget>,
-    /// By running gang: the workload that stands for its scale-up.
+    /// By running gang: the workload that represents its scale-up.
     pub(crate) scale_ups: BTreeMap<WorkloadId, WorkloadId>,
     /// Holders that are evicted because a queue is drained.
     pub(crate) drained: Vec<(WorkloadId, DrainedQueue)>,
@@ -109,7 +110,7 @@ pub(crate) enum ParkReason {
     NotRequeued(Arc<str>),
 }
 
-/// Where a workload is requeued after it stopped.
+/// Queue in which a workload is requeued after it has stopped.
 #[derive(Clone, Debug)]
 pub(crate) enum RequeueTarget {
     /// Another cluster queue, for which the workload may have another shape.
@@ -125,8 +126,8 @@ pub(crate) enum DrainedQueue {
     LocalQueue(Arc<str>),
 }
 
-/// Whether a plan depends on objects of this kind. The other kinds say where gangs may run and how clusters
-/// join; only a manager with its clusters can evaluate them.
+/// Whether a plan depends on objects of this kind. The other kinds determine where gangs may run and how
+/// clusters join; only a manager with clusters can evaluate them.
 pub const fn affects_plans(kind: Kind) -> bool {
     match kind {
         Kind::ResourceFlavor
@@ -185,13 +186,13 @@ pub fn load(objects: &[PlanObject], options: &LoadOptions) -> Loaded {
 }
 
 impl Loaded {
-    /// Adds a workload as pending in a queue, whatever its local queue and its status say.
+    /// Adds a workload as pending in a queue, regardless of its local queue and status.
     pub fn add_pending(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
         let new = self.new_workload(workload, queue);
         self.state.add_pending(new)
     }
 
-    /// Adds a workload as holder of what its `status.admission` says, whatever its conditions say.
+    /// Adds a workload as holder of the quota in its `status.admission`, regardless of its conditions.
     pub fn add_holder(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
         let admission = workload.status.admission.clone().unwrap_or_default();
         self.hold(workload, &admission, queue)

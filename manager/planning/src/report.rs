@@ -39,7 +39,7 @@ pub struct PlanReport {
     pub summary: PlanSummary,
     /// Workloads that hold quota at the end, by queue and name.
     pub admitted: Vec<Holder>,
-    /// In the order of the decisions; so are the next two.
+    /// In the order of the decisions, like the next two fields.
     pub preempted: Vec<PreemptedWorkload>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<EvictedWorkload>,
@@ -68,7 +68,7 @@ pub struct PlanRun {
     pub end: Ending,
 }
 
-/// Numbers of workloads at the end, and what the plan did.
+/// Numbers of workloads at the end, and of changes by the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSummary {
@@ -79,7 +79,7 @@ pub struct PlanSummary {
     /// Workloads that hold quota and are being evicted.
     pub stopping: usize,
     pub waiting: usize,
-    /// Of the waiting ones: only another spec or another quota can help them.
+    /// Waiting workloads that only a changed spec or changed quota can help.
     pub blocked_for_good: usize,
     /// Workloads that got their quota in this plan.
     pub newly_admitted: usize,
@@ -87,7 +87,7 @@ pub struct PlanSummary {
 }
 
 impl PlanReport {
-    /// Reports the decisions on what was loaded.
+    /// Reports the decisions on the loaded objects.
     pub fn new(loaded: &Loaded, decisions: &Decisions) -> Self {
         let state = &loaded.state;
         let events = Events::new(state, decisions);

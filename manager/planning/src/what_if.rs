@@ -46,7 +46,8 @@ pub struct ObjectChange {
     /// `kind/name` or `kind/namespace/name`.
     pub object: String,
     pub change: ChangeKind,
-    /// Plans don't depend on objects of this kind, or not on all that changed, so the effect is unknown.
+    /// Plans don't depend on objects of this kind, or only on part of the changed fields, so the effect is
+    /// unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_evaluated: bool,
 }
@@ -58,7 +59,7 @@ pub enum ChangeKind {
     Unchanged,
 }
 
-/// A workload that waits, and what it loses.
+/// A waiting workload, and its loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadLoss {
@@ -74,13 +75,13 @@ pub enum Loss {
     Evicted,
     /// The workload would be admitted without the change.
     NotAdmitted,
-    /// The workload waits anyway, but could be admitted later without the change.
+    /// The workload waits in both plans, but without the change it could be admitted later.
     BlockedForGood,
-    /// The workload comes with the change.
+    /// The workload is new in the change, and waits.
     Waits,
 }
 
-/// A workload that would hold other quota.
+/// A workload whose quota would differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MovedWorkload {
@@ -168,7 +169,7 @@ impl<'a> Comparison<'a> {
     fn loss(&self, waiting: &WaitingWorkload) -> Option<Loss> {
         let name = waiting.workload.as_str();
         let before = self.waiting_before.get(name);
-        // A scale-up that doesn't wait before the change was admitted, and is now part of its gang.
+        // A scale-up that isn't waiting before the change was admitted there, and is part of its gang.
         let scaled_up = self.before.scale_ups.contains(name) && before.is_none();
         if scaled_up || self.holders_before.contains_key(name) {
             return Some(if self.after.preempted.iter().any(|preempted| preempted.workload == name) {
@@ -217,7 +218,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Notes of both plans. Notes that the change makes obsolete are marked.
+/// Notes of both plans. Notes that apply only without the change are marked.
 fn notes(before: &PlanReport, after: &PlanReport) -> Vec<String> {
     let mark = |note: &String| {
         if after.notes.contains(note) { note.clone() } else { format!("without the change: {note}") }
@@ -228,7 +229,7 @@ fn notes(before: &PlanReport, after: &PlanReport) -> Vec<String> {
         if report.run.end == Ending::Unsettled {
             let cycles = report.run.cycles;
             notes.push(format!(
-                "{which} the change, decisions still change after {cycles} cycles; the last one is compared"
+                "{which} the change, decisions still change after {cycles} cycles; the last cycle is compared"
             ));
         }
     }
@@ -252,7 +253,7 @@ fn holders(report: &PlanReport) -> BTreeMap<&str, &Holder> {
 }
 
 fn moved(name: &str, before: &Holder, after: &Holder) -> Option<MovedWorkload> {
-    // The number of requested pods isn't part of what the workload holds.
+    // Ignore the number of requested pods, which isn't held.
     let held = |holder: &Holder| -> Vec<AssignedPodSet> {
         holder.pod_sets.iter().map(|set| AssignedPodSet { of: 0, ..set.clone() }).collect()
     };

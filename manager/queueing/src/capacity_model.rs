@@ -1,4 +1,5 @@
-//! Capacity of real clusters, as far as decisions on queues need it. Quota alone doesn't run a gang.
+//! Capacity of real clusters, as queue decisions see it. A gang needs capacity in one cluster in addition to
+//! quota.
 
 use crate::model::{Assignment, Target, WorkloadId};
 use crate::queue_state::QueueState;
@@ -8,7 +9,8 @@ pub trait CapacityModel {
     /// Whether one cluster fits the whole workload after the victims are gone.
     fn fits(&mut self, state: &QueueState, workload: WorkloadId, victims: &[Target]) -> bool;
 
-    /// Evaluates the workload with the pods and flavors of an assignment from now on, or as it is.
+    /// From now on, evaluates the workload with the pods and flavors of this assignment, or as submitted if
+    /// `None`.
     fn assume_assignment(
         &mut self,
         state: &QueueState,
@@ -18,15 +20,15 @@ pub trait CapacityModel {
         let _ = (state, workload, assignment);
     }
 
-    /// Whether one cluster fits the workload now. If so, `fits` is true for any victims, and `clusters`
-    /// doesn't matter.
+    /// Whether one cluster has capacity for the workload now. If so, `fits` is true for any victims, and
+    /// `clusters` doesn't matter.
     fn fits_now(&mut self, state: &QueueState, workload: WorkloadId) -> bool {
         let _ = (state, workload);
         true
     }
 
-    /// Whether a cluster that can't be asked now may fit the workload soon. Nothing is preempted for capacity
-    /// meanwhile.
+    /// Whether a cluster that can't get offers now may have capacity for the workload soon. Until then,
+    /// nothing is preempted for capacity.
     fn may_fit_soon(&mut self, state: &QueueState, workload: WorkloadId) -> bool {
         let _ = (state, workload);
         false
@@ -50,8 +52,8 @@ pub trait CapacityModel {
         false
     }
 
-    /// Clusters in which the workload could run after preemption. Victims are searched in one of them at a
-    /// time, because the freed capacity must be in one place. Empty if that doesn't matter.
+    /// Clusters in which the workload could run after preemption. Victims are searched in one cluster at a
+    /// time, because the freed capacity must be in one place. Empty if the place doesn't matter.
     fn clusters(&mut self, state: &QueueState, workload: WorkloadId) -> Vec<ClusterIndex> {
         let _ = (state, workload);
         Vec::new()

@@ -1,5 +1,5 @@
 //! One scheduling cycle: every queue nominates its head, all heads are evaluated against the same state, then
-//! they are processed in a fair order, each against the state that the previous ones left.
+//! they are processed in a fair order, each against the state that the previous heads left.
 
 mod capacity_preemption;
 mod entry;

@@ -128,8 +128,8 @@ pub fn cluster_queue(
     }
 }
 
-/// Puts the flavors of each resource group in the order of the capacity classes, and those of other classes
-/// last. Flavors of one class stay in the order of the queue.
+/// Sorts the flavors of each resource group by the given capacity classes, other classes last. Flavors of one
+/// class keep the order of the queue.
 pub fn order_by_class(
     setup: &mut QueueSetup,
     classes: &[CapacityClass],
@@ -192,8 +192,8 @@ pub fn inactive(
         };
         return Some(what(check.clone()));
     }
-    // Worker clusters take over the whole queue, so there must be exactly one such check, for all flavors,
-    // and no provisioning at the manager.
+    // Worker clusters run the whole queue, so there must be exactly one such check, for all flavors, and no
+    // provisioning at the manager.
     let mut of_workers =
         spec.admission_checks.iter().filter(|rule| controller(&rule.name) == Some(MULTIKUEUE_CONTROLLER));
     if let Some(first) = of_workers.next() {

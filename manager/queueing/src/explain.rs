@@ -1,5 +1,5 @@
-//! Which head comes first, and which obstacles a workload would meet: questions about a future cycle,
-//! answered on a copy of the state.
+//! Answers questions about a future cycle on a copy of the state: which head comes first, and which obstacles
+//! a workload would meet.
 //!
 //! Nothing is decided or changed. Every queue contributes its first workload, active or parked, because freed
 //! quota would requeue it. In the copy no workload holds quota, so nothing is preempted; a [`Trial`] is the

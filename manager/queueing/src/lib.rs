@@ -2,9 +2,9 @@
 //! pending, with reasons.
 //!
 //! The semantics are Kueue's, over a forest of cohorts and cluster queues. `meridian plan` and the engine
-//! call the same functions. The crate must not know clusters, offers or records, and reads no clock: pending
-//! workloads and quota holders come in, decisions go out. The capacity of real clusters is asked through
-//! [`capacity_model::CapacityModel`].
+//! call the same functions. The crate must not know clusters, offers or records, and reads no clock: its
+//! input is pending workloads and quota holders, its output decisions. It asks for the capacity of real
+//! clusters through [`capacity_model::CapacityModel`].
 //!
 //! Modules, each of which knows only those above it:
 //!

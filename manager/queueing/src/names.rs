@@ -80,8 +80,8 @@ impl<T: Id> Names<T> {
 ///
 /// The search ends at the first resource group without a fitting flavor, and at the first resource without a
 /// group. So the order determines the reported obstacle and the flavors reported as tried. It is Kueue's
-/// order, so that users find the same reasons. Kueue keeps requests in a map by the 64-bit FNV-1a hash of
-/// their names (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>, the source of the constants).
+/// order, so that users find the same reasons: by the 64-bit FNV-1a hash of the names (constants from
+/// <https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>), which Kueue uses as map keys.
 pub(crate) fn evaluation_order(resource: &str) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

@@ -76,7 +76,7 @@ pub struct Pending {
     parked_classes: BTreeSet<ClassKey>,
     /// Workloads parked until they or their namespace change.
     blocked: BTreeSet<WorkloadId>,
-    /// The workload that preempts others. It stays the head meanwhile.
+    /// The workload whose victims are stopping. It stays the head until they have stopped.
     preemptor: Option<WorkloadId>,
     count: usize,
 }
@@ -94,7 +94,7 @@ impl Pending {
             }
         }
         if class.active.is_empty() && class.parked.is_empty() {
-            // The shape may end with its last workload, and its number may be reused. So nothing of the class
+            // The shape may be dropped with its last workload, and its number reused. So nothing of the class
             // may remain.
             self.parked_classes.remove(key);
             self.classes.remove(key);
@@ -120,7 +120,7 @@ impl Pending {
         result
     }
 
-    /// Adds a workload. It is parked if its class is.
+    /// Adds a workload, parked if its class is parked.
     pub fn push(&mut self, key: &ClassKey, position: PendingPosition) {
         self.count += 1;
         self.change(key, |class| class.active.insert(position));
@@ -243,7 +243,7 @@ impl Pending {
         counts
     }
 
-    /// Number of shapes with active workloads, with parked workloads, and of all.
+    /// Number of shapes with active workloads, of shapes with parked workloads, and of all shapes.
     pub fn shape_counts(&self) -> [usize; 3] {
         let (mut active, mut parked, mut all) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for ((_, shape), class) in &self.classes {
@@ -271,7 +271,7 @@ impl Pending {
         self.count == 0
     }
 
-    /// The workload that preempts others. It stays the head meanwhile.
+    /// The workload whose victims are stopping. It stays the head until they have stopped.
     pub fn preemptor(&self) -> Option<WorkloadId> {
         self.preemptor
     }

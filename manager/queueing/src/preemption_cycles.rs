@@ -1,13 +1,13 @@
-//! Preemption cycles: a workload may not preempt its own preemptor, nor the preemptor of that one, and so on.
-//! Nor may it preempt the same workload again and again. Policies can contradict each other (priority of a
-//! borrower, quota of an owner), and preemption would never end.
+//! Prevents preemption cycles: a workload may not preempt its own preemptor, nor that preemptor's preemptor,
+//! and so on, nor the same workload again and again. Otherwise preemption would never end where policies
+//! contradict each other (priority of a borrower, quota of an owner).
 //!
-//! The caller keeps the history: the engine for some time, a plan for as long as it lasts.
+//! The caller keeps the history of preemptions: the engine for a limited time, a plan until it ends.
 
 use std::collections::BTreeMap;
 
-/// How often a workload may preempt the same other workload. Each time the freed quota may go to others, or
-/// be of no use.
+/// How often a workload may preempt the same other workload. More than once, because others may take the
+/// freed quota, or it may not suffice.
 pub const PREEMPTIONS_MAX: u32 = 2;
 
 /// Whether a workload was preempted, directly or through other preemptors, for one that satisfies `sought`.

@@ -1,8 +1,8 @@
-//! The forest of cohorts and cluster queues: quota, usage and what is available where.
+//! The forest of cohorts and cluster queues: quota, usage and available amounts per node.
 //!
 //! Every node has one cell per flavor and resource of its tree. The subtree quota of a node is its own quota
-//! plus what its children lend. Usage beyond what a node keeps for itself also counts at its parent. Adding
-//! and removing the same usage in any order restores every cell.
+//! plus what its children lend. Usage above the quota that a node doesn't lend also counts at its parent.
+//! Adding and removing the same usage in any order restores every cell.
 
 mod cell;
 mod forest;

@@ -238,22 +238,22 @@ impl FromStr for AdmissionFairSharing {
 #[serde(default)]
 pub struct Settings {
     pub gates: Gates,
-    /// `None` is off.
+    /// `None` turns it off.
     pub fair_sharing: Option<FairSharing>,
-    /// `None` is off.
+    /// `None` turns it off.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// Ignore resources that a queue doesn't declare, instead of blocking the workload.
     pub ignore_undeclared: bool,
-    /// Search victims only if that changes the decision. Otherwise they are searched for every flavor, to
-    /// explain each.
+    /// Search victims only if that changes the decision. If false, victims are searched for every flavor, to
+    /// explain each flavor.
     pub brief: bool,
-    /// Another component places pods. Of topologies only the levels matter.
+    /// Another component places pods, so only the levels of topologies are used.
     pub placed_by_others: bool,
-    /// Before parking an overtaken workload, search its flavors from the start again: the workloads before it
-    /// may not have used the flavor. Kueue parks it.
+    /// Before parking an overtaken workload, search its flavors again from the first, because the workloads
+    /// before it may not have used the flavor. Kueue parks it at once.
     pub rescan_overtaken: bool,
-    /// Of victims with the same reservation time, consider the last queued first. Kueue compares uids, so of
-    /// many workloads that start together the oldest may be preempted, and then preempt the others in turn.
+    /// Of victims with the same reservation time, consider the last queued first. Kueue compares uids: if
+    /// many workloads start together, the oldest may be preempted, and would then preempt the others.
     pub ties_by_age: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Whether an agent's certificate is accepted: each request is checked against the committed state, before
-//! its body is taken and before its answer leaves. A change that voids certificates also cuts their
-//! connections.
+//! its body is taken and before its answer leaves. A change that voids certificates also cuts the connections
+//! that use them.
 
 use super::request::{Failure, no_certificate};
 use super::state::Agents;
@@ -48,7 +48,7 @@ impl CommittedCluster {
             jurisdiction: Jurisdiction::new(spec.get("jurisdiction")?.as_str()?),
         };
         let certificates = view.value.get("status").and_then(|status| status.get("certificates"));
-        // status that can't be read is a bug; it accepts no certificate
+        // a status that can't be read is a bug; then no certificate is accepted
         let certificates = certificates.and_then(|c| Certificates::deserialize(c).ok()).unwrap_or_default();
         Some(Self { place, certificates })
     }
@@ -75,7 +75,7 @@ impl Agents {
         if is_later {
             let (cluster, binding) = (agent.cluster.clone(), agent.binding);
             let (actor, action) = (Actor::agent(&cluster), Operator::AdoptCertificate { cluster, binding });
-            // a refusal means that the state has changed since; the check below finds the reason
+            // if this is refused, the state has changed since, and the check below finds the reason
             if let Reply::Done(message) = engine.ask(Input::Operator { actor, action }).await? {
                 tracing::warn!(%message, "the journal is older than an agent's certificate");
             }
@@ -102,7 +102,7 @@ impl Agents {
         };
         if let Some(refused) = checked.as_ref().err().filter(|failure| failure.code == StatusCode::FORBIDDEN)
         {
-            // a safe label, as in `enter`
+            // a bounded label, as in `enter`
             self.parts.engine.metrics().agents.requests_refused.inc([cluster.as_str()]);
             if let Some(left_out) = self.refusals.permit(cluster.clone(), Instant::now()) {
                 tracing::warn!(

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Concurrent requests of one agent: two syncs, one for log requests, and some that a lost connection left
-/// behind.
+/// Concurrent requests of one agent: two syncs, one for log requests, and some left over from a lost
+/// connection.
 const AT_ONCE_MAX: usize = 8;
-/// Requests of one agent per second, on average. A correct agent sends news once per round trip, so it is
-/// slower.
+/// Requests of one agent per second, on average. A correct agent is slower, because it sends at most one
+/// request per round trip.
 const PER_SECOND_MAX: f64 = 1_000.0;
 /// Most requests that an agent can save up.
 const BURST_MAX: f64 = 2_000.0;
@@ -29,7 +29,7 @@ struct Budget {
     saved: Mutex<Saved>,
 }
 
-/// Requests that an agent may send at once, as of a time.
+/// Requests that an agent may send at once, at a given time.
 #[derive(Debug)]
 struct Saved {
     requests: f64,

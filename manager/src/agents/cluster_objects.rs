@@ -1,4 +1,4 @@
-//! The endpoint that tells an agent what was applied for its cluster: its `Cluster` object, and the
+//! The endpoint for the objects that were applied for an agent's cluster: its `Cluster` object, and the
 //! ProvisioningRequestConfigs of `apply --cluster`.
 
 use super::request::{Failure, json_of};
@@ -24,7 +24,7 @@ pub(super) async fn cluster_objects(
     let _permit = agents.enter(&agent.cluster)?;
     let engine = &agents.parts.engine;
     if !engine.leading() {
-        // A manager that still reads its journal would say that nothing was applied.
+        // While the manager still reads its journal, the answer would wrongly be that nothing was applied.
         return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, engine.pause()));
     }
     let asker = Asker::unlimited();
@@ -36,7 +36,7 @@ pub(super) async fn cluster_objects(
     Ok(json_of(&ClusterObjects { objects }))
 }
 
-/// The object as somebody would apply it.
+/// The object as a manifest for `apply`.
 fn manifest(object: &Value) -> String {
     json!({
         "apiVersion": object["apiVersion"],

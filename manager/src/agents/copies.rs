@@ -1,7 +1,7 @@
 //! The endpoint through which an agent gets copies of ConfigMaps and Secrets of the management cluster.
 //!
-//! The core says which cluster may have them, the management cluster what is in them. Nothing of the content
-//! is kept, logged or traced here.
+//! The core decides which cluster may have which objects; their content comes from the management cluster.
+//! The content is never stored, logged or traced here.
 
 use super::request::{Failure, json_of, parsed, read};
 use super::state::Agents;
@@ -28,7 +28,7 @@ const READS_MAX: usize = 8;
 
 /// Reads objects of the management cluster that may be copied.
 pub trait CopySource: Send + Sync + fmt::Debug {
-    /// Whether an object may be copied, or its content. Fails with a message for users.
+    /// Whether an object may be copied or, if so requested, its content. Fails with a message for users.
     fn read<'a>(
         &'a self,
         namespace: &'a str,
@@ -48,7 +48,7 @@ pub(super) async fn copies(
     let request: CopyRequest = parsed(&read(body, BYTES_MAX).await?)?;
     let refused = |message: String| Failure::new(StatusCode::FORBIDDEN, message);
     let source = agents.parts.copies.as_deref().ok_or_else(|| {
-        refused("this manager copies nothing of a management cluster: set `copy-references` there".into())
+        refused("this manager doesn't copy objects of a management cluster: set its `copy-references`".into())
     })?;
     let with_content = request.fence.is_some();
     if with_content && request.references.len() != 1 {
@@ -70,7 +70,7 @@ pub(super) async fn copies(
             ));
         }
     };
-    // collected first: a closure over all lifetimes can't be sent to another thread
+    // collect the reads first, because a closure over all lifetimes can't be sent to another thread
     let mut reads = Vec::with_capacity(references.len());
     for reference in &references {
         reads.push(source.read(&namespace, reference, with_content));
@@ -80,7 +80,7 @@ pub(super) async fn copies(
         .try_collect()
         .await
         .map_err(|why| Failure::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
-    // what was read before a revocation isn't sent after it
+    // don't send content if the certificate was revoked while it was read
     agents.check(agent, CertificateUse::Request)?;
     Ok(json_of(&CopyAnswer { objects }))
 }

@@ -1,4 +1,4 @@
-//! Certificates of agents: the first one for a join token, later ones for the previous certificate.
+//! Issues certificates to agents: the first for a join token, later ones for the previous certificate.
 
 use super::admission;
 use super::issuers::Refusal;
@@ -32,10 +32,10 @@ pub(super) async fn join(
 ) -> Result<Response, Failure> {
     let (bytes, _turn) = arrive(&agents, &peer, body).await?;
     let request: JoinRequest = parsed(&bytes)?;
-    // checked first: a request that can't be signed must not use up its token
+    // check this first, because a request that can't be signed must not use up its token
     let key = ca::request_key(&request.csr_pem).map_err(refused)?;
     let token = request.token.hash();
-    // a join whose answer was lost can be repeated as long as nothing has voided its certificate
+    // if the answer was lost, the join may be repeated as long as its certificate isn't void
     let repeated = agents
         .joins
         .repeated(&token, &key)
@@ -68,9 +68,10 @@ pub(super) async fn join_by_issuer(
             };
             Failure::new(code, refusal.to_string())
         })?;
-        // the token can be used again, and each join is a commit: it counts as a request of the cluster
+        // counts against the cluster's rate limit, because the token can be used again and each join is a
+        // commit
         let permit = agents.enter(&place.cluster)?;
-        // an issuer may be slow, so the turn is taken only after its keys were read
+        // take the turn only after the keys were read, because an issuer may be slow
         let turn = agents.joins.turn().await.ok_or_else(busy)?;
         Ok((request, place, permit, turn))
     });
@@ -88,14 +89,14 @@ async fn arrive<'a>(
 ) -> Result<(Bytes, SemaphorePermit<'a>), Failure> {
     let arriving = while_waiting(agents, peer, async {
         let bytes = read_join(body, BYTES_MAX).await?;
-        // the turn is taken only after the body has arrived: a slow client doesn't delay others
+        // take the turn only after the body has arrived, so that a slow client doesn't delay others
         let turn = agents.joins.turn().await.ok_or_else(busy)?;
         Ok((bytes, turn))
     });
     arriving.await
 }
 
-/// The outcome of `work`, unless a later request to join needs its place among those that wait.
+/// The outcome of `work`. Fails if a later request to join needs this one's place in the queue.
 async fn while_waiting<T>(
     agents: &Agents,
     peer: &Peer,

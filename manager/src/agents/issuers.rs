@@ -1,10 +1,10 @@
-//! Agents that prove who they are by a token of their service account, as `OpenID` Connect providers sign
-//! them: Kubernetes' API servers are such providers for the pods of their cluster.
+//! Agents that prove their identity by a token of their service account, signed by an `OpenID` Connect
+//! provider. A Kubernetes API server is such a provider for the pods of its cluster.
 //!
-//! A token is accepted for a cluster if the settings name its issuer and subject for it, it is meant for this
-//! manager (`aud`), it is valid now, and a key of the issuer has signed it. The keys are read from the
-//! issuer's discovery document (`OpenID` Connect Discovery 1.0, section 4), or from a file for issuers that
-//! this machine can't reach.
+//! A token is accepted for a cluster if the settings name its issuer and subject for the cluster, it is meant
+//! for this manager (`aud`), it is valid now, and a key of the issuer has signed it. The keys are read from
+//! the issuer's discovery document (`OpenID` Connect Discovery 1.0, section 4), or, for issuers that this
+//! machine can't reach, from a file.
 
 mod keys;
 
@@ -28,7 +28,8 @@ const DISCOVERY: &str = "/.well-known/openid-configuration";
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Largest document of an issuer, in bytes; usual ones have a few thousand.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
-/// Signatures with public keys. With a shared secret, a public key could pass for the secret.
+/// Algorithms with public keys only. If algorithms with a shared secret were accepted, an attacker could sign
+/// with the public key as the secret.
 const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -47,11 +48,11 @@ pub struct TrustedAgent {
     pub issuer: String,
     /// The service account, `system:serviceaccount:NAMESPACE:NAME`.
     pub subject: String,
-    /// What tokens name in `aud`.
+    /// The audience that tokens must name in `aud`.
     pub audience: String,
-    /// A JSON Web Key Set (RFC 7517) with the issuer's keys, instead of asking the issuer.
+    /// A JSON Web Key Set (RFC 7517) with the issuer's keys, used instead of asking the issuer.
     pub keys_file: Option<PathBuf>,
-    /// PEM certificates that sign for the issuer's server, instead of those of the system.
+    /// PEM certificates of the authorities of the issuer's server, instead of those of the system.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -67,7 +68,7 @@ pub(super) enum Refusal {
     Unknown { issuer: String, subject: String },
     #[error("the token is not accepted: {0}")]
     Invalid(String),
-    /// The token may be right.
+    /// The keys are unknown, so the token may be valid.
     #[error("the keys of issuer `{issuer}` can't be read: {why}")]
     Keys { issuer: String, why: String },
 }
@@ -107,7 +108,7 @@ impl Issuers {
         Ok(agent.place.clone())
     }
 
-    /// The keys of an agent's issuer, with the wanted one if the issuer has it.
+    /// The keys of an agent's issuer, including the wanted key if the issuer has it.
     async fn keys(&self, agent: &TrustedAgent, wanted: Option<&str>) -> Result<Arc<JwkSet>, Refusal> {
         let unreadable = |why| Refusal::Keys { issuer: agent.issuer.clone(), why };
         if let Some(path) = &agent.keys_file {
@@ -123,7 +124,7 @@ impl Issuers {
     }
 }
 
-/// What a token says of itself. Only selects the rule by which it is checked.
+/// The account that a token claims, not verified: it only selects the rule by which the token is checked.
 fn claimed(token: &str) -> Result<Claimed, Refusal> {
     let payload = token.split('.').nth(1).ok_or_else(|| Refusal::Malformed("it has no claims".to_owned()))?;
     let bytes = URL_SAFE_NO_PAD.decode(payload).map_err(|e| Refusal::Malformed(e.to_string()))?;
@@ -199,7 +200,7 @@ async fn fetch<T: DeserializeOwned>(client: &reqwest::Client, url: &str) -> Resu
     serde_json::from_slice(&body).map_err(|error| format!("`{}`: {error}", printable(url)))
 }
 
-/// An error and what caused it.
+/// An error with its causes.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -210,7 +211,7 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Text of others, short and without control characters.
+/// Text from outside, shortened and without control characters.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-/// Requests to join that are read or wait, over all clients. A client that joins has proved nothing about
-/// itself yet, so the oldest one is refused when a later one needs its place.
+/// Requests to join that are read or wait, over all clients. Such clients aren't authenticated yet, so the
+/// oldest request is refused when a later one needs its place.
 const WAITING: PoolLimits = PoolLimits { total: 256, per_key: 32 };
 /// Concurrent joins with a complete request: each checks a signature and waits for a commit.
 const JOINS_MAX: usize = 16;
-/// Longest wait until one of them ends. They take milliseconds.
+/// Longest wait until one of these joins ends. They take milliseconds.
 const TURN_MAX: Duration = Duration::from_secs(5);
-/// Remembered joins, so that a join can be repeated if its answer was lost.
+/// Most joins that are remembered, so that a join can be repeated if its answer was lost.
 const REMEMBERED_MAX: usize = 256;
-/// How long a join can be repeated: as long as its printed command is usually valid. A key that could repeat
-/// its join for ever would need no renewals.
+/// How long a join can be repeated: as long as its printed command is usually valid. Limited, because a key
+/// that could repeat its join forever would need no renewals.
 const REPEATED_WITHIN: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Default for Joins {
 
 impl Joins {
     /// A place among the requests that are read, until the returned value is dropped. `cut` is cancelled if a
-    /// later request needs it.
+    /// later request needs the place.
     pub(super) fn wait(&self, from: IpAddr, cut: CancellationToken) -> Member<Address> {
         self.waiting.enter(Address::of(from), cut).0
     }
@@ -66,7 +66,7 @@ impl Joins {
         tokio::time::timeout(TURN_MAX, self.at_once.acquire()).await.ok()?.ok()
     }
 
-    /// How the same key joined with this token a short time ago.
+    /// The recent join of the same key with this token, if any.
     pub(super) fn repeated(&self, token: &TokenHash, key: &KeyHash) -> Option<Joined> {
         let used = locks::lock(&self.used);
         let recent = used

@@ -1,9 +1,9 @@
-//! Hands logs from agents to readers. The manager can't dial agents, so requests wait until the agent asks
-//! for them, and the agent's body is passed on piece by piece.
+//! Passes logs from agents to readers. The manager can't connect to agents, so requests wait until the agent
+//! asks for them, and the body that the agent sends is passed on piece by piece.
 //!
 //! Everything is bounded: requests per cluster, buffered pieces per log, and the time until an answer begins.
-//! A slow reader slows down its agent's stream only; a reader that goes away ends it. A complete log is
-//! marked as ended: a stream without that mark broke off, whichever side went away.
+//! A slow reader slows down only its own stream; a reader that goes away ends it. A complete log is marked as
+//! ended; a stream without that mark broke off.
 
 use crate::engine::clock::{BootClock, Clock};
 use crate::locks;
@@ -26,10 +26,11 @@ use tokio_util::sync::CancellationToken;
 const OPEN_MAX: usize = 128;
 /// Buffered pieces per log.
 const PIECES_MAX: usize = 16;
-/// When a request is sent to the agent again if its log hasn't begun: the response with it may be lost.
+/// Time after which a request is sent to the agent again if its log hasn't begun, because the response with
+/// the request may be lost.
 const RESEND_AFTER: Duration = Duration::from_secs(5);
-/// Longest wait for a log to begin. A connected agent asks again right after every response, so this one is
-/// disconnected.
+/// Longest wait for a log to begin. A connected agent asks again right after every response, so a silent one
+/// is disconnected.
 const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// Longest message of an agent that is passed on, in characters.
 const MESSAGE_CHARS_MAX: usize = 512;
@@ -50,7 +51,7 @@ pub enum NoLog {
     Broken(ClusterName),
 }
 
-/// Hands logs from agents to readers. Clones share the relay.
+/// Passes logs from agents to readers. Clones share the relay.
 #[derive(Clone, Debug)]
 pub struct LogRelay(Arc<Relay>);
 
@@ -85,7 +86,7 @@ pub(super) enum Piece {
 
 impl Default for LogRelay {
     fn default() -> Self {
-        // agents may still stream logs with ids from before a restart of this manager: begin above them
+        // agents may still stream logs that this manager requested before a restart, so begin above their ids
         let first = u64::try_from(BootClock.now().wall.0).unwrap_or(0) << 16;
         Self(Arc::new(Relay { queues: DashMap::new(), next: AtomicU64::new(first) }))
     }
@@ -134,7 +135,7 @@ impl LogRelay {
         LogStream { pieces, id, queue, over: false }
     }
 
-    /// As [`LogRelay::open`], but waits for the log to begin, and returns a refusal as an error.
+    /// Like [`LogRelay::open`], but waits for the log to begin, and returns a refusal as an error.
     ///
     /// # Errors
     /// If the agent refuses, is disconnected or goes away, or too many logs are open.
@@ -163,7 +164,7 @@ impl LogRelay {
             }
             tokio::select! {
                 () = added => {}
-                // requests may be due for sending again
+                // look for requests that must be sent again
                 () = tokio::time::sleep(RESEND_AFTER) => {}
                 () = tokio::time::sleep_until(until) => return Vec::new(),
                 () = stop.cancelled() => return Vec::new(),
@@ -171,7 +172,7 @@ impl LogRelay {
         }
     }
 
-    /// The reader that waits for this log. It is returned once.
+    /// The reader that waits for this log. Only the first call returns it.
     pub(super) fn take_reader(&self, cluster: &ClusterName, id: u64) -> Option<mpsc::Sender<Piece>> {
         let queue = self.0.queues.get(cluster).map(|queue| Arc::clone(&queue))?;
         queue.open().remove(&id).map(|open| open.to)

@@ -36,8 +36,8 @@ pub(super) async fn answer(
     body: Body,
 ) -> Result<StatusCode, Failure> {
     let cluster = &agents.admit(&peer, CertificateUse::Request).await?.cluster;
-    // not counted in the budget of requests, so that logs can't crowd out syncs; the number of open logs
-    // limits them
+    // logs don't count against the budget of requests, so that they can't crowd out syncs; their own limit is
+    // the number of open logs
     let gone = || Failure::new(StatusCode::GONE, format!("log `{id}` is no longer requested"));
     let to = agents.parts.relay.take_reader(cluster, id).ok_or_else(gone)?;
     let refusal = headers

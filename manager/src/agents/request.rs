@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// Longest time for the body of a request to arrive. Logs have no limit.
+/// Longest time for the body of a request to arrive. Bodies with logs have no limit.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for the body of a join to arrive. It is small.
 const JOIN_BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ pub(super) async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure>
     read_within(body, bytes_max, BODY_TIMEOUT, Rest::Discarded).await
 }
 
-/// Reads the whole body of a request to join. Fails as [`read`] does, but sooner, because its sender is
+/// Reads the whole body of a request to join. Like [`read`], but with a shorter limit, because the sender is
 /// unknown.
 pub(super) async fn read_join(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
     read_within(body, bytes_max, JOIN_BODY_TIMEOUT, Rest::Unread).await

@@ -27,7 +27,7 @@ pub struct Parts {
     pub certificate_lifetime: Millis,
     /// Agents that may join by their service account.
     pub trusted: Vec<TrustedAgent>,
-    /// What worker clusters get copies of; `None` for nothing.
+    /// The source of copies for worker clusters; `None` if nothing is copied.
     pub copies: Option<Arc<dyn CopySource>>,
     /// Ends parked requests.
     pub stop: CancellationToken,
@@ -60,7 +60,7 @@ impl Agents {
     pub(super) fn enter(&self, cluster: &ClusterName) -> Result<OwnedSemaphorePermit, Failure> {
         let entered = self.budgets.enter(cluster);
         if entered.is_err() {
-            // The label is safe, because the name comes from a certificate that this manager issued
+            // The label is bounded, because the name comes from a certificate that this manager issued.
             self.parts.engine.metrics().agents.requests_refused.inc([cluster.as_str()]);
         }
         entered

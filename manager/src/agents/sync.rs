@@ -1,5 +1,5 @@
-//! One transmission of an agent. The engine answers it after the commit; a poll without news is parked in the
-//! engine.
+//! The endpoint for one transmission of an agent. The engine answers it after the commit; it parks a poll
+//! while there is nothing to send.
 
 use super::request::{Failure, json_of, parsed, read};
 use super::state::{Agents, Parts};
@@ -25,7 +25,7 @@ pub(super) async fn sync(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<Response, Failure> {
-    // checked before the budget, which a revoked agent must not use up
+    // check this before the budget, which a revoked agent must not use up
     let agent = agents.admit(&peer, CertificateUse::Request).await?;
     let cluster = agent.cluster.clone();
     let _permit = agents.enter(&cluster)?;
@@ -38,10 +38,10 @@ pub(super) async fn sync(
     };
     let answered = exchange(&agents, cluster.clone(), request).await;
     let metrics = agents.parts.engine.metrics();
-    // safe labels: the name comes from a certificate that this manager issued, the lane from a closed list
+    // bounded labels: the name comes from a certificate that this manager issued, the lane from a closed list
     metrics.agents.sync_requests.inc([cluster.as_str(), lane]);
     metrics.agents.sync_seconds.observe_duration([lane], started.elapsed());
-    // what was decided before a revocation isn't sent after it
+    // don't send the answer if the certificate was revoked meanwhile
     agents.check(agent, CertificateUse::Request)?;
     answered
 }

@@ -1,7 +1,7 @@
 //! Authentication and authorization: each request is checked before anything else.
 //!
-//! Everything is forbidden unless a role permits it that is bound to the user or to one of its groups. Roles
-//! and bindings are objects of the API. Discovery is open to every user.
+//! Everything is forbidden unless permitted by a role that is bound to the user or to one of its groups.
+//! Roles and bindings are objects of the API. Discovery is open to every user.
 
 pub(crate) mod authority;
 pub(crate) mod grants;
@@ -49,7 +49,7 @@ impl Verb {
 
     /// The verbs that the API serves for this kind.
     pub(crate) const fn of(kind: Kind) -> &'static [Self] {
-        // of a workload only `spec.active` can be written
+        // the only field of a workload that can be written is `spec.active`
         const WORKLOAD: [Verb; 5] = [Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
         const ALL: [Verb; 7] =
             [Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
@@ -63,7 +63,7 @@ impl Verb {
 /// Meridian's own endpoints, as rules name them: resources of its API group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// A subresource of a cluster, such as `cordon`, to be created.
+    /// A subresource of a cluster, such as `cordon`; its verb is `create`.
     Cluster(&'static str),
     Recovery,
     ConfirmRecovery,
@@ -112,7 +112,7 @@ impl User {
         self.actor.clone()
     }
 
-    /// Whether this is the management cluster, which names the uids of its objects.
+    /// Whether this is the management cluster, which may set the uids of its objects.
     pub(crate) fn is_management_cluster(&self) -> bool {
         self.actor == Actor::ManagementCluster
     }
@@ -148,8 +148,8 @@ impl User {
         Err(Error::Forbidden(format!("forbidden: User \"{name}\" cannot get path \"{METRICS}\"")))
     }
 
-    /// Fails unless the user may write an object of these kinds somewhere, by an apply or a bulk. A large
-    /// body is read only after this; then each of its objects is checked.
+    /// Fails unless the user may write an object of these kinds in some namespace, by an apply or a bulk.
+    /// Checked before a large body is read; afterwards each of its objects is checked.
     pub(crate) fn check_writes(&self, kinds: impl IntoIterator<Item = Kind>) -> Result<(), Error> {
         let may_write = |kind: Kind| {
             let verb = if kind.is_job() { Verb::Create } else { Verb::Update };
@@ -165,13 +165,13 @@ impl User {
     }
 
     /// Fails unless the user may write this object by an apply: update it, and create it if it doesn't exist.
-    /// A job that exists is left as it is, so the permission to create it is enough.
+    /// For a job, the permission to create is enough, because an existing job isn't changed.
     pub(crate) fn check_apply(&self, key: &Key, exists: bool) -> Result<(), Error> {
         let check = |verb| self.check(&ObjectAccess::of_key(verb, key).access());
         if key.kind.is_job() {
             return check(Verb::Create);
         }
-        // also without the object: it may exist by the time of the write
+        // check this even if the object doesn't exist, because it may exist by the time of the write
         check(Verb::Update)?;
         if exists { Ok(()) } else { check(Verb::Create) }
     }
@@ -188,7 +188,8 @@ pub(crate) struct ObjectAccess {
 }
 
 impl ObjectAccess {
-    /// The access that a request for objects needs. A list or a watch of one name is one of that object.
+    /// The access that a request for objects needs. A list or watch with a field selector for one name needs
+    /// access to that object only.
     pub(crate) fn of_request(verb: Verb, target: &ResourcePath, options: &Options) -> Self {
         let selected = || options.selector.name().filter(|_| matches!(verb, Verb::List | Verb::Watch));
         let name = target.name.as_deref().or_else(selected).map(str::to_owned);
@@ -196,7 +197,7 @@ impl ObjectAccess {
             verb,
             kind: target.kind,
             subresource: if options.scope.is_some() { OF_CLUSTER } else { "" },
-            // as in Kubernetes, a namespace is in itself
+            // as in Kubernetes, access to a namespace is checked in that namespace itself
             namespace: if target.kind == Kind::Namespace { name.clone() } else { target.namespace.clone() },
             name,
         }

@@ -1,7 +1,7 @@
 //! The validating webhook of a management cluster: the API server asks before it stores a job.
 //!
-//! The answer is that of a dry run of the same submission, so the words are those of the manager. API servers
-//! show no certificate and no token, so the path has a secret that only they are given.
+//! The answer is that of a dry run of the same submission, so users see the manager's own messages. API
+//! servers present no certificate and no token, so the path contains a secret that only they get.
 
 use super::internal::InternalApi;
 use super::request::body::{self, OBJECT_BYTES_MAX};
@@ -22,9 +22,10 @@ use tower::Service as _;
 
 /// Path of the webhook, before its secret.
 pub const ADMISSION_PATH: &str = "/admission/v1/";
-/// Reviews in work at once. More are answered with 429, and the API server goes on without an answer.
+/// Most reviews in progress. Further ones are answered with 429, and the API server stores the job without an
+/// answer.
 const REVIEWS_MAX: usize = 16;
-/// A review has the object twice, and little else.
+/// Largest review in bytes: it has the object twice, and little else.
 const REVIEW_BYTES_MAX: usize = 2 * OBJECT_BYTES_MAX + (64 << 10);
 
 #[derive(Clone)]
@@ -54,8 +55,8 @@ async fn review(
     if !bool::from(subtle::ConstantTimeEq::ct_eq(secret.as_bytes(), webhook.secret.as_bytes())) {
         return StatusCode::NOT_FOUND.into_response();
     }
-    // The API server keeps its connection, which would be cut with reviews in progress. If the users' share
-    // is used up, the review is answered nevertheless: the connection stays in the share that it has.
+    // Count the API server's connection as a user's, because an unauthenticated connection may be cut with
+    // reviews in progress. If the users' share is used up, the review is answered on the connection as it is.
     if let Some(Extension(class)) = class {
         class.authenticate();
     }
@@ -75,15 +76,15 @@ async fn review(
         return Json(asked.answer(None, &[])).into_response();
     };
     match webhook.try_write(*kind, name, manifest, asked.is_update).await {
-        Verdict::Allowed(warnings) => Json(asked.answer(None, &warnings)).into_response(),
-        Verdict::Refused(message) => Json(asked.answer(Some(&message), &[])).into_response(),
-        // the failure policy decides then
-        Verdict::Unknown(status) => status.into_response(),
+        DryRunVerdict::Allowed(warnings) => Json(asked.answer(None, &warnings)).into_response(),
+        DryRunVerdict::Refused(message) => Json(asked.answer(Some(&message), &[])).into_response(),
+        // the failure policy of the webhook then decides
+        DryRunVerdict::Unknown(status) => status.into_response(),
     }
 }
 
-/// What a dry run of a submission says.
-enum Verdict {
+/// Result of a dry run of a submission.
+enum DryRunVerdict {
     Allowed(Vec<String>),
     Refused(String),
     /// The manager couldn't check it now.
@@ -91,22 +92,28 @@ enum Verdict {
 }
 
 impl Webhook {
-    async fn try_write(&self, kind: Kind, name: &str, manifest: &Value, is_update: bool) -> Verdict {
+    async fn try_write(&self, kind: Kind, name: &str, manifest: &Value, is_update: bool) -> DryRunVerdict {
         if is_update {
             let changed = self.dry_run(Method::PUT, kind, Some(name), manifest).await;
-            // a job that isn't at the manager yet is submitted as it is now
-            if !matches!(changed, Verdict::Unknown(StatusCode::NOT_FOUND)) {
+            // a job that the manager doesn't have yet is checked like a new one
+            if !matches!(changed, DryRunVerdict::Unknown(StatusCode::NOT_FOUND)) {
                 return changed;
             }
         }
         match self.dry_run(Method::POST, kind, None, manifest).await {
-            // the job of that name is being deleted at the manager
-            Verdict::Unknown(StatusCode::CONFLICT) => Verdict::Allowed(Vec::new()),
+            // the manager is still deleting an earlier job of that name
+            DryRunVerdict::Unknown(StatusCode::CONFLICT) => DryRunVerdict::Allowed(Vec::new()),
             verdict => verdict,
         }
     }
 
-    async fn dry_run(&self, method: Method, kind: Kind, name: Option<&str>, manifest: &Value) -> Verdict {
+    async fn dry_run(
+        &self,
+        method: Method,
+        kind: Kind,
+        name: Option<&str>,
+        manifest: &Value,
+    ) -> DryRunVerdict {
         let text = |at: &str| manifest.pointer(at).and_then(Value::as_str).unwrap_or_default();
         let (api_version, namespace) = (text("/apiVersion"), text("/metadata/namespace"));
         let name = name.map(|name| format!("/{name}")).unwrap_or_default();
@@ -121,12 +128,12 @@ impl Webhook {
             .uri(format!("{path}?dryRun=All&fieldValidation=Ignore"))
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from(manifest.to_string()));
-        let Ok(request) = request else { return Verdict::Unknown(StatusCode::BAD_REQUEST) };
+        let Ok(request) = request else { return DryRunVerdict::Unknown(StatusCode::BAD_REQUEST) };
         let Ok(response) = self.api.clone().call(request).await;
         let (parts, body) = response.into_parts();
         if parts.status.is_success() {
             let warnings = parts.headers.get_all(header::WARNING).iter();
-            return Verdict::Allowed(
+            return DryRunVerdict::Allowed(
                 warnings.filter_map(|text| warning(&String::from_utf8_lossy(text.as_bytes()))).collect(),
             );
         }
@@ -137,12 +144,12 @@ impl Webhook {
                 let message = status["message"].as_str().unwrap_or("the manager refuses this job").to_owned();
                 // as with Kueue, a queue may be created after its jobs
                 if is_about_queue(&status) {
-                    Verdict::Allowed(vec![message])
+                    DryRunVerdict::Allowed(vec![message])
                 } else {
-                    Verdict::Refused(message)
+                    DryRunVerdict::Refused(message)
                 }
             }
-            other => Verdict::Unknown(other),
+            other => DryRunVerdict::Unknown(other),
         }
     }
 }

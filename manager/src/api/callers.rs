@@ -1,11 +1,11 @@
-//! Shares of what all callers use together, so that one caller can't use up the whole of it.
+//! Shares of a limited resource, so that one caller can't use up all of it.
 
 use crate::locks;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-/// A quantity with a limit for each caller and one for all together. Clones share it.
+/// A resource with a limit per caller and a limit for all callers together. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerShares<K>(Arc<Inner<K>>);
 
@@ -33,9 +33,9 @@ impl<K: Clone + Eq + Hash> CallerShares<K> {
         self.take_some(caller, 1)
     }
 
-    /// Takes `amount` until the returned value is dropped. A caller's share shrinks while others fill the
-    /// whole: it may have half of what is free, so that the last places are left to callers without any. One
-    /// that has nothing may take what is free. Otherwise returns how much the caller has.
+    /// Takes `amount` until the returned value is dropped. A caller that already has a share may take at most
+    /// half of the free amount, so that some is left for callers without a share. A caller without a share
+    /// may take all that is free. Otherwise returns how much the caller has.
     pub(crate) fn take_some(&self, caller: K, amount: usize) -> Result<Share<K>, usize> {
         let mut used = locks::lock(&self.0.used);
         let own = used.by_caller.get(&caller).copied().unwrap_or(0);

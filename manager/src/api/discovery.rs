@@ -1,4 +1,4 @@
-//! Discovery: the documents that `kubectl` reads first. They follow from the table of kinds.
+//! Discovery: the documents that `kubectl` reads first, generated from the table of kinds.
 
 use super::access::Verb;
 use super::reviews;

@@ -1,11 +1,11 @@
-//! How the manager is reached.
+//! Address and authority of the manager, for clients.
 
 use meridian_shared::identity::CaPin;
 
-/// How the manager is reached from outside, for the commands that it prints.
+/// Address and authority of the manager, for the commands that it prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Front {
-    /// Of the form `https://HOST:PORT`.
+    /// URL of the form `https://HOST:PORT`.
     pub url: String,
     /// The certificate authority that agents pin.
     pub ca_pin: CaPin,

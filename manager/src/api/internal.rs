@@ -1,7 +1,7 @@
 //! The API without a network, for the controllers of the management cluster.
 //!
-//! They use the same requests, checks and audit lines as every client. What differs is the user: it has no
-//! token, and it gives the uids of its objects.
+//! They use the same requests, checks and audit lines as every client. Only the user differs: it has no
+//! token, and it sets the uids of its objects.
 
 use axum::Router;
 use axum::body::Body;
@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::task::{Context, Poll};
 use tower::Service;
 
-/// Marks a request of the management cluster. Nothing that arrives over a connection can have it.
+/// Marks a request of the management cluster. A request that arrives over a connection can't have this mark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagementCluster;
 

@@ -12,8 +12,8 @@ use std::io;
 /// The bytes as the job wrote them; an error if the stream broke off.
 pub type LogBytes = BoxStream<'static, io::Result<Bytes>>;
 
-/// Reads logs through agents. If an agent goes away, a request is refused or its stream breaks off; the
-/// client has to repeat it. Two requests for one log are two streams.
+/// Reads logs through agents. If an agent goes away, requests are refused and streams break off; the client
+/// must repeat them. Two requests for one log are two streams.
 pub trait Logs: Send + Sync {
     /// Opens one log. The implementation chooses the request's `id`. The error says why there is no log.
     fn open(&self, cluster: ClusterName, request: LogRequest) -> BoxFuture<'_, Result<LogBytes, String>>;

@@ -1,10 +1,9 @@
-//! Meridian's own endpoints: `/metrics`, and `/meridian/v1` for what the Kubernetes conventions have no place
-//! for.
+//! Meridian's own endpoints: `/metrics`, and `/meridian/v1` for actions and views outside the Kubernetes
+//! conventions.
 
 mod action;
 mod audit;
 mod cluster;
-pub(crate) mod idempotency;
 mod logs;
 mod many;
 mod named_job;
@@ -47,7 +46,7 @@ impl Route {
     }
 }
 
-/// Every endpoint. `tests/tenants.rs` has a verdict on each: what it may show or do to a user of another
+/// Every endpoint. `tests/tenants.rs` states for each what it may show to, or do for, a user of another
 /// namespace.
 pub(crate) const ROUTES: [Route; 22] = [
     Route::new("POST", "/meridian/v1/apply", "apply", || post(many::apply)),
@@ -109,7 +108,7 @@ async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     user.check_metrics()?;
-    // a thousand queues make many megabytes: rendering must not delay syncs
+    // a thousand queues make many megabytes, so render on a blocking thread, where that doesn't delay syncs
     let metrics = api.handle.metrics().clone();
     let only: Vec<String> =
         query.into_iter().filter(|(key, _)| key == "name[]").map(|(_, name)| name).collect();
@@ -124,7 +123,7 @@ async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Prometheus asks for OpenMetrics before its own format; only the former has exemplars.
+/// Whether the client accepts OpenMetrics, which Prometheus prefers. Only that format has exemplars.
 fn accepts_open_metrics(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|range| {

@@ -9,12 +9,12 @@ use axum::response::Response;
 use meridian_telemetry::trace::{Trace, TraceParent};
 use std::time::Instant;
 
-/// Labels of a request, which its handler leaves among the response's extensions.
+/// Labels of a request, which its handler adds to the response's extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label {
     pub(crate) verb: &'static str,
     pub(crate) resource: &'static str,
-    /// Whether the client decides how long the request takes, so that its duration means nothing.
+    /// Whether the client decides how long the request takes, so that its duration isn't measured.
     pub(crate) streams: bool,
 }
 

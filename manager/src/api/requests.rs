@@ -1,5 +1,5 @@
-//! Requests in progress and the bytes of their bodies: each caller has a share, so that one can neither keep
-//! others out nor use up the memory.
+//! Requests in progress and the bytes of their bodies: each caller has a share, so that no caller can block
+//! others or use up the memory.
 
 use super::access::User;
 use super::callers::{CallerShares, Share};
@@ -8,14 +8,14 @@ use super::response::error::Error;
 use axum::body::HttpBody;
 use axum::extract::Request;
 
-/// Requests of users in work at once; streams count until they begin.
+/// Requests of users in progress at once; streams count until they begin.
 const REQUESTS_MAX: usize = 1_024;
 const REQUESTS_PER_CALLER_MAX: usize = 256;
 /// Bytes of bodies in memory at once.
 const BODY_BYTES_MAX: usize = 512 << 20;
 const BODY_BYTES_PER_CALLER_MAX: usize = 128 << 20;
 
-/// What the requests of users hold together. Clones share it.
+/// Shares of the places and bytes that users' requests hold. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestShares {
     in_progress: CallerShares<String>,
@@ -39,22 +39,22 @@ impl Default for RequestShares {
 }
 
 impl RequestShares {
-    /// A place for a request and its body. `None` for the controllers of the management cluster: they send a
-    /// few requests at once, which a flood of users must not keep back. Fails if the user has too many.
+    /// A place for a request and its body. `None` for the controllers of the management cluster, whose few
+    /// requests must not wait behind a flood of users' requests. Fails if the user has too many.
     pub(crate) fn admit(&self, user: &User, request: &Request) -> Result<Option<Admitted>, Error> {
         if user.is_management_cluster() {
             return Ok(None);
         }
         let in_progress = self.in_progress.take_one(user.name.clone()).map_err(|own| {
             Error::Busy(format!(
-                "too many requests are in progress: {own} are yours, and {REQUESTS_PER_CALLER_MAX} of one \
-                 user and {REQUESTS_MAX} of all are taken; wait for their answers"
+                "too many requests are in progress: you have {own}; at most {REQUESTS_PER_CALLER_MAX} per \
+                 user and {REQUESTS_MAX} in all are possible; wait for their answers"
             ))
         })?;
         let body = self.body_bytes.take_some(user.name.clone(), body_bytes(request)).map_err(|own| {
             Error::Busy(format!(
-                "the bodies of requests in progress are too large: yours have {} MiB, and {} MiB of one user \
-                 and {} MiB of all are taken; wait for their answers, or send less at once",
+                "the bodies of requests in progress are too large: yours have {} MiB; at most {} MiB per \
+                 user and {} MiB in all are possible; wait for their answers, or send less at once",
                 own >> 20,
                 BODY_BYTES_PER_CALLER_MAX >> 20,
                 BODY_BYTES_MAX >> 20

@@ -89,7 +89,7 @@ async fn access(Extension(user): Extension<User>, headers: HeaderMap, body: Body
 }
 
 impl ResourceAttributes {
-    /// A kind without namespaces is asked for outside of them, whatever namespace a client sends.
+    /// The access to check. For a kind without namespaces, the client's namespace is ignored.
     fn access(&self) -> Access<'_> {
         let some = |text| Some(text).filter(|text: &&str| !text.is_empty());
         let kind = Kind::ALL.into_iter().find(|k| k.plural() == self.resource && k.group() == self.group);
@@ -156,7 +156,7 @@ async fn rules(Extension(user): Extension<User>, headers: HeaderMap, body: Body)
     Ok(answer(review))
 }
 
-/// A review as it was sent, and its spec.
+/// The review as the client sent it, and its spec.
 async fn read<S: for<'d> Deserialize<'d>>(headers: &HeaderMap, body: Body) -> Result<(Value, S), Error> {
     body::must_be_json(headers)?;
     let bytes = body::read(headers, body, body::ACTION_BYTES_MAX).await?;

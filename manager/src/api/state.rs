@@ -3,12 +3,12 @@
 use super::access::Authority;
 use super::callers::{CallerShares, Share};
 use super::front::Front;
+use super::idempotency::IdempotencyCache;
+use super::lists::{ListLimits, RunningLists};
 use super::logs::Logs;
-use super::meridian::idempotency::IdempotencyCache;
+use super::pages::Pages;
 use super::requests::RequestShares;
 use super::response::error::Error;
-use super::verbs::lists::{ListLimits, RunningLists};
-use super::verbs::pages::Pages;
 use crate::audit::AuditFiles;
 use crate::auth::TokenStore;
 use crate::engine::Handle;
@@ -39,7 +39,8 @@ pub(crate) const LOGS_PER_CALLER_MAX: usize = STREAMS_MAX / 4;
 pub(crate) struct OpenLogs(Arc<DashMap<ClusterName, CallerShares<String>>>);
 
 impl OpenLogs {
-    /// A place for one log until the returned value is dropped. Otherwise returns how many the caller has.
+    /// A place for one log until the returned value is dropped. Otherwise returns how many logs the caller
+    /// has open.
     pub(crate) fn take(&self, caller: &str, cluster: &ClusterName) -> Result<Share<String>, usize> {
         let shares = || CallerShares::new(LOGS_PER_CALLER_MAX, STREAMS_MAX);
         let of_cluster = self.0.entry(cluster.clone()).or_insert_with(shares).clone();
@@ -55,7 +56,7 @@ pub(crate) struct Api {
     pub(crate) logs: Arc<dyn Logs>,
     pub(crate) front: Arc<Front>,
     pub(crate) audit: AuditFiles,
-    /// Ends watches and logs, which would continue for ever.
+    /// Ends watches and logs, which would otherwise never end.
     pub(crate) stop: CancellationToken,
     pub(crate) pages: Arc<Pages>,
     pub(crate) lists: Arc<RunningLists>,

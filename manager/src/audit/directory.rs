@@ -1,12 +1,12 @@
-//! The files of segments, and what is noted next to them.
+//! The files of segments, and the notes next to them.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `audit-0000000001-9f2c1a07.jsonl` | a segment: number, and the first digits of its head's hash |
-//! | `exported` | the number of the newest segment that the hook has |
+//! | `exported` | the number of the newest segment that was passed to the hook |
 //! | `removed.json` | the signed statement on segments that were removed |
 //! | `set-aside/` | segments that contradict the journal, because it was restored |
-//! | `.draft` | a segment that isn't complete; it counts for nothing |
+//! | `.draft` | an incomplete segment, which is ignored |
 
 use super::document::{RemovedLine, SealLine, text};
 use super::error::Error;
@@ -21,7 +21,7 @@ const DRAFT: &str = ".draft";
 const EXPORTED: &str = "exported";
 const REMOVED: &str = "removed.json";
 const SET_ASIDE: &str = "set-aside";
-/// A seal has some hundred bytes.
+/// Largest size of a seal, which usually has a few hundred bytes.
 const SEAL_BYTES_MAX: u64 = 4 << 10;
 
 /// The directory of segments.
@@ -82,7 +82,7 @@ impl Draft {
         self.file.write_all(line).map_err(Error::io("write", &self.path))
     }
 
-    /// Digest of what was added.
+    /// Digest of the bytes that were added.
     pub(super) fn digest(&self) -> String {
         super::document::hex(&self.digest.clone().finalize())
     }
@@ -97,7 +97,7 @@ impl AuditDirectory {
         &self.path
     }
 
-    /// Makes the directory, and removes a draft that a crash has left.
+    /// Creates the directory, and removes a draft that a crash has left.
     pub(super) fn prepare(&self) -> Result<(), Error> {
         files::make_dir(&self.path)?;
         Ok(files::remove(&self.path.join(DRAFT))?)
@@ -126,7 +126,7 @@ impl AuditDirectory {
         Ok(Draft { file, path, digest: Sha256::new() })
     }
 
-    /// Puts a complete segment in its place. It is durable on return.
+    /// Moves a complete segment to its final name. Durable on return.
     pub(super) fn publish(&self, mut draft: Draft, seal: &SealLine) -> Result<(), Error> {
         let written = draft.file.write_all(&text(seal)).and_then(|()| draft.file.flush());
         written.and_then(|()| draft.file.get_ref().sync_all()).map_err(Error::io("write", &draft.path))?;
@@ -136,7 +136,7 @@ impl AuditDirectory {
         flush(&self.path)
     }
 
-    /// Moves a segment out of the way, because the journal contradicts it.
+    /// Moves a segment to `set-aside/`, because the journal contradicts it.
     pub(super) fn set_aside(&self, segment: &SegmentFile, at: i64) -> Result<(), Error> {
         let target = self.path.join(SET_ASIDE).join(at.to_string());
         files::make_dir(&target)?;
@@ -153,7 +153,7 @@ impl AuditDirectory {
     /// The newest segment that was exported, or 0.
     pub(super) fn exported(&self) -> Result<u64, Error> {
         let text = files::read(&self.path.join(EXPORTED))?;
-        // a number that can't be read means that segments are exported once more
+        // if the number can't be read, segments are exported again, which is harmless
         Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
     }
 
@@ -185,7 +185,7 @@ fn number_of(name: &str) -> Option<u64> {
     (hash.len() == 8).then(|| number.parse().ok())?
 }
 
-/// Makes the names in `directory` durable.
+/// Makes the file names in `directory` durable.
 pub(super) fn flush(directory: &Path) -> Result<(), Error> {
     File::open(directory).and_then(|file| file.sync_all()).map_err(Error::io("flush", directory))
 }

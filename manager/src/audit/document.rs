@@ -21,7 +21,7 @@ pub struct Opening {
     pub first: u64,
 }
 
-/// The signed end of a segment. It names the seal before, so segments form a chain.
+/// The signed end of a segment. It has the hash of the previous seal, so segments form a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seal {
@@ -29,16 +29,16 @@ pub struct Seal {
     pub number: u64,
     pub first: u64,
     pub last: u64,
-    /// Hash of the line before the first one; empty in the first segment.
+    /// Hash of the last line of the previous segment; empty in the first segment.
     pub before: String,
     /// Hash of the last line.
     pub head: String,
-    /// Hash of the seal before; zeros in the first segment.
+    /// Hash of the previous seal; zeros in the first segment.
     pub previous: String,
     /// SHA-256 of all bytes of the file before the seal.
     pub digest: String,
     pub at: Wall,
-    /// The key that signed it.
+    /// The key that signed the seal.
     pub key: PublicKey,
 }
 
@@ -52,13 +52,13 @@ pub struct Removed {
     /// Number of that segment's last line; `head` is the line's hash.
     pub last: u64,
     pub head: String,
-    /// Hash of its seal.
+    /// Hash of that segment's seal.
     pub seal: String,
     pub at: Wall,
     pub key: PublicKey,
 }
 
-/// A statement that can be signed.
+/// A document that is signed.
 pub trait Statement: Serialize {
     /// Purpose of the signature, so that it can't be used for another kind of statement.
     const PURPOSE: &'static str;
@@ -89,7 +89,7 @@ impl Statement for Removed {
 }
 
 impl Seal {
-    /// The hash that the next seal names.
+    /// Hash of this seal, which the next seal contains.
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.bytes()).into()
     }
@@ -149,7 +149,7 @@ impl Document {
         if value.get("removed").is_some() {
             return Ok(Self::Removed(Box::new(serde_json::from_value(value)?)));
         }
-        // from the text: a key that is written twice is found
+        // parse the text again, because a `Value` would hide a duplicate key
         Ok(Self::Line(Box::new(serde_json::from_slice(text)?)))
     }
 }

@@ -23,9 +23,9 @@ pub enum Error {
     #[error("line {line} of the audit log is missing: its segment is not in `{}`", directory.display())]
     Missing { line: u64, directory: PathBuf },
     #[error(
-        "lines 1 to {last} of the audit log were exported and removed, as `--audit-keep-segments` and \
-         `--audit-keep-bytes` say: ask for lines from {} on, and read the earlier ones where they were \
-         exported to", last + 1
+        "lines 1 to {last} of the audit log were exported and removed, as `--audit-keep-segments` or \
+         `--audit-keep-size` demands: ask for lines from {} on, and read earlier lines in the export",
+        last + 1
     )]
     Removed { last: u64 },
     #[error("the key `{}` can't be used: {what}", path.display())]

@@ -2,8 +2,8 @@
 //! that is run with the path of each.
 //!
 //! The exporter has a thread of its own, so that a slow hook delays nothing. A segment that couldn't be
-//! exported is tried again, less and less often; newer ones wait. After a crash the last one may be exported
-//! twice.
+//! exported is tried again, less and less often, while newer segments wait. After a crash the last segment
+//! may be exported twice.
 
 use super::Error;
 use super::directory::{AuditDirectory, SegmentFile, flush};
@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Where finished segments go.
+/// Destination of finished segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook(PathBuf);
 
@@ -81,13 +81,13 @@ impl Hook {
     }
 }
 
-/// Ends a program; one that has ended already needs no more.
+/// Ends a program, if it hasn't ended yet.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Copies a segment into `directory`, where it appears whole and durable or not at all.
+/// Copies a segment into `directory`. The copy appears complete and durable, or not at all.
 fn copy(segment: &Path, directory: &Path) -> Result<(), Failed> {
     let name = segment.file_name().unwrap_or_default();
     let to = directory.join(name);
@@ -102,7 +102,7 @@ fn copy(segment: &Path, directory: &Path) -> Result<(), Failed> {
     Ok(flush(directory)?)
 }
 
-/// Hands segments to the hook.
+/// Passes segments to the hook.
 #[derive(Debug)]
 pub struct Exporter {
     directory: AuditDirectory,
@@ -119,7 +119,7 @@ impl Exporter {
     /// Exports the next of the first `segments` segments. Returns whether there was one.
     ///
     /// # Errors
-    /// If it wasn't exported; it is tried again by the next call.
+    /// If the export failed. The next call tries again.
     pub fn step(&mut self, segments: u64, stop: &CancellationToken) -> Result<bool, Failed> {
         let done = self.try_step(segments, stop);
         self.failures = if done.is_ok() { 0 } else { self.failures.saturating_add(1) };

@@ -7,8 +7,8 @@
 //! 3. The exporter hands the segment to the hook.
 //! 4. A signed statement says that the segment was removed; then its file is removed.
 //!
-//! A segment that the cut doesn't count was left by a crash between 1 and 2, or is newer than the journal,
-//! which was restored from a backup. It is taken over if the journal has the same lines, else set aside.
+//! A segment that the cut doesn't count was left by a crash between 1 and 2, or the journal was restored from
+//! an older backup. The segment is taken over if the journal has the same lines, else set aside.
 
 use super::Error;
 use super::directory::{AuditDirectory, SegmentFile};
@@ -27,7 +27,7 @@ const LINES_AT_ONCE: u64 = 1_000;
 /// Lines that one commit drops. The commit must be short: leases are renewed between commits.
 const LINES_DROPPED_AT_ONCE: u64 = 2_000;
 
-/// Makes a cut durable. Fails if it isn't, or may not be.
+/// Makes a cut durable. Fails if the cut isn't durable, or may not be.
 pub type Cut<'a> = &'a mut dyn FnMut(AuditCut) -> Result<(), Error>;
 
 /// How large segments are, and how many are kept once they were exported.
@@ -65,10 +65,10 @@ pub struct Keeper {
     compared: bool,
 }
 
-/// Lines after the newest segment that were counted, so that each is read once while it waits.
+/// Count of the lines after the newest segment, kept so that each line is read only once for it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
-    /// Number of the line before the first counted one.
+    /// Number of the line before the first counted line.
     after: u64,
     through: u64,
     bytes: u64,
@@ -120,8 +120,8 @@ impl Keeper {
         }
     }
 
-    /// Corrects notes that are newer than a restored journal: its next segments are other ones, which were
-    /// neither exported nor removed.
+    /// Corrects notes that are newer than a restored journal: its next segments have the same numbers as
+    /// noted ones, but were neither exported nor removed.
     fn compare_notes(&self, current: AuditCut, now: Wall) -> Result<(), Error> {
         if self.directory.exported()? > current.segments {
             self.directory.set_exported(current.segments)?;
@@ -145,7 +145,7 @@ impl Keeper {
         self.directory.set_removed(&RemovedLine::new(removed, &self.key))
     }
 
-    /// Counts a segment that the cut doesn't count yet, or sets it and all newer ones aside.
+    /// Counts a segment that the cut doesn't count yet, or sets it and all newer segments aside.
     fn take_over(
         &mut self,
         first: &SegmentFile,
@@ -267,7 +267,7 @@ impl Keeper {
         let Some(oldest) = segments.first() else { return Ok(false) };
         let removed = self.directory.removed()?.map_or(0, |removed| removed.removed.through);
         if oldest.number <= removed {
-            // a crash came between the statement and this
+            // finish a removal that a crash interrupted after the statement
             self.directory.remove(oldest)?;
             return Ok(true);
         }
@@ -296,7 +296,7 @@ impl Keeper {
     }
 }
 
-/// Where the journal's lines begin after the next step of dropping.
+/// First line of the journal after the next step of dropping.
 fn next_first(cut: AuditCut) -> AuditNumber {
     AuditNumber((cut.first.0 + LINES_DROPPED_AT_ONCE).min(cut.through.0 + 1))
 }

@@ -20,7 +20,7 @@ const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// The key in `pem`. The error says why it isn't one.
+    /// The key in `pem`. The error says why `pem` isn't a key.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let info = SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes()).map_err(|e| e.to_string())?;
         info.strip_prefix(&SPKI_PREFIX)
@@ -80,7 +80,7 @@ impl std::fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// The key in the directory `identity`, which is made if it isn't there.
+    /// The key in the directory `identity`. Creates it if it doesn't exist.
     ///
     /// # Errors
     /// If the file can't be read, written or used.
@@ -112,7 +112,7 @@ impl SigningKey {
         let pair = Ed25519KeyPair::from_pkcs8(der.secret_pkcs8_der())
             .map_err(|error| unusable(error.to_string()))?;
         let public =
-            pair.public_key().as_ref().try_into().map_err(|_| unusable("it has no 32 bytes".into()))?;
+            pair.public_key().as_ref().try_into().map_err(|_| unusable("it doesn't have 32 bytes".into()))?;
         Ok(Self { pair, public: PublicKey(public) })
     }
 

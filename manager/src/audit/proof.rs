@@ -1,8 +1,8 @@
 //! The proof that an audit log is intact, document by document, without trusting the manager that wrote it.
 //!
-//! The rule of the hash chain is in the manager's core, next to the writer of the lines. This file adds what
-//! only a reader meets: segments with their signed seals, unreadable lines, logs that begin in the middle, a
-//! head from earlier, and fields that no hash covers.
+//! The manager's core has the rule of the hash chain, next to the code that writes the lines. This file adds
+//! the cases that only a reader meets: segments with their signed seals, unreadable lines, logs that begin in
+//! the middle, an expected head, and fields that no hash covers.
 
 use super::document::{Document, Opening, Removed, RemovedLine, Seal, SealLine, Statement, hex};
 use super::key::PublicKey;
@@ -61,7 +61,7 @@ pub enum Error {
     NotAHead(String),
 }
 
-/// A head printed earlier: `1234:9f86d0…`.
+/// A head that an earlier verification printed: `1234:9f86d0…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedHead(Head);
 
@@ -100,7 +100,7 @@ pub struct ChainProof {
     /// Lines of the input so far, empty ones included.
     input_lines: u64,
     lines: u64,
-    /// Whether the line of the expected head was met, with its hash.
+    /// Whether the line of the expected head was found, with the expected hash.
     met_expected: bool,
     segments: Segments,
 }
@@ -108,10 +108,10 @@ pub struct ChainProof {
 /// The chain of segments so far.
 #[derive(Debug, Default)]
 struct Segments {
-    /// The keys that may sign; empty for the key that a seal names.
+    /// The keys that may sign. If empty, each seal is checked by the key that it names.
     keys: Vec<PublicKey>,
     journal: Option<JournalId>,
-    /// The segment whose lines are read, and the digest of its bytes.
+    /// The segment that is being read, and the digest of its bytes so far.
     open: Option<(Opening, Sha256)>,
     /// Hash of the line before the open segment.
     before: String,
@@ -189,12 +189,12 @@ impl ChainProof {
         Self { expected: expected.map(|expected| expected.0), ..Self::default() }
     }
 
-    /// A proof of a part that begins at line `from`; nothing before it is proved.
+    /// A proof of a part that begins at line `from`. Earlier lines aren't proved.
     pub fn of_part(self, from: Option<u64>) -> Self {
         Self { from, ..self }
     }
 
-    /// A proof that accepts only seals of these keys; with none, each seal is checked by the key that it
+    /// A proof that accepts only seals of these keys. With no keys, each seal is checked by the key that it
     /// names.
     pub fn trusting(mut self, keys: Vec<PublicKey>) -> Self {
         self.segments.keys = keys;
@@ -293,7 +293,7 @@ impl ChainProof {
         Ok(())
     }
 
-    /// Says that the input of segment `number` ends here. Fails if that segment has no seal.
+    /// Ends the input of segment `number`. Fails if the segment has no seal.
     pub fn end_of_segment(&self, number: u64) -> Result<(), Error> {
         let is_last = self.segments.last.as_ref().is_some_and(|(last, ..)| *last == number);
         if is_last && self.segments.open.is_none() { Ok(()) } else { Err(Error::Unsealed(number)) }

@@ -1,8 +1,8 @@
-//! Reads finished segments again, in small steps, so that damage is found while another copy exists.
+//! Reads finished segments again, in small steps, to find damage while another copy still exists.
 //!
 //! A pass reads every segment that should be there. Segments that were found damaged are read again more
-//! often than the others, because an operator may have replaced them. What can't be read again and again
-//! counts as damaged too: a bad sector must neither stay unseen nor keep later segments from being read.
+//! often than the others, because an operator may have replaced them. A segment that repeatedly can't be read
+//! counts as damaged too: a bad sector must neither stay unnoticed nor keep later segments from being read.
 
 use super::Error;
 use super::directory::{AuditDirectory, SegmentFile};
@@ -19,10 +19,10 @@ use std::sync::Arc;
 /// Bytes of a segment that one step reads.
 pub const STEP_BYTES: usize = 256 << 10;
 
-/// Tries to read a segment, or the statement on removed ones, before it counts as damaged.
+/// Attempts to read a segment, or the statement on removed segments, before it counts as damaged.
 const READ_TRIES: u32 = 3;
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubStep {
     /// This many bytes were read.
@@ -79,8 +79,8 @@ impl SegmentScrub {
     /// Begins a pass over all segments, or over those that were found damaged.
     ///
     /// # Errors
-    /// If the journal or the directory can't be read. If the statement on removed segments can't, that counts
-    /// as damage after a few tries.
+    /// If the journal or the directory can't be read. A statement on removed segments that can't be read
+    /// counts as damage after a few attempts.
     pub fn begin(&mut self, only_damaged: bool) -> Result<(), Error> {
         let last = self.journal.audit_cut()?.segments;
         let first = self.first_to_read(last)?;
@@ -93,11 +93,11 @@ impl SegmentScrub {
         Ok(())
     }
 
-    /// Reads a little.
+    /// Reads and verifies one step.
     ///
     /// # Errors
-    /// If a file can't be read; the same segment is due again. After a few tries it counts as damaged
-    /// instead.
+    /// If a file can't be read. The same segment is then due again, and counts as damaged after a few
+    /// attempts.
     pub fn step(&mut self) -> Result<ScrubStep, Error> {
         let error = match self.read_some() {
             Ok(step) => return Ok(step),
@@ -161,8 +161,8 @@ impl SegmentScrub {
         }
     }
 
-    /// The first segment to read. While the statement on removed ones is damaged, that is the first one that
-    /// is there.
+    /// The first segment to read. While the statement on removed segments is damaged, the first segment that
+    /// exists.
     fn first_to_read(&mut self, last: u64) -> Result<u64, Error> {
         let error = match self.first_kept() {
             Ok(first) => {
@@ -182,17 +182,18 @@ impl SegmentScrub {
     fn first_kept(&self) -> Result<u64, Error> {
         let Some(line) = self.directory.removed()? else { return Ok(1) };
         if !self.key.verifies(&line.removed.bytes(), &line.signature) {
-            let what = "its statement on removed segments isn't one that this manager signed".to_owned();
+            let what = "its statement on removed segments isn't signed by this manager".to_owned();
             return Err(Error::Damaged { path: self.directory.path().to_owned(), what });
         }
         Ok(line.removed.through + 1)
     }
 
-    /// Opens a segment and checks its seal. `None` if that finds damage, or if it was removed meanwhile.
+    /// Opens a segment and checks its seal. `None` if the seal shows damage, or if the segment was removed
+    /// meanwhile.
     fn open(&mut self, number: u64) -> Result<Option<OpenSegment>, Error> {
         let segments = self.directory.segments()?;
         let Some(segment) = segments.into_iter().find(|segment| segment.number == number) else {
-            // nothing is removed while the statement is damaged
+            // while the statement is damaged, no segment is removed, so a file that is gone counts as missing
             let is_missing = self.damaged_statement.is_some() || number >= self.first_kept()?;
             self.found(number, is_missing.then(|| "its file is missing".to_owned()));
             return Ok(None);
@@ -211,7 +212,7 @@ impl SegmentScrub {
         let seal = segment.seal()?;
         let signed = self.key.verifies(&seal.seal.bytes(), &seal.signature);
         if seal.seal.number != segment.number || !signed {
-            let what = "its seal isn't one that this manager signed".to_owned();
+            let what = "its seal isn't signed by this manager".to_owned();
             return Err(Error::Damaged { path: segment.path.clone(), what });
         }
         let file = File::open(&segment.path).map_err(Error::io("read", &segment.path))?;

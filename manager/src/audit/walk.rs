@@ -1,4 +1,4 @@
-//! The whole log in order: the removed part's statement, segments, then the journal's lines.
+//! The whole log in order: the statement on removed segments, the segments, then the journal's lines.
 
 use super::Error;
 use super::directory::{AuditDirectory, SegmentFile};
@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 /// Lines per read of the journal. Reads must be short, because a reload waits for them.
 const LINES_AT_ONCE: u64 = 1_000;
-/// Bytes of a segment that are passed on at once.
+/// Bytes of a segment that are passed on in one piece.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Receives pieces of whole lines, each with its line feed. A break ends the walk.
@@ -25,7 +25,7 @@ pub struct Walk<'a> {
 
 impl Walk<'_> {
     /// Everything that is kept: segments as they are on disk, with their seals, then the journal's lines.
-    /// Missing and damaged segments are for the reader to find.
+    /// Missing and damaged segments aren't reported here; the reader's proof finds them.
     ///
     /// # Errors
     /// If a file or the journal can't be read.
@@ -50,7 +50,8 @@ impl Walk<'_> {
             done = cut.segments;
             match self.newest(cut.through.0 + 1, pieces)? {
                 ControlFlow::Break(()) => return Ok(()),
-                // a segment was finished meanwhile; lines that were passed on aren't repeated with its seal
+                // a segment was finished meanwhile: some of its lines were passed on already, so continue
+                // without its seal
                 ControlFlow::Continue(next) if next > cut.through.0 + 1 => return self.lines(next, pieces),
                 ControlFlow::Continue(_) => {}
             }
@@ -60,7 +61,7 @@ impl Walk<'_> {
     /// The first line that is kept: 1 unless segments were exported and removed.
     ///
     /// # Errors
-    /// If the statement on them can't be read.
+    /// If the statement on removed segments can't be read.
     pub fn first_kept(self) -> Result<u64, Error> {
         Ok(self.directory.removed()?.map_or(1, |removed| removed.removed.last + 1))
     }
@@ -106,8 +107,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The journal's lines from `from` to its end. Continues with the first line not passed on if lines went
-    /// into a segment meanwhile.
+    /// The journal's lines from `from` to its end. If lines moved into a segment meanwhile, returns the first
+    /// line that wasn't passed on.
     fn newest(self, from: u64, pieces: Pieces<'_>) -> Result<ControlFlow<(), u64>, Error> {
         let end = self.journal.audit_head()?.map_or(0, |(AuditNumber(number), _)| number);
         let mut next = from;
@@ -116,7 +117,7 @@ impl Walk<'_> {
             let (mut piece, mut expected) = (Vec::new(), next);
             let read = self.journal.audit(AuditNumber(next), AuditNumber(until), &mut |number, line| {
                 if number.0 != expected {
-                    return Err("it was cut off meanwhile".into());
+                    return Err("it was dropped from the journal meanwhile".into());
                 }
                 expected += 1;
                 piece.extend_from_slice(line);
@@ -125,7 +126,7 @@ impl Walk<'_> {
             });
             let cut =
                 matches!(read, Err(journal::Error::Rejected { .. })) || (read.is_ok() && expected < until);
-            // the intact lines come before a damaged one
+            // pass on the intact lines before a damaged one
             if !piece.is_empty() && pieces(piece).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -153,7 +154,7 @@ fn copy(file: &SegmentFile, skip: u64, lines: u64, pieces: Pieces<'_>) -> Result
         }
         if at >= skip {
             piece.extend_from_slice(&line);
-            // the end of a truncated file
+            // the file is truncated
             if line.last() != Some(&b'\n') {
                 piece.push(b'\n');
             }

@@ -1,4 +1,4 @@
-//! The kubeconfig by which `kubectl` and our own command line reach this manager.
+//! The kubeconfig by which `kubectl` and `meridian` reach this manager.
 
 use super::tokens::UserToken;
 use base64::Engine as _;
@@ -9,13 +9,13 @@ use std::path::Path;
 /// A kubeconfig with one cluster, one user and one context.
 #[derive(Clone, Copy, Debug)]
 pub struct Kubeconfig<'a> {
-    /// Of the form `https://HOST:PORT`.
+    /// URL of the form `https://HOST:PORT`.
     pub server: &'a str,
     /// The certificate of the server's authority, PEM.
     pub ca_pem: &'a str,
     pub user: &'a str,
     pub token: &'a UserToken,
-    /// The namespace of commands that name none.
+    /// The namespace for commands without `--namespace`.
     pub namespace: &'a str,
 }
 

@@ -16,16 +16,16 @@ struct Inner {
     tokens: RwLock<Arc<Tokens>>,
     /// `None` keeps them in memory only, for tests.
     path: Option<PathBuf>,
-    /// Held while a change is written, so that changes follow each other.
+    /// Held while a change is written, so that changes are written one after the other.
     writing: Mutex<()>,
     changes: watch::Sender<u64>,
 }
 
-/// Tells when tokens have changed.
+/// Notifies of changed tokens.
 pub type TokenChanges = watch::Receiver<u64>;
 
 impl TokenStore {
-    /// Changes are saved to `path`; without one they are kept in memory only.
+    /// A store that saves changes to `path`. With `None`, changes are kept in memory only.
     pub fn new(tokens: Tokens, path: Option<PathBuf>) -> Self {
         let tokens = RwLock::new(Arc::new(tokens));
         Self(Arc::new(Inner { tokens, path, writing: Mutex::new(()), changes: watch::channel(0).0 }))
@@ -62,8 +62,8 @@ impl TokenStore {
         self.0.changes.subscribe()
     }
 
-    /// Makes a change, and saves it before it counts. Fails if the change does, or if it can't be saved; then
-    /// nothing is changed. It blocks on the disk.
+    /// Makes a change, which takes effect once it is saved. Fails, and changes nothing, if `change` fails or
+    /// the file can't be saved. Blocks on the disk.
     pub fn change<T>(&self, change: impl FnOnce(&mut Tokens) -> Result<T, Error>) -> Result<T, Error> {
         let _writing = locks::lock(&self.0.writing);
         let mut tokens = Tokens::clone(&self.tokens());

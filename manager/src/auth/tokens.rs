@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 
 /// Most tokens in the file. Every look-up compares with all of them.
 pub const TOKENS_MAX: usize = 1_000;
-/// Longest token that is checked, in bytes; ours have 46.
+/// Longest token that is checked, in bytes. Issued tokens have 46.
 const TOKEN_BYTES_MAX: usize = 1_024;
 /// Version of the file's format.
 const FILE_VERSION: u32 = 2;
@@ -86,7 +86,7 @@ impl std::fmt::Debug for UserToken {
 /// Public data of a token, without the token itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenInfo {
-    /// By which it is listed and revoked.
+    /// The name by which the token is listed and revoked.
     pub name: String,
     pub user: String,
     pub groups: BTreeSet<String>,
@@ -95,7 +95,7 @@ pub struct TokenInfo {
 }
 
 impl TokenInfo {
-    /// A token that is called like its user and doesn't expire.
+    /// A token that has its user's name and doesn't expire.
     pub fn of_user(user: &str, groups: &[&str], created: Wall) -> Self {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
         Self { name: user.to_owned(), user: user.to_owned(), groups, created, expires: None }
@@ -106,7 +106,7 @@ impl TokenInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
     entries: Vec<Entry>,
-    /// Whether the bindings of the first users were written once. They are not written again, since an
+    /// Whether the bindings of the first users were ever written. They are not written again, because an
     /// administrator may have deleted them.
     has_bound: bool,
 }
@@ -142,7 +142,7 @@ struct Versioned {
     version: u32,
 }
 
-/// A file of the format with three fixed roles.
+/// A file in the format with three fixed roles.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WithRoles {
@@ -168,7 +168,7 @@ enum FixedRole {
 }
 
 impl From<UserWithRole> for Entry {
-    /// The rights of submitters and viewers come from bindings of their names.
+    /// Submitters and viewers get no groups, because bindings of their names give them their rights.
     fn from(UserWithRole { name, role, sha256 }: UserWithRole) -> Self {
         let groups = (role == FixedRole::Admin).then(|| MASTERS.to_owned()).into_iter().collect();
         Self { user: name.clone(), name, groups, sha256, created: Wall(0), expires: None }
@@ -238,7 +238,7 @@ impl Tokens {
         self.entries.iter().any(|entry| entry.name == name)
     }
 
-    /// Whether the bindings of the first users were written once.
+    /// Whether the bindings of the first users were ever written.
     pub fn has_bound(&self) -> bool {
         self.has_bound
     }

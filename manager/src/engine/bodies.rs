@@ -1,5 +1,5 @@
-//! Large bodies: in the journal by content hash, behind a bounded cache, so that frequently used structures
-//! stay small.
+//! Large bodies (manifests): stored in the journal by content hash, behind a bounded cache, so that
+//! structures in memory stay small.
 
 use crate::journal::{self, Reader};
 use crate::locks;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of bodies kept in memory: some five thousand usual jobs, so that a dispatch soon after its
+/// Bytes of bodies kept in memory: about five thousand usual jobs, so that a dispatch soon after the
 /// submission needs no read from the disk.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
@@ -28,8 +28,8 @@ impl fmt::Debug for BodyStore {
     }
 }
 
-/// Least recently used, in two generations: a full young generation becomes the old one, and the old one is
-/// dropped.
+/// A cache of recently used bodies in two generations: when the young generation is full, it replaces the old
+/// one.
 #[derive(Default)]
 struct Cache {
     young: HashMap<ContentHash, Arc<str>>,
@@ -64,7 +64,7 @@ pub(super) enum Body {
     Missing,
     /// The body fails its check, or isn't the content that its hash names.
     Damaged,
-    /// The disk fails now, or the journal is being read again or closed.
+    /// The body can't be read now: the disk fails, or the journal is being read again or closed.
     Unavailable,
 }
 
@@ -117,8 +117,8 @@ impl BodyStore {
         locks::lock(&self.cache).put(hash, body);
     }
 
-    /// Notes the bodies that a commit drops, until readers see its changes: they are missing by then, but not
-    /// lost.
+    /// Notes the bodies that a commit drops. Until the commit is published, readers that miss them must not
+    /// take them for lost.
     pub(super) fn set_dropping(&self, hashes: BTreeSet<ContentHash>) {
         *locks::lock(&self.dropping) = hashes;
     }
@@ -134,7 +134,7 @@ impl Bodies for BodyStore {
     }
 }
 
-/// Bodies of earlier batches: of the one that is being committed, and stored ones.
+/// Bodies of earlier batches: those of the batch that is being committed, and stored bodies.
 pub(super) struct EarlierBodies<'a> {
     pub(super) committing: &'a HashMap<ContentHash, Arc<str>>,
     pub(super) store: &'a dyn Bodies,

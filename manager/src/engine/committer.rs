@@ -2,8 +2,8 @@
 //! counts.
 //!
 //! While one batch is written, the engine decides the next. The committer moves to its thread with a batch
-//! and comes back with the result. So the journal is always owned by one thread, and a batch is never handed
-//! over before the outcome of the previous one is known.
+//! and moves back with the result. So one thread at a time owns the journal, and no batch is handed over
+//! before the outcome of the previous one is known.
 //!
 //! Invariants: nothing of a batch is published before its commit returned. Nothing of a failed batch is
 //! published, and its callers get an error. An answer leaves only while the claim is valid.
@@ -41,7 +41,7 @@ pub(super) struct DecidedBatch {
     pub(super) urgent: bool,
     /// After this batch, recovery is over and the rules are confirmed.
     pub(super) settled: bool,
-    /// Replaces the records up to its own.
+    /// A snapshot that replaces the records up to its own.
     pub(super) snapshot: Option<Snapshot>,
     pub(super) audit_cut: Option<PendingCut>,
     /// Objects that change for readers and watchers.
@@ -53,7 +53,7 @@ pub(super) struct DecidedBatch {
     pub(super) at: RecordNumber,
     /// Bodies that the batch drops, for the last views of their jobs.
     pub(super) dropped: HashMap<ContentHash, Arc<str>>,
-    /// Facts that counting needs in addition to the records, by index of the record.
+    /// Facts besides the records that are needed to count them, by index of the record.
     pub(super) contexts: Vec<(usize, RecordContext)>,
     pub(super) events: Vec<CountedEvent>,
     pub(super) phase_counts: PhaseCounts,
@@ -70,7 +70,7 @@ pub(super) struct DecidedBatch {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Committed {
     pub(super) bytes: usize,
-    /// Whether it was committed without access to the reserved space.
+    /// Whether the batch was committed without access to the reserved space.
     pub(super) usual: bool,
 }
 
@@ -82,7 +82,8 @@ pub(super) struct Committer {
     event_log: EventLog,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
-    /// Of this thread: a jump of the wall clock must count even between two readings of the engine's thread.
+    /// This thread's own copy, because a jump of the wall clock must count even between two readings by the
+    /// engine's thread.
     claim: Claim,
 }
 
@@ -108,7 +109,8 @@ impl Committer {
         Self { journal, counters, mark, event_log: EventLog::default(), shared, clock, claim }
     }
 
-    /// Commits and publishes a batch. If it isn't durable, its callers get the error, which is returned too.
+    /// Commits and publishes a batch. If it isn't durable, its callers get the error, and so does the caller
+    /// of this function.
     fn process(&mut self, mut batch: DecidedBatch) -> Result<Committed, journal::Error> {
         let written = if batch.pending.is_empty() && batch.audit_cut.is_none() {
             Ok(Committed { bytes: 0, usual: false })
@@ -118,7 +120,8 @@ impl Committer {
         };
         match &written {
             Ok(_) => self.publish(batch),
-            // set before the callers learn of the failure: nobody leads until the journal was read again
+            // before the callers learn of the failure: this manager doesn't lead until it has read the
+            // journal again
             Err(cause) => {
                 self.shared.lead(false);
                 let why = PendingBatch::<Caller>::failure(cause);
@@ -165,7 +168,7 @@ impl Committer {
         Ok(())
     }
 
-    /// A write is durable: renews the claim, and writes the mark before any effect.
+    /// After a durable write: renews the claim, and writes the mark before any effect.
     fn written(&mut self, write: ClaimWrite) {
         self.claim.renew(write);
         let now = self.clock.now();
@@ -280,7 +283,7 @@ impl CommitterThread {
         Ok(Self { idle: Some(Box::new(committer)), to, from, bodies: HashMap::new(), writing })
     }
 
-    /// Whether the result of a batch has yet to be taken.
+    /// Whether there is a batch whose result the engine hasn't taken yet.
     pub(super) fn has_batch(&self) -> bool {
         self.idle.is_none()
     }

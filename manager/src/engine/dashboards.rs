@@ -12,19 +12,19 @@ use meridian_views::metrics::{Cell, CohortRow, LocalRow, QueueRow, Unadmitted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Local queues that have their own series; each has a few hundred with its histograms. Beyond it, gauges
-/// show the first queues by namespace and name, and counters those in which something happened first.
+/// Most local queues with series of their own; each has a few hundred, histograms included. Beyond it, gauges
+/// show the first queues by namespace and name, and counters the queues that had the first events.
 const LOCAL_QUEUES_MAX: usize = 1_000;
 
 /// Namespace and name of a local queue.
 type Local = (Arc<str>, Arc<str>);
 
-/// A lifecycle event, with the facts that counting it needs.
+/// A lifecycle event, with the facts that are needed to count it.
 #[derive(Debug)]
 pub(super) struct CountedEvent {
     lifecycle: LifecycleEvent,
     local_queue_exists: bool,
-    /// For an admission: the cohorts above the cluster queue, which count it too.
+    /// For an admission: the cohorts above the cluster queue, which also count the admission.
     cohorts: Vec<Arc<str>>,
 }
 
@@ -223,8 +223,7 @@ impl Dashboards {
         k.queues
             .lending_limit
             .replace(cells().map(|(labels, cell)| (labels, limit(cell, cell.lending_limit))));
-        // Resources without quota are requested too, but their names come from jobs: only those of the queue
-        // get a series.
+        // Jobs may request any resource name, so only resources with quota in the queue get a series.
         let requested = |name, row: &QueueRow| {
             let resources: BTreeSet<Arc<str>> = row.cells.iter().map(|cell| cell.resource.clone()).collect();
             resources
@@ -325,7 +324,7 @@ fn whole(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// Pending workloads by Kueue's status: those that are considered, and those that wait for a change.
+/// Pending workloads by Kueue's status: those that will be evaluated, and those that wait for a change.
 fn by_status(waiting: u64, active_shapes: u64) -> [(&'static str, i64); 2] {
     let active = active_shapes.min(waiting);
     [("active", whole(active)), ("inadmissible", whole(waiting - active))]

@@ -1,6 +1,6 @@
-//! The manager's log for an operator: what happened to clusters and jobs, a line each, after its commit.
+//! The manager's log for operators: one line per event of a cluster or job, after its commit.
 //!
-//! Lines about jobs have a budget. What exceeds it is counted, so that a burst of a thousand dispatches is
+//! Lines about jobs have a budget. Lines beyond it are counted, so that a burst of a thousand dispatches is
 //! one line and not a thousand.
 
 mod contacts;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// Lines about jobs per [`WINDOW`].
 const LINES_MAX: usize = 20;
-/// Time in which [`LINES_MAX`] counts.
+/// Time window for [`LINES_MAX`].
 const WINDOW: Millis = Millis::secs(1);
 
 /// Severity of a line.
@@ -100,7 +100,8 @@ impl BatchLog {
     }
 }
 
-/// Jobs that were deleted while they ran, with their clusters. The world forgets them with their run's end.
+/// Jobs that were deleted while they ran, with their clusters. Kept, because the world forgets such a job
+/// when its run ends.
 #[derive(Debug, Default)]
 pub(super) struct DeletedRuns(BTreeMap<Uid, (String, ClusterName)>);
 
@@ -151,13 +152,13 @@ const fn whole_seconds(span: Millis) -> Millis {
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     clusters: ClusterWatch,
-    /// Begin of the current window, and the lines about jobs in it.
+    /// Start of the current window, and the number of lines about jobs in it.
     window: Option<(Mono, usize)>,
     more: BTreeMap<&'static str, u64>,
 }
 
 impl EventLog {
-    /// Prints what a committed batch adds.
+    /// Prints the lines of a committed batch.
     pub(super) fn print(&mut self, batch: BatchLog, now: Now) {
         self.take(batch, now).iter().for_each(Line::print);
     }
@@ -187,7 +188,8 @@ impl EventLog {
         lines
     }
 
-    /// Begins a new window if the current one is over: first with what exceeded it.
+    /// Begins a new window if the current one is over. Returns lines that count what exceeded the old
+    /// window's budget.
     fn next_window(&mut self, now: Mono) -> Vec<Line> {
         if self.window.is_none_or(|(began, _)| now.since(began) < WINDOW) {
             return Vec::new();

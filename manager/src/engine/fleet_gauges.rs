@@ -4,6 +4,7 @@ use super::dashboards::units;
 use crate::metrics::Metrics;
 use meridian_manager_core::World;
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
+use meridian_shared::provider_reason::ProviderReason;
 use meridian_shared::time::{Millis, Wall};
 use meridian_views::fleet::{self, CapacityRow, RunningRows};
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub(super) struct FleetGauges {
     places: Vec<(ClusterName, Region, Jurisdiction)>,
     capacity: Vec<CapacityRow>,
+    waiting: BTreeMap<(ClusterName, ProviderReason), u64>,
     oldest: BTreeMap<(Arc<str>, Arc<str>), Millis>,
     starved: Vec<(Arc<str>, bool)>,
     running: RunningRows,
@@ -28,6 +30,7 @@ impl FleetGauges {
                 .map(|(name, spec)| (name, spec.region.clone(), spec.jurisdiction.clone()))
                 .collect(),
             capacity: fleet::capacity_rows(world),
+            waiting: fleet::waiting_offers(world),
             oldest: fleet::oldest_pending(world, now),
             starved: fleet::starved_queues(world),
             running: fleet::running_rows(world, now),
@@ -55,6 +58,15 @@ impl FleetGauges {
             let labels = |state| [row.cluster.as_str(), &*row.flavor, &*row.resource, state];
             states(row).map(|(state, amount)| (labels(state), units(&row.resource, amount)))
         }));
+        for (cluster, reason) in self.waiting.keys() {
+            // The offer may be refused later for the reason that it waits for now, so that counter must
+            // exist.
+            fleet.provider_refusals.create([cluster.as_str(), reason.word()]);
+        }
+        let waiting = self.waiting.iter();
+        fleet.offers_waiting.replace(
+            waiting.map(|((cluster, reason), offers)| ([cluster.as_str(), reason.word()], whole(*offers))),
+        );
         let violations = &self.running.violations;
         fleet.residency_violations.replace(violations.iter().map(|(name, n)| ([name.as_str()], whole(*n))));
         workloads

@@ -13,17 +13,18 @@ use std::sync::Mutex;
 
 const PARTS: [Part; 3] = [Part::Records, Part::Snapshot, Part::Audit];
 
-/// Shared by the engine, which knows the disk and the jobs, and by the scrub, which knows the rest.
+/// Problems found by the engine, which knows the disk and the jobs, and by the scrub, which knows the other
+/// data.
 #[derive(Debug)]
 pub(super) struct Health {
     state: Mutex<State>,
     metrics: Metrics,
 }
 
-/// Reasons why workloads aren't offered, besides their pending reasons.
+/// Reasons why workloads aren't offered, other than their own pending reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holds {
-    /// Number of clusters whose inventory an open recovery waits for.
+    /// Number of clusters whose inventory is missing while recovery is open.
     recovery: Option<usize>,
     /// Whether recovery also waits for an operator, because the journal is a copy.
     unconfirmed: bool,
@@ -33,7 +34,7 @@ pub(super) struct Holds {
 impl Holds {
     pub(super) fn of(world: &World) -> Self {
         Self {
-            recovery: world.state.recovery().map(|_| world.live.awaited.len()),
+            recovery: world.state.recovery().map(|_| world.live.recovery().awaited().len()),
             unconfirmed: world
                 .state
                 .recovery()
@@ -46,7 +47,7 @@ impl Holds {
 /// The disk counts as full below this much free space: a few commits of usual size.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 /// A disk that was found full counts as full until it has this much free space, or new work was stored. More
-/// than the reserve, which is free while it is in use.
+/// than the reserve's size, because the reserve counts as free space once it was released.
 const FREE_BYTES_ENOUGH: u64 = 2 * RESERVE_BYTES;
 
 /// What commits have found out about the journal's disk.
@@ -54,7 +55,7 @@ const FREE_BYTES_ENOUGH: u64 = 2 * RESERVE_BYTES;
 pub(super) struct DiskState {
     /// New work is refused now.
     pub(super) refuses: bool,
-    /// New work was refused, and none was stored since.
+    /// New work was refused, and no new work was stored since.
     pub(super) found_full: bool,
 }
 
@@ -87,7 +88,7 @@ impl Health {
         self.change(|state| (state.disk, state.damaged_jobs) = (disk, damaged_jobs));
     }
 
-    /// A commit found the disk full.
+    /// Notes that a commit found the disk full.
     pub(super) fn disk_is_full(&self) {
         self.change(|state| state.disk.found_full = true);
     }
@@ -102,12 +103,12 @@ impl Health {
         self.change(|state| state.holds = holds);
     }
 
-    /// Why the manager doesn't lead from now on.
+    /// Sets why the manager doesn't lead from now on.
     pub(super) fn set_pause(&self, why: String) {
         self.change(|state| state.pause = why);
     }
 
-    /// Why this manager doesn't lead, and what continues without a leader.
+    /// Explains why this manager doesn't lead, and what continues without a leader.
     pub(super) fn pause(&self) -> String {
         let why = match locks::lock(&self.state).pause.as_str() {
             "" => "this manager is starting, or stopping".to_owned(),
@@ -155,8 +156,8 @@ impl Health {
         });
     }
 
-    /// The audit log's segments that can't be verified, by number, and whether the statement on removed ones
-    /// can't.
+    /// Sets the audit log's damaged segments, by number, and whether the statement on removed segments is
+    /// damaged.
     pub(super) fn set_segments(&self, damaged: BTreeSet<u64>, statement_damaged: bool) {
         self.change(|state| (state.damaged_segments, state.damaged_statement) = (damaged, statement_damaged));
     }
@@ -191,7 +192,7 @@ impl Health {
 }
 
 impl State {
-    /// Whether new work is refused, or was refused and nothing says that there is space again.
+    /// Whether new work is refused, or was refused and no sign of free space was seen since.
     fn refuses(&self) -> bool {
         let has_space = self.free_bytes.is_some_and(|free| free >= FREE_BYTES_ENOUGH);
         self.disk.refuses || (self.disk.found_full && !has_space)
@@ -239,8 +240,8 @@ impl State {
         }));
         problems.extend(segments_problem(&self.damaged_segments));
         problems.extend(self.damaged_statement.then(|| {
-            "`removed.json` of the audit log is damaged, so that nobody can tell removed segments from \
-             missing ones: replace it by a copy from a backup (see `meridian audit verify`)"
+            "`removed.json` of the audit log is damaged, so removed segments can't be told from missing \
+             ones: replace it by a copy from a backup (see `meridian audit verify`)"
                 .to_owned()
         }));
         problems

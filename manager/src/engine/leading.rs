@@ -1,10 +1,10 @@
-//! The waits around a leadership: for the claims of earlier leaders before it starts, and between two tries
-//! to read the journal again after a failed commit. How it starts is decided in
-//! [`host::leadership`](crate::host::leadership).
+//! The waits around a leadership: for the claims of earlier leaders before it starts, and between attempts to
+//! read the journal again after a failed commit. [`host::leadership`](crate::host::leadership) decides how it
+//! starts.
 //!
-//! A full disk must not loop through this: the record of the new leadership may use the reserved space,
-//! scheduling pauses and new work is refused while only that space is left, and for a growing time after each
-//! failure.
+//! A full disk must not cause a loop of reloads. So the record of the new leadership may use the reserved
+//! space, and while only that space is left, and for a growing time after each failure, scheduling pauses and
+//! new work is refused.
 
 use super::turns::Engine;
 use super::{Error, Unavailable};
@@ -24,8 +24,8 @@ const RELOAD_PAUSE: Millis = Millis(200);
 const RELOAD_PAUSE_MAX: Millis = Millis::secs(10);
 
 impl Engine {
-    /// Leaves a young mark, so that a start soon after needn't wait. A manager that never led has nothing to
-    /// prove.
+    /// Writes a new mark at the end, so that a start soon after needn't wait. A manager that never led writes
+    /// none.
     pub(super) fn leave_young_mark(&mut self) {
         let last = self.wait_for_commit();
         let led = self.shared.lead(false);
@@ -38,13 +38,13 @@ impl Engine {
         }
     }
 
-    /// Starts to lead, after the wait that is due. Fails if the first commit does.
+    /// Starts to lead, after the necessary wait. Fails if the first commit fails.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         let plan = self.host.plan_start(self.start, self.vouched, self.committer.journal());
         self.lead(&plan)
     }
 
-    /// Lets `span` pass and refuses callers meanwhile. Returns false if asked to stop.
+    /// Waits for `span`, and refuses callers meanwhile. Returns false if asked to stop.
     fn wait(&mut self, span: Millis) -> bool {
         let until = self.read_clock().mono + span;
         loop {
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Leads by a plan, unless asked to stop during its wait. Fails if the first commit does.
+    /// Leads by a plan, unless asked to stop during its wait. Fails if the first commit fails.
     fn lead(&mut self, plan: &LeadershipPlan) -> Result<(), Error> {
         if plan.wait > Millis(0) {
             tracing::info!(span = %plan.wait, "waiting until any earlier manager's claim has expired");

@@ -3,8 +3,8 @@
 use meridian_shared::time::{Millis, Mono};
 use std::time::Duration;
 
-/// A periodic task pauses for this multiple of its own duration, so that all of them take a small part of the
-/// time.
+/// A periodic task pauses for this multiple of its own duration, so that all periodic tasks together take a
+/// small part of the time.
 const TASK_PAUSE_FACTOR: u32 = 20;
 
 /// When to do a recurring piece of work next.

@@ -1,9 +1,9 @@
 //! Which objects changed with a commit, in the form in which readers store them.
 //!
 //! Jobs and workloads are published with every change. The status of a queue or a cohort changes with every
-//! workload in it, so it is refreshed on a timer. Its version is that of the newest record that it depends
-//! on. If such a record changed nothing visible, the older view stays. Why a scale-up is pending changes with
-//! no record of its workload, so that is refreshed too, without an event for watchers.
+//! workload in it, so it is refreshed on a timer. Its version is that of the newest record on which it
+//! depends. If such a record changed nothing visible, the older view stays. The reason of a pending scale-up
+//! changes without a record of its workload, so it is refreshed too, without an event for watchers.
 
 use super::reads::{Form, ObjectChanges, Reads, StoredObject};
 use meridian_manager_core::World;
@@ -22,10 +22,10 @@ use std::sync::Arc;
 /// Status fields of a cluster that change with time alone.
 const RUNNING_FIELDS: [&str; 1] = ["sinceLastSyncMs"];
 
-/// Most workloads whose scale-ups are explained anew at a time: each explanation may evaluate a queue.
+/// Most pending scale-ups whose reason one refresh recomputes, because each may evaluate a queue.
 const SCALE_UPS_MAX: usize = 32;
 
-/// Collects which objects readers must see anew.
+/// Collects which objects must be published again.
 pub(super) struct Publisher {
     /// Queues and cohorts with a status that may have changed.
     stale: BTreeSet<Key>,
@@ -33,9 +33,9 @@ pub(super) struct Publisher {
     moved: BTreeMap<ClassId, Arc<Class>>,
     /// Whether every queue and cohort is stale.
     all_stale: bool,
-    /// Workloads with a pending scale-up, as published.
+    /// Workloads that are published with a pending scale-up.
     scale_ups: BTreeSet<Uid>,
-    /// The workload whose scale-up was explained last.
+    /// The workload whose scale-up reason was recomputed last.
     explained: Option<Uid>,
 }
 
@@ -98,7 +98,7 @@ impl Publisher {
         changes
     }
 
-    /// Publishes everything. Whatever differs from what readers have becomes a change.
+    /// Publishes everything. Objects that differ from the published ones become changes.
     pub(super) fn publish_all(&mut self, reads: &Reads, world: &World, now: Now) {
         (self.stale, self.moved, self.all_stale) = Default::default();
         let scale_ups = world.state.workloads().iter().filter(|(_, w)| w.resized().is_some());
@@ -110,8 +110,8 @@ impl Publisher {
         reads.publish(changes, world.state.last(), &HashMap::new());
     }
 
-    /// Statuses that depend on more than one record, and those of clusters: the changes for watchers, and the
-    /// changes that watchers needn't see. The previous batch must be published already.
+    /// Refreshes statuses that depend on more than one record, and those of clusters. Returns the changes for
+    /// watchers, and the changes without an event. The previous batch must be published already.
     pub(super) fn refresh(
         &mut self,
         reads: &Reads,
@@ -143,19 +143,19 @@ impl Publisher {
                     without_event.push((key, entry))
                 }
                 Some(_) => changes.push((key, Some(entry))),
-                // it is published by the commit that created it
+                // the commit that created the object publishes it
                 None => {}
             }
         }
         (changes, without_event)
     }
 
-    /// The next workloads with pending scale-ups, where readers have another reason than today's.
+    /// The next workloads with pending scale-ups whose published reason is outdated.
     fn explain_scale_ups(&mut self, reads: &Reads, world: &World, now: Now) -> Vec<(Key, StoredObject)> {
         let after = self.explained.map_or(Bound::Unbounded, Bound::Excluded);
         let due: Vec<Uid> =
             self.scale_ups.range((after, Bound::Unbounded)).copied().take(SCALE_UPS_MAX).collect();
-        // From the first one again, after the last one.
+        // After the last workload, start again from the first.
         self.explained = due.last().copied().filter(|_| due.len() == SCALE_UPS_MAX);
         let mut changed = Vec::new();
         for uid in due {

@@ -1,5 +1,5 @@
-//! Read-only questions: why a job is pending or runs where it does, and what recovery waits for. They are
-//! answered after the commit of the batch in which they arrived.
+//! Read-only questions: the explanation of a job's state, and the state of recovery. They are answered after
+//! the commit of the batch in which they arrived.
 
 use super::turns::Engine;
 use meridian_manager_core::facts::key::Key;
@@ -37,7 +37,7 @@ impl Engine {
         let now = self.read_clock();
         let answer = |query| match query {
             Query::Explain(namespace, name, asker, reply) => {
-                // A job may have the name of another one's workload.
+                // The name of a job may equal the name of another job's workload.
                 let world = self.host.world();
                 let workload = world.workload_at(&Key::namespaced(Kind::Workload, &namespace, &name));
                 let uid = workload.map(|(uid, _)| uid).or_else(|| world.uid_by_name(&namespace, &name));

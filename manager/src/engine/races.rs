@@ -1,15 +1,18 @@
-//! Metrics of races: a workload is offered to several clusters, one wins, and the others held in vain.
+//! Metrics of races: a workload is offered to several clusters, one wins, and the others held capacity in
+//! vain.
 
 use crate::metrics::fleet::FleetMetrics;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::record::WorkloadFact;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, OfferId, Uid};
+use meridian_shared::protocol::RefuseReason;
+use meridian_shared::provider_reason::ProviderReason;
 use meridian_telemetry::trace::Trace;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Most workloads with open offers that are followed. Offers of further ones aren't counted.
+/// Most workloads whose open offers are followed. Offers of further workloads aren't counted.
 const RACES_MAX: usize = 65_536;
 
 /// Open offers of all workloads, as committed.
@@ -30,7 +33,7 @@ struct Race {
 struct OpenOffer {
     cluster: ClusterName,
     accelerators: f64,
-    /// Since when the cluster holds capacity.
+    /// When the cluster began to hold capacity.
     held: Option<Instant>,
 }
 
@@ -45,7 +48,7 @@ impl Races {
         Self { metrics, open: BTreeMap::new() }
     }
 
-    /// Takes the open offers from the world, after it was read again. Their times aren't known.
+    /// Takes the open offers from the world, after it was read again. Their times are unknown.
     pub(super) fn reset(&mut self, world: &World) {
         self.open.clear();
         for (uid, workload) in world.state.workloads().iter() {
@@ -74,7 +77,7 @@ impl Races {
         self.add(uid, offer, open, Some(now));
     }
 
-    /// Follows an offer after its begin.
+    /// Follows an offer after it was made.
     pub(super) fn observe(&mut self, uid: Uid, fact: &WorkloadFact, now: Instant) {
         match fact {
             WorkloadFact::Held { offer } => {
@@ -83,11 +86,23 @@ impl Races {
                 }
             }
             WorkloadFact::Granted { offer, .. } => self.won(uid, *offer, now),
-            WorkloadFact::Refused { offer, .. } => self.lost(uid, *offer, "refused", now),
+            WorkloadFact::Refused { offer, reason, text } => {
+                if *reason == RefuseReason::ProviderFailed {
+                    self.count_provider_refusal(uid, *offer, text);
+                }
+                self.lost(uid, *offer, "refused", now);
+            }
             WorkloadFact::HoldExpired { offer } => self.lost(uid, *offer, "expired", now),
             WorkloadFact::Withdrawn { offer } => self.lost(uid, *offer, "withdrawn", now),
             WorkloadFact::Forgotten => drop(self.open.remove(&uid)),
             _ => {}
+        }
+    }
+
+    fn count_provider_refusal(&self, uid: Uid, offer: OfferId, text: &str) {
+        if let Some(open) = self.open.get(&uid).and_then(|race| race.offers.get(&offer)) {
+            let reason = ProviderReason::in_text(text);
+            self.metrics.provider_refusals.inc([open.cluster.as_str(), reason.word()]);
         }
     }
 
@@ -142,8 +157,7 @@ mod tests {
         }
         races.observe(uid, &WorkloadFact::Held { offer: offers[1] }, at(1));
         races.observe(uid, &WorkloadFact::Held { offer: offers[0] }, at(2));
-        let text = "busy".to_owned();
-        let reason = meridian_shared::protocol::RefuseReason::NoCapacity;
+        let (reason, text) = (RefuseReason::NoCapacity, "busy".to_owned());
         races.observe(uid, &WorkloadFact::Refused { offer: offers[2], reason, text }, at(2));
         let fence = Fence { epoch: 1, leadership: 1, counter: 1 };
         races.observe(uid, &WorkloadFact::Granted { offer: offers[0], fence, at: Wall(0) }, at(3));
@@ -160,5 +174,30 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
         assert!(races.open.is_empty());
+    }
+
+    #[test]
+    fn a_providers_refusal_counts_by_its_documented_reason() {
+        let metrics = Metrics::new("1");
+        let mut races = Races::new(metrics.fleet.clone());
+        let (now, eu) = (Instant::now(), ClusterName::new("eu"));
+        let refusals = [
+            (RefuseReason::ProviderFailed, "ResourcePoolExhausted: no T4 in europe-west4"),
+            (RefuseReason::ProviderFailed, "ResourcePoolExhausted: no H100 in europe-west4 (attempt 4)"),
+            (RefuseReason::ProviderFailed, "a\"b{c}: words of the provider's own"),
+            (RefuseReason::NoCapacity, "QuotaExceeded isn't the provider's word here"),
+        ];
+        for (counter, (reason, text)) in (1..).zip(refusals) {
+            let (uid, offer) = (Uid(counter.into()), OfferId { epoch: 1, leadership: 1, counter });
+            races.offered((uid, offer), &eu, 4.0, now);
+            races.observe(uid, &WorkloadFact::Refused { offer, reason, text: text.to_owned() }, now);
+        }
+        let name = metrics.fleet.provider_refusals.name();
+        let text = metrics.render(std::slice::from_ref(&name));
+        let mut lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        lines.sort_unstable();
+        let expected =
+            [r#"{cluster="eu",reason="Other"} 1"#, r#"{cluster="eu",reason="ResourcePoolExhausted"} 2"#];
+        assert_eq!(lines, expected.map(|labels| format!("{name}{labels}")));
     }
 }

@@ -1,9 +1,9 @@
 //! Committed objects for readers and watchers, apart from the engine's thread.
 //!
-//! Most objects are stored as JSON. Of jobs and workloads only the facts are stored. They are rendered, over
-//! the job's body, when they are read: most are never read, and a queue of a million jobs must not hold a
-//! million specs. Changes go into one bounded ring in the order of their versions. A watcher that fell behind
-//! must list again ([`Gone`], HTTP 410).
+//! Most objects are stored as JSON. For jobs and workloads only the facts are stored, and a read renders them
+//! together with the job's body: most are never read, and a queue of a million jobs must not hold a million
+//! specs. Changes go into one bounded ring in the order of their versions. A watcher that falls behind the
+//! ring must list again ([`Gone`], HTTP 410).
 
 mod listing;
 #[cfg(test)]
@@ -34,10 +34,10 @@ use tokio::sync::watch;
 const RING_CHANGES_MAX: usize = 65_536;
 /// Most bytes of changes in the ring.
 const RING_BYTES_MAX: usize = 32 << 20;
-/// Assumed size of an object that is stored as JSON: rules and clusters are small.
+/// Assumed size of an object that is stored as JSON. Such objects (rules, clusters) are small.
 const VALUE_BYTES: usize = 4_096;
-/// Assumed size of half the facts about a workload, which its job and its `Workload` share. Each change keeps
-/// the whole workload as it was.
+/// Assumed size of half the facts about a workload: the job and the `Workload` share them. A change in the
+/// ring keeps the whole earlier state of the workload.
 const FACTS_BYTES: usize = 2_048;
 
 /// One object as a reader sees it.
@@ -64,7 +64,8 @@ pub struct WatchEvent {
     pub event: WatchEventType,
     /// The object after the change, or the last view of a deleted one, with the version of its deletion.
     pub view: Arc<View>,
-    /// The version to resume after. It is the view's, unless only a count in the object's status changed.
+    /// The version after which a watcher may resume. It equals the view's, unless only a count in the
+    /// object's status changed.
     pub at: RecordNumber,
 }
 
@@ -119,7 +120,7 @@ struct Store {
     version: RecordNumber,
     ring: VecDeque<Arc<RingEntry>>,
     ring_bytes: usize,
-    /// Number of the first change in the ring.
+    /// Number of the oldest change in the ring.
     first: u64,
     /// Changes up to this version may be missing from the ring.
     forgotten: RecordNumber,
@@ -172,7 +173,7 @@ struct Inner {
     /// Counts commits that changed a role or a binding.
     roles: watch::Sender<u64>,
     bodies: Arc<BodyStore>,
-    /// The scrub checks manifests that a reader couldn't read.
+    /// Manifests that a reader couldn't read, for the scrub to check.
     suspects: Suspects,
 }
 
@@ -213,8 +214,8 @@ impl Reads {
         self.0.view(key, &entry, reasons.as_deref(), asker)
     }
 
-    /// All objects of a kind, as `asker` may read them: of one namespace or of all, global ones or those
-    /// applied for one worker cluster. Also returns the version to watch from.
+    /// All objects of a kind, as `asker` may read them: of one namespace or of all namespaces, and either
+    /// global or applied for one worker cluster. Also returns the version from which to watch.
     pub fn list(
         &self,
         kind: Kind,
@@ -279,7 +280,7 @@ impl Reads {
                     (WatchEventType::Deleted, last)
                 }
             };
-            // a change that no record of this commit made (a count in a status) gets the commit's version
+            // a change without a record (a count in a status) gets the commit's version
             let at = if entry.version > before { entry.version.min(at) } else { at };
             events.push(RingEntry { at, event, key, entry });
         }
@@ -344,7 +345,7 @@ impl Reads {
         keys.filter(|key| store.entries.contains_key(key)).collect()
     }
 
-    /// The keys of a job and its workload, given either.
+    /// The keys of a job and its workload, by the key of either.
     pub fn job_and_workload(&self, key: &Key) -> Option<[Key; 2]> {
         match &self.stored(key)?.form {
             Form::Job(shown) | Form::Workload(shown) => Some(shown.keys()),
@@ -407,13 +408,14 @@ impl Inner {
             Body::Intact(_) | Body::Missing | Body::Damaged | Body::Unavailable => {}
         }
         if !shown.is_damaged() {
-            // if too many wait, the next pass of the scrub finds it
+            // if the queue is full, the next pass of the scrub finds the damage
             drop(self.suspects.try_send(ScrubRequest::Check(key.clone())));
         }
         Some(shown.job_without_manifest(reasons, asker))
     }
 
-    /// Whether a missing body was dropped by a commit: the one in progress, or one whose changes readers see.
+    /// Whether a missing body was dropped by a commit: the commit in progress, or one that is already
+    /// published.
     fn was_dropped(&self, key: &Key, hash: ContentHash) -> bool {
         let is_body = |form: &Form| matches!(form, Form::Job(shown) if shown.body() == hash);
         self.bodies.is_dropping(hash)

@@ -1,9 +1,10 @@
 //! The scrub: a thread that reads everything that is stored, slowly, so that damage is found before it is
 //! needed.
 //!
-//! Manifests are read job by job, so that a missing one is found too; records, snapshot and audit log in
-//! small steps. A manifest that a reader couldn't read is checked at once. Findings are repeated until
-//! readers see that the core knows: it may not lead at the moment, or may just have replayed its journal.
+//! Manifests are read job by job, so that a missing manifest is found too; records, snapshot and audit log in
+//! small steps. A manifest that a reader couldn't read is checked at once. Findings are repeated until the
+//! published state shows that the core knows them, because the core may not lead at the moment, or may just
+//! have replayed its journal.
 
 use super::bodies::Body;
 use super::{Message, Shared};
@@ -18,16 +19,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How fast the scrub reads. It must not be felt next to commits; a journal of 10 GiB takes 45 minutes.
+/// How fast the scrub reads: slow enough not to delay commits. A journal of 10 GiB takes 45 minutes.
 const BYTES_PER_SECOND: u64 = 4 << 20;
-/// What a read costs in addition to its bytes: about one page.
+/// Bytes added per read for its fixed cost: about one page.
 const READ_BYTES: u64 = 4 << 10;
 /// Bytes of records, snapshot or audit log that one step reads.
 const STEP_BYTES: usize = 256 << 10;
 /// Time from the start of one pass to the start of the next.
 const PASS_EVERY: Duration = Duration::from_secs(60 * 60);
-/// Time between passes while some jobs count as damaged, in case the disk failed only briefly. Doubled each
-/// time.
+/// Time between passes while some jobs count as damaged, in case the disk failed only briefly. Doubles with
+/// each pass.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
 /// Failed reads in a row, one per [`REPORT_EVERY`], after which a part of the journal counts as damaged.
 const READ_TRIES: u32 = 30;
@@ -45,7 +46,7 @@ pub(super) enum ScrubRequest {
     Stop,
 }
 
-/// Where readers send the jobs with manifests that they couldn't read.
+/// Channel by which readers report jobs whose manifests they couldn't read.
 pub(super) type Suspects = SyncSender<ScrubRequest>;
 
 /// The pause after a read of this size, so that the rate is bounded.
@@ -53,12 +54,13 @@ fn pause_after(bytes: usize) -> Duration {
     Duration::from_micros((bytes as u64 + READ_BYTES).saturating_mul(1_000_000) / BYTES_PER_SECOND)
 }
 
-/// Time from the start of one pass to the start of the next, after this many with damaged jobs.
+/// Time from the start of one pass to the start of the next, after this many consecutive passes with damaged
+/// jobs.
 fn pass_interval(damaged: bool, rechecks: u32) -> Duration {
     if damaged { RECHECK_EVERY.saturating_mul(1 << rechecks.min(6)).min(PASS_EVERY) } else { PASS_EVERY }
 }
 
-/// Where a pass is.
+/// Position of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Position {
     /// Manifests of the jobs after this one.
@@ -90,7 +92,7 @@ pub(super) struct ScrubThread {
 }
 
 impl ScrubThread {
-    /// Starts the thread. It ends with the engine at the latest. Fails if no thread can be started.
+    /// Starts the thread, which ends with the engine at the latest. Fails if no thread can be started.
     pub(super) fn start(
         shared: Arc<Shared>,
         queue: Weak<SyncSender<Message>>,
@@ -112,7 +114,7 @@ impl ScrubThread {
         Ok(Self { requests, thread })
     }
 
-    /// Ends the thread and waits for that.
+    /// Ends the thread and waits for its end.
     pub(super) fn stop(self) {
         // a thread that has ended needs no request
         let _ = self.requests.send(ScrubRequest::Stop);
@@ -124,7 +126,7 @@ impl ScrubThread {
 
 struct Scrub {
     shared: Arc<Shared>,
-    /// Weak, because the engine ends when nobody can send to it.
+    /// Weak, because the engine ends when no sender is left.
     queue: Weak<SyncSender<Message>>,
     position: Position,
     /// When this pass was begun.
@@ -162,7 +164,7 @@ impl Scrub {
         }
     }
 
-    /// Reads a little, and returns how long to pause then.
+    /// Reads one step, and returns how long to pause afterwards.
     fn step(&mut self) -> Duration {
         let damaged = self.shared.health.has_damaged_jobs();
         let every = pass_interval(damaged, self.rechecks);
@@ -218,7 +220,7 @@ impl Scrub {
         STEP_BYTES
     }
 
-    /// Reads the manifest of a job, and reports it if the core doesn't know. Returns the bytes read.
+    /// Reads the manifest of a job, and reports a finding that the core doesn't know. Returns the bytes read.
     fn check(&mut self, key: &Key) -> usize {
         let before = self.found.remove(key);
         let Some(known) = self.shared.reads.manifest(key) else { return 0 };
@@ -239,7 +241,7 @@ impl Scrub {
         bytes
     }
 
-    /// Checks again the findings that the core doesn't know.
+    /// Repeats the check for findings that the core doesn't know yet.
     fn report_again(&mut self) {
         if self.reported.is_some_and(|at| at.elapsed() < REPORT_EVERY) {
             return;
@@ -262,12 +264,13 @@ impl Scrub {
     fn report(&self, read: ManifestRead) {
         let Some(queue) = self.queue.upgrade() else { return };
         let input = Box::new(Input::ManifestsRead(vec![read]));
-        // without an answer: if the engine is busy or doesn't lead, the finding is repeated
+        // ignore the answer: if the engine is busy or doesn't lead, the finding is repeated
         drop(queue.try_send(Message::Ask { input, reply: oneshot::channel().0 }));
     }
 }
 
-/// Whether a failed read means that the part is damaged. `failed_reads` counts those in a row that may pass.
+/// Whether a failed read means that the part is damaged. `failed_reads` counts consecutive errors that may be
+/// temporary.
 fn is_damage(error: &journal::Error, failed_reads: &mut u32) -> bool {
     let is_damage = match error {
         journal::Error::Damaged { .. } => true,
@@ -276,7 +279,7 @@ fn is_damage(error: &journal::Error, failed_reads: &mut u32) -> bool {
             *failed_reads += 1;
             *failed_reads >= READ_TRIES
         }
-        // the journal is being read again: the engine handles that
+        // no sign of damage: the journal is being read again, which the engine handles
         _ => {
             *failed_reads = 0;
             false

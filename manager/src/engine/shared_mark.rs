@@ -1,4 +1,4 @@
-//! The mark in shared memory that this process left, or leaves, beside its journal.
+//! The mark in shared memory that managers of this machine leave for their journal.
 
 use super::Options;
 use crate::journal::Journal;
@@ -6,7 +6,7 @@ use crate::journal::mark::{self, BootId, MarkWriter};
 use meridian_shared::lease;
 use std::path::Path;
 
-/// Whether the mark in shared memory proves that this journal is the one that was left a moment ago.
+/// Whether the mark in shared memory proves that this journal is as its last leader left it a short time ago.
 pub(super) fn is_vouched_for(journal: &dyn Journal, options: &Options) -> bool {
     let Some((directory, boot)) = &options.marks else { return false };
     let claim = lease::claim(options.config.term_min);
@@ -15,7 +15,8 @@ pub(super) fn is_vouched_for(journal: &dyn Journal, options: &Options) -> bool {
         .is_some_and(|mark| mark.vouches_for(journal, *boot, now, claim))
 }
 
-/// Whether the mark in shared memory proves that this journal is an older copy of the one that was left.
+/// Whether the mark in shared memory proves that this journal is an older copy of the one that its last
+/// leader left.
 pub(super) fn is_rolled_back(journal: &dyn Journal, options: &Options) -> bool {
     let Some((directory, boot)) = &options.marks else { return false };
     mark::read(directory, journal.meta().journal).is_some_and(|mark| mark.is_ahead_of(journal, *boot))

@@ -6,7 +6,8 @@ use meridian_manager_core::World;
 use meridian_shared::ids::RecordNumber;
 use std::thread::JoinHandle;
 
-/// A snapshot is due after this many records or [`BYTES`], but not before twice the bytes of the last one.
+/// A snapshot is due after this many records or [`BYTES`], but not before twice the size of the last snapshot
+/// was written.
 const RECORDS: u64 = 50_000;
 /// Bytes of records after which a snapshot is due.
 const BYTES: usize = 32 << 20;
@@ -18,18 +19,18 @@ pub(super) struct Snapshots {
     bytes: usize,
     /// Bytes of the last snapshot.
     size: usize,
-    /// The last record that it includes, and the thread that encodes it.
+    /// The last record in the snapshot in progress, and the thread that encodes it.
     under_way: Option<(RecordNumber, JoinHandle<Vec<u8>>)>,
 }
 
 impl Snapshots {
-    /// Adds to what was written since the last snapshot.
+    /// Counts records and bytes that were written since the last snapshot.
     pub(super) fn count_written(&mut self, records: u64, bytes: usize) {
         self.records += records;
         self.bytes += bytes;
     }
 
-    /// Drops the snapshot in progress, because its world was dropped: not all of it may be durable.
+    /// Drops the snapshot in progress, because its world was dropped: parts of that world may not be durable.
     pub(super) fn forget(&mut self) {
         self.under_way = None;
     }
@@ -102,7 +103,7 @@ mod tests {
             std::thread::yield_now();
         };
         assert_eq!(written, Snapshot { through, bytes });
-        assert_eq!(snapshots.with_batch(&world), None, "nothing has come since");
+        assert_eq!(snapshots.with_batch(&world), None, "no record was written since");
     }
 
     #[test]

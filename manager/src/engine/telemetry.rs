@@ -11,9 +11,9 @@ use meridian_manager_core::facts::key::Key;
 use meridian_manager_core::facts::outcome::{Reply, WriteResult};
 use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::facts::record::{LeadershipFact, MemberFact, ObjectFact, WorkloadFact};
+use meridian_manager_core::live::counts::{Count, Counts as CoreCounts};
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
-use meridian_manager_core::world::Counts as CoreCounts;
 use meridian_objects::Kind;
 use meridian_objects::spec::ClusterSpec;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, RecordNumber, Region, Uid};
@@ -24,10 +24,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Limit of legs that wait for their spans. Beyond it, the oldest are left out of their traces.
+/// Most open legs that are kept until their spans are exported. Beyond it, the oldest legs are missing from
+/// their traces.
 const LEGS_MAX: usize = 65_536;
 
-/// Counters of requests, and the values of the core's counters as of the last report.
+/// Counters of requests, and the core's counters at the last report.
 #[derive(Debug)]
 pub(super) struct RequestCounters {
     metrics: Metrics,
@@ -55,7 +56,7 @@ pub(super) struct GaugeValues {
     fleet: FleetGauges,
     orphans: i64,
     /// Legs by state and cluster.
-    legs: Vec<(String, ClusterName, i64)>,
+    legs: Vec<(&'static str, ClusterName, i64)>,
     agents: Vec<AgentContact>,
     renewals: u64,
     /// Events that had to wait because their agent had used up its budget.
@@ -83,7 +84,7 @@ struct OpenLeg {
     granted: Wall,
 }
 
-/// Facts that counting a record needs in addition to it, as of the end of its batch.
+/// Facts besides a record that counting the record needs, as of the end of its batch.
 #[derive(Debug)]
 pub(super) enum RecordContext {
     /// The cluster queue of an offer, and the accelerators of its gang.
@@ -121,7 +122,7 @@ impl RecordContext {
 
 /// Number of workloads in each phase.
 #[derive(Debug)]
-pub(super) struct PhaseCounts(Vec<(String, i64)>);
+pub(super) struct PhaseCounts(Vec<(&'static str, i64)>);
 
 impl PhaseCounts {
     pub(super) fn of(world: &World) -> Self {
@@ -129,13 +130,13 @@ impl PhaseCounts {
         let inactive = world.counts_by_queue.inactive();
         let pending = |phase| if phase == Phase::Pending { inactive } else { 0 };
         let phases = Phase::ALL.map(|phase| {
-            (format!("{phase:?}"), whole(world.counts_by_queue.phase(phase).saturating_sub(pending(phase))))
+            (phase.name(), whole(world.counts_by_queue.phase(phase).saturating_sub(pending(phase))))
         });
-        Self(phases.into_iter().chain([("Deactivated".to_owned(), whole(inactive))]).collect())
+        Self(phases.into_iter().chain([("Deactivated", whole(inactive))]).collect())
     }
 
     fn show(&self, metrics: &Metrics) {
-        metrics.workloads.by_state.replace(self.0.iter().map(|(phase, n)| ([phase.as_str()], *n)));
+        metrics.workloads.by_state.replace(self.0.iter().map(|(phase, n)| ([*phase], *n)));
     }
 }
 
@@ -160,18 +161,21 @@ impl RequestCounters {
         Self { metrics, renewals: 0, put_off: 0, link, attempts: Attempts::default() }
     }
 
-    /// Takes the core's counters as reported, after the world was read again.
+    /// After the world was read again, treats the core's counters as already reported.
     pub(super) fn reset(&mut self, world: &World) {
-        let counts = &world.live.counts;
+        let counts = world.live.counts();
         (self.renewals, self.put_off, self.attempts) =
-            (counts.renewals, counts.put_off, Self::attempts(world));
+            (counts.of(Count::Renewals), counts.of(Count::PutOff), Self::attempts(world));
         self.link = link_anomalies(counts);
     }
 
     /// Scheduling rounds since the start.
     pub(super) fn attempts(world: &World) -> Attempts {
-        let counts = &world.live.counts;
-        Attempts { fruitful: counts.attempts_fruitful, fruitless: counts.attempts_fruitless }
+        let counts = world.live.counts();
+        Attempts {
+            fruitful: counts.of(Count::AttemptsFruitful),
+            fruitless: counts.of(Count::AttemptsFruitless),
+        }
     }
 
     /// Counts the submissions in a write by its reply.
@@ -197,11 +201,11 @@ impl RequestCounters {
 
     /// Current values of the gauges, and the increase of the core's counters since the last call.
     pub(super) fn gauges(&mut self, world: &World, now: Now) -> GaugeValues {
-        let counts = &world.live.counts;
+        let counts = world.live.counts();
         let attempts = Self::attempts(world);
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let last_contact = |name: &ClusterName| world.live.clusters.get(name).map(|live| live.heard);
+        let last_contact = |name: &ClusterName| world.live.cluster(name).map(|live| live.heard());
         let silence = meridian_shared::lease::disconnect_after(world.config.term_min);
         let agent = |(cluster, spec): (ClusterName, &ClusterSpec)| {
             let since_contact = last_contact(&cluster).map(|at| now.mono.since(at));
@@ -219,18 +223,19 @@ impl RequestCounters {
             legs: world
                 .counts_by_queue
                 .legs()
-                .map(|(cluster, state, n)| (format!("{state:?}"), cluster.clone(), whole(n)))
+                .map(|(cluster, state, n)| (state.name(), cluster.clone(), whole(n)))
                 .collect(),
             agents: world.state.catalog().clusters().map(agent).collect(),
-            renewals: since(counts.renewals, self.renewals),
-            put_off: since(counts.put_off, self.put_off),
+            renewals: since(counts.of(Count::Renewals), self.renewals),
+            put_off: since(counts.of(Count::PutOff), self.put_off),
             link: std::array::from_fn(|at| {
                 let (kind, count) = link_anomalies(counts)[at];
                 (kind, since(count, self.link[at].1))
             }),
             attempts: attempts.since(self.attempts),
         };
-        (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, attempts);
+        (self.renewals, self.put_off, self.attempts) =
+            (counts.of(Count::Renewals), counts.of(Count::PutOff), attempts);
         self.link = link_anomalies(counts);
         gauges
     }
@@ -251,7 +256,7 @@ impl AdmissionRounds {
 }
 
 impl CommitCounters {
-    /// Counts the rounds of a committed batch. Each is assumed to have taken as long as the others.
+    /// Counts the rounds of a committed batch. Assumes that all took equally long.
     pub(super) fn count_rounds(&self, rounds: AdmissionRounds) {
         let AdmissionRounds { attempts: Attempts { fruitful, fruitless }, took } = rounds;
         let each = took.div_f64((fruitful + fruitless).max(1) as f64);
@@ -279,7 +284,7 @@ impl CommitCounters {
         m.workloads.orphans.set(gauges.orphans);
         m.workloads
             .legs
-            .replace(gauges.legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], *n)));
+            .replace(gauges.legs.iter().map(|(state, cluster, n)| ([*state, cluster.as_str()], *n)));
         self.dashboards.show(&gauges.rows);
         gauges.fleet.show(m);
         let agents = || gauges.agents.iter();
@@ -311,8 +316,8 @@ impl CommitCounters {
         }
     }
 
-    /// Sets the number of workloads per phase after a committed batch. Other gauges of a large queue follow
-    /// more slowly. Doesn't wait for a scrape in progress: the next batch sets them again.
+    /// Sets the number of workloads per phase after every committed batch, unlike other gauges. Doesn't wait
+    /// for a scrape in progress, because the next batch sets the numbers again.
     pub(super) fn show_phase_counts(&self, phase_counts: &PhaseCounts) {
         if let Some(_update) = self.metrics.try_begin_update() {
             phase_counts.show(&self.metrics);
@@ -354,7 +359,7 @@ impl CommitCounters {
                 }
             }
             Record::Workload { fact: WorkloadFact::Refused { reason, .. }, .. } => {
-                m.workloads.refusals.inc([&format!("{reason:?}")])
+                m.workloads.refusals.inc([reason.word()])
             }
             Record::Workload { fact: WorkloadFact::GrantRefused { fence, .. }, .. } => {
                 m.workloads.refusals.inc(["Grant"]);
@@ -444,11 +449,11 @@ impl CommitCounters {
 /// Anomalies of the sync protocol as the core counts them, by kind.
 const fn link_anomalies(counts: &CoreCounts) -> [(&'static str, u64); 5] {
     [
-        ("LateHold", counts.late_holds),
-        ("DigestMismatch", counts.digest_mismatches),
-        ("Adoption", counts.adoptions),
-        ("ResidencyStop", counts.residency_stops),
-        ("Illegal", counts.illegal),
+        ("LateHold", counts.of(Count::LateHolds)),
+        ("DigestMismatch", counts.of(Count::DigestMismatches)),
+        ("Adoption", counts.of(Count::Adoptions)),
+        ("ResidencyStop", counts.of(Count::ResidencyStops)),
+        ("Illegal", counts.of(Count::Illegal)),
     ]
 }
 

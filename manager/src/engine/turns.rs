@@ -1,4 +1,5 @@
-//! The loop: select, apply, answer, hand over. While one batch is committed the next one is applied.
+//! The engine's loop: select, apply, answer, hand over. While one batch is committed, the next one is
+//! applied.
 
 use super::bodies::EarlierBodies;
 use super::clock::Clock;
@@ -27,13 +28,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-/// Inputs per batch; bounds how long the first one waits for the commit that all share.
+/// Inputs per batch; bounds how long the first input waits for the commit that all share.
 const BATCH_INPUTS_MAX: usize = 512;
-/// How long a batch takes inputs. Leases are renewed between batches, however much is submitted.
+/// How long a batch takes inputs, and so how long a flood of submissions delays renewals of leases.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(200);
-/// As [`BATCH_TIME_MAX`], while nothing is being written: the disk and the agents needn't wait for more.
+/// Like [`BATCH_TIME_MAX`], while no write is in progress: shorter, because the disk is idle.
 const BATCH_TIME_IDLE: Duration = Duration::from_millis(15);
-/// While both kinds wait, every `OTHERS_SHARE`th input is not an agent's.
+/// While messages of agents and others both wait, every `OTHERS_SHARE`th input is one of the others.
 const OTHERS_SHARE: usize = 4;
 /// Inputs that are sorted while they wait. The rest stays in the queue.
 const WAITING_MAX: usize = 4_096;
@@ -43,7 +44,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 const LISTEN_EVERY: Duration = Duration::from_millis(1);
 /// Longest time between two checks of the timers; also the delay until a jump of the wall clock is noticed.
 const IDLE_MAX: Millis = Millis::secs(1);
-/// As [`IDLE_MAX`], while recovery is open, which ends by time.
+/// Like [`IDLE_MAX`], while recovery is open. Shorter, because time alone can end recovery.
 const IDLE_IN_RECOVERY: Millis = Millis(90);
 /// Least time between two turns that only a timer asks for.
 const TURN_GAP: Millis = Millis(5);
@@ -51,9 +52,9 @@ const TURN_GAP: Millis = Millis(5);
 const REFRESH_EVERY: Millis = Millis(250);
 /// How often the world's invariants are checked.
 const CHECK_EVERY: Millis = Millis::mins(1);
-/// Workloads up to which they are checked: the check is quadratic in the length of a queue.
+/// Most workloads for which invariants are checked, because the check is quadratic in the length of a queue.
 const CHECK_WORKLOADS_MAX: usize = 5_000;
-/// Bytes of deleted jobs' bodies that one batch keeps for the last event of their watchers.
+/// Bytes of deleted jobs' bodies that one batch keeps for the last watch event of each job.
 const LAST_VIEW_BYTES_MAX: usize = 4 << 20;
 
 /// The engine's thread.
@@ -63,7 +64,7 @@ pub(super) struct Engine {
     pub(super) committer: CommitterThread,
     pub(super) host: Host<Caller>,
     pub(super) inbox: Receiver<Message>,
-    /// Messages of agents, and all others, so that a sync doesn't wait behind submissions.
+    /// Messages of agents, and all other messages: separate, so that a sync doesn't wait behind submissions.
     waiting: [VecDeque<Message>; 2],
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Arc<dyn Clock>,
@@ -72,7 +73,7 @@ pub(super) struct Engine {
     pub(super) vouched: bool,
     pub(super) publisher: Publisher,
     pub(super) counters: RequestCounters,
-    /// The last scheduling pass; counted with the next batch.
+    /// Results of the last scheduling pass; counted with the next batch.
     rounds: AdmissionRounds,
     pub(super) stopping: bool,
     audit_cut: Option<PendingCut>,
@@ -174,7 +175,7 @@ impl Engine {
         self.host.world().undecided() && !self.host.is_restricted(now)
     }
 
-    /// Waits for a message or for a timer. The error is why the batch being committed isn't durable.
+    /// Waits for a message or for a timer. The error says why the batch being committed isn't durable.
     fn wait_for_message(&mut self) -> Result<Option<Message>, journal::Error> {
         while self.committer.has_batch() {
             match self.inbox.try_recv() {
@@ -259,7 +260,7 @@ impl Engine {
         self.answer_polls();
         self.turned = self.read_clock().mono;
         let answers = self.answer_queries(queries);
-        // the outcome of the previous batch must be known before this one is handed over
+        // wait for the previous batch, because its failure would make this one invalid
         let handed_over = self.wait_for_commit().and_then(|()| self.hand_over(answers, restricted));
         if let Err(error) = handed_over {
             self.fail_batch(&error);
@@ -299,7 +300,8 @@ impl Engine {
         self.host.record(step.recipient, outcome);
     }
 
-    /// Answers the syncs of this batch, and parked polls that are due. A poll without news is parked.
+    /// Answers the syncs of this batch, and parked polls that are due. A poll with nothing to answer is
+    /// parked.
     fn answer_polls(&mut self) {
         let now = self.read_clock().mono;
         let (steps, replaced) = self.host.answers(now);
@@ -322,7 +324,7 @@ impl Engine {
         }
     }
 
-    /// Bodies of the jobs that this batch deletes, for the last event of their watchers.
+    /// Bodies of the jobs that this batch deletes, for their last watch events.
     fn last_bodies(&self, pending: &PendingBatch<Caller>) -> HashMap<ContentHash, Arc<str>> {
         let mut bytes = 0;
         let mut kept = HashMap::new();
@@ -357,7 +359,7 @@ impl Engine {
         self.committer.process_now(batch).map(|_| ())
     }
 
-    /// A batch with everything that follows from it.
+    /// Bundles a batch with everything to do after its commit.
     fn decided_batch(&mut self, answers: Vec<QueryAnswer>, urgent: bool) -> DecidedBatch {
         let now = self.read_clock();
         let mut pending = self.host.take_batch();
@@ -421,7 +423,7 @@ impl Engine {
         self.refresh.schedule_next(now.mono, REFRESH_EVERY, started.elapsed());
     }
 
-    /// Waits for the batch that is being committed, if there is one. The error is why it isn't durable.
+    /// Waits for the batch that is being committed, if there is one. The error says why it isn't durable.
     pub(super) fn wait_for_commit(&mut self) -> Result<(), journal::Error> {
         self.take_commit_result(None)
     }
@@ -447,7 +449,8 @@ impl Engine {
         self.wait_for_commit()
     }
 
-    /// Hands a batch to the committer's thread, which begins to write it no earlier than now.
+    /// Hands a batch to the committer's thread. The write begins now or later, so the claim may count from
+    /// now.
     fn start_commit(&mut self, batch: DecidedBatch) {
         self.write = Some(self.begin_write());
         self.committer.start(batch);

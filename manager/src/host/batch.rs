@@ -11,7 +11,7 @@ use meridian_shared::ids::{ClusterName, ContentHash, Leadership, RecordNumber, U
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Size that a record is assumed to have before it is encoded. Most are smaller.
+/// Assumed size of a record before it is encoded. Most records are smaller.
 const RECORD_BYTES: usize = 512;
 
 /// One batch while it is being decided.
@@ -23,7 +23,7 @@ pub struct PendingBatch<C> {
     pub bodies: HashMap<ContentHash, Arc<str>>,
     pub dropped: BTreeSet<ContentHash>,
     pub urgent: bool,
-    /// Clusters for which there is news.
+    /// Clusters with a parked poll that can be answered after the commit.
     pub wake: BTreeSet<ClusterName>,
     pub changed: BTreeSet<Key>,
     pub workloads: BTreeSet<Uid>,
@@ -100,9 +100,9 @@ impl<C> PendingBatch<C> {
         }
     }
 
-    /// The transactions that make the batch durable after the record `after`, and their size in bytes. There
-    /// is one, unless a leadership skipped record numbers in the batch. Bodies are in the first, dropped
-    /// bodies in the last.
+    /// The transactions that make the batch durable after the record `after`, and their size in bytes. More
+    /// than one only if a leadership skipped record numbers within the batch. The first adds the bodies, the
+    /// last drops bodies.
     pub fn batches(&self, leadership: Leadership, after: RecordNumber, urgent: bool) -> (Vec<Batch>, usize) {
         let mut batches: Vec<Batch> = Vec::new();
         let mut bytes = self.bodies.values().map(|body| body.len()).sum();

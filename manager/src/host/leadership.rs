@@ -1,12 +1,12 @@
-//! How a leadership starts, and what follows a failed commit (docs/protocol.md, Recovery).
+//! How a leadership starts, and how it continues after a failed commit (docs/protocol.md, Recovery).
 //!
 //! After a failed commit the world in memory may be ahead of the journal, so it is dropped and read again,
-//! under a higher epoch. If the claim never expired and the reload found no foreign record, nobody else can
-//! have led in between: the new leadership skips recovery and continues at once. Of the volatile state only
-//! lease deadlines are carried over, because this process knows every answer that renewed a lease. Without
-//! them, a lost cluster's leases would never lapse on a disk that fails again and again. All other volatile
-//! state contains effects of the failed batch, so sessions send their inventories again. If the claim did
-//! expire, the reload is a normal start: it waits for claims, and recovers.
+//! under a higher epoch. If the claim never expired and the reload found no foreign record, no other manager
+//! can have led in between: the new leadership skips recovery and continues at once. It keeps only lease
+//! deadlines of the volatile state, because this process knows every answer that renewed a lease. Without
+//! them, a lost cluster's leases would never lapse on a disk that fails repeatedly. All other volatile state
+//! contains effects of the failed batch, so sessions send their inventories again. If the claim did expire,
+//! the reload is a normal start: it waits for claims, and recovers.
 
 use crate::host::Host;
 use crate::host::replay::{ReplayError, replay};
@@ -37,7 +37,7 @@ pub struct LeadershipPlan {
     pub recovery: Option<RecoveryStart>,
     /// The operator stated that no workload ran before (`--init`).
     pub fresh: bool,
-    /// How long to wait first, until every claim of an earlier leader has expired.
+    /// Time to wait first, until every claim of an earlier leader has expired.
     pub wait: Millis,
 }
 
@@ -50,8 +50,8 @@ impl LeadershipPlan {
     }
 
     fn of_opened(journal: &dyn Journal, world: &World) -> Self {
-        // An empty journal proves nothing about what runs: a manager that created it to replace a lost one
-        // may have ended before it wrote a record.
+        // An empty journal doesn't prove that nothing runs: a manager that created it to replace a lost
+        // journal may have ended before it wrote a record.
         let members_unknown = world.state.last() == RecordNumber(0);
         Self::with(RecoveryStart { restored: journal.identity_changed(), members_unknown }, world)
     }
@@ -60,7 +60,7 @@ impl LeadershipPlan {
 /// Consequence of a failed commit.
 #[derive(Debug)]
 pub enum Reloaded {
-    /// This process can lead again by this plan. `completed` if the failed commit turned out to be durable.
+    /// This process can lead again by this plan. `completed`: the failed commit turned out to be durable.
     Plan { plan: LeadershipPlan, completed: bool },
     /// Another process has written to the journal.
     ForeignWriter,
@@ -68,7 +68,7 @@ pub enum Reloaded {
 
 impl<C> Host<C> {
     /// The plan of a process that starts. `vouched`: whether the mark in shared memory proves that this
-    /// journal is the one that the previous process closed.
+    /// journal is as the previous process left it.
     pub fn plan_start(&self, mode: StartMode, vouched: bool, journal: &dyn Journal) -> LeadershipPlan {
         match mode {
             StartMode::Init => LeadershipPlan { fresh: true, ..LeadershipPlan::WITHOUT_RECOVERY },
@@ -84,7 +84,7 @@ impl<C> Host<C> {
     /// space.
     pub fn lead(&mut self, plan: &LeadershipPlan, id: u64, now: Now, bodies: &dyn Bodies) -> Outcome {
         self.observe(now);
-        // a recovery that an earlier leadership left open stays open for all its causes
+        // if an earlier leadership left a recovery open, keep all its causes
         let open = self.world.state.recovery().cloned();
         let recovery = plan.recovery.as_ref().map(|start| RecoveryStart {
             restored: start.restored || open.as_ref().is_some_and(|open| open.restored),
@@ -118,8 +118,8 @@ impl<C> Host<C> {
     }
 }
 
-/// Whether another try to reload can't help: another process leads, or the storage isn't this journal any
-/// more.
+/// Whether a further reload can't succeed, because another process leads, or the storage is no longer this
+/// journal.
 pub fn is_final(error: &ReplayError) -> bool {
     use journal::Error as J;
     match error {

@@ -1,7 +1,8 @@
-//! Syncs that wait for their answers: until the end of their batch, or until there is news for the agent.
+//! Syncs that wait for their answers: until the end of their batch, or until there is something to send to
+//! the agent.
 //!
-//! At most one poll per cluster is parked, the newest. The core has admitted it, so an older one belongs to
-//! the same session or to an outdated one.
+//! Per cluster, only the newest poll is parked. The core has admitted it, so an older poll belongs to the
+//! same session or to an outdated one.
 
 use meridian_manager_core::facts::input::Input;
 use meridian_shared::ids::{ClusterName, Session};
@@ -14,7 +15,7 @@ pub struct Poll<C> {
     cluster: ClusterName,
     session: Session,
     transmission: u64,
-    /// Whether it waits until there is news.
+    /// Whether the sync may wait until there is something to send.
     waits: bool,
     pub caller: C,
 }
@@ -30,7 +31,7 @@ impl<C> Poll<C> {
         }
     }
 
-    /// The input by which the core answers it.
+    /// The input by which the core answers the sync.
     pub(super) fn release(&self) -> Input {
         Input::Unpark {
             cluster: self.cluster.clone(),
@@ -59,16 +60,16 @@ impl<C> Polls<C> {
         self.received.push(poll);
     }
 
-    /// Ends the wait of one poll: it is answered with what there is.
+    /// Ends the wait of one poll, which is then answered at once.
     pub fn end(&mut self, cluster: &ClusterName, transmission: u64) {
         for poll in self.received.iter_mut().chain(self.parked.get_mut(cluster)) {
             poll.waits &= poll.cluster != *cluster || poll.transmission != transmission;
         }
     }
 
-    /// Removes the polls to answer now: those that don't wait, those of clusters that are owed something,
-    /// and those of clusters in `wake`. Received polls without news are parked; also returns the callers of
-    /// those that they replace.
+    /// Removes the polls to answer now: those that may not wait, and those of clusters with something to send
+    /// or in `wake`. Parks the other received polls, and also returns the callers of the polls that these
+    /// replace.
     pub(super) fn due(
         &mut self,
         wake: &BTreeSet<ClusterName>,
@@ -88,7 +89,7 @@ impl<C> Polls<C> {
         (due, replaced)
     }
 
-    /// Removes all of them, because this manager no longer leads.
+    /// Removes all polls, because this manager no longer leads.
     pub fn take_all(&mut self) -> Vec<C> {
         let parked = std::mem::take(&mut self.parked).into_values();
         std::mem::take(&mut self.received).into_iter().chain(parked).map(|poll| poll.caller).collect()

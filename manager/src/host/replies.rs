@@ -10,7 +10,7 @@ pub enum Unavailable {
     NotLeading,
     #[error("the manager is shutting down: try again in a moment")]
     Stopping,
-    /// Only one poll per agent is parked.
+    /// The poll was parked, and only one poll per agent is.
     #[error("a newer poll of this agent replaced this one")]
     Replaced,
     /// The engine's queue is full.
@@ -26,14 +26,14 @@ pub enum Unavailable {
     Full,
 }
 
-/// The refusal that tells an agent to look for another leader.
+/// The refusal after which an agent looks for another leader.
 pub fn not_leading() -> Reply {
     Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))
 }
 
-/// The reply as it may leave after its commit. Without a valid claim nothing leaves that a leader decided: a
-/// slow commit may have outlived the claim, and another manager may lead by now. That includes replies that
-/// needed no commit, such as "unchanged", because they may be outdated.
+/// The reply that may be sent after its commit. Without a valid claim no reply is sent: a slow commit may
+/// have outlived the claim, and another manager may lead by now. Replies that needed no commit, such as
+/// "unchanged", may be outdated and are withheld too.
 ///
 /// # Errors
 /// If a user's reply is withheld.

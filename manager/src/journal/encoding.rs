@@ -10,8 +10,8 @@
 //!
 //! The store has its own checksums but verifies them only when it repairs. The check here is verified on
 //! every read. It covers table and key, so a value in the wrong place is detected too. A record also holds
-//! the number of the record before it, so that a missing one is detected. A body is stored under its content
-//! hash, which its readers check. Numbers are little-endian.
+//! the number of the previous record, so that a missing record is detected. A body is stored under its
+//! content hash, which its readers check. Numbers are little-endian.
 
 use super::medium::FileIdentity;
 use super::{AuditCut, AuditNumber, Batch, Meta};
@@ -40,6 +40,19 @@ pub(super) enum Table {
     Body = 3,
     Audit = 4,
     Meta = 5,
+}
+
+impl Table {
+    /// The name in messages.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Snapshot => "snapshot",
+            Self::Body => "body",
+            Self::Audit => "audit",
+            Self::Meta => "meta",
+        }
+    }
 }
 
 /// Keys of the rows in the meta table, as hashed into their checks.
@@ -96,14 +109,14 @@ pub(super) fn seal(table: Table, key: u128, payload: &[u8]) -> (Vec<u8>, u64) {
 /// Takes the payload out of an envelope. The error says why the value can't be trusted.
 pub(super) fn unseal(table: Table, key: u128, value: &[u8]) -> Result<&[u8], String> {
     let Some((head, payload)) = value.split_first_chunk::<ENVELOPE_BYTES>() else {
-        return Err(format!("entry `{key}` of `{table:?}` has `{}` bytes, too few", value.len()));
+        return Err(format!("entry `{key}` of `{}` has `{}` bytes, too few", table.name(), value.len()));
     };
     let [version, check @ ..] = *head;
     if version != ENVELOPE_VERSION {
-        return Err(format!("entry `{key}` of `{table:?}` has the unknown version `{version}`"));
+        return Err(format!("entry `{key}` of `{}` has the unknown version `{version}`", table.name()));
     }
     if u32::from_le_bytes(check) != value_hash(table, key, payload) as u32 {
-        return Err(format!("entry `{key}` of `{table:?}` fails its check"));
+        return Err(format!("entry `{key}` of `{}` fails its check", table.name()));
     }
     Ok(payload)
 }
@@ -113,7 +126,7 @@ pub(super) fn seal_record(number: u64, after: u64, record: &[u8]) -> Vec<u8> {
     seal(Table::Log, number.into(), &[&after.to_le_bytes(), record].concat()).0
 }
 
-/// Takes a record out of the payload of its envelope, with the number of the record before it.
+/// Takes a record out of the payload of its envelope, with the number of the previous record.
 pub(super) fn split_record(number: u64, payload: &[u8]) -> Result<(u64, &[u8]), String> {
     let (after, record) =
         payload.split_first_chunk().ok_or_else(|| format!("record `{number}` is too short"))?;
@@ -126,7 +139,7 @@ struct Fields<'a>(&'a [u8]);
 impl Fields<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let (head, rest) =
-            self.0.split_first_chunk::<N>().ok_or("a row of the journal's own is too short")?;
+            self.0.split_first_chunk::<N>().ok_or("one of the journal's own rows is too short")?;
         self.0 = rest;
         Ok(*head)
     }
@@ -136,7 +149,7 @@ impl Fields<'_> {
     }
 
     fn end(self) -> Result<(), String> {
-        if self.0.is_empty() { Ok(()) } else { Err("a row of the journal's own is too long".into()) }
+        if self.0.is_empty() { Ok(()) } else { Err("one of the journal's own rows is too long".into()) }
     }
 }
 
@@ -173,13 +186,13 @@ impl MetaRow {
     }
 }
 
-/// The row that every commit replaces: how far the journal goes, and the condition of the next commit.
+/// The row that every commit replaces: the end of the journal, and the condition of the next commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) leadership: Leadership,
     pub(super) last: RecordNumber,
     pub(super) chain: u64,
-    /// Counts transactions, so that even an empty one of a foreign writer is detected.
+    /// Counts transactions, so that even an empty transaction of another writer is detected.
     pub(super) commits: u64,
     /// Number of the next audit line to write.
     pub(super) audit_next: u64,
@@ -254,7 +267,7 @@ impl State {
     }
 }
 
-/// The bytes of a cut. A journal has this row once a segment was made.
+/// The bytes of a cut. A journal has this row once it has a segment.
 pub(super) fn encode_cut(cut: &AuditCut) -> Vec<u8> {
     let mut row = Vec::with_capacity(56);
     row.extend_from_slice(&cut.segments.to_le_bytes());

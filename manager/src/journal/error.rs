@@ -1,10 +1,10 @@
-//! Why a journal refuses, in words that hold for every kind of storage.
+//! Errors of journals, in terms that fit every kind of storage.
 
 use super::FORMAT;
 use meridian_shared::ids::RecordNumber;
 use std::io;
 
-/// Why a journal operation failed. `place` is where the journal is, for messages.
+/// Why a journal operation failed. `place` names the journal's storage, for messages.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Only `init` creates a journal, because creating one asserts that nothing ran before.
@@ -30,19 +30,19 @@ pub enum Error {
          `journal restore`"
     )]
     NotAJournal { place: String, why: String },
-    /// Written by another version of this program.
+    /// The journal was written by another version of this program.
     #[error(
         "the journal at `{place}` has the format `{found}`, but this program reads `{FORMAT}`: use the \
          version that wrote it"
     )]
     FormatVersion { place: String, found: String },
-    /// The bytes are not what this program wrote.
+    /// The journal's bytes differ from those that this program wrote.
     #[error("the journal at `{place}` is damaged ({what}): restore a copy with `journal restore`")]
     Damaged { place: String, what: String },
-    /// Another process wrote, or the batch was made for another state of the journal.
+    /// Another process has written, or the batch was made for another state of the journal.
     #[error("refused to write to the journal at `{place}`: {why}; this manager no longer leads")]
     Fenced { place: String, why: String },
-    /// The storage at `place` is no longer the one that is open.
+    /// The storage at `place` was removed or replaced while the journal was open.
     #[error(
         "the journal at `{place}` was removed or replaced while in use: stop this manager, then start \
          it on the right file"
@@ -59,7 +59,7 @@ pub enum Error {
     #[error("records up to `{through}` are only in the snapshot: reading after `{after}` must begin there")]
     Compacted { after: RecordNumber, through: RecordNumber },
     /// The storage belongs to one process at a time.
-    #[error("the journal at `{place}` can't be followed by a standby: it is open in one process at a time")]
+    #[error("the journal at `{place}` can't be followed by a standby: one process at a time can open it")]
     NotFollowable { place: String },
     /// The visitor of an iteration rejected an entry.
     #[error("entry `{number}` of the journal at `{place}` can't be read: {reason}")]

@@ -1,10 +1,10 @@
 //! A disk in memory that fails on purpose, for the simulator and for crash tests.
 //!
-//! It is no kinder than a real disk and its page cache. A write is visible to readers at once and durable
-//! only after a sync. At a power loss each unsynced write is lost, kept or torn at 512-byte sectors,
-//! independently of the others. A failed sync keeps some writes and loses the rest. A full disk refuses what
-//! needs a new block. The same seed gives the same behaviour. This module must not know what is written on
-//! the disk.
+//! Its faults are at least as bad as those of a real disk and its page cache. A write is visible to readers
+//! at once, and durable only after a sync. At a power loss each unsynced write is lost, kept or torn at
+//! 512-byte sectors, independently of the others. A failed sync keeps some writes and loses the rest. A full
+//! disk refuses writes that need a new block. The same seed gives the same behaviour. This module must not
+//! know what is written on the disk.
 use super::Space;
 use super::medium::{FileIdentity, Medium, RESERVE_BYTES};
 use crate::locks;
@@ -42,7 +42,7 @@ impl Default for Faults {
 #[derive(Clone, Debug)]
 pub struct FaultyDisk {
     disk: Arc<Mutex<Disk>>,
-    /// The attachment of the volume that this handle belongs to.
+    /// Number of the attachment of the volume to which this handle belongs.
     attached: u64,
 }
 
@@ -66,7 +66,7 @@ struct Disk {
     /// Operations until the power fails. From then on every operation fails.
     power_left: Option<u64>,
     fail_syncs: u32,
-    /// The attachment that may use the disk.
+    /// Number of the attachment that may use the disk.
     attached: u64,
     lock: Option<u64>,
     backends: u64,
@@ -117,7 +117,7 @@ impl Disk {
             }
             if self.chance(self.faults.tear) {
                 let luck = self.random() | 1;
-                // a fresh bit for each sector, from a separate stream so that the closure needs no borrow
+                // a random bit per sector, from a separate stream so that the closure needs no borrow
                 let kept = |sector: usize| (luck.wrapping_mul(sector as u64 * 2 + 1) >> 40) & 1 == 1;
                 apply(&mut self.platter, &change, kept);
             } else {
@@ -152,7 +152,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change, kept: impl Fn(usize) -> bool) {
 pub struct Stalled<'a>(MutexGuard<'a, Disk>);
 
 impl Stalled<'_> {
-    /// As [`FaultyDisk::fail_syncs`], once the disk answers again.
+    /// Like [`FaultyDisk::fail_syncs`], once the disk answers again.
     pub fn fail_syncs(&mut self, n: u32) {
         self.0.fail_syncs = n;
     }
@@ -185,7 +185,7 @@ impl FaultyDisk {
         Self { disk: Arc::new(Mutex::new(disk)), attached: 0 }
     }
 
-    /// This disk with an older image put back on it, as a snapshot of a volume does.
+    /// This disk with an older image restored on it, as by a snapshot of a volume.
     pub fn rolled_back(&self, image: Vec<u8>, seed: u64) -> Self {
         Self::from_image(image, seed, self.disk().identity.inode, Faults::default())
     }
@@ -195,7 +195,7 @@ impl FaultyDisk {
         self.disk().power_left = Some(operations);
     }
 
-    /// Makes the next `n` syncs fail. Each keeps a random part of what was unsynced.
+    /// Makes the next `n` syncs fail. Each keeps a random part of the unsynced writes.
     pub fn fail_syncs(&self, n: u32) {
         self.disk().fail_syncs = n;
     }
@@ -236,7 +236,8 @@ impl FaultyDisk {
         Stalled(self.disk())
     }
 
-    /// Voids the lock, as filesystems with unreliable locks do: a second store may open next to the first.
+    /// Voids the lock, as filesystems with unreliable locks may do: a second store can then open the disk
+    /// too.
     pub fn break_lock(&self) {
         self.disk().lock = None;
     }

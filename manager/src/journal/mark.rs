@@ -1,13 +1,14 @@
-//! The mark in shared memory: proof that the journal is the one that this machine's last leader left.
+//! The mark in shared memory: proof that the journal is in the state in which this machine's last leader left
+//! it.
 //!
 //! The engine writes the mark after each commit and before that commit's effects. A start that finds a mark
 //! equal to the journal's last record, of this boot and young enough, need not wait for a predecessor's claim
-//! to expire (docs/protocol.md, Recovery). Shared memory is as fast as memory and is lost in a reboot, as is
-//! the page cache.
+//! to expire (docs/protocol.md, Recovery). Shared memory is fast, and a reboot clears it together with the
+//! page cache.
 //!
 //! This module owns the mark's bytes and its file. It must not know a clock or where the boot id comes from.
-//! Invariant: any doubt (missing, torn, another owner, a time in the future) reads as "no mark", which costs
-//! a wait, never safety.
+//! Invariant: in any doubt (mark missing, torn, of another owner, or from the future) there is no proof,
+//! which costs a wait but is safe.
 
 use super::Journal;
 use super::encoding::hash;
@@ -19,18 +20,18 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where marks live on Linux.
+/// Directory of marks on Linux.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Older marks are removed by [`sweep`]. It is far longer than any claim, so such a mark proves nothing any
-/// more.
+/// Age after which [`sweep`] removes marks. It is far longer than any claim, so an older mark proves nothing.
 pub const STALE: Millis = Millis::mins(60);
 
 const MAGIC: [u8; 16] = *b"meridian mark 1\n";
 const ENDING: &str = "mark";
 const MARK_BYTES: usize = 96;
 const BODY_BYTES: usize = MARK_BYTES - 8;
-/// Files that one [`sweep`] checks. All users share the directory, and a start must not wait for it.
+/// Most files that one [`sweep`] checks. All users share the directory, so it may be large, and a start must
+/// not wait long.
 const SWEEP_MAX: usize = 10_000;
 
 /// One boot of one machine, as the kernel names it.
@@ -46,7 +47,7 @@ pub struct Mark {
     /// [`super::Journal::chain`] after the record `last`.
     pub chain: u64,
     pub boot: BootId,
-    /// When it was written, on the clock of `boot`.
+    /// When the mark was written, on the clock of `boot`.
     pub at: Mono,
 }
 
@@ -79,7 +80,7 @@ impl Mark {
         bytes
     }
 
-    /// The mark in `bytes`, or `None` if anything is wrong with them.
+    /// The mark in `bytes`; `None` if the bytes aren't a valid mark.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; MARK_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..].first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
@@ -97,15 +98,15 @@ impl Mark {
         })
     }
 
-    /// Whether the mark proves that `journal` was replaced by an older copy of itself, such as a snapshot of
-    /// its file system: on the same boot, the mark is never ahead of a journal that was only left.
+    /// Whether the mark proves that `journal` was replaced by an older copy, such as a snapshot of its file
+    /// system. Within one boot, the mark of an untouched journal is never ahead of it.
     pub fn is_ahead_of(&self, journal: &dyn super::Journal, boot: BootId) -> bool {
         let forked = self.last == journal.last() && self.chain != journal.chain();
         self.journal == journal.meta().journal && self.boot == boot && (self.last > journal.last() || forked)
     }
 
-    /// Whether the mark proves that `journal` is the one that was left: same history up to the same record,
-    /// same leadership, same boot, and younger than `age_max`. A mark from the future proves nothing.
+    /// Whether the mark proves that `journal` is unchanged since its last leader: same history up to the same
+    /// record, same leadership, same boot, and younger than `age_max`. A mark from the future proves nothing.
     pub fn vouches_for(
         &self,
         journal: &dyn super::Journal,
@@ -176,8 +177,8 @@ fn read_file(path: &Path) -> Option<Mark> {
     Mark::decode(&bytes)
 }
 
-/// Removes the mark of a journal that is discarded. Without its mark a journal's next start only has to wait.
-/// Fails if an existing file can't be removed.
+/// Removes the mark of a journal that is discarded. A journal without a mark only has to wait at its next
+/// start. Fails if an existing file can't be removed.
 pub fn remove(directory: &Path, journal: JournalId) -> io::Result<()> {
     match std::fs::remove_file(path(directory, journal)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -185,9 +186,9 @@ pub fn remove(directory: &Path, journal: JournalId) -> io::Result<()> {
     }
 }
 
-/// Removes stale marks, left by managers that ended, and returns their number. Nothing else removes them
-/// before the machine restarts. A mark that a manager still writes is never stale. Fails if the directory
-/// can't be read.
+/// Removes stale marks of managers that have ended, and returns their number. Otherwise they would stay until
+/// the machine restarts. A mark that a manager still writes is never stale. Fails if the directory can't be
+/// read.
 pub fn sweep(directory: &Path, boot: BootId, now: Mono) -> io::Result<usize> {
     let mut removed = 0;
     for entry in std::fs::read_dir(directory)?.take(SWEEP_MAX) {

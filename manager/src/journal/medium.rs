@@ -2,7 +2,7 @@
 //!
 //! A medium owns the access to the bytes, the identity of the storage and the reserved space next to it. It
 //! must not know what the bytes are. A [`Gate`] stands between the store and the medium. It is shut after a
-//! failure, so that a store that is closing can't write after an error. It also notices a full disk where the
+//! failure, so that a store that is closing can't write after an error. It also notices a full disk if the
 //! store hides that error.
 
 use super::{Error, Space};
@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 
 /// Space reserved next to the journal, so that ends and deletions commit on a full disk. An end is about 1
-/// KiB, and its pages are copied on write, so this lasts for some hundred urgent commits. Later ones reuse
-/// the pages that those freed.
+/// KiB, and its pages are copied on write, so the space lasts for some hundred urgent commits. Later commits
+/// reuse pages that earlier ones freed.
 pub const RESERVE_BYTES: u64 = 16 << 20;
 
-/// The file that a journal is in, to detect a copy that was put in its place.
+/// Identity of the file that a journal is in, to detect that a copy replaced the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     pub device: u64,
@@ -35,7 +35,7 @@ pub struct FileIdentity {
 
 impl FileIdentity {
     /// Whether both are the same file. A device number changes when a volume is attached elsewhere, so it
-    /// counts only where the filesystem keeps no creation times. A copy always has another inode or another
+    /// counts only if the filesystem keeps no creation times. A copy always has another inode or another
     /// creation time.
     pub fn same_file(&self, other: &Self) -> bool {
         self.inode == other.inode
@@ -46,12 +46,12 @@ impl FileIdentity {
     }
 }
 
-/// Storage for one journal. Every method may be called at any time, and fails as its I/O does.
+/// Storage for one journal. Every method may be called at any time, and fails if its I/O fails.
 pub trait Medium: Send + fmt::Debug {
-    /// New access to the bytes, unlocked. The store locks it.
+    /// A new handle to the bytes, not locked yet: the store locks it.
     fn backend(&self) -> io::Result<Box<dyn StorageBackend>>;
 
-    /// The file that is there now.
+    /// Identity of the present file.
     fn identity(&self) -> io::Result<FileIdentity>;
 
     /// Reserves [`RESERVE_BYTES`], unless that is done already. An error leaves nothing reserved.
@@ -60,10 +60,10 @@ pub trait Medium: Send + fmt::Debug {
     fn release_reserve(&self) -> io::Result<()>;
 
     /// Drops the operating system's cached pages, so that the next read comes from the disk: after a failed
-    /// sync, the cache may hold pages that never reached it.
+    /// sync, the cache may hold pages that never reached the disk.
     fn drop_cache(&self) -> io::Result<()>;
 
-    /// Where the storage is, for messages.
+    /// Name of the storage for messages.
     fn place(&self) -> String;
 
     /// Space that the storage takes; `None` if that isn't known.
@@ -140,7 +140,7 @@ impl Medium for FileMedium {
         };
         let held = held.and_then(|()| file.sync_all());
         if held.is_err() {
-            // give back what was allocated before the disk was full
+            // free the space that was allocated before the disk was full
             drop(file);
             fs::remove_file(&path)?;
         }
@@ -173,7 +173,7 @@ impl Medium for FileMedium {
     }
 }
 
-/// Reserves space by writing, for filesystems that can't allocate without.
+/// Reserves space by writing, for filesystems that can't allocate space in another way.
 fn fill(mut file: &File) -> io::Result<()> {
     const STEP: usize = 1 << 20;
     let zeros = vec![0; STEP];
@@ -188,7 +188,8 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Failures of the disk that the gate noticed. The journal shares it with the store, which owns the gate.
+/// Failures of the disk that the gate noticed. The journal shares this status with the store, which owns the
+/// gate.
 #[derive(Debug, Default)]
 pub(super) struct GateStatus {
     shut: AtomicBool,
@@ -197,7 +198,7 @@ pub(super) struct GateStatus {
 }
 
 impl GateStatus {
-    /// Afterwards nothing is written.
+    /// Closes the gate: from now on nothing is written.
     pub(super) fn shut(&self) {
         self.shut.store(true, Ordering::Release);
     }

@@ -1,8 +1,8 @@
-//! A journal opened for reading only. The store repairs what an interrupted process left before it reads, so
-//! even reading needs writes. Here those writes stay in memory, and the file is opened for reading only.
+//! A journal opened for reading only. Before it reads, the store repairs the file of an interrupted process,
+//! so even reading needs writes. Here those writes stay in memory, and the file is opened for reading only.
 //!
-//! Invariants: no byte of the file changes, and no file is made next to it. A journal that a manager has open
-//! can't be read, and no manager can open a journal while it is read.
+//! Invariants: no byte of the file changes, and no file is created next to it. A journal that a manager has
+//! open can't be read, and no manager can open a journal while it is read.
 
 use super::medium::{FileIdentity, FileMedium, Medium};
 use super::{Error, RedbJournal};
@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard};
 /// The unit in which written data is copied.
 const PAGE: u64 = 4_096;
 
-/// A journal that can be read and not written.
+/// A journal that can be read but not written.
 #[derive(Debug)]
 pub struct ReadOnlyJournal(RedbJournal);
 
@@ -83,10 +83,10 @@ impl Medium for ReadOnlyMedium {
 /// Pages that were written over the file.
 #[derive(Debug)]
 struct Written {
-    /// Length of the whole, as the store sees it.
+    /// Length of the file as the store sees it, including the written pages.
     len: u64,
-    /// Length of the file's part that is still visible. A cut hides the rest for good, even if `len` grows
-    /// again.
+    /// Length of the file's part that is still visible. A truncation hides the rest permanently, even if
+    /// `len` grows again.
     visible_len: u64,
     pages: BTreeMap<u64, Vec<u8>>,
 }

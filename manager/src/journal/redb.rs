@@ -13,7 +13,8 @@
 //! | `audit` | audit number → line |
 //!
 //! redb's lock keeps other processes out. Every transaction also compares and replaces the `state` row, so a
-//! reload detects a process that got in all the same (a moved volume, a filesystem with unreliable locks).
+//! reload detects another writer even if the lock failed (a moved volume, a filesystem with unreliable
+//! locks).
 
 mod commit;
 mod read;
@@ -34,7 +35,8 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const SNAPSHOT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
 const BODY: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("body");
-/// Bodies whose table has damaged pages: a write that meets one would fail, and with it every later commit.
+/// Bodies of a table with damaged pages. The table is set aside, because a write to a damaged page would
+/// fail, and with it every later commit.
 const BODY_ASIDE: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("body-aside");
 const AUDIT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("audit");
 
@@ -47,7 +49,7 @@ const AUDIT_KEY: &str = "audit";
 /// First bytes of every redb file.
 const REDB_MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
 
-/// Memory for redb's pages. The journal is written at its end and read once at the start, so more would gain
+/// Memory for redb's pages. The journal is appended to and read once at the start, so more memory would gain
 /// nothing; a large snapshot spills to disk.
 const CACHE_BYTES: usize = 16 << 20;
 
@@ -83,14 +85,14 @@ pub struct RedbJournal {
     status: Arc<GateStatus>,
     medium: Box<dyn Medium>,
     meta: MetaRow,
-    /// The file that is open, which differs from the one in `meta` if that file was copied.
+    /// Identity of the open file. It differs from the identity in `meta` if the file was copied.
     identity: FileIdentity,
     /// Whether the journal was proved to be an older copy in the same file.
     distrusted: bool,
-    /// As of the last acknowledged commit.
+    /// The journal's state after the last acknowledged commit.
     state: State,
     audit_cut: AuditCut,
-    /// The state that a failed commit would have left, until a reload finds out whether it did.
+    /// The state after a failed commit, until a reload shows whether that commit is durable.
     attempted: Option<State>,
     needs_reload: bool,
     urgent_only: bool,
@@ -106,7 +108,7 @@ struct OpenStore {
 }
 
 impl RedbJournal {
-    /// Creates a journal at `path` and opens it. It appears there whole or not at all.
+    /// Creates a journal at `path` and opens it. The file appears complete or not at all.
     ///
     /// # Errors
     /// [`Error::Exists`] if anything is at `path`; otherwise if the file can't be written or opened.
@@ -126,7 +128,7 @@ impl RedbJournal {
             })
         });
         if let Err(error) = made {
-            // the draft may be gone already; the error that matters is the first one
+            // ignore a failed removal: the draft may be gone already, and the first error matters more
             drop(std::fs::remove_file(draft.path()));
             return Err(error);
         }
@@ -178,7 +180,7 @@ impl RedbJournal {
         if self.needs_reload { Err(Error::ReloadRequired { place: self.place() }) } else { Ok(()) }
     }
 
-    /// Afterwards nothing is written, not even by a store that is closing.
+    /// Closes the medium, so that nothing is written any more, not even by a store that is closing.
     fn shut_until_reload(&mut self) {
         self.status.shut();
         self.needs_reload = true;
@@ -188,7 +190,7 @@ impl RedbJournal {
         self.shut_until_reload();
         // held until the new store is in place, so that readers wait and never see the gap
         let mut slot = self.shared.write();
-        // a store that failed may fail again while it closes; only what is read next counts
+        // a store that failed may fail again while it closes, which doesn't matter: everything is read again
         let old = slot.take();
         drop(catch_store_panic(&self.shared.place, move || {
             drop(old);

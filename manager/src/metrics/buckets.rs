@@ -15,7 +15,7 @@ pub(super) fn batch_buckets() -> Vec<f64> {
     prometheus::exponential_buckets(1.0, 2.0, 16).expect("valid bounds")
 }
 
-/// The client library's default buckets, as in Kueue's metrics without explicit ones: 5 ms to 10 s.
+/// The client library's default buckets, as in Kueue's metrics without explicit buckets: 5 ms to 10 s.
 pub(super) fn default_buckets() -> Vec<f64> {
     prometheus::DEFAULT_BUCKETS.to_vec()
 }

@@ -1,8 +1,8 @@
 //! Exemplars: the trace of a recent observation in each bucket, and their exposition as OpenMetrics.
 //!
 //! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md#exemplars>. The client
-//! library writes Prometheus' text format, which has none. OpenMetrics differs from it in the names of
-//! counters' families, the exemplars after the samples of buckets, and the last line.
+//! library writes Prometheus' text format, which has no exemplars. OpenMetrics differs in the names of
+//! counters' families, the exemplars after bucket samples, and the last line.
 
 use crate::locks;
 use meridian_telemetry::trace::Trace;
@@ -16,12 +16,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Media type of the exposition with exemplars.
 pub const OPEN_METRICS: &str = "application/openmetrics-text";
 
-/// A bucket of a histogram gets a new exemplar at most this often, whatever its series, so that their cost
+/// A bucket of a histogram, over all its series, gets a new exemplar at most this often, so that the cost
 /// doesn't grow with the load.
 const RENEWED_EVERY_MS: u64 = 100;
 
-/// The newest exemplars of all histograms, by the text of the sample that they belong to. At most one per
-/// series of a bucket, so the bounds of labels bound them too.
+/// The newest exemplars of all histograms, by the text of their sample. There is at most one per series of a
+/// bucket, so the bounds of labels limit their number too.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exemplars(Arc<Mutex<HashMap<String, Exemplar>>>);
 
@@ -37,7 +37,8 @@ struct Exemplar {
 pub(super) struct Buckets {
     exemplars: Exemplars,
     bounds: Arc<[f64]>,
-    /// When each bucket got its last exemplar, in milliseconds. One more than the bounds, for infinity.
+    /// When each bucket got its last exemplar, in milliseconds. Has one more entry than there are bounds, for
+    /// infinity.
     renewed: Arc<[AtomicU64]>,
 }
 
@@ -123,8 +124,8 @@ impl Exemplars {
     }
 }
 
-/// A family of counters has the name of its samples without `_total`. If that is the name of another family,
-/// as of Kueue's finished workloads, it keeps its own, and its type is unknown.
+/// Name and type of a family. A family of counters is named like its samples without `_total`. If another
+/// family has that name, as for Kueue's finished workloads, it keeps the suffix, and its type is `unknown`.
 fn family<'n>(name: &'n str, is_counter: bool, taken: &HashSet<&str>) -> (&'n str, bool) {
     let short = name.trim_end_matches("_total");
     let is_unknown = is_counter && taken.contains(short);

@@ -1,4 +1,4 @@
-//! Metrics of clusters: where they are, what they have, and how races between them end.
+//! Metrics of clusters: their places, their capacity, and the results of races between them.
 
 use super::buckets::race_buckets;
 use super::handles::{Amounts, Counters, Gauges, Histograms, Sums};
@@ -20,6 +20,15 @@ metric_group! {
             "meridian_offers_total",
             "ended offers by outcome: won, withdrawn, refused or expired", &["cluster", "outcome"],
         );
+        offers_waiting: Gauges<2> = gauges(
+            "meridian_offers_waiting",
+            "offers that wait for nodes now, by the reason that the cluster's provider gives",
+            &["cluster", "reason"],
+        );
+        provider_refusals: Counters<2> = counters(
+            "meridian_provider_refusals_total",
+            "offers for which the cluster's provider made no nodes, by its reason", &["cluster", "reason"],
+        );
         race_seconds: Histograms<1> = histograms(
             "meridian_race_seconds",
             "time from the first offer of a workload until the cluster won it", &["cluster"],
@@ -27,7 +36,7 @@ metric_group! {
         );
         held_twice: Sums<1> = sums(
             "meridian_held_twice_accelerator_seconds_total",
-            "accelerators times seconds that the cluster held for offers that it didn't win", &["cluster"],
+            "accelerator-seconds that the cluster held for offers that it didn't win", &["cluster"],
         );
         sessions: Counters<1> = counters(
             "meridian_agent_sessions_total",
@@ -42,7 +51,8 @@ metric_group! {
 }
 
 impl FleetMetrics {
-    /// Creates the counters of a cluster with the value 0, so that the first event is an increase.
+    /// Creates the counters of a cluster with the value 0, so that queries see the first event as an
+    /// increase.
     pub fn create_cluster(&self, cluster: &str) {
         self.sessions.create([cluster]);
         self.held_twice.create([cluster]);
@@ -57,6 +67,7 @@ impl FleetMetrics {
         self.sessions.forget(&selected);
         self.held_twice.forget(&selected);
         self.offers.forget(&selected);
+        self.provider_refusals.forget(&selected);
         self.race_seconds.forget(&selected);
     }
 }

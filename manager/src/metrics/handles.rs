@@ -47,7 +47,7 @@ impl<const N: usize> Counters<N> {
         self.0.with_label_values(&labels).inc_by(by);
     }
 
-    /// Creates the series with the value 0. Otherwise queries wouldn't see its first event as an increase.
+    /// Creates the series with the value 0, so that queries see its first event as an increase.
     pub fn create(&self, labels: [&str; N]) {
         self.add(labels, 0);
     }
@@ -55,7 +55,7 @@ impl<const N: usize> Counters<N> {
     /// Removes the series with these label values, because their object was deleted.
     pub fn forget(&self, selected: &[(&str, &str)]) {
         for series in series_of(&self.0, selected) {
-            // fails only if it was removed concurrently
+            // fails only if the series was removed concurrently
             let _ = self.0.remove_label_values(&series);
         }
     }
@@ -71,7 +71,7 @@ impl<const N: usize> Sums<N> {
         self.0.with_label_values(&labels).inc_by(by.max(0.0));
     }
 
-    /// Creates the series with the value 0, as [`Counters::create`].
+    /// Creates the series with the value 0, like [`Counters::create`].
     pub fn create(&self, labels: [&str; N]) {
         self.add(labels, 0.0);
     }
@@ -79,7 +79,7 @@ impl<const N: usize> Sums<N> {
     /// Removes the series with these label values, because their object was deleted.
     pub fn forget(&self, selected: &[(&str, &str)]) {
         for series in series_of(&self.0, selected) {
-            // fails only if it was removed concurrently
+            // fails only if the series was removed concurrently
             let _ = self.0.remove_label_values(&series);
         }
     }
@@ -134,7 +134,7 @@ impl<P: Atomic, const N: usize> Series<P, N> {
         let stay: BTreeSet<[&str; N]> = others.iter().map(|(labels, _)| *labels).collect();
         for (labels, _) in current.drain(same..) {
             if !stay.contains(&labels.each_ref().map(|label| &**label)) {
-                // fails only if it was removed concurrently
+                // fails only if the series was removed concurrently
                 let _ = self.vec.remove_label_values(&labels.each_ref().map(|label| &**label));
             }
         }
@@ -171,7 +171,7 @@ impl Gauge {
     }
 }
 
-/// Counts as one in a gauge while it lives.
+/// Adds one to a gauge until it is dropped.
 #[derive(Debug)]
 pub struct Entered(pub(super) IntGauge);
 
@@ -202,7 +202,7 @@ impl<const N: usize> Histograms<N> {
         self.observe(labels, duration.as_secs_f64());
     }
 
-    /// Observes the duration of what a trace is about, which becomes an exemplar of it.
+    /// Observes a duration, with `trace` as its exemplar.
     pub fn observe_traced(&self, labels: [&str; N], duration: Duration, trace: Trace) {
         self.observe_duration(labels, duration);
         self.buckets.note(&self.vec, &labels, duration.as_secs_f64(), trace);
@@ -212,7 +212,7 @@ impl<const N: usize> Histograms<N> {
     pub fn forget(&self, selected: &[(&str, &str)]) {
         self.buckets.forget(&self.vec, selected);
         for series in series_of(&self.vec, selected) {
-            // fails only if it was removed concurrently
+            // fails only if the series was removed concurrently
             let _ = self.vec.remove_label_values(&series);
         }
     }

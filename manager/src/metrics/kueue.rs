@@ -1,7 +1,8 @@
 //! Kueue's metrics that mean the same here, under Kueue's names and labels.
 //!
-//! Those of local queues have Kueue's labels `name` and `namespace`. Every one has `replica_role="leader"`.
-//! Amounts are in cores, bytes and devices, as in Kueue. The series of a queue are removed with the queue.
+//! Metrics of local queues have Kueue's labels `name` and `namespace`. Every metric has
+//! `replica_role="leader"`. Amounts are in cores, bytes and devices, as in Kueue. The series of a queue are
+//! removed with the queue.
 
 use super::buckets::{default_buckets, kueue_buckets};
 use super::handles::{Amounts, Counters, Gauges, Histograms};
@@ -61,7 +62,8 @@ impl QueueTimer {
         &self.local
     }
 
-    /// Observes `span` of a workload with this trace for the cluster queue, and for the local one if `local`.
+    /// Observes `span`, with the workload's trace, for the cluster queue and, if `local`, for the local
+    /// queue.
     pub fn observe(&self, owner: &Owner, local: bool, span: Millis, trace: Trace) {
         let span = Duration::from_millis(span.0);
         self.queue.observe_traced([&owner.cluster_queue, &owner.priority_class], span, trace);

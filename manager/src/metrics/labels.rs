@@ -1,4 +1,4 @@
-//! Limits on the number of series: each label has as many values as this list says.
+//! Limits on the number of series: the values that each label may have, and how many.
 
 /// The values of one label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -6,7 +6,7 @@ pub struct Label {
     pub name: &'static str,
     /// Description of the values.
     pub values: &'static str,
-    /// How many there are.
+    /// Number of different values, as text.
     pub bound: &'static str,
 }
 
@@ -35,7 +35,11 @@ pub const LABELS: &[Label] = &[
     label("policy", "residency policies", "one per policy that ever denied"),
     label("preempting_cluster_queue", "cluster queues", "one per cluster queue"),
     label("priority_class", "priority classes that jobs name, or empty", "one per priority class"),
-    label("reason", "a closed list of reasons", "at most 20"),
+    label(
+        "reason",
+        "a closed list of reasons; for providers those of ProvisioningRequests, else `Other`",
+        "at most 43",
+    ),
     label("region", "region of the cluster", "1 for each cluster"),
     label("replica_role", "`leader`", "1"),
     label("resource", "resources with quota, or kinds of the API", "one per resource or kind"),

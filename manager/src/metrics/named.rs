@@ -1,4 +1,5 @@
-//! Names of metrics for queries. Dashboards and alerts take them from the handles, so they can't drift.
+//! Names of metrics for queries. Dashboards and alerts take names from the handles, so they can't become
+//! outdated.
 
 use super::handles::{Counters, Gauge, Histograms, Series, Sums};
 use super::kueue::{QueueCounter, QueueTimer};
@@ -6,7 +7,7 @@ use prometheus::core::{Atomic, Collector};
 
 /// A metric that queries can name.
 pub trait Named {
-    /// The name of the metric, without the suffixes of a histogram's series.
+    /// The name of the metric, without the suffixes of histogram series.
     fn name(&self) -> String;
 }
 
@@ -44,14 +45,14 @@ impl<const N: usize> Named for Histograms<N> {
     }
 }
 
-/// Named after the metric of cluster queues.
+/// Has the name of the metric of cluster queues.
 impl Named for QueueCounter {
     fn name(&self) -> String {
         self.queue().name()
     }
 }
 
-/// Named after the metric of cluster queues.
+/// Has the name of the metric of cluster queues.
 impl Named for QueueTimer {
     fn name(&self) -> String {
         self.queue().name()

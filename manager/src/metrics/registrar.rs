@@ -1,4 +1,4 @@
-//! Makes, registers and gathers metrics.
+//! Creates, registers and gathers metrics.
 
 use super::exemplars::{Buckets, Exemplars};
 use super::handles::{Amounts, Counters, Definition, Gauge, Gauges, Histograms, Series, Sums};
@@ -16,7 +16,7 @@ pub(super) const PREFIX: &str = "meridian_";
 pub(super) const KUEUE_PREFIX: &str = "kueue_";
 
 /// Defines a struct of metric handles, and a `new` that registers them. Each line has the field and its type,
-/// then the method of [`Registrar`] that makes it, with its arguments.
+/// then the method of [`Registrar`] that creates the metric, with its arguments.
 macro_rules! metric_group {
     ($(#[$meta:meta])* pub struct $group:ident {
         $($field:ident: $handle:ty = $make:ident($($argument:expr),+ $(,)?);)+
@@ -36,7 +36,7 @@ macro_rules! metric_group {
 }
 pub(super) use metric_group;
 
-/// Makes and registers metrics. All names are constants, so a failure is a bug that every start would show.
+/// Creates and registers metrics. All names are constants, so a failure is a bug that every start would show.
 pub(crate) struct Registrar {
     pub(super) registry: Registry,
     pub(super) families: Families,
@@ -144,7 +144,8 @@ impl Registrar {
     }
 }
 
-/// Kueue's metrics name the replica that reports them. Only a manager that leads counts.
+/// Options of a metric. Kueue's metrics have a label for the role of the replica, which is always the leader:
+/// only a leading manager counts.
 fn opts(name: &str, help: &str) -> Opts {
     let opts = Opts::new(name, help);
     if name.starts_with(KUEUE_PREFIX) { opts.const_label("replica_role", "leader") } else { opts }

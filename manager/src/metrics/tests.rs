@@ -2,6 +2,7 @@
 
 use super::*;
 use meridian_manager_core::facts::lifecycle::Owner;
+use meridian_shared::provider_reason::ProviderReason;
 use meridian_shared::time::Millis;
 use meridian_telemetry::trace::Trace;
 use std::time::Duration;
@@ -39,6 +40,12 @@ fn names_follow_the_conventions() {
             assert!(LABELS.iter().any(|known| known.name == *label), "{name}: what bounds `{label}`?");
         }
     }
+}
+
+#[test]
+fn the_bound_of_reasons_covers_those_of_providers() {
+    let reasons = LABELS.iter().find(|label| label.name == "reason").unwrap();
+    assert_eq!(reasons.bound, format!("at most {}", ProviderReason::COUNT));
 }
 
 #[test]

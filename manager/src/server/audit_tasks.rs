@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause after a failure to write a segment, to drop lines or to remove a segment.
 const RETRY_EVERY: Duration = Duration::from_secs(5);
 
-/// How fast segments are verified. It must not be felt next to commits.
+/// How fast segments are verified: slow enough not to delay commits.
 const VERIFIED_BYTES_PER_SECOND: u32 = 4 << 20;
 /// When segments are verified.
 #[derive(Clone, Copy, Debug)]
@@ -69,10 +69,10 @@ impl AuditTasks {
         })
     }
 
-    /// Starts all; they end with `stop`.
+    /// Starts all three tasks, which end with `stop`.
     pub(super) fn start(self, stop: &CancellationToken) {
         let Self { mut keeper, exporter, mut scrub, engine } = self;
-        let run = Run { engine, runtime: runtime::Handle::current(), stop: stop.clone() };
+        let run = AuditRun { engine, runtime: runtime::Handle::current(), stop: stop.clone() };
         if let Some(mut exporter) = exporter {
             let run = run.clone();
             tokio::task::spawn_blocking(move || run.export(&mut exporter));
@@ -84,13 +84,13 @@ impl AuditTasks {
 }
 
 #[derive(Clone)]
-struct Run {
+struct AuditRun {
     engine: Handle,
     runtime: runtime::Handle,
     stop: CancellationToken,
 }
 
-impl Run {
+impl AuditRun {
     /// Waits; returns whether to continue.
     fn pause(&self, pause: Duration) -> bool {
         let stopped = async { tokio::time::timeout(pause, self.stop.cancelled()).await };
@@ -142,7 +142,7 @@ impl Run {
             }
             if let Err(error) = self.verify_pass(scrub, !all_due, schedule.recheck) {
                 cannot_verify(&error);
-                // the pass hasn't begun
+                // the pass couldn't begin, so it stays due
                 passed = passed.filter(|_| !all_due);
             }
             pause = schedule.recheck;
@@ -203,7 +203,7 @@ impl Run {
         while self.pause(pause) {
             let segments = match self.engine.journal().audit_cut() {
                 Ok(cut) => cut.segments,
-                // the journal is being read again
+                // the journal is being read again; repeat the step
                 Err(_) => continue,
             };
             pause = match exporter.step(segments, &self.stop) {

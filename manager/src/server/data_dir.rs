@@ -1,5 +1,5 @@
-//! Checks which users of the machine may write the data directory. A user who may can replace the
-//! authorities' keys, the users and the journal, so that no other protection counts.
+//! Checks which users of the machine may write to the data directory. Such a user can replace the
+//! authorities' keys, the users and the journal, so all other protection would be useless.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -22,8 +22,8 @@ pub(super) struct Exposed {
     mode: u32,
 }
 
-/// Fails if every user may write one of `paths`. A group or another owner that may write is logged only: the
-/// volumes of container platforms are so. Missing files are skipped.
+/// Fails if every user may write one of `paths`. If a group or another owner may write, that is only logged,
+/// because volumes of container platforms are often set up so. Missing files are skipped.
 pub(super) fn check<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<(), Exposed> {
     let this_user = rustix::process::geteuid().as_raw();
     for path in paths {
@@ -48,7 +48,7 @@ pub(super) fn check<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<(),
     Ok(())
 }
 
-/// Checks every file in a directory as [`check`] does. A directory that is missing has none.
+/// Checks every file in a directory like [`check`]. A missing directory is skipped.
 pub(super) fn check_files(directory: &Path) -> Result<(), Exposed> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

@@ -1,7 +1,7 @@
-//! Agents in the manager's process, for clusters that only a kubeconfig reaches.
+//! Agents in the manager's process, for clusters that the manager reaches by a kubeconfig.
 //!
-//! Such an agent is the same program as one in its cluster, and joins and syncs over the same port. It can't
-//! end gangs while this process is down, so `Config::hosts_agents` makes jobs wait for their cluster.
+//! Such an agent runs the same code as an agent in its cluster, and joins and syncs over the same port. It
+//! can't end gangs while this process is down, so with `Config::hosts_agents` jobs wait for a lost cluster.
 
 use crate::engine::Handle;
 use crate::random;
@@ -24,18 +24,18 @@ use tokio_util::sync::CancellationToken;
 
 /// Pause before an agent that ended is started again.
 const PAUSE: Duration = Duration::from_secs(10);
-/// An agent that runs for so long is over its earlier failure.
+/// Run time after which an agent's earlier failure counts as over.
 const SETTLED: Duration = Duration::from_secs(60);
 /// Validity of a join token, which is used at once.
 const TOKEN_TTL: Millis = Millis::mins(1);
 
-/// What hosted agents need of this manager.
+/// Parts of this manager that hosted agents need.
 pub(super) struct Host {
     pub(super) engine: Handle,
     pub(super) authorities: Arc<Authorities>,
     /// This manager's own URL.
     pub(super) url: String,
-    /// Has a directory for each cluster.
+    /// Directory with a subdirectory for each cluster.
     pub(super) dir: PathBuf,
     /// Why an agent can't run, by the name of its cluster.
     pub(super) failures: watch::Sender<BTreeMap<String, String>>,
@@ -76,7 +76,7 @@ impl Host {
         end(running.into_values().collect()).await;
     }
 
-    /// Runs one life of the agent after the other.
+    /// Runs the agent, and starts it again whenever it ends.
     async fn keep(self: Arc<Self>, name: String, cluster: HostedCluster, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let life = self.live(&name, &cluster, &stop);
@@ -113,12 +113,12 @@ impl Host {
         }
         let agent = HostedAgent { data_dir, kubeconfig: cluster.kubeconfig.clone() };
         let stop = stop.clone();
-        tracing::info!(cluster = name, "runs the agent of a cluster that a kubeconfig reaches");
+        tracing::info!(cluster = name, "runs the agent of a cluster in this process");
         tokio::task::spawn_blocking(move || run_hosted(agent, &stop)).await?
     }
 
-    /// Joins as an agent in the cluster would, also in place of an earlier one of this manager. Fails if the
-    /// last agent that joined ran elsewhere.
+    /// Joins like an agent in the cluster. May replace an earlier agent of this manager. Fails if the last
+    /// agent that joined runs elsewhere.
     async fn join(&self, name: &str, cluster: &HostedCluster, dir: &std::path::Path) -> anyhow::Result<()> {
         let (token, hash) = token::mint(random::bytes()?);
         let action = Operator::MintToken {

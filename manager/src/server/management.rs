@@ -1,4 +1,4 @@
-//! The Kubernetes management cluster beside this manager.
+//! Connects this manager to its Kubernetes management cluster.
 
 use super::hosted::Host;
 use super::settings::{AdmissionWebhook, Settings};
@@ -9,11 +9,13 @@ use crate::random;
 use crate::tls::Authorities;
 use axum::Router;
 use futures::future::BoxFuture;
-use meridian_kubernetes::{ConnectionSettings, KubeconfigSource};
+use meridian_kubernetes::{ConnectionSettings, Error, KubeconfigSource};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Input, Operator};
 use meridian_manager_kubernetes::hosting::{HostedClusters, Hosting};
 use meridian_manager_kubernetes::{
-    CopyReader, Extras, Management, ManagementSettings, RequestCount, WebhookAddress, WebhookSettings,
-    engine_client,
+    Absences, CopyReader, Extras, Installation, Management, ManagementSettings, RequestCount, WebhookAddress,
+    WebhookSettings, engine_client,
 };
 use meridian_shared::copies::CopyOutcome;
 use meridian_shared::ids::JournalId;
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 mod identity;
 
-/// Longest wait for the management cluster before agents are served without it. Short beside the default
+/// Longest wait for the management cluster before agents are served without it. Much shorter than the default
 /// term, so that leases are renewed in time.
 const FIRST_WAIT: Duration = Duration::from_secs(15);
 /// Pause before the management cluster is tried again.
@@ -35,34 +37,37 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(10);
 /// The same failure is logged this often.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// The management cluster, as it was found at the start.
+/// Result of the first attempt to connect to the management cluster.
 pub(super) struct Found {
     settings: ManagementSettings,
     data_dir: PathBuf,
-    /// `None` while it can't be used.
+    /// `None` while the management cluster can't be used.
     management: Option<Management>,
-    /// Why it can't be used.
+    /// Why the management cluster can't be used.
     absence: watch::Sender<Option<String>>,
     copies: Arc<Copies>,
 }
 
-/// Connects to the management cluster, if one is set. A manager with a journal starts without it, because its
-/// agents need their leases renewed. Fails if it can't be used with these settings, or at the first start.
-pub(super) async fn connect(settings: &Settings) -> anyhow::Result<Option<Found>> {
+/// Connects to the management cluster, if one is set. If the cluster is unreachable, a manager with a journal
+/// starts without it, because agents need their leases renewed. Fails if the cluster can't be used with these
+/// settings, or is unreachable at the first start. `identity` is the directory of the manager's authorities,
+/// which may not exist yet.
+pub(super) async fn connect(settings: &Settings, identity: &Path) -> anyhow::Result<Option<Found>> {
     let Some(cluster) = &settings.management_cluster else { return Ok(None) };
+    let authority = Authorities::known_pin(identity)?.map(|pin| pin.to_string());
     let connection = ConnectionSettings {
         kubeconfig: cluster.kubeconfig.clone().map(KubeconfigSource::File),
         context: cluster.context.clone(),
     };
     let wanted =
         ManagementSettings { connection, lease: cluster.lease.clone(), copied: cluster.copied.clone() };
-    let opening = open(wanted.clone(), &settings.data_dir);
+    let opening = open(wanted.clone(), &settings.data_dir, authority);
     let opened = if settings.init {
         opening.await
     } else {
         let late = || {
             let doing = "reach the management cluster".to_owned();
-            Err(meridian_kubernetes::Error::NoAnswer { doing, seconds: FIRST_WAIT.as_secs() })
+            Err(Error::NoAnswer { doing, seconds: FIRST_WAIT.as_secs() })
         };
         tokio::time::timeout(FIRST_WAIT, opening).await.unwrap_or_else(|_| late())
     };
@@ -74,28 +79,31 @@ pub(super) async fn connect(settings: &Settings) -> anyhow::Result<Option<Found>
             found.absent(&error);
             tracing::warn!(
                 %error,
-                "the management cluster can't be used: agents are served, nothing is dispatched until its \
-                 policies are known, and it is tried again"
+                "the management cluster can't be used yet: nothing is dispatched until its policies are \
+                 known, but agents are served; trying again"
             );
             Ok(Some(found))
         }
     }
 }
 
-/// Connects. Fails if that can't be done, or if it is another cluster than at earlier starts.
+/// Connects. Fails if the cluster is unreachable, if it isn't the cluster of earlier starts, or if another
+/// manager acts for it.
 async fn open(
     settings: ManagementSettings,
     data_dir: &Path,
-) -> Result<Management, meridian_kubernetes::Error> {
+    authority: Option<String>,
+) -> Result<Management, Error> {
     let management = Management::open(settings).await?;
     match management.cluster_uid().await {
         Ok(Some(uid)) => identity::check(data_dir, management.server(), &uid)?,
         Ok(None) => {}
         Err(error) if error.is_refused() => {
-            tracing::warn!(%error, "another management cluster will not be noticed");
+            tracing::warn!(%error, "can't check that it is the management cluster of earlier starts");
         }
         Err(error) => return Err(error),
     }
+    management.check_claim(authority).await?;
     Ok(management)
 }
 
@@ -109,31 +117,32 @@ impl Found {
         Self { settings, data_dir, management, absence: watch::Sender::new(None), copies }
     }
 
-    /// What worker clusters get copies of, if that is anything.
+    /// The source of copies for worker clusters, if any objects are copied.
     pub(super) fn copies(&self) -> Option<Arc<dyn CopySource>> {
         (!self.settings.copied.is_empty()).then(|| Arc::clone(&self.copies) as Arc<dyn CopySource>)
     }
 
-    /// Why it can't be used, for probes.
+    /// Why the management cluster can't be used, for probes.
     pub(super) fn absence(&self) -> watch::Receiver<Option<String>> {
         self.absence.subscribe()
     }
 
-    fn absent(&self, error: &meridian_kubernetes::Error) {
-        self.absence.send_replace(Some(format!("the management cluster can't be used: {error}")));
+    fn absent(&self, error: &Error) {
+        self.absence.send_replace(Some(absence_message(error)));
     }
 
-    /// Tries until the cluster can be used.
-    async fn connected(mut self) -> Management {
+    /// Tries until the cluster can be used. Also returns the channel for the reason why it can't be used
+    /// later.
+    async fn connected(mut self, authority: &str) -> (Management, watch::Sender<Option<String>>) {
         let mut logged = Instant::now();
         loop {
             if let Some(management) = self.management.take() {
                 self.copies.fill(&management);
                 self.absence.send_replace(None);
-                return management;
+                return (management, self.absence);
             }
             tokio::time::sleep(CONNECT_AGAIN).await;
-            match open(self.settings.clone(), &self.data_dir).await {
+            match open(self.settings.clone(), &self.data_dir, Some(authority.to_owned())).await {
                 Ok(management) => self.management = Some(management),
                 Err(error) => {
                     self.absent(&error);
@@ -147,7 +156,12 @@ impl Found {
     }
 }
 
-/// Reads what worker clusters get copies of, once the management cluster can be used.
+/// Why the cluster can't be used, for probes.
+fn absence_message(error: &Error) -> String {
+    format!("the management cluster can't be used: {error}")
+}
+
+/// Reads objects that are copied to worker clusters, once the management cluster can be used.
 #[derive(Debug, Default)]
 struct Copies {
     reader: OnceLock<CopyReader>,
@@ -179,7 +193,7 @@ impl CopySource for Copies {
 /// Pause before the authority is published again after a failure.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(10);
 
-/// Publishes the manager's authority in a ConfigMap, and tries until that is done.
+/// Publishes the manager's authority in a ConfigMap. Retries until that succeeds.
 pub(super) async fn publish_authority(name: String, pem: String) {
     while let Err(error) = meridian_manager_kubernetes::publish_authority(&name, &pem).await {
         tracing::warn!(
@@ -216,8 +230,8 @@ pub(super) fn webhook(
 /// A host, and the clusters whose agents it runs.
 pub(super) type HostTask = (Arc<Host>, watch::Receiver<HostedClusters>);
 
-/// The host of agents for clusters that only a kubeconfig reaches, if it is on, and how the controllers reach
-/// it.
+/// The host of agents for clusters that are reached by a kubeconfig, if it is on, and the channel by which
+/// the controllers tell it the clusters.
 pub(super) fn host(
     settings: &Settings,
     engine: &Handle,
@@ -241,45 +255,70 @@ pub(super) fn host(
 /// The management cluster, and the API that its controllers use.
 pub(super) struct ManagementTask {
     found: Found,
-    journal: JournalId,
+    installation: Installation,
     api: Router,
     engine: Handle,
     duties: Duties,
 }
 
-/// What the settings ask of the controllers, beside keeping the cluster and this manager in line.
+/// Tasks of the controllers that the settings enable, besides synchronising the cluster with this manager.
 pub(super) struct Duties {
     pub(super) extras: Extras,
     pub(super) host: Option<HostTask>,
 }
 
 impl ManagementTask {
-    pub(super) fn new(found: Found, journal: JournalId, api: Router, engine: Handle, duties: Duties) -> Self {
-        Self { found, journal, api, engine, duties }
+    pub(super) fn new(
+        found: Found,
+        journal: JournalId,
+        authorities: &Authorities,
+        api: Router,
+        engine: Handle,
+        duties: Duties,
+    ) -> Self {
+        let authority = authorities.ca_pin().to_string();
+        let installation = Installation { journal: journal.to_string(), authority };
+        Self { found, installation, api, engine, duties }
     }
 
-    /// Keeps the cluster and this manager in line, from the time when this manager leads and the cluster can
-    /// be used.
+    /// Synchronises the cluster with this manager, as soon as this manager leads and the cluster can be used.
     pub(super) async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = self.engine.led() => {}
             () = stop.cancelled() => return,
         }
-        let management = tokio::select! {
-            management = self.found.connected() => management,
+        let (management, absence) = tokio::select! {
+            connected = self.found.connected(&self.installation.authority) => connected,
             () = stop.cancelled() => return,
         };
         let requests = self.engine.metrics().management.requests.clone();
         let count = move |request: RequestCount| requests.inc([request.verb, request.resource.as_str()]);
         let client = engine_client(InternalApi::new(self.api));
-        let replica = self.journal.to_string();
+        let absences = absences(absence, self.engine);
         let Duties { extras, host } = self.duties;
         let host = host.map(|(host, clusters)| tokio::spawn(host.run(clusters, stop.clone())));
-        management.run(replica, client, extras, Arc::new(count), stop).await;
+        management.run(self.installation, client, extras, Arc::new(count), absences, stop).await;
         if let Some(host) = host {
             let _ = host.await;
         }
     }
+}
+
+/// Says in probes why the manager doesn't act for the cluster. If another one does, this one dispatches
+/// nothing more, because the other one has the same jobs.
+fn absences(absence: watch::Sender<Option<String>>, engine: Handle) -> Absences {
+    Arc::new(move |error| {
+        absence.send_replace(error.map(absence_message));
+        if error.is_some_and(Error::is_another_manager) {
+            let engine = engine.clone();
+            let doubt = Input::Operator { actor: Actor::System, action: Operator::DoubtRules };
+            tokio::spawn(async move {
+                if let Err(error) = engine.ask(doubt).await {
+                    tracing::error!(%error, "another manager may have the same jobs, but dispatch goes on");
+                }
+            });
+        }
+    })
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ const ACCEPT_QUEUE_MAX: u32 = 4_096;
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// A socket that listens at `address`, as [`TcpListener::bind`] makes it, with a longer queue. The error says
-/// what is in the way.
+/// A socket that listens at `address`, like [`TcpListener::bind`], but with a longer queue. The error names
+/// the cause.
 pub(super) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     listen(address).with_context(|| format!("cannot listen at `{address}`")).map_err(|error| {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

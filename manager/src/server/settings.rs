@@ -1,6 +1,6 @@
 //! The manager's settings: flags, environment variables and a YAML file, in this order of precedence.
 //!
-//! All structs are destructured field by field, so that a flag that is added but not used doesn't compile.
+//! All structs are destructured field by field, so that code with an unused new flag doesn't compile.
 
 mod joins;
 mod management;
@@ -71,6 +71,10 @@ pub enum Error {
 impl Error {
     fn invalid(flag: &'static str, what: impl Into<String>) -> Self {
         Self::Invalid(Invalid::new(flag, what))
+    }
+
+    fn of_log_format(what: String) -> Self {
+        Self::invalid("log-format", what)
     }
 
     /// Adds where the invalid value came from.
@@ -146,6 +150,10 @@ pub struct ManagerArgs {
     /// half-life=168h,sampling=5m,weight.cpu=2, or `off` [default: off]
     #[arg(long, value_name = "KEY=VALUE,..", env = "MERIDIAN_MANAGER_ADMISSION_FAIR_SHARING")]
     pub admission_fair_sharing: Option<String>,
+    /// Directory of manifests (`.yaml`, `.yml`, `.json`) that declare Clusters, ResourceFlavors and
+    /// Topologies: applied at the start, and when they change [default: none]
+    #[arg(long, value_name = "DIR", env = "MERIDIAN_MANAGER_OBJECTS")]
+    pub objects: Option<PathBuf>,
     /// Jurisdiction in which this manager stores its data, such as `EU`
     #[arg(long, value_name = "AREA", env = "MERIDIAN_MANAGER_JURISDICTION")]
     pub jurisdiction: Option<String>,
@@ -197,6 +205,7 @@ struct File {
     resources: Option<serde_json::Value>,
     #[serde(alias = "admissionFairSharing")]
     admission_fair_sharing: Option<FiledFairSharing>,
+    objects: Option<PathBuf>,
     jurisdiction: Option<String>,
     agent_certificate_lifetime: Option<String>,
     audit_segment_size: Option<String>,
@@ -231,6 +240,8 @@ pub(super) struct Settings {
     pub(super) starvation_guard: Option<Millis>,
     pub(super) resources: ResourceRules,
     pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// Directory of the manifests that declare clusters.
+    pub(super) objects: Option<PathBuf>,
     pub(super) jurisdiction: Option<Jurisdiction>,
     pub(super) agent_certificate_lifetime: Millis,
     pub(super) audit_retention: Retention,
@@ -247,7 +258,7 @@ pub(super) struct Settings {
 }
 
 impl ManagerArgs {
-    /// The given flags, among those with validated values.
+    /// The flags given on the command line, among those whose values are validated.
     fn given(&self) -> Vec<&'static str> {
         let flags = [
             ("term", self.term.is_some()),
@@ -290,7 +301,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Flags before the file, and the file before defaults.
+    /// Combines settings: flags override the file, and the file overrides defaults.
     fn combine(
         args: ManagerArgs,
         file: File,
@@ -310,8 +321,9 @@ impl Settings {
             fair_sharing,
             starvation_guard,
             admission_fair_sharing,
+            objects,
             jurisdiction,
-            agent_certificate_lifetime,
+            agent_certificate_lifetime: lifetime,
             audit_segment_size,
             audit_export,
             audit_keep_segments,
@@ -329,6 +341,8 @@ impl Settings {
         let pick = |flag, given: Option<String>, filed: Option<String>, default| {
             given.or(filed).map_or(Ok(default), |text| duration(flag, &text))
         };
+        let lifetime =
+            pick("agent-certificate-lifetime", lifetime, file.agent_certificate_lifetime, AGENT_LIFETIME)?;
         let strategies = if fair_sharing.is_empty() { &file.fair_sharing } else { &fair_sharing };
         Ok(Self {
             management_cluster: cluster,
@@ -349,27 +363,23 @@ impl Settings {
                 admission_fair_sharing.as_deref(),
                 file.admission_fair_sharing,
             )?,
+            objects: objects.or(file.objects),
             jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
-            agent_certificate_lifetime: pick(
-                "agent-certificate-lifetime",
-                agent_certificate_lifetime,
-                file.agent_certificate_lifetime,
-                AGENT_LIFETIME,
-            )?,
+            agent_certificate_lifetime: lifetime,
             audit_retention: parse_retention(
                 audit_segment_size.or(file.audit_segment_size).as_deref(),
                 audit_keep_segments.or(file.audit_keep_segments),
                 audit_keep_size.or(file.audit_keep_size).as_deref(),
             )?,
             audit_export: audit_export.or(file.audit_export),
-            log_format: pick_format(log_format, file.log_format)?,
+            log_format: Format::choose(log_format, file.log_format).map_err(Error::of_log_format)?,
             otlp_endpoint: otlp_endpoint.or(file.otlp_endpoint),
             init,
             recover,
         })
     }
 
-    /// Fails if the numbers of the leases don't fit, or if settings contradict each other.
+    /// Fails if the lease times don't fit together, or if settings contradict each other.
     fn check(&self) -> Result<(), Error> {
         let invalid = |flag, what: String| Err(Error::invalid(flag, what));
         if let Err(what) = lease::fits(self.term_min, self.term_min) {
@@ -430,16 +440,8 @@ impl Settings {
     }
 }
 
-fn pick_format(given: Option<Format>, filed: Option<String>) -> Result<Format, Error> {
-    match (given, filed) {
-        (Some(format), _) => Ok(format),
-        (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what)),
-        (None, None) => Ok(Format::default()),
-    }
-}
-
-/// The names in the server's certificate: those that are advertised, and those that reach the manager
-/// locally.
+/// The names in the server's certificate: the advertised names, and names by which local clients reach the
+/// manager.
 fn names(listen: IpAddr, mut advertise: Vec<String>, cluster: Option<&ManagementCluster>) -> Vec<String> {
     advertise.extend(cluster.and_then(ManagementCluster::webhook_host));
     let mut names: Vec<String> =

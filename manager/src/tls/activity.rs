@@ -1,16 +1,13 @@
-//! Activity of a connection: requests in progress, and silence. Decides when a connection is closed for doing
-//! nothing, or for lasting too long without credentials.
+//! Activity of a connection: requests in progress, and silence. Decides when a connection is closed because
+//! it is idle, or too old without valid credentials.
 
 use super::limits::Deadlines;
 use super::shares::ConnectionClass;
+use crate::held_body::{Held, HeldBody};
 use crate::locks;
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::http::Response;
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use tokio::time::Instant;
 
 /// The requests of one connection. Clones share them.
@@ -61,7 +58,7 @@ impl Activity {
         InProgress(self.clone())
     }
 
-    /// When to ask again, or why the connection is to be closed now.
+    /// When to check again, or why the connection must be closed now.
     pub(super) fn check(
         &self,
         now: Instant,
@@ -71,7 +68,8 @@ impl Activity {
         let requests = locks::lock(&self.0);
         let until = |deadline: Instant, silence| if now >= deadline { Err(silence) } else { Ok(deadline) };
         if !requests.any {
-            // a request that arrives meanwhile has other deadlines, which may be shorter
+            // check earlier than the deadline, because a request that arrives meanwhile may have a shorter
+            // one
             let again = now + deadlines.unauthenticated.min(deadlines.idle);
             return Ok(again.min(until(requests.opened + deadlines.first_request, Silence::NoRequest)?));
         }
@@ -93,7 +91,7 @@ pub(super) struct InProgress(Activity);
 impl InProgress {
     /// The answer, which ends the request with its last byte.
     pub(super) fn until_sent(self, answer: Response<Body>) -> Response<Body> {
-        answer.map(|body| Body::new(Answer { body, _request: self }))
+        answer.map(|body| HeldBody::wrap(body, self))
     }
 }
 
@@ -105,27 +103,4 @@ impl Drop for InProgress {
     }
 }
 
-struct Answer {
-    body: Body,
-    _request: InProgress,
-}
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
+impl Held for InProgress {}

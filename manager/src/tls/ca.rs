@@ -6,7 +6,8 @@
 //! once, by the first process that needs it, and then only read. The server's own key never reaches the disk:
 //! every start issues a new certificate, which is valid under the pinned authority.
 //!
-//! The caller decides whether to issue a certificate: it has checked token, certificate and revocation.
+//! This module doesn't decide whether to issue a certificate: the caller has checked token, certificate and
+//! revocation.
 
 use super::{Error, verifier::AgentVerifier};
 use crate::random;
@@ -84,6 +85,16 @@ impl Authorities {
         })
     }
 
+    /// The pin of the authority in `dir`; `None` if there is none yet. Creates nothing.
+    ///
+    /// # Errors
+    /// If the file can't be read or used.
+    pub fn known_pin(dir: &Path) -> Result<Option<CaPin>, Error> {
+        let path = dir.join(SERVER_FILE);
+        let Some(text) = files::read(&path)? else { return Ok(None) };
+        Ok(Some(Authority::parse(&path, &text)?.pin()))
+    }
+
     /// Signs the key of `csr_pem` for the agent of `cluster`. Names and usages in the request are ignored.
     ///
     /// # Errors
@@ -125,7 +136,7 @@ impl Authorities {
                 .extend(CertificateParams::new(vec![name.clone()]).map_err(bad)?.subject_alt_names);
         }
         let certificate = params.signed_by(&key, &self.server.issuer).map_err(issue)?;
-        // the authority is sent too: an agent that joins knows only its pin
+        // send the authority too, because a joining agent knows only the authority's pin
         let chain = vec![certificate.der().clone(), self.server.certificate.clone()];
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -149,7 +160,7 @@ impl Authorities {
 
     /// The pin in the join command.
     pub fn ca_pin(&self) -> CaPin {
-        CaPin::of(&self.server.issuer.key().subject_public_key_info())
+        self.server.pin()
     }
 
     pub fn receipt_key(&self) -> &ReceiptKey {
@@ -157,8 +168,8 @@ impl Authorities {
     }
 }
 
-/// The key that `csr_pem` proves to hold. A handler that stores it with a used token can repeat the answer to
-/// a join if the first answer was lost, for the same agent only.
+/// The key that signed `csr_pem`. Stored with a used token, it lets a handler repeat a lost answer to a join,
+/// for the same agent only.
 ///
 /// # Errors
 /// If the request is malformed, too long, or for another kind of key.
@@ -191,6 +202,10 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
+    fn pin(&self) -> CaPin {
+        CaPin::of(&self.issuer.key().subject_public_key_info())
+    }
+
     fn load_or_create(path: &Path, name: &str, now: Wall) -> Result<Self, Error> {
         if let Some(text) = files::read(path)? {
             return Self::parse(path, &text);
@@ -265,7 +280,7 @@ fn leaf(
 }
 
 /// Parameters with a name, a random serial number and dates. A short-lived certificate is backdated less, so
-/// that two thirds of its span are still ahead.
+/// that two thirds of its validity are still ahead.
 fn dated(name: &str, now: Wall, lifetime: Millis) -> Result<CertificateParams, Error> {
     let backdate = BACKDATE_MAX.min(Millis(lifetime.0 / 10));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);

@@ -13,21 +13,21 @@ use std::time::Duration;
 pub const CONNECTIONS_MAX: usize = 16_384;
 /// Open files that are not connections: the journal, log lines, and connections that are being closed.
 pub const FILES_RESERVED: usize = 128;
-/// Connections for which there must be files, however low the limit is.
+/// Least number of connections, even if the limit on open files is lower.
 const CONNECTIONS_MIN: usize = 64;
-/// Concurrent handshakes of one address. A normal one takes a few round trips.
+/// Concurrent handshakes of one address. A normal handshake takes a few round trips.
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 256;
 /// Unauthenticated connections of one address. Users behind one address become known with their first
 /// request.
 const UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 128;
-/// Connections of one agent, which needs a handful; the rest are those that a lost network left behind.
+/// Connections of one agent, which needs a handful. The rest is for dead connections after a network failure.
 const AGENT_CONNECTIONS_MAX: usize = 32;
 
 /// Longest time from a connection to its finished handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for the head of a connection's first request. Clients connect in order to send one.
 pub const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may last without credentials: enough for a join, a probe or a first request.
+/// How long a connection may last without valid credentials: enough for a join, a probe or a first request.
 pub const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a connection may be without a request in progress. Longer than the 90 s of usual clients, so that
 /// they close first and no request meets a closing connection.

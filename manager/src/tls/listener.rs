@@ -1,6 +1,6 @@
 //! The one port. Connections are accepted at once, and TLS handshakes run in separate tasks, bounded in
 //! number and time, so that a slow or hostile peer never blocks the next one. Finished streams carry their
-//! [`Peer`], and can be cut from outside.
+//! [`Peer`], and other code can cut them.
 //!
 //! Works with [`super::serve()`] and, as an [`axum::serve::Listener`], with `axum::serve`.
 
@@ -138,8 +138,8 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts without waiting for anything else: a connection that waits in the kernel's queue could be an
-    /// agent's, behind others that never send.
+    /// Accepts without waiting for anything else, because an agent's connection may wait in the kernel's
+    /// queue behind connections that never send.
     async fn run(self, tcp: TcpListener) {
         loop {
             let (socket, addr) = match tcp.accept().await {
@@ -157,12 +157,12 @@ impl Acceptor {
             let acceptor = self.clone();
             tokio::spawn(async move {
                 tokio::select! {
-                    // the place is needed by a later handshake
+                    // cut, because a later handshake needs the place
                     () = cut.cancelled() => {}
                     stream = acceptor.handshake(socket, addr) => {
                         drop(handshake);
                         if let Some(stream) = stream {
-                            // fails only if the listener is gone, and then the stream isn't needed
+                            // fails only if the listener was dropped, and then the stream isn't needed
                             let _ = acceptor.ready.send(stream).await;
                         }
                     }
@@ -172,13 +172,15 @@ impl Acceptor {
     }
 
     async fn handshake(&self, socket: TcpStream, addr: SocketAddr) -> Option<Stream> {
-        // small requests must not wait for the acknowledgement of earlier ones
+        // without Nagle's algorithm, so that small requests don't wait for the acknowledgement of earlier
+        // ones
         let _ = socket.set_nodelay(true);
         let acceptor = TlsAcceptor::from(self.settings.current());
         match tokio::time::timeout(self.timeout, acceptor.accept(socket)).await {
             Ok(Ok(tls)) => Some(Stream::new(tls, addr, &self.connections, &self.shares)),
             Ok(Err(error)) => {
-                // Probes of load balancers only connect; a wrong certificate is an answer.
+                // Log only peers that sent a bad answer, such as a wrong certificate. Load balancers' probes
+                // only connect.
                 let is_answer = error.kind() == io::ErrorKind::InvalidData;
                 match is_answer.then(|| self.failures.permit(addr.ip(), Instant::now())).flatten() {
                     Some(left_out) => tracing::info!(%addr, %error, left_out, "a TLS handshake failed"),
@@ -202,7 +204,7 @@ fn is_peers_fault(error: &io::Error) -> bool {
     )
 }
 
-/// A TLS connection with a known peer. Reads and writes fail as soon as it is cut.
+/// A TLS connection with a known peer. Reads and writes fail as soon as the connection is cut.
 #[derive(Debug)]
 pub struct Stream {
     tls: TlsStream<TcpStream>,
@@ -265,7 +267,7 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.refuse_if_cut()?;
-        // polled so that a cut wakes a connection that waits for its peer
+        // poll the cut too, so that it wakes a connection that waits for its peer
         if self.cut.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.refuse_if_cut());
         }

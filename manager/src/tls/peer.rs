@@ -15,8 +15,8 @@ use x509_parser::extensions::GeneralName;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub addr: SocketAddr,
-    /// `None` for a peer without certificate: users, and agents that join. The certificate may have expired,
-    /// or may have been revoked; both are checked for each request.
+    /// `None` for a peer without a certificate: a user, or an agent that joins. The certificate may be
+    /// expired or revoked; each request checks both.
     pub agent: Option<AgentIdentity>,
 }
 
@@ -30,8 +30,7 @@ pub struct AgentIdentity {
     pub fingerprint: Fingerprint,
 }
 
-/// The agent that `certificate` names: the only alternative name, in an agent's form. The signature is not
-/// checked here.
+/// The agent that `certificate` names by its only alternative name. The signature isn't checked here.
 pub(super) fn agent_identity(certificate: &CertificateDer<'_>) -> Option<AgentIdentity> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let names = &parsed.subject_alternative_name().ok()??.value.general_names;
@@ -45,7 +44,7 @@ pub(super) fn agent_identity(certificate: &CertificateDer<'_>) -> Option<AgentId
     })
 }
 
-/// All open connections, to cut those of a revoked agent. Clones share the list.
+/// The list of open connections, to cut those of a revoked agent. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
     live: Arc<DashMap<u64, Live>>,

@@ -19,12 +19,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Interval of HTTP/2 pings. A dead peer is detected within this plus [`PING_TIMEOUT`]. Middleboxes that drop
-/// idle connections after a minute see traffic.
+/// Interval of HTTP/2 pings. A dead peer is detected within this plus [`PING_TIMEOUT`]. Pings also keep
+/// middleboxes from dropping connections that are idle for a minute.
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a ping may remain unanswered.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests in flight on one HTTP/2 connection: an agent needs a handful, `kubectl` one per watch.
+/// Most requests in flight on one HTTP/2 connection: an agent needs a handful, `kubectl` one per watch.
 pub const STREAMS_MAX: u32 = 128;
 /// Largest head of a request in bytes.
 const HEAD_BYTES_MAX: u32 = 64 * 1024;
@@ -70,8 +70,8 @@ async fn connection(stream: Stream, router: Router, deadlines: Deadlines, stop: 
         let answer = tower::Service::call(&mut router.clone(), request.map(Body::new));
         answer.map_ok(|answer| in_progress.until_sent(answer))
     });
-    // The handshake has agreed on the protocol. Detecting it from the first bytes would wait for them without
-    // a limit.
+    // Use the protocol that the handshake has negotiated. Detecting it from the first bytes would wait for
+    // them without a limit.
     let builder = builder(&deadlines);
     let builder = if stream.is_http2() { builder.http2_only() } else { builder.http1_only() };
     let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
@@ -91,7 +91,7 @@ async fn connection(stream: Stream, router: Router, deadlines: Deadlines, stop: 
             () = check.as_mut() => {
                 let now = Instant::now();
                 match activity.check(now, &class, &deadlines) {
-                    // a request may have met the closing connection
+                    // a request may have arrived while the connection closed
                     Ok(again) if closing => check.as_mut().reset(again.min(now + CLOSE_MAX)),
                     Ok(again) => check.as_mut().reset(again),
                     Err(Silence::Idle) if !closing => {

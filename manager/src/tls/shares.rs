@@ -1,4 +1,4 @@
-//! The shares of connections: which class each one belongs to, and which one is cut when a share is full.
+//! The shares of connections: the class of each connection, and the connection to cut when a share is full.
 
 use super::limits::Limits;
 use crate::locks;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 /// Addresses of agents that are remembered.
 const AGENT_ADDRESSES_MAX: usize = 4_096;
 
-/// Origin of a peer, by which connections are shared out: one IPv4 address or one IPv6 network of 64 bits,
-/// because a host has all addresses of such a network.
+/// Origin of a peer, by which connections are limited: one IPv4 address, or one IPv6 network of 64 bits,
+/// because one host may use all addresses of such a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address(IpAddr);
 
@@ -80,7 +80,7 @@ impl Shares {
         self.metrics.refused.inc([reason]);
     }
 
-    /// A handshake, which is cut when later ones need its place.
+    /// A handshake, which is cut when later handshakes need its place.
     pub(super) fn begin_handshake(&self, address: Address, cut: CancellationToken) -> Handshake {
         let known = locks::lock(&self.agent_addresses).last.contains_key(&address);
         let pool = if known { &self.agent_handshakes } else { &self.handshakes };
@@ -109,7 +109,7 @@ impl Shares {
                     Some(Full::Total) => self.refused("agents"),
                     None => {}
                 }
-                Class::Agent { _member: member, _open: self.metrics.open.enter(["agent"]) }
+                ClassShare::Agent { _member: member, _open: self.metrics.open.enter(["agent"]) }
             }
             None => {
                 let (member, full) = self.unauthenticated.enter(address, cut);
@@ -118,7 +118,7 @@ impl Shares {
                     Some(Full::Total) => self.refused("unauthenticated"),
                     None => {}
                 }
-                Class::Unauthenticated {
+                ClassShare::Unauthenticated {
                     _member: member,
                     _open: self.metrics.open.enter(["unauthenticated"]),
                 }
@@ -139,12 +139,12 @@ pub(super) struct Handshake {
 /// token moves its connection into the users' share.
 #[derive(Clone, Debug)]
 pub struct ConnectionClass {
-    class: Arc<Mutex<Class>>,
+    class: Arc<Mutex<ClassShare>>,
     shares: Arc<Shares>,
 }
 
 #[derive(Debug)]
-enum Class {
+enum ClassShare {
     Unauthenticated { _member: Member<Address>, _open: Entered },
     User { _permit: OwnedSemaphorePermit, _open: Entered },
     Agent { _member: Member<ClusterName>, _open: Entered },
@@ -153,20 +153,20 @@ enum Class {
 impl ConnectionClass {
     /// Whether the peer has proved to be an agent or a known user.
     pub fn is_authenticated(&self) -> bool {
-        !matches!(*locks::lock(&self.class), Class::Unauthenticated { .. })
+        !matches!(*locks::lock(&self.class), ClassShare::Unauthenticated { .. })
     }
 
-    /// Makes an unauthenticated connection a known user's. Returns false if the users' share is used up.
+    /// Moves an unauthenticated connection into the users' share. Returns false if that share is used up.
     pub fn authenticate(&self) -> bool {
         let mut class = locks::lock(&self.class);
-        if !matches!(*class, Class::Unauthenticated { .. }) {
+        if !matches!(*class, ClassShare::Unauthenticated { .. }) {
             return true;
         }
         let Ok(permit) = Arc::clone(&self.shares.users).try_acquire_owned() else {
             self.shares.refused("users");
             return false;
         };
-        *class = Class::User { _permit: permit, _open: self.shares.metrics.open.enter(["user"]) };
+        *class = ClassShare::User { _permit: permit, _open: self.shares.metrics.open.enter(["user"]) };
         true
     }
 

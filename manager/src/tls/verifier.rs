@@ -1,7 +1,7 @@
 //! Verification of client certificates during the handshake: optional, from the agents' authority only.
 //!
-//! An expired certificate permits a renewal, so the handshake accepts it if it was valid when it expired. Its
-//! end and its revocation, which is in the journal, are checked on every request.
+//! An expired certificate permits a renewal, so the handshake accepts it if it was valid when it expired.
+//! Every request checks expiry and revocation, which is in the journal.
 
 use super::peer;
 use rustls::client::danger::HandshakeSignatureValid;

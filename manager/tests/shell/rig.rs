@@ -272,7 +272,7 @@ impl Worker {
 
     pub(crate) fn compose(&mut self, lane: Lane) -> meridian_shared::protocol::SyncRequest {
         let tick = self.agent.apply(self.clock.now(), AgentInput::Tick);
-        self.perform(tick.effects);
+        self.perform(tick.into_effects());
         self.agent.compose(self.clock.now(), lane)
     }
 
@@ -290,7 +290,7 @@ impl Worker {
     pub(crate) fn receive(&mut self, answer: Box<SyncAnswer>) {
         self.refused += usize::from(matches!(*answer, SyncAnswer::Refused(_)));
         let out = self.agent.apply(self.clock.now(), AgentInput::Answer(answer));
-        self.perform(out.effects);
+        self.perform(out.into_effects());
         self.agent.check().unwrap();
     }
 
@@ -316,7 +316,7 @@ impl Worker {
                 _ => continue,
             };
             let more = self.agent.apply(self.clock.now(), AgentInput::Runner(event));
-            self.perform(more.effects);
+            self.perform(more.into_effects());
         }
     }
 
@@ -331,7 +331,7 @@ impl Worker {
                 ran: Millis(1),
             };
             let out = self.agent.apply(self.clock.now(), AgentInput::Runner(ended));
-            self.perform(out.effects);
+            self.perform(out.into_effects());
         }
     }
 

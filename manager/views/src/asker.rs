@@ -1,8 +1,8 @@
 //! The user that a text is made for, and what the text may name.
 //!
-//! An explanation of one workload is mostly about others, which may belong to other tenants. What the asker
-//! may not read has no name in any text: it is [`OTHER_TENANT`]. So a text is made when it is shown, and
-//! never stored.
+//! An explanation of one workload often mentions workloads of other tenants. A text calls a workload that the
+//! asker may not read [`OTHER_TENANT`]. So texts depend on the asker: they are built when shown, and never
+//! stored.
 
 use meridian_manager_core::World;
 use meridian_manager_core::facts::key::Key;
@@ -26,7 +26,7 @@ pub struct Asker {
     audience: Audience,
 }
 
-/// The readers of the texts that are made for an asker.
+/// The readers of an asker's texts.
 #[derive(Clone, Debug)]
 enum Audience {
     Asker,
@@ -46,8 +46,8 @@ impl Asker {
         Self::new(Arc::new(Policy::default().permissions(caller)))
     }
 
-    /// An asker that copies each text to where the object is that the text is about. A text names only
-    /// objects of that namespace, because all readers of the namespace see it.
+    /// An asker that publishes texts in the namespace of the object that they are about. All readers of that
+    /// namespace see the texts, so they name only its objects.
     pub fn that_copies(permissions: Arc<Permissions>) -> Self {
         Self { permissions, audience: Audience::Namespace(None) }
     }
@@ -79,16 +79,17 @@ impl Asker {
             group: kind.group(),
             resource: kind.plural(),
             subresource: if key.scope.is_some() { OF_CLUSTER } else { "" },
-            // as Kubernetes does, a namespace is asked for as an object in itself
+            // As in Kubernetes, reading a namespace is checked in that namespace itself.
             namespace: if kind == Kind::Namespace { Some(&*key.name) } else { key.namespace.as_deref() },
             name,
         };
-        // the name of a workload has its job's name
+        // A workload's name contains its job's name, so readers of either kind may see the name.
         self.permissions.allows(&read(key.kind, Some(&key.name)))
             || (key.kind.is_job() && self.permissions.allows(&read(Kind::Workload, None)))
     }
 
-    /// Whether a text may name this object; one that is gone, only to a reader of everything.
+    /// Whether a text may name this object. `None`, an object that no longer exists, may be named only to a
+    /// reader of everything.
     pub(crate) fn may_name_or_all(&self, key: Option<&Key>) -> bool {
         key.map_or(self.reads_everything(), |key| self.may_name(key))
     }
@@ -146,7 +147,7 @@ pub(crate) fn job_key(workload: &Workload) -> Key {
     }
 }
 
-/// The world, with the user that it is explained to.
+/// The world, with the user that gets the explanation.
 #[derive(Clone, Copy)]
 pub(crate) struct AskedWorld<'w> {
     world: &'w World,

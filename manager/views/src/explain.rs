@@ -1,7 +1,7 @@
-//! Explains where a workload is and why: the answer to `meridian why`.
+//! Explains the state of a workload: the answer to `meridian why`.
 //!
-//! A quota shortage is read from the scheduling cycle that found it, so the explanation is what was
-//! decided. Everything else is computed on request, by the functions that decide: the queue order, the
+//! A quota shortage is taken from the scheduling cycle that found it, so the explanation matches the
+//! decision. Everything else is computed on request, by the functions that decide: the queue order, the
 //! verdict of each cluster, and the changes that would start the workload.
 
 pub mod blocking_run;
@@ -67,7 +67,7 @@ pub fn explain(world: &World, uid: Uid, now: Now, asker: &Asker) -> Option<Value
         "namespace": workload.namespace(),
         "name": workload.name(),
         "uid": uid.to_string(),
-        "state": workload.state_word(world.live.damaged().contains(&uid)),
+        "state": workload.state_word(world.live.damaged().contains(uid)),
         "since": workload.since().0,
         "attempts": workload.attempts(),
         "position": case.as_ref().and_then(|case| obstacle::position(world, case)),
@@ -150,10 +150,10 @@ fn not_offered_message(
 /// Verdict, reason and remedy for a cluster that could start a pending workload now.
 fn able_message(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
     let waiting = |why: &str| ("waiting", format!("has room; {why}"), String::new());
-    if world.live.damaged().contains(&case.uid) {
+    if world.live.damaged().contains(case.uid) {
         return (Why::Damaged.verdict(), Why::Damaged.message(world.asker), Why::Damaged.remedy(world.asker));
     }
-    if world.live.backoff_until().get(&case.uid).is_some_and(|until| *until > now.mono) {
+    if world.live.backoffs().is_backing_off(case.uid, now.mono) {
         return (
             Why::BackOff.verdict(),
             "has room; the workload is backing off before its next attempt".to_owned(),
@@ -177,13 +177,12 @@ fn leg_message(
     leg: &meridian_manager_core::state::legs::Leg,
     now: Now,
 ) -> (&'static str, String, String) {
-    let lease = leg.fence.and_then(|f| world.live.leases.get(&f));
-    let disconnected =
-        world.live.clusters.get(&leg.cluster).is_none_or(|c| {
-            now.mono.since(c.heard) > meridian_shared::lease::disconnect_after(workload.term())
-        });
+    let lease = leg.fence.and_then(|f| world.live.leases().get(f));
+    let disconnected = world.live.cluster(&leg.cluster).is_none_or(|c| {
+        now.mono.since(c.heard()) > meridian_shared::lease::disconnect_after(workload.term())
+    });
     let expires = match (lease, workload.on_loss()) {
-        (Some(lease), OnLoss::Fence) => Some(lease.lease.deadline.since(now.mono)),
+        (Some(lease), OnLoss::Fence) => Some(lease.deadline().since(now.mono)),
         _ => None,
     };
     if workload.phase() == Phase::Stopping {
@@ -245,7 +244,7 @@ fn leg_message(
     }
 }
 
-/// Event that ends a run which no agent reports any more.
+/// Remedy for a run that no agent reports any more: the event or command that ends it.
 fn lost_remedy(leg: &meridian_manager_core::state::legs::Leg, expires: Option<Millis>) -> String {
     let (cluster, ledger) = (&leg.cluster, leg.ledger);
     match expires {
@@ -273,8 +272,7 @@ fn stop_message(world: &AskedWorld<'_>, workload: &Workload) -> String {
     }
 }
 
-/// The pods of a workload that runs or starts, such as `2 of 4 pods`; `all` where it has every pod of its
-/// spec.
+/// The pods of a workload that runs or starts, such as `2 of 4 pods`; `all` if it has every pod of its spec.
 fn pods_message(world: &AskedWorld<'_>, workload: &Workload, all: &str) -> String {
     let class = world.queues.class(workload.class());
     let in_spec: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
@@ -379,7 +377,7 @@ fn summary_of_run(world: &AskedWorld<'_>, uid: Uid, workload: &Workload, now: No
     let (_, reason, remedy) = workload
         .right()
         .map_or(("", String::new(), String::new()), |(_, leg)| leg_message(world, workload, leg, now));
-    let damaged = world.live.damaged().contains(&uid).then(|| {
+    let damaged = world.live.damaged().contains(uid).then(|| {
         format!(
             "; {}, so it can't start again: {}",
             Why::Damaged.message(world.asker),
@@ -428,7 +426,7 @@ fn preemptor_message(world: &AskedWorld<'_>, workload: &Workload) -> Option<Stri
     Some(preemptor_name(world, workload.preempted()?.by))
 }
 
-/// The workload that displaced this attempt. Empty if none did.
+/// The workload that preempted this attempt. Empty if the attempt wasn't preempted.
 fn preemptor_of(world: &AskedWorld<'_>, attempt: &AttemptRecord) -> String {
     let preempted = attempt.stop.as_ref().and_then(|stop| stop.preempted.as_ref());
     preempted.map(|preempted| preemptor_name(world, preempted.by)).unwrap_or_default()

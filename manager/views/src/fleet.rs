@@ -11,6 +11,7 @@ use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::packing::Block;
+use meridian_shared::provider_reason::ProviderReason;
 use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,9 +25,9 @@ pub struct CapacityRow {
     pub cluster: ClusterName,
     pub flavor: Arc<str>,
     pub resource: Arc<str>,
-    /// As the agent reports.
+    /// As reported by the agent.
     pub total: i64,
-    /// As the agent reports.
+    /// As reported by the agent.
     pub free: i64,
     /// Held for offers.
     pub held: i64,
@@ -50,9 +51,9 @@ struct LegSums {
     granted: BTreeMap<(Arc<str>, String), i64>,
 }
 
-/// Capacity of every cluster by the flavors and resources that cluster queues have quota of. A node counts
-/// for the flavor with the most of its labels, so that sums over flavors are right. A flavor that a cluster
-/// has no nodes of has no row.
+/// Capacity of every cluster, by the flavors and resources for which cluster queues have quota. A node counts
+/// only for the flavor that matches most of its labels, so that sums over flavors are right. A flavor without
+/// nodes in a cluster has no row.
 pub fn capacity_rows(world: &World) -> Vec<CapacityRow> {
     let catalog = world.state.catalog();
     let quotas: BTreeSet<(&str, &str)> = catalog
@@ -63,13 +64,13 @@ pub fn capacity_rows(world: &World) -> Vec<CapacityRow> {
         .collect();
     let mut rows = Vec::new();
     for (cluster, _) in catalog.clusters() {
-        let Some(live) = world.live.clusters.get(&cluster) else { continue };
+        let Some(live) = world.live.cluster(&cluster) else { continue };
         let sums = leg_sums(world, &cluster);
         for (flavor, resource) in &quotas {
             let Some(spec) = catalog.flavor(flavor) else { continue };
             let rivals = quotas.iter().filter(|(_, of)| of == resource);
             let rivals: Vec<_> = rivals.filter_map(|(flavor, _)| catalog.flavor(flavor)).collect();
-            let [total, free] = amounts(live.capacity.reported(), spec, &rivals, resource);
+            let [total, free] = amounts(live.capacity().reported(), spec, &rivals, resource);
             if total == 0 {
                 continue;
             }
@@ -89,7 +90,7 @@ pub fn capacity_rows(world: &World) -> Vec<CapacityRow> {
     rows
 }
 
-/// Total and free amounts of the nodes of a flavor, without those that have more of a rival's labels.
+/// Total and free amounts of the nodes of a flavor, without nodes that match more labels of another flavor.
 fn amounts(
     blocks: &[Block],
     flavor: &ResourceFlavorSpec,
@@ -136,6 +137,20 @@ fn leg_sums(world: &World, cluster: &ClusterName) -> LegSums {
     sums
 }
 
+/// Offers whose cluster waits for its provider, by the provider's reason.
+pub fn waiting_offers(world: &World) -> BTreeMap<(ClusterName, ProviderReason), u64> {
+    let mut waiting = BTreeMap::new();
+    for (cluster, loads) in world.loads().iter() {
+        let workloads = loads.keys().filter_map(|uid| world.state.workloads().get(uid));
+        let legs = workloads.flat_map(|workload| workload.legs().values());
+        for leg in legs.filter(|leg| leg.cluster == *cluster && leg.state == LegState::Waiting) {
+            let reason = ProviderReason::in_text(leg.note.as_deref().unwrap_or_default());
+            *waiting.entry((cluster.clone(), reason)).or_insert(0) += 1;
+        }
+    }
+    waiting
+}
+
 /// Time since the creation of the oldest pending workload, by cluster queue and priority class.
 pub fn oldest_pending(world: &World, now: Wall) -> BTreeMap<(Arc<str>, Arc<str>), Millis> {
     let mut oldest: BTreeMap<(Arc<str>, Arc<str>), Millis> = BTreeMap::new();
@@ -175,9 +190,9 @@ pub fn running_rows(world: &World, now: Wall) -> RunningRows {
         violations: catalog.clusters().map(|(cluster, _)| (cluster, 0)).collect(),
         near_run_limit: catalog.cluster_queues().map(|(name, _)| (name.clone(), 0)).collect(),
     };
-    // Equal workloads in one cluster have one verdict.
+    // Workloads of one class have the same verdict in a cluster.
     let mut forbidden = BTreeMap::new();
-    for (cluster, loads) in world.loads() {
+    for (cluster, loads) in world.loads().iter() {
         for (uid, class) in loads {
             let Some(workload) = world.state.workloads().get(uid) else { continue };
             if workload.right().is_none_or(|(_, leg)| leg.cluster != *cluster) {
@@ -199,7 +214,7 @@ pub fn running_rows(world: &World, now: Wall) -> RunningRows {
     rows
 }
 
-/// Whether little is left of the time that the run may take, or of what all runs together may.
+/// Whether little is left of the time limit of this run, or of the limit of all runs together.
 fn is_near_run_limit(world: &World, workload: &Workload, now: Wall) -> bool {
     let gang = &world.queues.class(workload.class()).gang;
     let started = workload.activation_started().filter(|_| workload.phase() == Phase::Running);

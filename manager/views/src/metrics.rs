@@ -39,7 +39,7 @@ pub struct QueueRow {
     pub root: Option<Arc<str>>,
     pub active: bool,
     pub standing: WorkloadCounts,
-    /// Pending workloads that are evaluated without anything having to change first; the others are
+    /// Pending workloads that will be evaluated without a further change. The other pending workloads are
     /// inadmissible.
     pub active_shapes: u64,
     /// Numbers of shapes with active and with inadmissible workloads. A shape may count as both.
@@ -55,7 +55,7 @@ pub struct LocalRow {
     pub name: Arc<str>,
     pub active: bool,
     pub standing: WorkloadCounts,
-    /// Pending workloads that are evaluated without anything having to change first; the others are
+    /// Pending workloads that will be evaluated without a further change. The other pending workloads are
     /// inadmissible.
     pub active_shapes: u64,
     pub cluster_queue: Arc<str>,
@@ -85,7 +85,7 @@ pub struct Unadmitted {
     pub namespace: Arc<str>,
     pub local_queue: Arc<str>,
     pub reason: &'static str,
-    /// Meridian's cause, where it says more than the reason.
+    /// Meridian's cause, if it says more than the reason.
     pub cause: &'static str,
 }
 
@@ -250,7 +250,7 @@ fn reason_of_class(
     let queues = world.mirror().queue_state();
     let damaged = world.live.damaged();
     let mut waiting = world.queues.waiting(class).map(|position| position.uid);
-    let first = waiting.find(|uid| !damaged.contains(uid));
+    let first = waiting.find(|uid| !damaged.contains(*uid));
     if first.is_none() && world.queues.waiting(class).next().is_some() {
         return reason_of(&Why::Damaged);
     }
@@ -265,7 +265,7 @@ fn reason_of_class(
                 return ("PendingEvaluation", "BehindHead");
             }
         }
-        Some((uid, None)) if world.live.backoff_until().contains_key(&uid) => {
+        Some((uid, None)) if world.live.backoffs().until(uid).is_some() => {
             return reason_of(&Why::BackOff);
         }
         Some((_, None)) | None => {}
@@ -298,7 +298,7 @@ fn reason_of(why: &Why) -> (&'static str, &'static str) {
         Why::Quota(NoQuota::ExceedsQuota { .. }) => ("ExceedsMaxQuota", ""),
         Why::Quota(NoQuota::Used(_)) => ("WaitingForQuota", ""),
         Why::Overtaken => ("WaitingForQuota", "Overtaken"),
-        Why::ReservedForStarved => ("WaitingForQuota", "Kept"),
+        Why::ReservedForStarved => ("WaitingForQuota", "ReservedForStarved"),
         Why::Preempts { .. } => ("WaitingForPreemptedWorkloads", ""),
         Why::BackOff => ("PendingEvaluation", "BackOff"),
         Why::Damaged => ("PendingEvaluation", "Damaged"),
@@ -318,7 +318,7 @@ fn reason_of(why: &Why) -> (&'static str, &'static str) {
         | Why::NotGuarded
         | Why::Capped { .. }
         | Why::NoCapacity(_)
-        | Why::Kept { .. }
+        | Why::CapacityReserved { .. }
         | Why::Refused { .. }
         | Why::BackedOff
         | Why::NotChosen { .. } => ("UnsatisfiedAdmissionChecks", why.cluster_obstacle().1),

@@ -16,8 +16,8 @@ use meridian_shared::time::Now;
 use meridian_shared::timestamp::timestamp;
 use serde_json::{Map, Value, json};
 
-/// One object with its status, in the storage version. `None` if it doesn't exist. Its texts name no workload
-/// that `asker` may not read.
+/// One object with its status, in the storage version, without names of workloads that `asker` may not read.
+/// `None` if it doesn't exist.
 pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now, asker: &Asker) -> Option<Value> {
     match key.kind {
         any_job!() => {
@@ -39,7 +39,8 @@ pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now, asker: &A
     }
 }
 
-/// An object that is neither a job nor a workload: its text names no workload. `None` if it doesn't exist.
+/// An object that is neither a job nor a workload, so that its texts name no workload. `None` if it doesn't
+/// exist.
 pub fn stored(world: &World, key: &Key, now: Now) -> Option<Value> {
     world.state.catalog().get(key).map(|stored| render_stored(world, key, stored, now))
 }
@@ -66,7 +67,7 @@ fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
         Spec::Cohort(_) => statuses::cohort_status(world, &key.name),
         Spec::Cluster(_) => Some(cluster_status(world, &ClusterName::new(&key.name), now)),
         Spec::MultiKueueCluster(_) => {
-            let live = world.live.clusters.contains_key(&ClusterName::new(&key.name));
+            let live = world.live.clusters().contains_key(&ClusterName::new(&key.name));
             Some(fields::condition(
                 "Active",
                 live,
@@ -86,7 +87,7 @@ fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
     value
 }
 
-/// What the pools of a cluster can still make, one entry per kind of node.
+/// Nodes that the pools of a cluster can still provide, one entry per kind of node.
 fn provisionable(capacity: &ClusterCapacity) -> Vec<Value> {
     let (_, blocks) = capacity.machines();
     let entry =
@@ -95,23 +96,23 @@ fn provisionable(capacity: &ClusterCapacity) -> Vec<Value> {
 }
 
 fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
-    let live = world.live.clusters.get(name);
+    let live = world.live.cluster(name);
     let member = world.state.members().get(name);
     let is_disconnected = live.is_some_and(|l| {
-        now.mono.since(l.heard) > meridian_shared::lease::disconnect_after(world.config.term_min)
+        now.mono.since(l.heard()) > meridian_shared::lease::disconnect_after(world.config.term_min)
     });
     let state = match live {
         None if member.is_none() => "NeverJoined",
         None => "NotConnected",
         Some(_) if is_disconnected => "Disconnected",
         Some(_) if readiness::located_elsewhere(world, name).is_some() => "Quarantined",
-        Some(l) if !l.inventoried => "Recovering",
+        Some(l) if !l.inventory().is_taken() => "Recovering",
         Some(_) => "Connected",
     };
     let cordoned = world.state.catalog().cluster(name).is_some_and(|c| c.cordoned);
     let mut resources = Map::new();
-    for resource in live.into_iter().flat_map(|l| l.capacity.blocks()).flat_map(|b| b.capacity.keys()) {
-        let capacity = &live.expect("it has blocks").capacity;
+    for resource in live.into_iter().flat_map(|l| l.capacity().blocks()).flat_map(|b| b.capacity.keys()) {
+        let capacity = live.expect("it has blocks").capacity();
         resources.entry(resource.clone()).or_insert_with(
             || json!({"capacity": capacity.capacity(resource), "free": capacity.free(resource)}),
         );
@@ -126,22 +127,22 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
         },
         "workloads": world.loads().get(name).map_or(0, |l| l.len()),
         "resources": resources,
-        "provisionable": live.map(|l| provisionable(&l.capacity)),
-        "runner": live.map(|l| match l.capacity.runner() {
+        "provisionable": live.map(|l| provisionable(l.capacity())),
+        "runner": live.map(|l| match l.capacity().runner() {
             RunnerKind::Simulated => "simulated",
             RunnerKind::Process => "process",
             RunnerKind::Kubernetes => "kubernetes",
         }),
-        "enforcement": live.map(|l| if l.capacity.guarded() {
+        "enforcement": live.map(|l| if l.capacity().guarded() {
             "guarded: a gang stops by itself when its lease expires"
         } else {
             "supervised: only a running agent stops a gang when its lease expires"
         }),
-        "holds": live.map(|l| match l.capacity.holds() {
+        "holds": live.map(|l| match l.capacity().holds() {
             HoldMethod::Ledger => "ledger: only the agent places pods on its nodes",
-            HoldMethod::Placeholders => "placeholders: pods of low priority hold the room of a gang",
+            HoldMethod::Placeholders => "placeholders: pods of low priority hold the capacity for a gang",
             HoldMethod::Kueue => "kueue: the cluster's own Kueue admits each gang",
         }),
-        "sinceLastSyncMs": live.map(|l| now.mono.since(l.heard).0),
+        "sinceLastSyncMs": live.map(|l| now.mono.since(l.heard()).0),
     })
 }

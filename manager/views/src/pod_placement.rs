@@ -16,7 +16,7 @@ pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str, count: u32) 
         .iter()
         .find(|set| set.name == pod_set)
         .filter(|set| set.is_whole() && !set.levels.is_empty())?;
-    // After some pods were given up, their former domains are unknown.
+    // After a scale-down, the former domains of the removed pods are unknown.
     if set.domains.iter().map(|domain| domain.pods).fold(0, u32::saturating_add) != count {
         return None;
     }

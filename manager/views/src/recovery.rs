@@ -1,4 +1,4 @@
-//! The state of recovery: what it waits for, and what it holds until when.
+//! The state of recovery: what it waits for, and which workloads it holds back until when.
 
 use crate::asker::{self, Asker, OTHER_TENANT};
 use crate::explain::words::Wording as _;
@@ -36,7 +36,7 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
         "open": state.recovery().is_some(),
         "restored": state.recovery().is_some_and(|r| r.restored),
         "membersUnknown": state.recovery().is_some_and(|r| r.members_unknown),
-        "awaited": world.live.awaited.iter().map(ClusterName::as_str).collect::<Vec<_>>(),
+        "awaited": world.live.recovery().awaited().iter().map(ClusterName::as_str).collect::<Vec<_>>(),
         "lostLedgers": lost_ledgers(world),
         "held": held(world, now, asker),
         "orphans": orphans,
@@ -48,7 +48,8 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
     })
 }
 
-/// What doesn't start now, why, and what ends it. `None` if nothing waits for an operator or a recovery.
+/// Which jobs don't start now, why, and what ends the wait. `None` if no job waits for an operator or for
+/// recovery.
 fn message(world: &World) -> Option<String> {
     let why = if let Some(doubt) = world.rules_doubt() {
         doubt
@@ -59,7 +60,7 @@ fn message(world: &World) -> Option<String> {
     };
     let held = match why {
         Why::RulesDoubted | Why::RulesUnheard => "no job starts",
-        _ => "jobs that were submitted before may not start",
+        _ => "jobs submitted before recovery began may have to wait",
     };
     let asker = Asker::unlimited();
     Some(format!("{held}: {}; next: {}", why.message(&asker), why.remedy(&asker)))
@@ -68,7 +69,7 @@ fn message(world: &World) -> Option<String> {
 /// Clusters whose reports end the doubt about the rules. Empty if only an operator can end it.
 fn rules_awaited(world: &World) -> Vec<&str> {
     let is_open = matches!(world.rules_doubt(), Some(Why::RulesUnheard));
-    world.live.rules_awaited.iter().filter(|_| is_open).map(ClusterName::as_str).collect()
+    world.live.recovery().rules_awaited().iter().filter(|_| is_open).map(ClusterName::as_str).collect()
 }
 
 /// The job of an orphan, `namespace/name` as its agent reported it. `None` if it isn't a name.
@@ -80,17 +81,17 @@ fn job_name<'j>(job: &'j str, asker: &Asker) -> Option<&'j str> {
     Some(if keys.all(|key| asker.may_name(&key)) { job } else { OTHER_TENANT })
 }
 
-/// By awaited cluster, the ledger that it lost since recovery began: what ran under it is unknown.
+/// By awaited cluster, the ledger that it lost since recovery began. The ledger's runs are unknown.
 fn lost_ledgers(world: &World) -> Value {
     let lost = |cluster: &ClusterName| {
         let ledger = world.state.members().get(cluster)?.unheard?;
         Some((cluster.to_string(), json!(ledger.to_string())))
     };
-    Value::Object(world.live.awaited.iter().filter_map(lost).collect())
+    Value::Object(world.live.recovery().awaited().iter().filter_map(lost).collect())
 }
 
-/// Workloads that can't start elsewhere yet: how many by `onClusterLoss`, the latest time, and the first ones
-/// by name.
+/// Workloads that can't start elsewhere yet: their number by `onClusterLoss`, the latest end of a hold, and
+/// the first of them by name.
 fn held(world: &World, now: Now, asker: &Asker) -> Value {
     let (mut fence, mut wait, mut latest) = (0_u64, 0_u64, None::<Mono>);
     let mut workloads = Vec::new();
@@ -126,7 +127,7 @@ fn held_workload(hold: &RecoveryHold<'_>, now: Now, asker: &Asker) -> Value {
     })
 }
 
-/// The calendar time of a deadline that isn't over.
+/// The calendar time of a future deadline.
 fn wall(at: Mono, now: Now) -> Wall {
     now.wall + at.since(now.mono)
 }

@@ -41,7 +41,7 @@ pub(crate) fn cluster_queue_activity(world: &World, spec: &ClusterQueueSpec) -> 
     if spec.cohort.as_deref().is_some_and(|cohort| is_own_ancestor(world, cohort)) {
         return no("CohortCycle", "its cohorts form a cycle");
     }
-    // Worker clusters place the pods, as the queue mirror declares it too.
+    // As in the queue mirror, worker clusters place the pods.
     match declare::inactive(spec, true, &CatalogReferences(world.state.catalog()), false) {
         None => Activity { active: true, reason: "Ready", message: "Can admit new workloads".to_owned() },
         Some(Inactive::Stopped) => no("Stopped", "is stopped"),
@@ -86,8 +86,8 @@ pub(crate) fn local_queue_activity(world: &World, spec: &meridian_objects::spec:
     }
 }
 
-/// A MultiKueue check is inactive while none of its clusters is connected. Cluster queues that use it
-/// stay active: they report the clusters themselves.
+/// A MultiKueue check is inactive while none of its clusters is connected. Cluster queues that use it stay
+/// active, because their workloads report the state of the clusters.
 pub(crate) fn admission_check_activity(world: &World, spec: &AdmissionCheckSpec) -> Activity {
     let active =
         || Activity { active: true, reason: "Active", message: "The admission check is active".to_owned() };
@@ -113,7 +113,7 @@ pub(crate) fn admission_check_activity(world: &World, spec: &AdmissionCheckSpec)
     let (known, missing): (Vec<&ClusterName>, Vec<&ClusterName>) =
         config.clusters.iter().partition(|cluster| promised.contains(*cluster));
     let inactive: Vec<&ClusterName> =
-        known.into_iter().filter(|cluster| !world.live.clusters.contains_key(*cluster)).collect();
+        known.into_iter().filter(|cluster| !world.live.clusters().contains_key(*cluster)).collect();
     let unusable = missing.len() + inactive.len();
     if unusable == 0 {
         return active();
@@ -150,7 +150,8 @@ pub(crate) fn share(world: &World, node: Option<NodeId>) -> Option<Share> {
     node.map(|node| world.mirror().queue_state().forest().share(node))
 }
 
-/// The newest record that may have changed an object's status: about the object itself, or about rules.
+/// The newest record that may have changed an object's status: a record about the object itself, or about
+/// rules.
 pub(crate) fn status_version(world: &World, key: &Key) -> Option<RecordNumber> {
     let stored = world.state.catalog().get(key)?;
     Some(stored.changed.max(stored.touched).max(world.state.rules()))

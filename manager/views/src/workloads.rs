@@ -1,8 +1,8 @@
 //! Renders workloads: the Job with its status, and Kueue's `Workload` with conditions, admission, and pod
 //! sets that `meridian plan` can read back.
 //!
-//! Condition types and reasons are Kueue's; messages too where the meaning is the same. A condition names
-//! a preemptor by uid only, as Kueue does, and no text names a workload that its reader may not read.
+//! Condition types and reasons are Kueue's, and so are messages with the same meaning. A condition names a
+//! preemptor only by uid, as in Kueue, and no text names a workload that its reader may not read.
 //!
 //! The facts are collected whenever a workload changes ([`Shown`]), and rendered when a client reads it.
 
@@ -41,7 +41,7 @@ fn workload_uid(job: Uid) -> Uid {
     Uid(job.0 ^ 1)
 }
 
-/// Kueue's reasons for a stopped queue of one kind.
+/// Kueue's reasons if a local queue, or a cluster queue, is stopped.
 #[derive(Debug, PartialEq)]
 struct QueueStop {
     reason: &'static str,
@@ -71,9 +71,10 @@ pub struct Shown {
     backs_off: bool,
     /// Whether its stored manifest is known to be unreadable.
     damaged: bool,
-    /// The job of the workload that preempted it last, while that one exists.
+    /// The job of its last preemptor, as long as that workload exists.
     preemptor: Option<Key>,
-    /// Set while it is pending because a queue was drained: whether a queue is still stopped, and which.
+    /// Set while it is pending because a queue was drained: whether that queue is still stopped, and its
+    /// kind.
     drained: Option<(bool, &'static QueueStop)>,
     /// Why a scale-up of the running gang is pending.
     scale_up: Option<ScaleUp>,
@@ -101,8 +102,8 @@ pub fn shown(world: &World, uid: Uid, now: Mono) -> Option<Shown> {
             .clone()
             .or_else(|| queue_it_ran_in(world, uid, workload))
             .map_or_else(Vec::new, |queue| checks_of(world, workload, &queue)),
-        backs_off: world.live.backoff_until().contains_key(&uid),
-        damaged: world.live.damaged().contains(&uid),
+        backs_off: world.live.backoffs().until(uid).is_some(),
+        damaged: world.live.damaged().contains(uid),
         preemptor: workload
             .preempted()
             .and_then(|preempted| world.state.workloads().get(&preempted.by))
@@ -122,14 +123,14 @@ pub fn shown(world: &World, uid: Uid, now: Mono) -> Option<Shown> {
     })
 }
 
-/// The cluster queue of a finished workload that a cluster had the right to run. Its checks still name that
-/// cluster, as Kueue keeps them.
+/// The cluster queue of a finished workload that a cluster had the right to run. As in Kueue, its admission
+/// checks still name that cluster.
 fn queue_it_ran_in(world: &World, uid: Uid, workload: &Workload) -> Option<Arc<str>> {
     workload.finished().and(workload.history().last()).and_then(|_| queue_of(world, uid))
 }
 
-/// The admission checks of the queue that quota is charged to, without those for other flavors. Of a finished
-/// workload no flavor is known.
+/// The admission checks of the queue that quota is charged to, without those for other flavors. The flavors
+/// of a finished workload are unknown, so all checks count.
 fn checks_of(world: &World, workload: &Workload, queue: &str) -> Vec<String> {
     let spec = world.state.catalog().cluster_queue(queue);
     let applies = |rule: &&CheckRule| {
@@ -210,7 +211,7 @@ impl Shown {
         self.render_job(value, reason, asker, self.damaged)
     }
 
-    /// Renders a job whose manifest can't be read: what else is known of it, and that it is damaged.
+    /// Renders a job whose manifest can't be read, from the other known facts, and states the damage.
     pub fn job_without_manifest(&self, reason: Option<&PendingReason>, asker: &Asker) -> Value {
         let mut labels = self.class.labels.clone();
         labels.insert(QUEUE_LABEL.to_owned(), self.class.queue.to_string());
@@ -349,8 +350,8 @@ impl Shown {
                         "end": words::attempt_end(attempt, "another workload"),
                     })).collect::<Vec<_>>(),
                     "placement": pod_placement::placement_status(right),
-                    // Microseconds, unlike the condition: of equal victims the one charged last is
-                    // preempted first.
+                    // In microseconds, more exact than the condition: of equal victims, the one that was
+                    // charged last is preempted first.
                     "reserved": w.reserved().map(micro_timestamp),
                 },
             },

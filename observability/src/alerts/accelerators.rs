@@ -11,13 +11,29 @@ pub(super) fn alerts(m: &Metrics) -> Vec<Alert> {
     vec![underused(m), booking_unused(), node_requests_near_limit()]
 }
 
+/// The utilisation series of the GPU with this number, with the labels of its place.
+fn gpu(place: &str, number: u32) -> String {
+    let labels = format!(r#"{place},gpu="{number}",UUID="GPU-{number}",modelName="NVIDIA L4""#);
+    series(&OfAgent(names::GPU_UTILISATION), &labels)
+}
+
+/// The labels of a series that Managed Prometheus collects in the cluster `gke`, with these before them.
+fn in_gke(labels: &str) -> String {
+    format!(r#"{labels}project_id="p",location="europe-west4",cluster="gke""#)
+}
+
 fn underused(m: &Metrics) -> Alert {
-    let gpu = |number| {
-        let labels = format!(r#"{CLUSTER},gpu="{number}",UUID="GPU-{number}",modelName="NVIDIA L4""#);
-        series(&OfAgent(names::GPU_UTILISATION), &labels)
+    let granted = |cluster: &str| {
+        let of_flavor = r#"flavor="l4",resource="nvidia.com/gpu",state="granted""#;
+        series(&m.fleet.capacity, &format!("{cluster},{of_flavor}"))
     };
-    let of_flavor = r#"flavor="l4",resource="nvidia.com/gpu",state="granted""#;
-    let granted = series(&m.fleet.capacity, &format!("{CLUSTER},{of_flavor}"));
+    let managed = r#"exported_cluster="eu""#;
+    let agent = |name: &str| {
+        let labels = in_gke(&format!(r#"exported_cluster="{name}","#));
+        (series(&OfAgent(names::HOLDS), &labels), "0x20")
+    };
+    let of_exporter = |number| gpu(&in_gke(""), number);
+    let of_agent = |number| gpu(r#"exported_cluster="eu",cluster="machine""#, number);
     Alert {
         name: "MeridianAcceleratorsUnderused".into(),
         expression: format!("{} < 70", utilisation_of_granted(m)),
@@ -29,10 +45,31 @@ fn underused(m: &Metrics) -> Alert {
             .into(),
         runbook: "accelerators-underused",
         of_agents: true,
-        fires: case("10m", [(gpu(0), "95x20"), (gpu(1), "10x20"), (granted.clone(), "2x20")])
-            .fires(&[("cluster", "eu")]),
+        fires: case(
+            "10m",
+            [(gpu(CLUSTER, 0), "95x20"), (gpu(CLUSTER, 1), "10x20"), (granted(CLUSTER), "2x20")],
+        )
+        .in_managed([
+            (of_exporter(0), "95x20"),
+            (of_exporter(1), "10x20"),
+            agent("eu"),
+            (granted(managed), "2x20"),
+        ])
+        .fires(&[("cluster", "eu")]),
         // One of two GPUs is free, and the other one is busy.
-        quiet: case("10m", [(gpu(0), "95x20"), (gpu(1), "0x20"), (granted, "1x20")]),
+        quiet: case(
+            "10m",
+            [(gpu(CLUSTER, 0), "95x20"), (gpu(CLUSTER, 1), "0x20"), (granted(CLUSTER), "1x20")],
+        )
+        // Two agents are in the exporter's cluster: the exporter's GPU counts for one of them, and the other
+        // GPU is an agent's own.
+        .in_managed([
+            (of_exporter(0), "95x20"),
+            agent("eu"),
+            agent("us"),
+            (of_agent(1), "95x20"),
+            (granted(managed), "1x20"),
+        ]),
     }
 }
 
@@ -76,7 +113,7 @@ fn node_requests_near_limit() -> Alert {
             [(of("waiting"), "95x20"), (of("provided"), "15x20"), (series(&limit, CLUSTER), "100x20")],
         )
         .fires(&[("cluster", "eu")]),
-        // Nothing limits the other cluster.
+        // The other cluster has no limit.
         quiet: case(
             "10m",
             [

@@ -73,7 +73,7 @@ fn nearly_full(m: &Metrics) -> Alert {
         hold: "5m",
         severity: "warning",
         summary: "The disk of the journal has less than 1 GiB free.".into(),
-        description: "When it is full, only ends and deletions are taken.".into(),
+        description: "When it is full, only ends and deletions are accepted.".into(),
         runbook: "journal-full",
         of_agents: false,
         fires: case("10m", [(free.clone(), "5e8x20")]).fires(&[]),
@@ -89,7 +89,7 @@ fn full(m: &Metrics) -> Alert {
         hold: "0m",
         severity: "critical",
         summary: "The disk of the journal is full.".into(),
-        description: "Only ends and deletions are taken until space is freed. Leases are still renewed."
+        description: "Only ends and deletions are accepted until space is freed. Leases are still renewed."
             .into(),
         runbook: "journal-full",
         of_agents: false,

@@ -20,7 +20,7 @@ fn stocked_out(m: &Metrics) -> Alert {
         let starts = sum("cluster_queue", &increase(admitted, "", within));
         format!("unless on (cluster_queue) ({starts} > 0)")
     };
-    let full = of_causes("NoCapacity|Kept|Capped|Refused|BackedOff");
+    let full = of_causes("NoCapacity|CapacityReserved|Capped|Refused|BackedOff");
     // All clusters were asked, and providers make no nodes. They usually take minutes for that.
     let asked = of_causes("ClustersAsked");
     let waits_for = |cause: &str| {

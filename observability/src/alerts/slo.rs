@@ -33,8 +33,8 @@ fn alert(m: &Metrics, of: Objective, burn: Burn) -> Alert {
     }
 }
 
-/// Good and bad events of an objective. With 10 bad ones of 100, every objective is broken at every rate but
-/// that of admissions, which allows 5 of 100; so for them all are bad.
+/// Good and bad events of an objective. With 10 bad events of 100 every burn rate is exceeded, except for
+/// admissions, where 5 of 100 are allowed: there all events are bad.
 fn events(m: &Metrics, of: Objective, good: &str, bad: &str) -> Case {
     match of {
         Objective::Api => {

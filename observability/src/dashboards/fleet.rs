@@ -24,6 +24,13 @@ fn by_region(m: &Metrics, of: &str) -> String {
     format!("sum by (region) (sum by (cluster) ({of}) * on (cluster) group_left (region) {places})")
 }
 
+/// As [`by_region`], for each reason.
+fn by_region_and_reason(m: &Metrics, of: &str) -> String {
+    let places = series(&m.fleet.cluster_info, IN_REGION);
+    let by_cluster = sum("cluster, reason", of);
+    format!("sum by (region, reason) ({by_cluster} * on (cluster) group_left (region) {places})")
+}
+
 fn health(m: &Metrics) -> Row {
     let (connected, states) = (series(&m.agents.connected, IN_REGION), &m.workloads.by_state);
     Row {
@@ -95,6 +102,18 @@ fn capacity(m: &Metrics) -> Row {
             panel("Accelerators free", "As the agents report", "free"),
             panel("Accelerators held", "For offers that are not decided", "held"),
             panel("Accelerators", "All that agents report", "total"),
+            Panel::stack(
+                "Waits for providers",
+                "none",
+                "Offers that wait for nodes, by the provider's reason",
+            )
+            .query("{{region}} {{reason}}", by_region_and_reason(m, &series(&m.fleet.offers_waiting, "")))
+            .runbook("stocked-out"),
+            Panel::stack("Refusals of providers", "none", "Offers without nodes in an hour, by reason")
+                .query("{{region}} {{reason}}", {
+                    by_region_and_reason(m, &increase(&m.fleet.provider_refusals, "", "1h"))
+                })
+                .runbook("stocked-out"),
         ],
     }
 }

@@ -58,7 +58,7 @@ fn journal(m: &Metrics) -> Row {
                 .query("kept back", series(&journal.reserve_bytes, ""))
                 .query("free", series(&journal.disk_free_bytes, ""))
                 .runbook("journal-full"),
-            Panel::number("Full", "bool_yes_no", "Whether only ends and deletions are taken")
+            Panel::number("Full", "bool_yes_no", "Whether only ends and deletions are accepted")
                 .query("", series(&journal.full, ""))
                 .warn(1.0, 1.0)
                 .runbook("journal-full"),

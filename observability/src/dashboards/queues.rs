@@ -27,7 +27,7 @@ fn tenant_workloads(m: &Metrics) -> Row {
     Row {
         title: "Workloads",
         panels: vec![
-            Panel::stack("Pending", "none", "Considered now, or waiting for a change first")
+            Panel::stack("Pending", "none", "Considered now, or only after a change")
                 .query("{{name}} {{status}}", series(&local.pending_workloads, TENANT)),
             Panel::lines("Admitted", "none", "Workloads that a cluster has the right to run")
                 .query("{{name}}", series(&local.admitted_active, TENANT)),
@@ -101,11 +101,11 @@ fn queue_workloads(m: &Metrics) -> Row {
             Panel::number(
                 "Near the run limit",
                 "none",
-                "Running workloads with less than a tenth of it left",
+                "Running workloads with less than a tenth of their limit left",
             )
             .query("", sum("", &series(&m.workloads.near_run_limit, QUEUE)))
             .runbook("run-limit-near"),
-            Panel::stack("Pending", "none", "Considered now, or waiting for a change first")
+            Panel::stack("Pending", "none", "Considered now, or only after a change")
                 .query("{{status}}", sum("status", &series(&queues.pending_workloads, QUEUE))),
             Panel::stack("Why workloads wait", "none", "Workloads that are not admitted").query(
                 "{{reason}} {{underlying_cause}}",
@@ -136,7 +136,7 @@ fn quota(m: &Metrics) -> Row {
             cells("Used", "By admitted workloads", &queues.usage),
             cells("Reserved", "By workloads that hold quota", &queues.reservation),
             cells("Nominal quota", "What the queue owns", &queues.nominal_quota),
-            cells("Borrowing limit", "Infinite if there is none", &queues.borrowing_limit),
+            cells("Borrowing limit", "Infinite without a limit", &queues.borrowing_limit),
             Panel::stack("Requested by pending workloads", "none", "Resources with quota")
                 .query("{{resource}}", series(&queues.resource_pending, QUEUE)),
             Panel::lines("Weighted share", "none", "Of borrowed resources; exists only with fair sharing")

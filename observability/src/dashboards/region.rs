@@ -1,6 +1,7 @@
 //! One region: its clusters as the manager sees them, and its agents as they see themselves.
 
 use super::{Dashboard, Panel, Row, regions};
+use crate::dialect::of_gpus;
 use crate::query::{OfAgent, increase, quantile, rate, series, sum, utilisation_of_granted};
 use meridian_agent::metrics::names;
 use meridian_manager::metrics::{Metrics, Named};
@@ -58,11 +59,12 @@ fn clusters(m: &Metrics) -> Row {
 }
 
 fn accelerators(m: &Metrics) -> Row {
-    let of_gpus = |of| here(m, &series(&OfAgent(of), ""));
+    let of_gpus = |of| here(m, &of_gpus(of));
+    let of_agents = |of| here(m, &series(&OfAgent(of), ""));
     Row {
         title: "Accelerators",
         panels: vec![
-            Panel::lines("Utilisation of granted GPUs", "percent", "Of the GPUs that workloads have")
+            Panel::lines("Utilisation of granted GPUs", "percent", "Average of the GPUs that workloads have")
                 .query("{{cluster}}", here(m, &utilisation_of_granted(m)))
                 .runbook("accelerators-underused"),
             Panel::lines("Utilisation by GPU", "percent", "Part of the time in which a kernel ran")
@@ -72,11 +74,17 @@ fn accelerators(m: &Metrics) -> Row {
             Panel::lines("Power by GPU", "watt", "Power draw")
                 .query("{{cluster}} {{gpu}} {{modelName}}", of_gpus(names::GPU_POWER)),
             Panel::lines("Requests for nodes", "none", "That wait for the provider, or have their nodes")
-                .query("{{cluster}} {{state}}", of_gpus(names::NODE_REQUESTS))
-                .query("{{cluster}} limit, 0 without one", of_gpus(names::NODE_REQUESTS_LIMIT))
+                .query("{{cluster}} {{state}}", of_agents(names::NODE_REQUESTS))
+                .query("{{cluster}} limit, 0 without one", of_agents(names::NODE_REQUESTS_LIMIT))
                 .runbook("node-requests-near-limit"),
+            Panel::stack("Waits for the provider", "none", "Offers that wait for nodes, by its reason")
+                .query("{{cluster}} {{reason}}", here(m, &series(&m.fleet.offers_waiting, "")))
+                .runbook("stocked-out"),
+            Panel::stack("Refusals of the provider", "none", "Offers without nodes in an hour, by reason")
+                .query("{{cluster}} {{reason}}", here(m, &increase(&m.fleet.provider_refusals, "", "1h")))
+                .runbook("stocked-out"),
             Panel::lines("Unused bookings", "s", "How long the provider's nodes have waited for their pods")
-                .query("{{cluster}}", of_gpus(names::UNUSED_BOOKING_AGE))
+                .query("{{cluster}}", of_agents(names::UNUSED_BOOKING_AGE))
                 .warn(300.0, 420.0)
                 .runbook("booking-unused"),
         ],
@@ -92,7 +100,7 @@ fn races(m: &Metrics) -> Row {
                 "{{cluster}} {{outcome}}",
                 here(m, &sum("cluster, outcome", &rate(&m.fleet.offers, ""))),
             ),
-            Panel::lines("Wait of races won", "s", "From the first offer until the cluster won")
+            Panel::lines("Wait in won races", "s", "From the first offer until the cluster won")
                 .query("{{cluster}} median", here(m, &quantile("0.5", "cluster", races, "")))
                 .query("{{cluster}} 95 %", here(m, &quantile("0.95", "cluster", races, ""))),
             Panel::lines("Accelerators held twice", "none", "Held on average for offers that others won")

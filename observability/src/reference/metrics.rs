@@ -1,4 +1,4 @@
-//! The page about metrics: each with its labels, and what bounds their values.
+//! The page about metrics: their labels, and the bounds of the labels' values.
 
 use super::{HEAD, cell};
 use meridian_agent::metrics::names;
@@ -19,7 +19,7 @@ the meaning of one of Kueue's has Kueue's name, labels and units.
 
 pub(crate) fn page(metrics: &Metrics) -> String {
     let mut text = format!("{HEAD}{INTRODUCTION}## Manager: Meridian's own\n\n");
-    let rows = |of: &dyn Fn(&str) -> bool| -> Vec<Row> {
+    let rows = |of: &dyn Fn(&str) -> bool| -> Vec<MetricRow> {
         let chosen = metrics.catalog().iter().filter(|entry| of(entry.name));
         chosen.map(|entry| (entry.name, entry.kind, entry.labels, entry.help)).collect()
     };
@@ -47,15 +47,16 @@ pub(crate) fn page(metrics: &Metrics) -> String {
         "\nOf agents: `cluster` and `runner` have one value each, `state` at most 3, `reason` 7, `lane` 2, \
          `outcome` 3. `gpu`, `UUID` and\n`modelName` name a GPU of the agent's machine, so a metric of GPUs \
          has one series for each: usually 8, at most 16. They have\nthe names and units of NVIDIA's DCGM \
-         exporter, and exist with `--runner process` where the driver's library is.\n",
+         exporter, and exist with `--runner process` where the driver's library is. With\n\
+         `--runner simulated` there is a utilisation for each GPU of a running gang, of at most 512.\n",
     );
     text
 }
 
 /// Name, kind, labels and help.
-type Row = (&'static str, &'static str, &'static [&'static str], &'static str);
+type MetricRow = (&'static str, &'static str, &'static [&'static str], &'static str);
 
-fn table(text: &mut String, mut rows: Vec<Row>) {
+fn table(text: &mut String, mut rows: Vec<MetricRow>) {
     rows.sort_unstable();
     text.push_str("| metric | kind | labels | meaning |\n|---|---|---|---|\n");
     for (name, kind, labels, help) in rows {

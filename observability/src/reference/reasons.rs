@@ -97,7 +97,7 @@ fn denials() -> Vec<Why> {
     let denials = [
         Denied::Listed { policy: policy.clone(), version },
         Denied::NotAllowed { policy, version },
-        Denied::NotWished,
+        Denied::NotRequested,
         Denied::UnknownPlace,
         Denied::NoPolicy,
     ];
@@ -122,8 +122,8 @@ fn clusters() -> Vec<Why> {
         Why::NotGuarded,
         Why::Capped { resource: resource(), asks: 4, left: 2, cap: 8 },
         Why::NoCapacity(misfit),
-        Why::Kept { reserved_for: train(), starves: false },
-        Why::Kept { reserved_for: train(), starves: true },
+        Why::CapacityReserved { reserved_for: train(), starves: false },
+        Why::CapacityReserved { reserved_for: train(), starves: true },
         Why::Refused { reason: RefuseReason::Overloaded, text: text() },
         Why::BackedOff,
         Why::NotChosen { chosen: ClusterName::new("eu") },
@@ -167,7 +167,7 @@ mod tests {
             Why::NotGuarded => 12,
             Why::Capped { .. } => 13,
             Why::NoCapacity(_) => 14,
-            Why::Kept { .. } => 15,
+            Why::CapacityReserved { .. } => 15,
             Why::ReservedForStarved => 16,
             Why::Refused { .. } => 17,
             Why::BackedOff => 18,

@@ -1,4 +1,4 @@
-//! The client of the API server, and what is checked before anything is done with it.
+//! The client of the API server, and the checks before its first use.
 
 use crate::error::Error;
 use crate::kubeconfig::KubeconfigSource;
@@ -15,14 +15,14 @@ pub use kube::Client;
 
 /// Longest wait for one answer. Watches and logs are not bounded by it.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// The program that connects, and what it needs of the server.
+/// The program that connects, and its requirements on the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// `agent` or `manager`.
     pub name: &'static str,
     /// The oldest supported minor version of Kubernetes 1.
     pub minor_min: u32,
-    /// What older versions lack.
+    /// Features that older versions lack.
     pub needs: &'static str,
     pub permissions: &'static [Permission],
 }
@@ -55,8 +55,7 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Connects, and checks the server's version and the account's permissions. Fails if the settings can't
-    /// be used, the server doesn't answer or is too old, or a permission is missing; all missing ones are
-    /// named.
+    /// be used, the server doesn't answer or is too old, or permissions are missing, which the error lists.
     pub async fn open(settings: &ConnectionSettings, program: &Program) -> Result<Self, Error> {
         let config = config(settings).await?;
         let server = config.cluster_url.to_string();
@@ -79,7 +78,7 @@ impl Connection {
         &self.server
     }
 
-    /// Such as `v1.36.3`.
+    /// Version of the server, such as `v1.36.3`.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -93,18 +92,19 @@ impl Connection {
     /// `None` if the cluster has none. Fails if the API server refuses or doesn't answer.
     pub async fn cluster_uid(&self) -> Result<Option<String>, Error> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        // listed, because a program that watches namespaces may do that
+        // a list instead of a get, because a program that watches namespaces has permission to list them
         let named = ListParams::default().fields("metadata.name=kube-system");
         let found = within("read the namespace `kube-system`".to_owned(), namespaces.list(&named)).await?;
         Ok(found.items.into_iter().next().and_then(|namespace| namespace.metadata.uid))
     }
 
-    /// Fails with all rights that are missing.
+    /// Fails with all missing permissions.
     pub async fn check_permissions(&self, needed: &[Permission]) -> Result<(), Error> {
         let program = self.program;
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let mut missing = Vec::new();
-        // collected first: a future that holds closures over all lifetimes can't be sent to another thread
+        // collect first, because a future that holds closures over all lifetimes can't be sent to another
+        // thread
         let mut all = Vec::new();
         for (group, resource, verbs) in needed {
             for verb in *verbs {
@@ -155,7 +155,7 @@ async fn config(settings: &ConnectionSettings) -> Result<Config, Error> {
     if config.accept_invalid_certs { Err(Error::Insecure) } else { Ok(config) }
 }
 
-/// Waits for an answer, but not for ever. Fails as the request does, or when time is up.
+/// Waits for an answer for a limited time. Fails if the request fails, or when time is up.
 pub async fn within<T>(doing: String, request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
     match tokio::time::timeout(ANSWER_WITHIN, request).await {
         Ok(Ok(answer)) => Ok(answer),

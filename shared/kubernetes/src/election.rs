@@ -1,9 +1,8 @@
-//! The Lease by which one of several replicas of an agent acts, and the others wait.
+//! The Lease that lets one of several replicas act while the others wait.
 //!
-//! A Lease by itself does not keep a paused holder from acting late. So nothing is written unless the Lease
-//! was renewed a moment ago or is read again ([`Leader::may_write`]), and before a start it is always read
-//! again ([`Leader::still_leads`]); the server refuses the start if the job was changed or deleted in
-//! between.
+//! A Lease by itself doesn't keep a holder that was paused from acting late. So a write needs a recent
+//! renewal, or the Lease is read again ([`Leader::may_write`]). Before a start the Lease is always read again
+//! ([`Leader::still_leads`]); the server refuses the start if the job was changed or deleted in between.
 
 use crate::connection::{Connection, within};
 use crate::error::{Error, Failure, classify};
@@ -17,13 +16,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a Lease counts after its last renewal.
-const DURATION: Duration = Duration::from_secs(15);
-/// Pause between renewals, and between looks at another holder's Lease.
+/// How long a Lease is valid after its last renewal. Its holder stops writing some seconds before.
+pub const DURATION: Duration = Duration::from_secs(15);
+/// Pause between renewals, and between reads of another holder's Lease.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
-/// A holder that could not renew for this long writes nothing, before another one may follow.
+/// Time without a renewal after which a holder writes nothing. Shorter than [`DURATION`], so that it stops
+/// before another replica may take the Lease.
 const FRESH: Duration = Duration::from_secs(10);
-/// A Lease that still can't be renewed is logged this often.
+/// How often the log repeats that a Lease can't be renewed.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Identity of this replica and its Lease.
@@ -32,10 +32,10 @@ pub struct ElectionSettings {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Identifies the store of this replica. Only one process at a time uses a store, so its next life takes
-    /// over the Lease of the last one without waiting.
+    /// Identifies the store of this replica. Only one process at a time uses a store, so after a restart the
+    /// replica takes its own Lease without waiting.
     pub replica: String,
-    /// Unique per life of a replica.
+    /// Unique for each process of a replica.
     pub life: String,
 }
 
@@ -54,11 +54,12 @@ impl ElectionSettings {
 pub struct Leader {
     leases: Api<Lease>,
     settings: Arc<ElectionSettings>,
-    /// When the Lease was last taken or renewed: the time before the request.
+    /// When the Lease was last taken or renewed. This is the time before the request, to be on the safe side.
     renewed: Arc<Mutex<Moment>>,
 }
 
-/// A time on both clocks: only the calendar advances while a virtual machine is paused.
+/// A time on both clocks. Both are needed, because only the calendar advances while a virtual machine is
+/// paused.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     clock: Instant,
@@ -94,8 +95,8 @@ pub async fn acquire(
     let leases = Api::namespaced(connection.client.clone(), &settings.namespace);
     let renewed = Arc::new(Mutex::new(Moment::now()));
     let leader = Leader { leases, settings: Arc::new(settings), renewed };
-    // The other holder's Lease as last seen, and since when it has looked like that on this machine's clock:
-    // clocks of two machines are never compared.
+    // The other holder's Lease as last seen, and when this machine first saw it so. The holder's own times
+    // aren't used, because the clocks of two machines can't be compared.
     let mut seen: Option<(String, Instant)> = None;
     let mut logged = false;
     loop {
@@ -125,21 +126,35 @@ pub async fn acquire(
 }
 
 impl Leader {
-    /// Renews the Lease until another replica is seen to hold it, and then returns why. An API server that
-    /// doesn't answer gives it to nobody else: this replica goes on, and writes nothing until it answers.
+    /// Renews the Lease until another replica holds it, and then returns why. While the API server doesn't
+    /// answer, no other replica can take the Lease: this replica continues, and writes nothing until the
+    /// server answers.
     pub async fn keep(&self) -> String {
+        self.keep_unless(|| std::future::ready(Ok(None))).await
+    }
+
+    /// Like [`Self::keep`], but also ends when `lost` says why this replica may no longer act. If `lost`
+    /// fails, the Lease isn't renewed, so a fresh Lease proves that this replica may act.
+    pub async fn keep_unless<F>(&self, lost: impl Fn() -> F) -> String
+    where
+        F: Future<Output = Result<Option<String>, Error>>,
+    {
         let mut logged: Option<Instant> = None;
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             let asked = Moment::now();
-            match self.renew().await {
-                Ok(true) => {
+            let renewed = async {
+                match lost().await? {
+                    Some(why) => Ok(Some(why)),
+                    None => self.renew().await,
+                }
+            };
+            match renewed.await {
+                Ok(None) => {
                     logged = None;
                     self.set_renewed(asked);
                 }
-                Ok(false) => {
-                    return format!("another replica took the Lease `{}`", self.settings.name);
-                }
+                Ok(Some(why)) => return why,
                 Err(error) => {
                     if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
                         logged = Some(Instant::now());
@@ -153,7 +168,8 @@ impl Leader {
         }
     }
 
-    /// Gives the Lease up, so that another replica need not wait for its end. A failure only costs that wait.
+    /// Gives up the Lease, so that another replica needn't wait until it expires. A failure costs only that
+    /// wait.
     pub async fn release(&self) {
         let read = within("read the Lease".to_owned(), self.leases.get(&self.settings.name)).await;
         let Ok(lease) = read else { return };
@@ -169,8 +185,8 @@ impl Leader {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner).is_within(FRESH)
     }
 
-    /// Whether this replica may write: by its own clocks or, if the last renewal is too long ago, by what the
-    /// server says. Fails if the server can't be asked.
+    /// Whether this replica may write: by its own clocks or, if the last renewal is too long ago, by the
+    /// Lease on the server. Fails if the server doesn't answer.
     pub async fn may_write(&self) -> Result<bool, Error> {
         if self.is_fresh() { Ok(true) } else { self.still_leads().await }
     }
@@ -179,7 +195,8 @@ impl Leader {
         *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// Whether the server still names this replica as the holder. Fails if it can't be asked.
+    /// Whether the Lease on the server still names this replica as the holder. Fails if the server doesn't
+    /// answer.
     pub async fn still_leads(&self) -> Result<bool, Error> {
         Ok(self.holder().await? == self.settings.holder())
     }
@@ -189,7 +206,7 @@ impl Leader {
         Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
     }
 
-    /// Takes a Lease that is free, or that its holder has not renewed for its duration.
+    /// Takes a Lease that is free, or whose holder hasn't renewed it for its duration.
     async fn try_acquire(&self, seen: &mut Option<(String, Instant)>) -> Result<bool, Error> {
         let name = &self.settings.name;
         let Some(lease) = within("read the Lease".to_owned(), self.leases.get_opt(name)).await? else {
@@ -214,16 +231,19 @@ impl Leader {
         self.replace(Lease { spec: Some(self.spec(Some(&spec))), ..lease }).await
     }
 
-    async fn renew(&self) -> Result<bool, Error> {
+    /// Returns why the Lease is lost; `None` if it was renewed.
+    async fn renew(&self) -> Result<Option<String>, Error> {
+        let lost = || Some(format!("another replica took the Lease `{}`", self.settings.name));
         let lease = within("read the Lease".to_owned(), self.leases.get(&self.settings.name)).await?;
         let spec = lease.spec.clone().unwrap_or_default();
         if spec.holder_identity != Some(self.settings.holder()) {
-            return Ok(false);
+            return Ok(lost());
         }
-        self.replace(Lease { spec: Some(self.spec(Some(&spec))), ..lease }).await
+        let is_ours = self.replace(Lease { spec: Some(self.spec(Some(&spec))), ..lease }).await?;
+        Ok(if is_ours { None } else { lost() })
     }
 
-    /// Writes the Lease if nobody else did since it was read.
+    /// Writes the Lease, unless another client has written it since it was read.
     async fn replace(&self, lease: Lease) -> Result<bool, Error> {
         let (name, params) = (&self.settings.name, PostParams::default());
         taken(within("write the Lease".to_owned(), self.leases.replace(name, &params, &lease)).await)

@@ -1,4 +1,4 @@
-//! Errors of an API server, as text and by their consequence.
+//! Errors of an API server: their text, and their consequence.
 
 use kube::core::Status;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ pub enum Error {
     #[error("the kubeconfig can't be used: {0}")]
     KubeconfigText(#[source] Box<kube::config::KubeconfigError>),
     #[error(
-        "the kubeconfig has {field}: it must have its API server's address and authority, and a token or a \
-         client certificate, all of them in itself (`kubectl config view --raw --flatten`)"
+        "the kubeconfig has {field}: it must contain, not refer to, its API server's address and authority, \
+         and a token or a client certificate (`kubectl config view --raw --flatten`)"
     )]
     KubeconfigField { field: &'static str },
     #[error(
@@ -52,12 +52,25 @@ pub enum Error {
         server: String,
         was: String,
         found: String,
-        /// Has the uid of the former cluster's namespace.
+        /// File with the uid of the former cluster's namespace.
         file: PathBuf,
+    },
+    #[error(
+        "another manager acts for this management cluster: the one {owner}. A cluster has one manager, so \
+         this one, {own}, doesn't act for it. If the other manager was uninstalled, has moved, or has a new \
+         data directory, release its claim with `{release}`"
+    )]
+    AnotherManager {
+        /// The installation that acts for the cluster, for people.
+        owner: String,
+        /// This installation, for people.
+        own: String,
+        /// The command that releases the other installation's claim.
+        release: String,
     },
     #[error("cannot {doing}: {}", words(source))]
     Request {
-        /// A verb and its object.
+        /// The failed action: a verb and its object.
         doing: String,
         #[source]
         source: Box<kube::Error>,
@@ -67,6 +80,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether another manager acts for the management cluster.
+    pub fn is_another_manager(&self) -> bool {
+        matches!(self, Self::AnotherManager { .. })
+    }
+
     /// Whether the API server has no such object or resource.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Request { source, .. } if classify(source) == Failure::Absent)
@@ -77,8 +95,8 @@ impl Error {
         matches!(self, Self::Request { source, .. } if classify(source) == Failure::Refused)
     }
 
-    /// Whether the settings of this process are wrong, so that trying again is of no use. Servers come back,
-    /// and rights are given.
+    /// Whether the settings of this process are wrong, so that a retry can't succeed. Unreachable servers and
+    /// missing permissions are not lasting.
     pub fn is_lasting(&self) -> bool {
         match self {
             Self::Kubeconfig { .. }
@@ -90,6 +108,7 @@ impl Error {
             Self::TooOld { .. }
             | Self::Forbidden { .. }
             | Self::AnotherCluster { .. }
+            | Self::AnotherManager { .. }
             | Self::Request { .. }
             | Self::NoAnswer { .. } => false,
         }
@@ -104,7 +123,7 @@ impl Error {
 /// Consequence of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nothing is known: the request may have been carried out or not.
+    /// The outcome is unknown: the request may have been carried out or not.
     Unknown,
     /// The object does not exist.
     Absent,
@@ -112,7 +131,7 @@ pub enum Failure {
     Exists,
     /// The object changed since it was read.
     Conflict,
-    /// The server understood and refused.
+    /// The server understood and refused the request.
     Refused,
 }
 
@@ -124,7 +143,7 @@ pub fn classify(error: &kube::Error) -> Failure {
         (409, _) => Failure::Conflict,
         (404, _) => Failure::Absent,
         (400 | 403 | 405 | 413 | 415 | 422, _) => Failure::Refused,
-        // Credentials are renewed behind our back, so 401 passes like an overload.
+        // 401 counts as temporary too, because the client renews credentials by itself.
         _ => Failure::Unknown,
     }
 }

@@ -1,10 +1,10 @@
-//! Kubeconfigs: in a file, or as text from another program.
+//! Kubeconfigs, in a file or as text from another source.
 
 use crate::error::Error;
 use kube::config::Kubeconfig;
 use std::path::PathBuf;
 
-/// Where a kubeconfig is.
+/// Source of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeconfigSource {
     File(PathBuf),
@@ -12,11 +12,11 @@ pub enum KubeconfigSource {
 }
 
 impl KubeconfigSource {
-    /// The kubeconfig itself. Fails if it can't be read or is malformed.
+    /// Reads the kubeconfig. Fails if it can't be read or is malformed.
     pub(crate) fn read(&self) -> Result<Kubeconfig, Error> {
         match self {
             Self::File(path) => Kubeconfig::read_from(path).map_err(|source| self.failed(source)),
-            // The reader's error may quote what it read, which is secret, and may be any file.
+            // Drop the reader's error, which may quote secret content of any file.
             Self::Text(text) => Kubeconfig::from_yaml(&text.0).map_err(|_| Error::KubeconfigMalformed),
         }
     }
@@ -29,8 +29,8 @@ impl KubeconfigSource {
     }
 }
 
-/// A kubeconfig that somebody else wrote, such as a Secret of the management cluster. It has credentials, so
-/// its debug form shows nothing.
+/// A kubeconfig from another source, such as a Secret of the management cluster. It has credentials, so its
+/// debug form shows nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KubeconfigText(String);
 
@@ -41,8 +41,8 @@ impl std::fmt::Debug for KubeconfigText {
 }
 
 impl KubeconfigText {
-    /// Fails if the text is no kubeconfig, names files or programs of this machine, or doesn't say how to
-    /// recognize its API server: the author of a Secret has no rights on this machine.
+    /// Fails if the text isn't a kubeconfig or doesn't authenticate its API server, or if it names files or
+    /// programs of this machine, because the author of a Secret has no rights here.
     pub fn new(text: String) -> Result<Self, Error> {
         let this = Self(text);
         let config = KubeconfigSource::Text(this.clone()).read()?;
@@ -56,7 +56,7 @@ impl KubeconfigText {
     }
 }
 
-/// A field that a kubeconfig from elsewhere may not have.
+/// A field that a kubeconfig from another source must not have.
 fn foreign_field(config: &Kubeconfig) -> Option<&'static str> {
     let clusters = config.clusters.iter().filter_map(|named| named.cluster.as_ref());
     let of_cluster = |cluster: &kube::config::Cluster| {

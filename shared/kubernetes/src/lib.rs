@@ -1,5 +1,5 @@
-//! What manager and agent both need of a Kubernetes API server: a checked connection, a Lease, and errors in
-//! words.
+//! Access of manager and agent to a Kubernetes API server: a checked connection, a Lease, and readable
+//! errors.
 //!
 //! | module | holds |
 //! |---|---|

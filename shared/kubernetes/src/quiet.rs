@@ -1,6 +1,7 @@
 //! Requests about objects whose content must not get into a log, such as Secrets.
 //!
-//! The client's usual calls log the whole answer when it doesn't parse. These take it as text and drop it.
+//! The client's usual calls log the whole answer if it can't be parsed. These calls take the answer as text
+//! and drop it.
 
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject, GetParams, PostParams};
@@ -24,7 +25,7 @@ impl QuietApi {
     pub async fn get(&self, name: &str) -> kube::Result<Value> {
         let request = self.request.get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
         let text = self.client.request_text(request).await?;
-        // An error of the parser names a position, and nothing of the text.
+        // The parser's error has a position, but no part of the text.
         serde_json::from_str(&text).map_err(kube::Error::SerdeError)
     }
 

@@ -1,5 +1,6 @@
 //! The columns of tables of objects, by kind. The manager's API sends them, so `meridian get` and a `kubectl`
-//! that asks the manager show the same ones. A management cluster has those of `crds/src/kinds.rs` instead.
+//! that asks the manager show the same ones. In a management cluster, the CRDs of Meridian's kinds have these
+//! columns too, as far as a JSON path can read the cells; Kueue's kinds have Kueue's columns there.
 //!
 //! Cells are read from objects in the storage version. Wide columns stand at the end, never in between.
 
@@ -14,16 +15,20 @@ use std::borrow::Cow;
 /// One column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// As `kubectl` names it, such as `Reserved in`.
+    /// Title in `kubectl`'s style, such as `Reserved in`.
     pub name: &'static str,
     /// Whether only `-o wide` shows it.
     pub wide: bool,
     pub content: Content,
+    /// The JSON path to a similar value, for cells that a CRD's columns can't compute.
+    similar: Option<&'static str>,
 }
 
 /// Content of a column's cells, and how it is read from an object.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
+    /// The JSON pointer to a text.
+    Field(&'static str),
     Text(for<'o> fn(&'o Value) -> Cow<'o, str>),
     /// One word for a state or the status of a condition.
     State(for<'o> fn(&'o Value) -> &'o str),
@@ -47,6 +52,7 @@ pub enum CellContent<'o> {
 impl Column {
     pub fn cell<'o>(&self, object: &'o Value, now: Timestamp) -> CellContent<'o> {
         match self.content {
+            Content::Field(pointer) => CellContent::Text(text(object, pointer).into()),
             Content::Text(read) => CellContent::Text(read(object)),
             Content::State(read) => CellContent::State(read(object)),
             Content::Number(pointer) => CellContent::Number(object.pointer(pointer).and_then(Value::as_i64)),
@@ -54,25 +60,48 @@ impl Column {
         }
     }
 
+    /// The JSON path of the cell in a CRD's columns; `None` if no path leads to it.
+    pub fn json_path(&self) -> Option<String> {
+        match self.content {
+            Content::Field(pointer) | Content::Number(pointer) => Some(pointer.replace('/', ".")),
+            Content::Age => Some(".metadata.creationTimestamp".to_owned()),
+            Content::Text(_) | Content::State(_) => self.similar.map(str::to_owned),
+        }
+    }
+
     const fn wide(self) -> Self {
         Self { wide: true, ..self }
     }
+
+    const fn similar(self, path: &'static str) -> Self {
+        Self { similar: Some(path), ..self }
+    }
+}
+
+const fn of(name: &'static str, content: Content) -> Column {
+    Column { name, wide: false, content, similar: None }
+}
+
+const fn field(name: &'static str, pointer: &'static str) -> Column {
+    of(name, Content::Field(pointer))
 }
 
 const fn column(name: &'static str, read: for<'o> fn(&'o Value) -> Cow<'o, str>) -> Column {
-    Column { name, wide: false, content: Content::Text(read) }
+    of(name, Content::Text(read))
 }
 
 const fn state(name: &'static str, read: for<'o> fn(&'o Value) -> &'o str) -> Column {
-    Column { name, wide: false, content: Content::State(read) }
+    of(name, Content::State(read))
 }
 
 const fn number(name: &'static str, pointer: &'static str) -> Column {
-    Column { name, wide: false, content: Content::Number(pointer) }
+    of(name, Content::Number(pointer))
 }
 
-const NAME: Column = column("Name", |o| text(o, "/metadata/name").into());
-const AGE: Column = Column { name: "Age", wide: false, content: Content::Age };
+const NAME: Column = field("Name", "/metadata/name");
+const AGE: Column = of("Age", Content::Age);
+/// The JSON path to the status of the condition `Active`.
+const ACTIVE: &str = ".status.conditions[?(@.type=='Active')].status";
 
 /// The columns of a kind, the name first.
 pub fn columns(kind: Kind) -> Vec<Column> {
@@ -82,7 +111,7 @@ pub fn columns(kind: Kind) -> Vec<Column> {
         Kind::ClusterQueue => cluster_queue_columns(),
         Kind::LocalQueue => vec![
             NAME,
-            column("ClusterQueue", |o| text(o, "/spec/clusterQueue").into()),
+            field("ClusterQueue", "/spec/clusterQueue"),
             number("Pending", "/status/pendingWorkloads"),
             number("Admitted", "/status/admittedWorkloads"),
             AGE,
@@ -91,24 +120,26 @@ pub fn columns(kind: Kind) -> Vec<Column> {
         Kind::ResourceFlavor => {
             vec![NAME, AGE, column("Node labels", |o| pairs(o, "/spec/nodeLabels").into()).wide()]
         }
-        Kind::Cohort => vec![NAME, column("Parent", |o| text(o, "/spec/parentName").into()), AGE],
+        Kind::Cohort => vec![NAME, field("Parent", "/spec/parentName"), AGE],
         Kind::WorkloadPriorityClass | Kind::PriorityClass => vec![NAME, number("Value", "/value"), AGE],
         Kind::AdmissionCheck => vec![
             NAME,
-            column("Controller", |o| text(o, "/spec/controllerName").into()),
-            column("Parameters", |o| text(o, "/spec/parameters/name").into()),
+            field("Controller", "/spec/controllerName"),
+            field("Parameters", "/spec/parameters/name"),
             AGE,
         ],
-        Kind::RuntimeClass => vec![NAME, column("Handler", |o| text(o, "/handler").into()), AGE],
+        Kind::RuntimeClass => vec![NAME, field("Handler", "/handler"), AGE],
         Kind::RoleBinding | Kind::ClusterRoleBinding => {
             vec![NAME, column("Role", |o| role_of(o).into()), AGE]
         }
         Kind::Topology | Kind::LimitRange | Kind::Role | Kind::ClusterRole => vec![NAME, AGE],
         Kind::MultiKueueConfig => vec![NAME, column("Clusters", |o| list(o, "/spec/clusters").into()), AGE],
-        Kind::MultiKueueCluster => vec![NAME, state("Connected", |o| condition(o, "Active", "status")), AGE],
+        Kind::MultiKueueCluster => {
+            vec![NAME, state("Connected", |o| condition(o, "Active", "status")).similar(ACTIVE), AGE]
+        }
         Kind::ProvisioningRequestConfig => vec![
             NAME,
-            column("Class", |o| text(o, "/spec/provisioningClassName").into()),
+            field("Class", "/spec/provisioningClassName"),
             column("Resources", |o| list(o, "/spec/managedResources").into()),
             AGE,
         ],
@@ -120,16 +151,18 @@ pub fn columns(kind: Kind) -> Vec<Column> {
         ],
         Kind::ResidencyPolicy => vec![
             NAME,
-            column("Allow", |o| allowed(o).into()),
-            column("Deny", |o| places(o, "/spec/deny").into()),
-            column("On change", |o| text_or(o, "/spec/onChange", "Evict").into()),
+            // A JSON path shows only one value, and a list with only some of the places would mislead, so the
+            // path shows the whole field.
+            column("Allow", |o| allowed(o).into()).similar(".spec.allow"),
+            column("Deny", |o| places(o, "/spec/deny").into()).similar(".spec.deny"),
+            column("On change", |o| text_or(o, "/spec/onChange", "Evict").into()).similar(".spec.onChange"),
             AGE,
         ],
         Kind::DispatchPolicy => vec![
             NAME,
-            column("Mode", |o| text(o, "/spec/mode").into()),
-            column("On loss", |o| text(o, "/spec/onClusterLoss/mode").into()),
-            column("Term", |o| text(o, "/spec/onClusterLoss/term").into()),
+            field("Mode", "/spec/mode"),
+            field("On loss", "/spec/onClusterLoss/mode"),
+            field("Term", "/spec/onClusterLoss/term"),
             AGE,
         ],
     }
@@ -145,10 +178,10 @@ fn job_columns() -> Vec<Column> {
         NAME,
         column("Queue", |o| label(o, QUEUE_LABEL).into()),
         state("State", |o| of_object(o).state(o)),
-        column("Cluster", |o| text(o, "/status/meridian/cluster").into()),
+        field("Cluster", "/status/meridian/cluster"),
         column("Pods", |o| pods(o).into()),
         AGE,
-        column("Region", |o| text(o, "/status/meridian/region").into()).wide(),
+        field("Region", "/status/meridian/region").wide(),
         number("Attempts", "/status/meridian/attempts").wide(),
         column("Priority class", |o| label(o, PRIORITY_LABEL).into()).wide(),
         column("Reason", job_reason).wide(),
@@ -158,11 +191,11 @@ fn job_columns() -> Vec<Column> {
 fn workload_columns() -> Vec<Column> {
     vec![
         NAME,
-        column("Queue", |o| text(o, "/spec/queueName").into()),
-        column("Reserved in", |o| text(o, "/status/admission/clusterQueue").into()),
+        field("Queue", "/spec/queueName"),
+        field("Reserved in", "/status/admission/clusterQueue"),
         state("Admitted", |o| condition(o, "Admitted", "status")),
         state("Finished", |o| condition(o, "Finished", "status")),
-        column("Cluster", |o| text(o, "/status/clusterName").into()),
+        field("Cluster", "/status/clusterName"),
         column("Active", |o| match o.pointer("/spec/active") {
             Some(Value::Bool(active)) => active.to_string().into(),
             _ => "".into(),
@@ -176,7 +209,7 @@ fn workload_columns() -> Vec<Column> {
 fn cluster_queue_columns() -> Vec<Column> {
     vec![
         NAME,
-        column("Cohort", |o| text(o, "/spec/cohortName").into()),
+        field("Cohort", "/spec/cohortName"),
         column("Strategy", |o| text_or(o, "/spec/queueingStrategy", "BestEffortFIFO").into()),
         number("Pending", "/status/pendingWorkloads"),
         number("Admitted", "/status/admittedWorkloads"),
@@ -189,15 +222,17 @@ fn cluster_queue_columns() -> Vec<Column> {
 fn cluster_columns() -> Vec<Column> {
     vec![
         NAME,
-        column("Region", |o| text(o, "/spec/region").into()),
-        state("State", |o| text(o, "/status/state")),
-        column("GPUs", |o| accelerators(o, "capacity").into()),
-        column("Free", |o| accelerators(o, "free").into()),
+        field("Region", "/spec/region"),
+        state("State", |o| text(o, "/status/state")).similar(".status.state"),
+        column("GPUs", |o| accelerators(o, "capacity").into())
+            .similar(r".status.resources['nvidia\.com/gpu','google\.com/tpu'].capacity"),
+        column("Free", |o| accelerators(o, "free").into())
+            .similar(r".status.resources['nvidia\.com/gpu','google\.com/tpu'].free"),
         AGE,
         column("Last sync", |o| duration(o, "/status/sinceLastSyncMs").into()).wide(),
-        column("Jurisdiction", |o| text(o, "/spec/jurisdiction").into()).wide(),
+        field("Jurisdiction", "/spec/jurisdiction").wide(),
         number("Workloads", "/status/workloads").wide(),
-        column("Runner", |o| text(o, "/status/runner").into()).wide(),
+        field("Runner", "/status/runner").wide(),
     ]
 }
 
@@ -279,7 +314,7 @@ fn accelerators(object: &Value, field: &str) -> String {
     amounts.fold(0_i64, i64::saturating_add).to_string()
 }
 
-/// Locations that a residency policy allows: a missing list allows everything, an empty one nothing.
+/// Locations that a residency policy allows. A missing list allows everything, an empty list nothing.
 fn allowed(object: &Value) -> String {
     let named = places(object, "/spec/allow");
     let has_lists = ["jurisdictions", "regions", "clusters"]
@@ -340,6 +375,18 @@ mod tests {
         assert_eq!(reason(json!([waits])), "it is stopped");
         assert_eq!(reason(json!([waits, {"type": "Finished", "status": "True"}])), "");
         assert_eq!(reason(json!([{"type": "QuotaReserved", "status": "True", "message": "m"}])), "");
+    }
+
+    #[test]
+    fn definitions_find_cells_by_the_same_fields() {
+        let paths = |kind: Kind| -> Vec<Option<String>> {
+            columns(kind).iter().skip(1).map(Column::json_path).collect()
+        };
+        let mode = ".spec.onClusterLoss.mode";
+        let expect = [".spec.mode", mode, ".spec.onClusterLoss.term", ".metadata.creationTimestamp"];
+        assert_eq!(paths(Kind::DispatchPolicy), expect.map(|path| Some(path.to_owned())));
+        assert_eq!(paths(Kind::ResidencyPolicy)[0].as_deref(), Some(".spec.allow"));
+        assert!(paths(Kind::Cluster).contains(&None), "the age of the last sync is computed");
     }
 
     #[test]

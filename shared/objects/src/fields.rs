@@ -1,8 +1,8 @@
 //! A reader of JSON fields that collects every problem of an object, each at its path and with a remedy.
 //!
 //! [`Fields`] reads one JSON mapping field by field: it checks types, remembers which fields were read, and
-//! at [`Fields::finish`] reports the others as unknown. It never stops at the first error. Paths are linked
-//! slices of the call stack; they become a [`FieldPath`] only when there is something to report.
+//! at [`Fields::finish`] reports the others as unknown. It doesn't stop at the first error. Paths are linked
+//! values on the call stack, which become a [`FieldPath`] only if there is something to report.
 
 mod findings;
 mod item;

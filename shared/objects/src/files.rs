@@ -1,11 +1,10 @@
-//! Reads files of objects as users have them, with every problem at its place.
+//! Reads users' files of objects, with the position of every problem.
 //!
-//! Documents of kinds that other programs take are skipped, with one warning per kind and file.
-//! Takes multi-document YAML and JSON (one object, a list of objects, or a `List`). Empty documents are
-//! dropped, and so are exact duplicates, with a warning. Two different objects of one name are an error.
-//! The Pods of a group become one PodGroup.
-//! Every problem is displayed as `file:line:column: field: message; remedy`. When there is any error the
-//! caller applies nothing.
+//! Reads multi-document YAML and JSON (one object, a list of objects, or a `List`). Documents of other
+//! programs' kinds are skipped, with one warning per kind and file. Empty documents are dropped, as are exact
+//! duplicates, with a warning. Two different objects of one name are an error. The Pods of a group become one
+//! PodGroup. Every problem is displayed as `file:line:column: field: message; remedy`. If there is any error,
+//! the caller must apply nothing.
 //!
 //! Bounds: [`MAX_FILE_BYTES`], [`MAX_SET_BYTES`], [`MAX_PROBLEMS`], and those of the YAML and JSON readers.
 
@@ -31,7 +30,7 @@ pub fn parse_set(files: &[(&str, &str)]) -> Parsed {
     parse_set_with(files, Strictness::default())
 }
 
-/// As [`parse_set`], as strict as the caller wants.
+/// Like [`parse_set`], with the given strictness.
 pub fn parse_set_with(files: &[(&str, &str)], strictness: Strictness) -> Parsed {
     read_set(files, strictness)
 }

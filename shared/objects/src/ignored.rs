@@ -13,7 +13,7 @@ use job::ignored_in_job;
 
 const FOR_CLUSTER: &str = "apply it to the worker with `apply --cluster NAME -f FILE`";
 
-/// The fields of an object that a manager does not act on, each named as in the storage version.
+/// The fields of an object on which a manager doesn't act, each named as in the storage version.
 pub fn ignored_fields(object: &Object) -> Vec<Warning> {
     let mut all = Ignored::default();
     match &object.spec {
@@ -103,7 +103,7 @@ fn ignored_in_dispatch(policy: &DispatchPolicySpec, all: &mut Ignored) {
     all.when(
         policy.quota_while_waiting != QuotaWhileWaiting::Keep,
         "spec.quotaWhileWaiting",
-        "quota is kept while a provider is waited for",
+        "quota is kept while a workload waits for a provider",
     );
 }
 

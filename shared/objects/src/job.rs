@@ -1,7 +1,7 @@
-//! Jobs: the kinds of jobs, and what a manifest means as a workload.
+//! Jobs: the kinds of jobs, and the conversion of a manifest to a workload.
 //!
-//! [`JobKind`] is the table of kinds. Each kind reads its manifest into a [`JobWorkload`]: the gang that must
-//! start together, and what runners need. Labels and annotations mean the same for every kind.
+//! [`JobKind`] is the table of kinds. Each kind reads its manifest into a [`JobWorkload`]: the gang, and
+//! settings for runners. Labels and annotations have the same meaning for every kind.
 
 mod batch;
 mod job_set;
@@ -10,6 +10,7 @@ mod kind;
 mod kubeflow;
 mod leader_worker_set;
 mod metadata;
+mod mutable_fields;
 mod pod;
 mod pod_group;
 mod pod_set_paths;
@@ -48,16 +49,16 @@ use std::collections::BTreeSet;
 /// Name of a Job's pod set, as in Kueue.
 pub const POD_SET: &str = "main";
 
-/// Most pods of a gang: more than the largest cluster has nodes, and sums stay far from overflow.
+/// Most pods of a gang: more than the largest cluster has nodes, and small enough that sums don't overflow.
 pub const MAX_PODS: u32 = 100_000;
 
 /// How a Job counts successful pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CompletionMode {
-    /// Any `completions` successes.
+    /// The job needs any `completions` successes.
     #[default]
     NonIndexed,
-    /// One success for every index.
+    /// The job needs one success for every index.
     Indexed,
 }
 
@@ -78,7 +79,7 @@ pub struct JobWorkload {
     /// Pods that run at the same time, as written.
     pub parallelism: u32,
     pub completion_mode: CompletionMode,
-    /// Whether the job is written suspended. As in Kueue, its queue starts it all the same.
+    /// Whether the job's manifest is suspended. As in Kueue, its queue starts the job nevertheless.
     pub suspend: bool,
     /// Time for a pod to stop, the longest of all pod sets; `None` leaves it to the cluster.
     pub grace_period: Option<Millis>,
@@ -86,7 +87,7 @@ pub struct JobWorkload {
     pub containers: u32,
     /// Whether every container has a `command`, as the process runner requires.
     pub has_command: bool,
-    /// Regions that the job is limited to; empty is no limit.
+    /// Regions to which the job is limited. Empty means no limit.
     pub regions: BTreeSet<Region>,
     /// Whether pods restart in place (`restartPolicy: OnFailure`).
     pub restarts_in_place: bool,

@@ -1,6 +1,6 @@
 //! The table of kinds: their names in files, in URLs and on the command line.
 //!
-//! API and command line are driven by this table alone. The first version of a kind is its storage version,
+//! API and command line get all kinds from this table. The first version of a kind is its storage version,
 //! which is also preferred in answers.
 
 use crate::fields::suggest;
@@ -19,7 +19,7 @@ pub const V1BETA2: &str = "v1beta2";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Kind {
-    /// A kind of machine and how it is selected.
+    /// A kind of node, and the labels that select it.
     ResourceFlavor,
     /// Quotas, and the policies of their use.
     ClusterQueue,
@@ -29,12 +29,12 @@ pub enum Kind {
     LocalQueue,
     /// A workload priority by name.
     WorkloadPriorityClass,
-    /// A condition for admission that a controller decides.
+    /// A condition for admission that a controller evaluates.
     AdmissionCheck,
     MultiKueueConfig,
-    /// A worker cluster as MultiKueue names it.
+    /// A worker cluster under its MultiKueue name.
     MultiKueueCluster,
-    /// How a worker cluster asks its provider for machines.
+    /// How a worker cluster asks its provider for nodes.
     ProvisioningRequestConfig,
     /// A gang and its state; made by Meridian, never from a file.
     Workload,
@@ -63,7 +63,7 @@ pub enum Kind {
     PriorityClass,
     /// A worker cluster: its location and the upper limit of its capacity.
     Cluster,
-    /// Where workloads may and must not go.
+    /// The clusters in which workloads may or must not run.
     ResidencyPolicy,
     /// How workloads are dispatched.
     DispatchPolicy,
@@ -71,7 +71,7 @@ pub enum Kind {
     Topology,
     /// Bounds and defaults for the pods of a namespace.
     LimitRange,
-    /// How pods run, and the overhead of that.
+    /// How pods run, and the overhead of running them so.
     RuntimeClass,
     /// Permissions in the role's namespace.
     Role,
@@ -212,8 +212,7 @@ const _: () = {
 };
 
 impl Kind {
-    /// Every kind, in the order in which a set of files is best applied: kinds that others refer to come
-    /// first.
+    /// Every kind, in the order in which to apply a set of files: kinds that others refer to come first.
     pub const ALL: [Self; 32] = [
         Self::Namespace,
         Self::ClusterRole,
@@ -289,12 +288,13 @@ impl Kind {
         self.row().namespaced
     }
 
-    /// Whether files and clients may make objects of the kind. Workloads are made for their jobs only.
+    /// Whether files and clients may create objects of the kind. Only workloads are created by the manager
+    /// alone, for jobs.
     pub const fn writable(self) -> bool {
         !matches!(self, Self::Workload)
     }
 
-    /// Whether its objects decide what users may do.
+    /// Whether objects of the kind determine users' permissions.
     pub const fn grants(self) -> bool {
         matches!(self, Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding)
     }

@@ -1,8 +1,8 @@
 //! The objects that users write, read and watch: Kubernetes-shaped manifests turned into typed specs, and
 //! back.
 //!
-//! Text and values come in; objects and problems go out. The crate must not know a file system, a clock, a
-//! network, or which objects exist: whether a named queue exists is for the engine to answer.
+//! Input is text and values, output objects and problems. The crate must not know a file system, a clock, a
+//! network, or which objects exist: the engine checks whether a named queue exists.
 //!
 //! Each module uses only modules above it:
 //!
@@ -16,11 +16,11 @@
 //! | [`pod`] | pod templates and what one pod requests |
 //! | [`job`] | the table of job kinds; how a manifest becomes a gang |
 //! | [`spec`] | typed specs of all kinds |
-//! | [`requests`] | what limit ranges, runtime classes and resource rules make of requests |
+//! | [`requests`] | effects of limit ranges, runtime classes and resource rules on requests |
 //! | [`object`] | one object; the two versions of Kueue's API; three-way apply |
-//! | [`rbac`] | what roles and bindings permit |
+//! | [`rbac`] | permissions by roles and bindings |
 //! | `ignored` | fields that are accepted and have no effect |
-//! | `files` | files of objects, with problems at their place |
+//! | `files` | files of objects, with positions of problems |
 //! | [`settings`] | files of settings |
 //! | [`plan`] | everything that a plan reads, with workloads, nodes and pods |
 //!

@@ -1,4 +1,4 @@
-//! One object: its identity, its typed spec, and everything that was written.
+//! One object: its identity, its typed spec, and all its fields as written.
 
 pub mod conversion;
 pub mod last_applied;
@@ -18,11 +18,11 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use unknown::UnknownKind;
 
-/// The namespace of namespaced objects that name none.
+/// The namespace of namespaced objects without a written namespace.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// An object that was read without errors. Two objects are equal when they have the same content, in whatever
-/// version they were written.
+/// An object that was read without errors. Two objects are equal if they have the same content, even if they
+/// were written in different versions.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub kind: Kind,
@@ -48,7 +48,7 @@ impl Object {
         Self::read_with(written, Findings::default())
     }
 
-    /// As [`Self::from_value`], with unknown fields treated as `validation` says.
+    /// Like [`Self::from_value`], with `validation` for unknown fields.
     pub fn validated(
         written: Value,
         validation: FieldValidation,
@@ -56,8 +56,8 @@ impl Object {
         Self::read_with(written, Findings::with(validation))
     }
 
-    /// Reads an object that was accepted before, whatever rules were added since. Fails only for a value that
-    /// can't be read.
+    /// Reads an object that was accepted before, ignoring rules that were added since. Fails only for a value
+    /// that can't be read.
     pub fn from_stored(stored: Value) -> Result<Self, Vec<FieldError>> {
         Self::read_with(stored, Findings::trusting()).map(|(object, _)| object)
     }
@@ -95,7 +95,7 @@ impl Object {
         }
     }
 
-    /// The object in `version`; in the storage version where `version` is not served.
+    /// The object in `version`, or in the storage version if `version` isn't served.
     pub fn in_version(&self, version: &str) -> Value {
         conversion::to_version(self.kind, &self.stored, version)
     }
@@ -126,7 +126,7 @@ impl Object {
         }
     }
 
-    /// `kind/namespace/name` or `kind/name`, for messages. A name still to be generated is its prefix and
+    /// `kind/namespace/name` or `kind/name`, for messages. For a name that is generated later, the prefix and
     /// `*`.
     pub fn title(&self) -> String {
         let name = self

@@ -1,5 +1,5 @@
-//! Everything that a decision on queues depends on, read for plans and never stored: ordinary objects, and
-//! the workloads, nodes and pods that only a cluster makes.
+//! Reads everything that decisions on queues depend on, for plans: ordinary objects, and workloads, nodes and
+//! pods, which only clusters make. Nothing of it is stored.
 //!
 //! [`plan_set`] reads files as strictly as [`crate::parse_set`]. [`PlanObject::lenient`] reads one value
 //! without enforcing schemas and rules, for recorded cases and half-edited dumps.
@@ -27,7 +27,7 @@ pub enum PlanObject {
 /// An ordinary object with the fields that a server added.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlannedObject {
-    /// Without its status.
+    /// The object without its status.
     pub object: Object,
     /// Empty when none is written.
     pub uid: String,
@@ -91,8 +91,8 @@ impl PlanObject {
         Self::read(written, Findings::planned(FieldValidation::Warn))
     }
 
-    /// Reads an object as far as it can be understood: names, bounds and rules between fields are not
-    /// checked, and an amount that is too large becomes the largest one. Fails with all errors in one line.
+    /// Reads an object leniently: names, bounds and rules between fields aren't checked, and an amount that
+    /// is too large becomes the largest one. Fails with all errors in one line.
     pub fn lenient(written: &Value) -> Result<Self, String> {
         Self::read(written.clone(), Findings::lenient()).map(|(object, _)| object).map_err(|errors| {
             let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -143,7 +143,7 @@ fn read_object(
     mut written: Value,
     findings: Findings,
 ) -> Result<(PlanObject, Vec<Warning>), Vec<FieldError>> {
-    // Whether a manager would keep the status does not matter here.
+    // Keep the status, even if a manager would drop it.
     let status = written.as_object_mut().and_then(|map| map.remove("status")).unwrap_or_default();
     let seen = if findings.is_lenient() { Findings::lenient() } else { Findings::default() };
     let conditions = status

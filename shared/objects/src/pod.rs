@@ -1,10 +1,10 @@
 //! Pod templates, as Jobs, Workloads and Pods have them, and the requests of one pod.
 //!
-//! Effective requests follow the Kubernetes scheduler: the larger of the sum over all containers and of what
-//! any init container needs while it runs. Restartable init containers (sidecars) stay and count with
-//! everything after them. The pod's overhead is added. A limit is also the request where no request is
-//! written. Requests of the whole pod, where written, replace the sum for cpu, memory and huge pages; they
-//! can't be below it. [`crate::requests`] adds the defaults of namespace and runtime class.
+//! Effective requests follow the Kubernetes scheduler: the larger of the sum over all containers, and the
+//! needs of any init container while it runs. Restartable init containers (sidecars) keep running and count
+//! with everything after them. The pod's overhead is added. A limit is also the request if no request is
+//! written. Requests of the whole pod, if written, replace the sum for cpu, memory and huge pages; they can't
+//! be below the sum. [`crate::requests`] adds the defaults of namespace and runtime class.
 
 mod container_schema;
 mod read;
@@ -18,7 +18,7 @@ pub(crate) use schema::{POD_SPEC, TEMPLATE};
 use meridian_shared::gang::{Amounts, Requirement, Toleration, add_scaled};
 use std::collections::BTreeMap;
 
-/// Requests and limits as written, before one fills in for the other.
+/// Requests and limits as written, without replacing a missing request by the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resources {
     pub requests: Amounts,
@@ -78,7 +78,7 @@ impl PodTemplate {
     pub fn requests(&self) -> Amounts {
         let mut total = self.container_requests();
         for (resource, amount) in self.whole_pod_requests(&total) {
-            // Never below the sum: the containers would use more than the charged quota.
+            // Never below the sum, because the containers would use more than the charged quota.
             let most = total.entry(resource).or_insert(0);
             *most = (*most).max(amount);
         }

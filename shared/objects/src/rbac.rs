@@ -1,10 +1,10 @@
 //! Permissions from roles and bindings, decided as Kubernetes' RBAC authorizer does.
 //!
-//! A [`Policy`] has all roles and bindings; [`Policy::permissions`] are those of one caller, and answer each
-//! request: everything is forbidden unless a rule permits it. Rules only add. Members of [`MASTERS`] may do
-//! everything, whatever the roles say, so that no mistake in a role locks everybody out.
+//! A [`Policy`] has all roles and bindings; [`Policy::permissions`] are those of one caller. Everything is
+//! forbidden unless a rule permits it; no rule forbids. Members of [`MASTERS`] may do everything, regardless
+//! of roles, so that no mistake in a role locks everybody out.
 //!
-//! Pure; the API asks it for each request, the views for each workload that a text would name.
+//! Pure. The API checks each request with it, the views each workload that a text would name.
 
 mod covering;
 mod rules;
@@ -21,7 +21,7 @@ pub const MASTERS: &str = "system:masters";
 /// The group of every user with a valid token.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
-/// A user that asks for something.
+/// A user that makes a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
     pub user: String,
@@ -37,7 +37,7 @@ impl Caller {
     }
 }
 
-/// A request for objects, as a rule sees it.
+/// The access that a request needs, in the terms of rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Access<'a> {
     pub verb: &'a str,
@@ -53,7 +53,7 @@ pub struct Access<'a> {
     pub name: Option<&'a str>,
 }
 
-/// Rules of roles that are bound alike.
+/// Rules of one role.
 type Rules = Arc<[PolicyRule]>;
 
 /// All roles and bindings.
@@ -67,7 +67,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of these objects. Those of other kinds don't count.
+    /// The policy of these objects. Objects of other kinds are ignored.
     pub fn new<'o>(objects: impl IntoIterator<Item = &'o Object>) -> Self {
         let mut policy = Self::default();
         for object in objects {
@@ -89,7 +89,7 @@ impl Policy {
         policy
     }
 
-    /// The rules of a role, as a binding in `namespace` names it. Without the role there are none.
+    /// The rules of the role that a binding in `namespace` refers to. `None` if the role doesn't exist.
     pub fn rules_of(&self, namespace: Option<&str>, role: &RoleRef) -> Option<&[PolicyRule]> {
         self.bound(namespace, role).map(|rules| &**rules)
     }
@@ -135,7 +135,7 @@ impl Permissions {
         &self.caller
     }
 
-    /// Whether the caller may do everything, whatever the roles say.
+    /// Whether the caller may do everything, regardless of roles.
     pub fn is_master(&self) -> bool {
         self.is_master
     }
@@ -144,7 +144,7 @@ impl Permissions {
         self.is_master || self.rules(access.namespace).any(|rule| rules::allows(rule, access))
     }
 
-    /// Whether the caller may do this in some namespace, or to an object of some name.
+    /// Whether the caller may do this in any namespace, or to an object of any name.
     pub fn allows_somewhere(&self, verb: &str, group: &str, resource: &str, subresource: &str) -> bool {
         let mut all = self.everywhere.iter().chain(self.by_namespace.values().flatten());
         self.is_master

@@ -1,10 +1,10 @@
-//! Effective requests of pods, and what quota counts of them.
+//! Effective requests of pods, and the part of them that counts against quota.
 //!
-//! The order is Kueue's and Kubernetes' own: the overhead of the runtime class where the pod states none; the
-//! defaults of the namespace's limit ranges for each container (and for the pod as a whole, where it states
-//! resources as a whole); limits where a request is missing; then the sum of
-//! [`PodTemplate::requests`](crate::PodTemplate::requests). From that sum quota leaves out excluded resources
-//! ([`without_prefixes`]) and rewrites others ([`transform`]).
+//! The order is that of Kueue and Kubernetes: the runtime class's overhead, unless the pod states one; the
+//! defaults of the namespace's limit ranges for each container (and for the whole pod, if it states resources
+//! as a whole); limits in place of missing requests; then the sum of
+//! [`PodTemplate::requests`](crate::PodTemplate::requests). For quota, excluded resources are removed from
+//! that sum ([`without_prefixes`]) and others rewritten ([`transform`]).
 //!
 //! Amounts are in base units. Nothing here depends on a clock or on other pods.
 

@@ -1,4 +1,4 @@
-//! Label and field selectors as text, as API clients send them and as users write them after `-l`.
+//! Label and field selectors in their text form, in API requests and after `-l`.
 //!
 //! Label selectors follow Kubernetes: `team=vision,tier!=test,zone in (a,b),!debug`; `>` and `<` compare
 //! whole numbers. Field selectors are `FIELD=VALUE` and `FIELD!=VALUE`, joined by commas.
@@ -46,7 +46,7 @@ pub fn parse_labels(text: &str) -> Result<LabelSelector, Error> {
     Ok(selector)
 }
 
-/// A label selector as [`parse_labels`] reads it.
+/// The text form of a label selector, which [`parse_labels`] reads.
 pub fn format_labels(selector: &LabelSelector) -> String {
     let mut terms: Vec<String> =
         selector.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -100,7 +100,7 @@ impl FieldSelector {
         self.0.push(FieldTerm { field, value: value.to_owned(), equal: true });
     }
 
-    /// The value that the selector asks `field` to have, if it asks for one.
+    /// The value that the selector requires of `field`, if any.
     pub fn required(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
     }
@@ -125,7 +125,7 @@ impl FieldTerm {
     }
 }
 
-/// The terms between commas that stand outside parentheses.
+/// The terms between commas, except commas within parentheses.
 fn terms(text: &str) -> Result<Vec<&str>, String> {
     let (mut terms, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
@@ -149,7 +149,7 @@ fn terms(text: &str) -> Result<Vec<&str>, String> {
 }
 
 fn requirement(term: &str) -> Result<Requirement, String> {
-    // Longer signs first: `a!=b` and `a==b` contain an `=`, too.
+    // Longer signs first, because `a!=b` and `a==b` also contain `=`.
     const SIGNS: [(&str, Operator); 5] = [
         ("!=", Operator::NotIn),
         ("==", Operator::In),

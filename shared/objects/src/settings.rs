@@ -1,5 +1,5 @@
-//! Files of settings and of fleets: YAML into typed values, with every problem at its place and with a
-//! remedy.
+//! Reads files of settings and of fleets: YAML into typed values, with a position and a remedy for every
+//! problem.
 
 mod origins;
 
@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
 use std::fmt;
 
-/// Why a file of settings can't be used. Displayed as `LINE:COLUMN: FIELD: message; remedy`, to follow the
-/// file's name and a colon.
+/// Why a file of settings can't be used. Displayed as `LINE:COLUMN: FIELD: message; remedy`, after the file's
+/// name and a colon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
-    /// From 1; 0 is the whole file.
+    /// Line, from 1; 0 means the whole file.
     pub line: u32,
-    /// From 1, in characters.
+    /// Column, from 1, in characters.
     pub column: u32,
     /// Empty if no field is known.
     pub field: FieldPath,
@@ -119,7 +119,7 @@ fn type_message(error: &Error) -> Option<(String, String)> {
     })
 }
 
-/// Plain words for a type that the YAML reader names.
+/// Plain words for a type in the YAML reader's messages.
 fn type_words(expected: &str) -> String {
     let has = |part: &str| expected.contains(part);
     let words = match expected {

@@ -1,4 +1,5 @@
-//! Texts into trees of values with places: [`yaml`] and [`json`] read, [`syntax`] is what they give.
+//! Parses texts into trees of values with positions: [`yaml`] and [`json`] are the parsers, [`syntax`] has
+//! the tree.
 
 pub(crate) mod json;
 pub(crate) mod syntax;

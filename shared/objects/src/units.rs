@@ -1,4 +1,4 @@
-//! Numbers as users write them: quantities, durations, ages.
+//! Numbers in users' notation: quantities, durations, ages.
 
 pub mod age;
 pub mod duration;

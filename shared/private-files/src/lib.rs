@@ -1,8 +1,8 @@
 //! Small secret files that are whole or absent: keys, identities, kubeconfigs.
 //!
-//! There is one way to write them: with mode 0600, into a new file in the same folder, flushed, then renamed.
-//! After a crash at any moment there is the old file or the new one, never half of either. Not for logs,
-//! ledgers or anything that grows.
+//! Files are always written in the same way: with mode 0600, into a new file in the same folder, flushed,
+//! then renamed. So a crash leaves the old file or the new one, never a part. Not for logs, ledgers or other
+//! files that grow.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -29,7 +29,7 @@ pub enum Error {
     TooLarge { path: PathBuf },
 }
 
-/// Makes `dir` and its parents. Only the owner may enter new folders. Fails as the system does.
+/// Creates `dir` and its parents. Only the owner may enter new folders. Fails if the system refuses.
 pub fn make_dir(dir: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("create directory", dir))
 }
@@ -50,7 +50,7 @@ pub fn read(path: &Path) -> Result<Option<String>, Error> {
     Ok(Some(text))
 }
 
-/// Writes `text` to `path` in place of an existing file. Fails when the file can't be written; the old one
+/// Writes `text` to `path`, and replaces an existing file. Fails if the file can't be written; an old file
 /// then remains.
 pub fn replace(path: &Path, text: &str) -> Result<(), Error> {
     let new_file = write_new_file(path, text)?;
@@ -61,11 +61,11 @@ pub fn replace(path: &Path, text: &str) -> Result<(), Error> {
     placed.and_then(|()| flush_dir(path))
 }
 
-/// Writes `text` to `path` unless the file exists, and returns whether it did. Of several callers one wins.
-/// Fails when the file can't be written.
+/// Writes `text` to `path` unless the file exists. Returns whether it was written: true for only one of
+/// several concurrent callers. Fails if the file can't be written.
 pub fn create(path: &Path, text: &str) -> Result<bool, Error> {
     let new_file = write_new_file(path, text)?;
-    // A hard link fails where the name is taken; a rename would overwrite the other's file.
+    // A hard link fails if the name is taken; a rename would overwrite another caller's file.
     let linked = fs::hard_link(&new_file, path);
     remove_quietly(&new_file);
     match linked {
@@ -75,7 +75,7 @@ pub fn create(path: &Path, text: &str) -> Result<bool, Error> {
     }
 }
 
-/// Removes `path`; a missing file is no error. Fails as the system does.
+/// Removes `path`. A missing file is no error. Fails if the system refuses.
 pub fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Ok(()) => flush_dir(path),
@@ -89,7 +89,7 @@ fn write_new_file(path: &Path, text: &str) -> Result<PathBuf, Error> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}-{}.new", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
     let new_file = PathBuf::from(name);
-    // A process with the same id may have been killed here and left its file.
+    // Remove a file that a killed process with the same id may have left.
     remove_quietly(&new_file);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new_file)?;
@@ -105,7 +105,7 @@ fn write_new_file(path: &Path, text: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// Makes the new name durable: a flushed file without its directory entry is lost.
+/// Makes the new name durable, because a flushed file without its directory entry is lost.
 fn flush_dir(path: &Path) -> Result<(), Error> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -114,7 +114,7 @@ fn flush_dir(path: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(failed("flush the directory of", path))
 }
 
-/// For leftovers; the caller could do nothing about an error.
+/// Removes a leftover file. Ignores an error, because the caller couldn't handle it.
 fn remove_quietly(path: &Path) {
     let _ = fs::remove_file(path);
 }

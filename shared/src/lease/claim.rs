@@ -1,9 +1,9 @@
 //! A leader's claim: how long a manager may act as the leader without a further durable write (the protocol's
 //! sections 4 and 6).
 //!
-//! Another manager that takes the journal waits until every claim must have expired. So a leader that lost
-//! its disk or its database falls silent before another one leads: it answers syncs only while its claim is
-//! valid.
+//! A manager that takes over the journal waits until every earlier claim must have expired. A leader answers
+//! syncs only while its claim is valid, so a leader that lost its disk or its database stops answering before
+//! another manager leads.
 //!
 //! ```text
 //! begin_write(now) ──▶ write is durable ──▶ renew(write)    valid until begin + X, X = min(5 s, T_min/8)
@@ -16,34 +16,34 @@ use crate::time::{Millis, Mono, Now};
 
 /// Longest validity of a claim.
 pub const CLAIM_MAX: Millis = Millis::secs(5);
-/// A leader without anything to write writes a heartbeat this many times per validity.
+/// Heartbeats that an idle leader writes per validity of a claim.
 const HEARTBEATS: u64 = 3;
 
-/// How long a claim is valid after the begin of the last successful write: X of the protocol.
+/// How long a claim is valid after the last successful write began: X of the protocol.
 pub const fn claim(term_min: Millis) -> Millis {
     let eighth = term_min.0 / 8;
     Millis(if eighth < CLAIM_MAX.0 { eighth } else { CLAIM_MAX.0 })
 }
 
-/// One leader's claim. All times are of this machine's clocks.
+/// One leader's claim. All times are from this machine's clocks.
 ///
-/// Invariants: the end never moves back except for a pause of the machine; a write that was begun before such
-/// a pause renews the claim only by what the pause left of it.
+/// Invariants: the end never moves back, except after a pause of the machine. A write that began before a
+/// pause renews the claim for its validity less the pause.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     validity: Millis,
     valid_until: Mono,
     jumps: ClockJumps,
-    /// Pauses counted so far, all together.
+    /// Sum of the pauses so far.
     paused: Millis,
 }
 
-/// The begin of a write that will renew a claim once it is durable.
+/// The start of a write that will renew a claim once it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a write that nobody renews by doesn't count"]
 pub struct ClaimWrite {
     begun: Mono,
-    /// Pause that [`Claim`] had counted by then.
+    /// Sum of the pauses when the write began.
     paused: Millis,
 }
 
@@ -54,7 +54,7 @@ impl ClaimWrite {
 }
 
 impl Claim {
-    /// A claim that is not valid yet: nothing was written.
+    /// A claim that isn't valid yet, because nothing was written.
     pub fn expired(term_min: Millis, now: Now) -> Self {
         Self {
             validity: claim(term_min),
@@ -64,18 +64,18 @@ impl Claim {
         }
     }
 
-    /// How long the claim is valid after the begin of a write.
+    /// How long the claim is valid after a write began.
     pub const fn validity(&self) -> Millis {
         self.validity
     }
 
-    /// First moment at which the claim is no longer valid, by the clock readings so far.
+    /// Time from which the claim is no longer valid, by the clock readings so far.
     pub const fn valid_until(&self) -> Mono {
         self.valid_until
     }
 
-    /// Reads both clocks, and returns by how much wall time ran ahead of boot time since the last call: the
-    /// claim ends earlier by that amount. Call it with every reading of the clocks.
+    /// Takes a reading of both clocks. Returns how far wall time ran ahead of boot time since the last call;
+    /// the claim ends earlier by that amount. Call this with every reading of the clocks.
     pub fn observe(&mut self, now: Now) -> Millis {
         let ahead = self.jumps.observe(now);
         self.valid_until = self.valid_until - ahead;
@@ -95,7 +95,7 @@ impl Claim {
         ClaimWrite { begun: now.mono, paused: self.paused }
     }
 
-    /// The write that was begun is durable: the claim is valid from its begin.
+    /// Renews the claim after a write is durable. Its validity counts from when the write began.
     pub fn renew(&mut self, write: ClaimWrite) {
         let paused_since = self.paused.saturating_sub(write.paused);
         self.valid_until = self.valid_until.max(write.begun + self.validity - paused_since);
@@ -106,8 +106,8 @@ impl Claim {
         begun + Millis(self.validity.0 / HEARTBEATS)
     }
 
-    /// How long a new leader waits until every claim of an earlier one must have expired: X plus the drift of
-    /// clocks.
+    /// How long a new leader waits until every claim of an earlier leader must have expired: X plus the drift
+    /// of clocks.
     pub fn takeover_wait(term_min: Millis) -> Millis {
         let validity = claim(term_min);
         validity + drift(validity)

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// The label by which Kubernetes names a node. Reported blocks leave it out: it makes every node different.
+/// The label with a node's name in Kubernetes. Reported blocks omit it, because it makes every node
+/// different.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
-/// Equal nodes, counted.
+/// A number of equal nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Block {
     pub nodes: u32,
@@ -48,7 +49,7 @@ impl BlockView<'_> {
         Self { nodes: self.nodes.min(1), ..self }
     }
 
-    /// How many pods of a set each node has capacity for.
+    /// Number of pods of a set for which each node has capacity.
     pub fn takes(&self, set: &PodSet) -> u32 {
         if self.accepts(set) { pods_that_fit(self.free, &set.per_pod) } else { 0 }
     }
@@ -66,8 +67,8 @@ impl BlockView<'_> {
             })
     }
 
-    /// Blocks stand for many nodes and don't have their names. Only the agent can tell which node has a name,
-    /// so such a requirement counts as met here.
+    /// Whether a requirement is about a node's name, which blocks don't have. Only the agent knows nodes by
+    /// name, so such a requirement counts as met here.
     fn is_unnamed(&self, key: &str) -> bool {
         key == HOSTNAME_LABEL && !self.labels.contains_key(key)
     }
@@ -85,13 +86,13 @@ impl Block {
         serde_json::to_vec(self).unwrap_or_default().len() + 1
     }
 
-    /// Identifies the kind of its nodes by a hash of their capacity, labels and taints, whatever is free.
-    /// Agent and manager compute it independently.
+    /// Identifies the kind of the block's nodes by a hash of their capacity, labels and taints, independent
+    /// of free amounts. Agent and manager each compute it.
     pub fn node_kind(&self) -> u64 {
         node_kind(&self.capacity, &self.labels, &self.taints)
     }
 
-    /// Sort order of blocks; equal nodes compare equal, whatever their number.
+    /// Sort order of blocks. Blocks of equal nodes compare equal, even if their numbers of nodes differ.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         (&self.free, &self.capacity, &self.labels, &self.taints).cmp(&(
             &other.free,

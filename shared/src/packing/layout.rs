@@ -15,7 +15,7 @@ pub struct PackedPods {
     pub nodes: u32,
 }
 
-/// A placement and what it leaves: first the input blocks, less the used nodes, then the used nodes.
+/// A placement and the remaining nodes: first the input blocks without the used nodes, then the used nodes.
 pub(super) struct Layout<'a> {
     pub(super) groups: Vec<NodeGroup<'a>>,
     pub(super) parts: Vec<(usize, PackedPods)>,
@@ -30,9 +30,9 @@ pub(super) struct NodeGroup<'a> {
 
 /// A group of nodes that can take pods of a set.
 struct Taker {
-    /// Pods that one node takes, at most those of the set.
+    /// Number of pods that one node takes, at most that of the set.
     each: u32,
-    /// Weight of a node's free amounts.
+    /// Free amounts of a node as one number, to compare nodes.
     free: i64,
     /// Index of the group.
     at: usize,
@@ -60,7 +60,7 @@ pub(super) fn lay_out<'a>(nodes: &[BlockView<'a>], gang: &Gang) -> Result<Layout
     for index in order {
         let set = &gang.pod_sets[index];
         let mut left = set.count;
-        // Best fit: nearly full nodes first, so that whole nodes stay whole.
+        // Best fit: nearly full nodes first, so that empty nodes stay empty.
         let mut takers: Vec<Taker> = Vec::new();
         for (at, group) in layout.groups.iter().enumerate() {
             if group.nodes > 0 && nodes[group.origin].accepts(set) {
@@ -71,7 +71,7 @@ pub(super) fn lay_out<'a>(nodes: &[BlockView<'a>], gang: &Gang) -> Result<Layout
             }
         }
         takers.sort_unstable_by_key(|taker| (std::cmp::Reverse(taker.each), taker.free, taker.at));
-        // One node that takes all remaining pods beats several smaller ones; the tightest such node first.
+        // Prefer one node that takes all remaining pods to several smaller nodes; of such nodes, the fullest.
         let takes_all = takers.iter().filter(|taker| taker.each >= left && left > 0);
         if let Some(taker) = takes_all.min_by_key(|taker| (taker.free, taker.at)) {
             layout.take(index, set, taker.at, left, 1);
@@ -109,7 +109,7 @@ pub(super) fn after_placing(free: &Amounts, set: &PodSet, pods: u32) -> Amounts 
     free
 }
 
-/// How scarce free amounts are: the largest figure that isn't memory, where accelerators outweigh cores.
+/// Weight of free amounts: the largest amount other than memory. An accelerator weighs more than a core.
 pub(super) fn weight(amounts: &Amounts) -> i64 {
     amounts
         .iter()

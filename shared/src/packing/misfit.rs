@@ -12,7 +12,7 @@ pub enum Misfit {
     /// No node has labels and taints that the pod set accepts.
     NoSuchNode {
         pod_set: String,
-        /// A label that the pod set selects and no node has, as `label=value`.
+        /// A label that the pod set selects but no node has, as `label=value`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<String>,
     },
@@ -25,7 +25,7 @@ pub enum Misfit {
         /// The largest amount on a matching node.
         largest: i64,
     },
-    /// The nodes are suitable, but not enough of them are free together.
+    /// The nodes are suitable, but their free capacity isn't enough.
     NotEnoughCapacity {
         pod_set: String,
         /// Pods that fit now.
@@ -40,11 +40,11 @@ pub enum Misfit {
         pod_set: String,
         /// Node label of the level.
         level: String,
-        /// Pods of a slice, where each slice must be in one domain and the whole pod set need not.
+        /// Pods of a slice, if only each slice must be in one domain, and not the whole pod set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         slice: Option<u32>,
         /// Pods that fit into the largest domain (or, with slices, into all domains). Counted on empty nodes
-        /// where the pod set could never fit.
+        /// if the pod set could never fit.
         fit: u32,
         /// Pods of the set.
         count: u32,

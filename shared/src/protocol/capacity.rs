@@ -14,11 +14,11 @@ pub struct Capacity {
     pub after_command: u64,
     /// `None`: `blocks` is everything. Otherwise a delta against this acknowledged version.
     pub base: Option<u64>,
-    /// Equal nodes. With a base, the new count of each changed block; zero removes it.
+    /// Blocks of equal nodes. With a base, the new count of each changed block; zero removes the block.
     pub blocks: Vec<Block>,
-    /// Pools that can grow from zero: `nodes` is how many more, `free` equals `capacity`.
+    /// Nodes that pools can still add: `nodes` is their number, `free` equals `capacity`.
     pub provisionable: Vec<Block>,
-    /// The resources that the pools can grow for.
+    /// The resources for which the pools can grow.
     #[serde(default, skip_serializing_if = "ManagedResources::is_empty")]
     pub managed: ManagedResources,
     pub runner: RunnerKind,
@@ -27,7 +27,7 @@ pub struct Capacity {
     /// The location that the agent detected; a location that differs from the `Cluster` object's quarantines
     /// the agent.
     pub located: Option<Arc<str>>,
-    /// How held capacity is kept from others.
+    /// How held capacity is protected from other pods.
     #[serde(default, skip_serializing_if = "HoldMethod::is_ledger")]
     pub holds: HoldMethod,
 }
@@ -43,13 +43,13 @@ pub enum RunnerKind {
     Kubernetes,
 }
 
-/// How an agent keeps held capacity from the pods of others.
+/// How an agent protects held capacity from other pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum HoldMethod {
-    /// The nodes run only what the agent places, so its ledger is the truth.
+    /// The nodes run only pods that the agent places, so its ledger is always right.
     #[default]
     Ledger,
-    /// Pods of low priority hold the room on nodes that others use too.
+    /// Pods of low priority hold the capacity, on nodes that other programs use too.
     Placeholders,
     /// The cluster's own Kueue has admitted the gang.
     Kueue,

@@ -15,17 +15,17 @@ pub enum Command {
     /// Asks whether the gang fits, and to hold capacity for it. Contains the gang's shape and the names of
     /// what its pods need, and nothing else of the spec.
     Offer(Box<Offer>),
-    /// The offer is over: release its capacity.
+    /// The offer is over, and its capacity must be released.
     Withdraw {
         offer: OfferId,
         uid: Uid,
     },
     Grant(Box<Grant>),
-    /// Stop this attempt and confirm, whether it is known or not. Ids only.
+    /// Stop this attempt and confirm, even if the attempt is unknown. Has only ids.
     Stop {
         uid: Uid,
         fence: Fence,
-        /// Stored with the attempt.
+        /// Reason for the stop, stored with the attempt.
         reason: StopReason,
     },
     /// Continue this attempt with fewer pods. Only for agents that declare
@@ -57,7 +57,7 @@ impl Command {
     pub fn weight(&self) -> usize {
         // Ids, numbers, field names.
         const FRAME: usize = 512;
-        // Kind and field names.
+        // Bytes of the kind and of field names.
         const REFERENCE: usize = 48;
         match self {
             Self::Offer(offer) => {
@@ -77,25 +77,25 @@ impl Command {
 /// One offer to one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Offer {
-    /// Hold, waiting, refused, withdraw and grant repeat it.
+    /// Id of the offer. Later messages about the offer repeat it.
     pub offer: OfferId,
     pub uid: Uid,
-    /// Sent because a cluster may have to check that it exists.
+    /// Namespace of the job. Sent because a cluster may have to check that it exists.
     pub namespace: Arc<str>,
     /// Kind of the job behind the workload, such as `Job`.
     pub kind: Arc<str>,
     pub gang: Arc<Gang>,
-    /// How long a hold should last. The agent decides and alone enforces it.
+    /// How long a hold should last. Only the agent sets and enforces the deadline.
     pub hold: Millis,
     /// Whether the runner must end the gang by itself when its lease lapses.
     pub requires_guarded: bool,
     /// Features that the job's pods need and only a container runtime offers, by field name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_needs: Option<Arc<str>>,
-    /// Name of a container without an image, which only runners that need none can start.
+    /// Name of a container without an image. Only runners that need no images can start it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_image: Option<Arc<str>>,
-    /// Objects that the job's pods name and can't start without, each once.
+    /// Objects that the job's pods refer to and need to start, without duplicates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<Reference>,
 }
@@ -114,10 +114,10 @@ pub struct Grant {
     pub name: Arc<str>,
     /// The whole job as JSON.
     pub spec: Arc<str>,
-    /// How long the grant is good without renewal.
+    /// How long the grant is valid without renewal.
     pub term: Millis,
     pub on_loss: OnLoss,
-    /// The gang must run this long after the grant. Only the manager keeps that deadline.
+    /// Time from the grant within which the gang must run. Only the manager enforces this deadline.
     pub start_within: Millis,
     /// Remaining run time, if the job limits it.
     pub run_left: Option<Millis>,
@@ -126,10 +126,12 @@ pub struct Grant {
     /// Completion indexes that succeeded in earlier attempts: they don't run again.
     #[serde(default, skip_serializing_if = "Indexes::is_empty")]
     pub completed: Indexes,
-    /// When gangs lose nodes together, those of higher priority get replacements first.
+    /// Priority of the workload. When several gangs lose nodes, those of higher priority get replacements
+    /// first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i64,
-    /// The manager's code over the identity of this grant. A reported run without it isn't adopted.
+    /// The manager's authentication code over the identity of this grant. A reported run without it isn't
+    /// adopted.
     pub mac: Option<Mac>,
 }
 
@@ -138,7 +140,8 @@ const fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// The bytes that a grant's code covers: the facts that a later leadership needs to adopt the run.
+/// The bytes that a grant's authentication code covers: the facts that a later leadership needs to adopt the
+/// run.
 #[expect(
     clippy::too_many_arguments,
     reason = "each part identifies the grant, and each is a type of its own"
@@ -173,8 +176,22 @@ pub enum StopReason {
     Residency,
     Drained,
     Evicted,
-    /// Another attempt is valid, or the manager doesn't know this one.
+    /// Another attempt is valid, or the manager doesn't know this attempt.
     Superseded,
     /// The gang did not run in time.
     StartTimeout,
+}
+
+impl StopReason {
+    /// The reason's word on the wire and in the audit log.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cancelled => "Cancelled",
+            Self::Residency => "Residency",
+            Self::Drained => "Drained",
+            Self::Evicted => "Evicted",
+            Self::Superseded => "Superseded",
+            Self::StartTimeout => "StartTimeout",
+        }
+    }
 }

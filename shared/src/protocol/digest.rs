@@ -1,4 +1,4 @@
-//! A sum over live offers and grants, by which both sides find that they differ.
+//! A sum over live offers and grants, which shows whether both sides agree.
 
 use crate::ids::{Fence, OfferId, Uid};
 use serde::{Deserialize, Serialize};

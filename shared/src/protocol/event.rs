@@ -7,6 +7,7 @@ use crate::mac::Mac;
 use crate::placement::Placement;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::Arc;
 
 /// A report from an agent.
@@ -20,7 +21,7 @@ pub enum Event {
         uid: Uid,
         /// The provider's own message.
         reason: String,
-        /// When there may be capacity, if the provider says.
+        /// The provider's estimate of the wait, if it has one.
         estimate: Option<Millis>,
     },
     /// The gang does not fit.
@@ -42,11 +43,11 @@ pub enum Event {
     Accepted {
         uid: Uid,
         fence: Fence,
-        /// Where the pods will be.
+        /// Nodes or domains of the pods.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         placement: Option<Arc<Placement>>,
     },
-    /// A durable refusal of exactly this grant.
+    /// The agent has durably refused this grant.
     GrantRefused { uid: Uid, fence: Fence, why: GrantRefusal },
     /// All pods of the gang have started. Repeated when pods have moved.
     Running {
@@ -55,14 +56,16 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         placement: Option<Arc<Placement>>,
     },
-    /// The attempt has capacity for all added pods, durably: they start now. Running pods are not disturbed.
+    /// The attempt has durably reserved capacity for all added pods, which start now. Running pods aren't
+    /// affected.
     ScaledUp {
         uid: Uid,
         fence: Fence,
         /// Number of the scale-up.
         number: RecordNumber,
     },
-    /// The attempt stays as it is. Every repetition of this scale-up gets the same answer.
+    /// The scale-up is refused, and the attempt keeps its size. Every repetition of this scale-up gets the
+    /// same answer.
     ScaleUpRefused {
         uid: Uid,
         fence: Fence,
@@ -72,16 +75,16 @@ pub enum Event {
         /// Message for users.
         text: String,
     },
-    /// The attempt is over: all its pods were seen ended.
+    /// The attempt is over: the agent has seen the end of all its pods.
     Ended(End),
 }
 
 impl Event {
     /// Approximate size in a request, in bytes; never much less than the real size.
     pub fn weight(&self) -> usize {
-        // Ids, numbers, field names.
+        // Bytes of ids, numbers and field names.
         const FRAME: usize = 512;
-        // Quotes and backslashes double within JSON.
+        // In JSON, quotes and backslashes take two bytes.
         let text = |text: &String| 2 * text.len();
         match self {
             Self::Accepted { placement, .. } | Self::Running { placement, .. } => {
@@ -109,21 +112,37 @@ impl Event {
 /// Why an offer is refused: a closed list, so that the manager knows which changes make another offer useful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RefuseReason {
-    /// Not enough is free together now; reopens when capacity changes.
+    /// The gang doesn't fit into the free capacity now. Another offer is useful after a change of capacity.
     NoCapacity,
-    /// The gang would not fit even on empty nodes; reopens when the cluster changes.
+    /// The gang wouldn't fit even on empty nodes. Another offer is useful after a change of the cluster's
+    /// nodes.
     NeverFits,
     /// The runner can't run this kind of job.
     Unsupported,
-    /// The agent is full of tombstones, holds or offers; reopens after backoff.
+    /// The agent has too many tombstones, holds or offers. Another offer is useful after a backoff.
     Overloaded,
-    /// The provider failed; reopens after backoff.
+    /// The provider failed. Another offer is useful after a backoff.
     ProviderFailed,
     /// The uid still runs here under an older fence.
     StillRuns,
-    /// Something else that the gang needs is missing in the cluster, or can't be had or asked for now;
-    /// reopens after backoff.
+    /// Something else that the gang needs is missing in the cluster, or can't be checked now. Another offer
+    /// is useful after a backoff.
     Precondition,
+}
+
+impl RefuseReason {
+    /// The reason's word on the wire, in metrics and in logs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NoCapacity => "NoCapacity",
+            Self::NeverFits => "NeverFits",
+            Self::Unsupported => "Unsupported",
+            Self::Overloaded => "Overloaded",
+            Self::ProviderFailed => "ProviderFailed",
+            Self::StillRuns => "StillRuns",
+            Self::Precondition => "Precondition",
+        }
+    }
 }
 
 /// Why a grant is refused, durably.
@@ -141,11 +160,11 @@ pub enum GrantRefusal {
         /// The fence that still runs.
         fence: Fence,
     },
-    /// By the agent's count the lease has lapsed, or its stop would begin at once.
+    /// By the agent's clock the lease has lapsed, or the stop would have to begin at once.
     Lapsed,
 }
 
-/// The end of one attempt. It stays with the agent as a tombstone.
+/// The end of one attempt. The agent keeps it as a tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct End {
     pub uid: Uid,
@@ -158,12 +177,13 @@ pub struct End {
     /// Completion indexes that succeeded so far, over all attempts.
     #[serde(default, skip_serializing_if = "Indexes::is_empty")]
     pub completed: Indexes,
-    /// Proves the grant to a journal that was restored from before it. `None` where nothing was accepted.
+    /// Proves the grant to a journal that was restored from a backup made before it. `None` if the agent
+    /// accepted no grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Box<Proof>>,
 }
 
-/// The identity of a grant with the manager's code over it.
+/// The identity of a grant, with the manager's authentication code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Proof {
     pub offer: OfferId,
@@ -183,7 +203,7 @@ pub enum EndResult {
         /// Message for users.
         message: String,
     },
-    /// Stopped as the manager commanded, or a tombstone for a fence that never ran here.
+    /// Stopped on the manager's command, or a tombstone for a fence that never ran here.
     Stopped,
     /// The lease lapsed and the agent stopped the gang.
     LeaseLapsed,
@@ -194,8 +214,21 @@ pub enum EndResult {
     },
 }
 
+/// As logs of both sides write it.
+impl fmt::Display for EndResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded => f.write_str("succeeded"),
+            Self::Failed { reason, message } => write!(f, "failed: {reason}: {message}"),
+            Self::Stopped => f.write_str("stopped"),
+            Self::LeaseLapsed => f.write_str("its lease lapsed at the agent"),
+            Self::NodeLost { message } => write!(f, "a node was lost: {message}"),
+        }
+    }
+}
+
 impl EndResult {
-    /// The result with its texts as [`clean`] leaves them.
+    /// The result with its texts cleaned by [`clean`].
     #[must_use]
     pub fn cleaned(self) -> Self {
         match self {

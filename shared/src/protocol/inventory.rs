@@ -1,4 +1,4 @@
-//! Complete state of an agent, which recovery asks for.
+//! The complete state of an agent, which recovery needs.
 
 use super::{End, OnLoss, Receipt, ScaleUp};
 use crate::ids::{ClusterName, ContentHash, Fence, Leadership, OfferId, Uid};
@@ -12,15 +12,17 @@ use std::sync::Arc;
 /// The complete inventory of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Inventory {
-    /// The leadership that it answers. An inventory for another leadership is ignored.
+    /// The leadership for which the inventory was made. A manager ignores an inventory for another
+    /// leadership.
     pub for_leadership: Option<Leadership>,
-    /// Live runs, with what a journal needs to adopt them.
+    /// Live runs, with the facts that a journal needs to adopt them.
     pub runs: Vec<Run>,
     /// Open offers, waiting or held.
     pub offers: Vec<(OfferId, Uid)>,
-    /// Ends that are not acknowledged, or only by a record in no range that the leader named.
+    /// Ends that aren't acknowledged, or are acknowledged only by a record outside the leader's ranges.
     pub ends: Vec<End>,
-    /// There are more ends than fit in one body: the inventory isn't complete before these are acknowledged.
+    /// Whether there are more ends than fit in one body. Then the inventory isn't complete until the sent
+    /// ends are acknowledged.
     #[serde(default)]
     pub more: bool,
     /// The newest receipt of every known journal and leadership, each with its member list.
@@ -33,7 +35,7 @@ pub struct Run {
     pub fence: Fence,
     pub offer: OfferId,
     pub attempt: u32,
-    /// `namespace/name` of the job, which names the run to users if the manager doesn't know it.
+    /// `namespace/name` of the job, for messages about a run that the manager doesn't know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Arc<str>>,
     /// Whether all pods have started.
@@ -44,15 +46,15 @@ pub struct Run {
     pub on_loss: OnLoss,
     /// Content hash of the spec that it runs.
     pub spec: ContentHash,
-    /// The manager's code from its grant.
+    /// The manager's authentication code from the run's grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Arc<Placement>>,
-    /// Succeeded pods of each pod set; their capacity is free for good.
+    /// Succeeded pods of each pod set, whose capacity is permanently free.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spare: BTreeMap<String, u32>,
-    /// The latest scale-up that has its capacity.
+    /// The latest scale-up whose capacity is reserved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<Box<ScaleUp>>,
     /// The last priority that the agent received; `None` from an agent that does not support it.

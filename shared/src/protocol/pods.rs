@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct PodReport {
     pub uid: Uid,
     pub fence: Fence,
-    /// Succeeded pods of each pod set; their capacity is free for good. Never fewer than before.
+    /// Succeeded pods of each pod set, whose capacity is permanently free. Never fewer than before.
     pub pods: BTreeMap<String, u32>,
     /// Failed pods so far, over all attempts.
     #[serde(default, skip_serializing_if = "is_zero")]

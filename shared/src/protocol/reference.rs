@@ -1,4 +1,4 @@
-//! Objects that the pods of a job name, and that must be in the cluster that runs them.
+//! Objects that the pods of a job refer to, and that must exist in the cluster that runs the pods.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub enum ReferenceKind {
 }
 
 impl ReferenceKind {
-    /// The kind as manifests write it.
+    /// Name of the kind in manifests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ServiceAccount => "ServiceAccount",
@@ -35,7 +35,7 @@ impl ReferenceKind {
     }
 }
 
-/// An object by its kind and name. One of a namespaced kind is in the job's namespace.
+/// An object by its kind and name. An object of a namespaced kind is in the job's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Reference {
     pub kind: ReferenceKind,

@@ -1,4 +1,4 @@
-//! One sync: what the agent asks and reports, and what the manager answers.
+//! One sync: the agent's requests and reports, and the manager's answer.
 
 use super::{Capacity, Command, Digest, Event, Inventory, PodReport};
 use crate::ids::{ClusterName, Fence, JournalId, Leadership, LedgerId, RecordNumber, Session, Uid};
@@ -6,12 +6,12 @@ use crate::mac::Mac;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// Which of the two requests in flight this is.
+/// Kind of a request: an agent has one of each in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Lane {
-    /// May be parked until there is something to answer.
+    /// The request may be parked until there is something to answer.
     Poll,
-    /// Carries events and is answered at once.
+    /// The request carries events and is answered at once.
     News,
 }
 
@@ -28,7 +28,7 @@ pub struct SyncRequest {
     pub lane: Lane,
     /// The leadership that the agent has persisted and follows; `None` before the first answer.
     pub follows: Option<Leadership>,
-    /// The highest transmission that this session has taken an answer to.
+    /// The highest transmission whose answer this session has taken.
     pub answered: u64,
     /// Commands up to this number were taken.
     pub commands_through: u64,
@@ -40,9 +40,9 @@ pub struct SyncRequest {
     pub events_last: u64,
     /// Digest after `commands_through` and `events_last`.
     pub digest: Digest,
-    /// The complete inventory, when this leadership has none yet or asked for it.
+    /// The complete inventory, if this leadership has none yet or has asked for it.
     pub inventory: Option<Inventory>,
-    /// Capacity, when it changed since the version that the manager acknowledged.
+    /// Capacity, if it has changed since the version that the manager acknowledged.
     pub capacity: Option<Capacity>,
     /// Pod reports that no answer has acknowledged yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,7 +59,7 @@ pub struct SyncRequest {
 }
 
 impl SyncRequest {
-    /// Whether the request has nothing new, so that its answer can be parked.
+    /// Whether the request reports nothing, so that it may be parked.
     pub fn may_wait(&self) -> bool {
         self.lane == Lane::Poll
             && self.events.is_empty()
@@ -87,9 +87,9 @@ pub enum SyncRefusal {
         /// Newest supported version.
         newest: u32,
     },
-    /// A newer session of this ledger is known, or this is a clone: make a new ledger or stop.
+    /// A newer session of this ledger is known, or the agent is a clone. It must create a new ledger or stop.
     Superseded {
-        /// The session that counts.
+        /// The valid session.
         by: Session,
     },
     /// The agent follows a newer leadership: the manager must take a higher epoch first.
@@ -104,7 +104,7 @@ pub enum SyncRefusal {
     UnknownCluster,
     /// The manager doesn't lead, or its claim has expired: try again.
     NotLeading,
-    /// The request breaks a bound or a rule; with a message.
+    /// The request breaks a bound or a rule, which the message names.
     Malformed(String),
 }
 
@@ -112,37 +112,38 @@ pub enum SyncRefusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SyncResponse {
     pub version: u32,
-    /// The agent persists it before it does anything that the answer says.
+    /// Leadership of the manager. The agent persists it before it acts on the answer.
     pub leadership: Leadership,
-    /// Echo; an answer to another session is ignored.
+    /// Session of the request. An agent ignores answers to another session.
     pub session: Session,
-    /// Echo. Leases that this answer grants or renews count from when this transmission was sent.
+    /// Transmission of the request. Leases that this answer grants or renews count from the time when the
+    /// transmission was sent.
     pub transmission: u64,
     pub receipt: Receipt,
-    /// Names of all clusters that ever had a session. Covered by the receipt's code.
+    /// Names of all clusters that ever had a session. The receipt's authentication code covers them.
     pub members: Vec<ClusterName>,
     /// Events up to this number are journaled: don't send them again.
     pub events_through: u64,
-    /// Ends with a committed record; the agent keeps them as acknowledged tombstones.
+    /// Ends whose records are committed. The agent keeps them as acknowledged tombstones.
     pub ends_acknowledged: Vec<(Uid, Fence, RecordNumber)>,
     /// Numbered from `commands_from` on without gaps.
     pub commands: Vec<Command>,
     /// Number of the first of `commands`.
     pub commands_from: u64,
-    /// Leases that this answer renews. An omitted lease isn't ended.
+    /// Leases that this answer renews. A lease that isn't listed is neither renewed nor ended.
     pub renewals: Vec<(Uid, Fence)>,
-    /// Send the complete inventory next.
+    /// Whether the agent must send its complete inventory next.
     pub want_inventory: bool,
     /// The capacity version that was taken.
     pub capacity_acknowledged: u64,
-    /// Record ranges of this journal (leadership, first, last): ends acknowledged elsewhere are reported
-    /// again.
+    /// Record ranges of this journal (leadership, first, last). The agent reports ends again whose
+    /// acknowledging record isn't in them.
     pub ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
-    /// The next poll may be parked this long.
+    /// How long the next poll may be parked.
     pub poll: Millis,
 }
 
-/// Statement of a manager about itself. Agents keep the newest and report it in every inventory.
+/// Statement of a manager about its journal. Agents keep the newest receipt and report it in every inventory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Receipt {
     pub journal: JournalId,
@@ -153,12 +154,13 @@ pub struct Receipt {
     pub rules: RecordNumber,
     /// Head of the audit log, kept by agents as a witness.
     pub audit_head: Option<String>,
-    /// The manager's code over everything above and the member list. A receipt without it is ignored.
+    /// The manager's authentication code over the fields above and the member list. A receipt without it is
+    /// ignored.
     pub mac: Option<Mac>,
 }
 
 impl Receipt {
-    /// The bytes that the code covers.
+    /// The bytes that the authentication code covers.
     pub fn message(&self, members: &[ClusterName]) -> Vec<u8> {
         let mut text = format!(
             "receipt 1\n{}\n{}\n{}\n{}\n{}\n",

@@ -138,3 +138,30 @@ fn digests_ignore_order_and_distinguish_offers_from_grants() {
     assert_ne!(Digest::default().with_offer(offer), Digest::default().with_grant(Uid(0), fence));
     assert_ne!(Digest::default().with_grant(Uid(1), fence), Digest::default().with_grant(Uid(2), fence));
 }
+
+#[test]
+fn the_words_of_reasons_are_those_on_the_wire() {
+    let refusals = [
+        RefuseReason::NoCapacity,
+        RefuseReason::NeverFits,
+        RefuseReason::Unsupported,
+        RefuseReason::Overloaded,
+        RefuseReason::ProviderFailed,
+        RefuseReason::StillRuns,
+        RefuseReason::Precondition,
+    ];
+    for reason in refusals {
+        assert_eq!(serde_json::to_value(reason).unwrap(), reason.word());
+    }
+    let stops = [
+        StopReason::Cancelled,
+        StopReason::Residency,
+        StopReason::Drained,
+        StopReason::Evicted,
+        StopReason::Superseded,
+        StopReason::StartTimeout,
+    ];
+    for reason in stops {
+        assert_eq!(serde_json::to_value(reason).unwrap(), reason.word());
+    }
+}

@@ -7,9 +7,9 @@
 //! causes errors with their causes, as both print them
 //! ```
 //!
-//! Logs follow the residency rules of the place where they are written. Exported traces leave that place, so
-//! they carry ids only. Invariant: nothing is exported but spans with the target [`trace::TARGET`], and never
-//! events, so that no log message or name leaves with them.
+//! Logs stay in the place where they are written, under its residency rules. Exported traces leave that
+//! place, so they contain only ids. Invariant: only spans with the target [`trace::TARGET`] are exported, and
+//! no events, so that no log message or name is exported.
 
 mod causes;
 mod otlp;
@@ -26,10 +26,10 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Log filter where `RUST_LOG` is not set.
+/// Default log filter, without `RUST_LOG`.
 const DEFAULT_FILTER: &str = "info";
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     #[default]
@@ -45,6 +45,18 @@ impl FromStr for Format {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
             other => Err(format!("`{other}` is not a log format; use `text` or `json`")),
+        }
+    }
+}
+
+impl Format {
+    /// The format from the command line, else from the settings file, else the default. Fails if the file
+    /// names an unknown format.
+    pub fn choose(given: Option<Self>, filed: Option<String>) -> Result<Self, String> {
+        match (given, filed) {
+            (Some(format), _) => Ok(format),
+            (None, Some(text)) => text.parse(),
+            (None, None) => Ok(Self::default()),
         }
     }
 }
@@ -67,7 +79,7 @@ pub struct Guard {
     _exporter: Option<otlp::Exporter>,
 }
 
-/// Sets up logs for the whole process, and traces where `otlp_endpoint` (such as `http://127.0.0.1:4318`) is
+/// Sets up logs for the whole process, and traces if `otlp_endpoint` (such as `http://127.0.0.1:4318`) is
 /// given.
 ///
 /// # Errors
@@ -140,5 +152,14 @@ mod tests {
     fn an_unknown_log_format_is_refused_with_the_choices() {
         assert_eq!("json".parse(), Ok(Format::Json));
         assert!("xml".parse::<Format>().unwrap_err().contains("`text` or `json`"));
+    }
+
+    #[test]
+    fn the_command_line_decides_on_the_log_format_before_the_file() {
+        let choose = |given, filed: Option<&str>| Format::choose(given, filed.map(str::to_owned));
+        assert_eq!(choose(Some(Format::Text), Some("json")), Ok(Format::Text));
+        assert_eq!(choose(None, Some("json")), Ok(Format::Json));
+        assert_eq!(choose(None, None), Ok(Format::Text));
+        assert!(choose(None, Some("xml")).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! The exporter of spans: OTLP over HTTP, protobuf.
 //!
 //! The SDK's batch processor blocks on its own thread, while the HTTP client needs a tokio runtime. So the
-//! exporter has a small runtime. It does not depend on the caller's, so that the last flush works from any
-//! thread, inside a runtime or outside.
+//! exporter has a small runtime of its own, so that the last flush works on any thread, inside another
+//! runtime or outside.
 
 use crate::Error;
 use crate::trace::ChosenIds;
@@ -20,7 +20,7 @@ use tokio::runtime::{Handle, Runtime};
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for the last batches when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Where OTLP over HTTP takes spans.
+/// Path of OTLP over HTTP for spans.
 const PATH: &str = "/v1/traces";
 
 #[derive(Debug)]
@@ -69,14 +69,14 @@ impl Drop for Exporter {
             tracing::warn!(%error, "some traces were not exported");
         }
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for the runtime would panic where the guard is dropped inside another runtime.
+            // In the background, because waiting would panic if the guard is dropped inside another runtime.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Checks that spans can be sent to `endpoint`: otherwise the mistake would only show when the first batch is
-/// dropped. Fails with a message and a remedy.
+/// Checks that spans can be sent to `endpoint`, because otherwise a mistake would show only when the first
+/// batch is dropped. Fails with a message and a remedy.
 pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let remedy = "write the collector's address, such as `http://127.0.0.1:4318`";
     let url = reqwest::Url::parse(endpoint)
@@ -103,8 +103,8 @@ fn client(endpoint: &str) -> Result<reqwest::Client, String> {
             config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
         )
     } else {
-        // The system's certificates need the process-wide provider. An error only means that it was installed
-        // already.
+        // Reading the system's certificates needs the process-wide provider. An error only means that the
+        // provider is already installed.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         builder
     };

@@ -1,9 +1,9 @@
 //! One trace per submission, across all restarts.
 //!
 //! A workload's trace id is its uid. The span ids of the submission and of its legs are derived from uid and
-//! offer. So any process, before or after a restart, can name a parent that another one will emit. A span is
-//! emitted once, when it is over, from the times in the journal. Context travels as W3C `traceparent`
-//! (<https://www.w3.org/TR/trace-context/#traceparent-header>).
+//! offer. So any process can name a parent span that another process, or the same process after a restart,
+//! will emit. A span is emitted once, at its end, with times from the journal. Context travels as W3C
+//! `traceparent` (<https://www.w3.org/TR/trace-context/#traceparent-header>).
 
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::time::Wall;
@@ -20,10 +20,10 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// Target of spans that may leave this process. Their fields are ids, never text of a user.
+/// Target of spans that may be exported. Their fields are ids, never a user's text.
 pub const TARGET: &str = "meridian::trace";
 
-/// The id of a trace, as W3C's standard writes it.
+/// The id of a trace, in the form of W3C's standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Trace(u128);
 
@@ -63,7 +63,7 @@ impl TraceParent {
         }
     }
 
-    /// The trace that it is in.
+    /// The trace of this position.
     pub fn trace(&self) -> Trace {
         Trace(self.trace)
     }
@@ -96,8 +96,8 @@ impl FromStr for TraceParent {
     }
 }
 
-/// Later versions may append fields (the standard's section 3.2.4). All-zero ids and version `ff` are
-/// invalid.
+/// Parses a `traceparent`. Later versions may append fields (the standard's section 3.2.4). All-zero ids and
+/// version `ff` are invalid.
 fn parsed(text: &str) -> Option<TraceParent> {
     let mut parts = text.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -119,7 +119,7 @@ fn parsed(text: &str) -> Option<TraceParent> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanOutcome {
     Good,
-    /// Otherwise, with a word of a closed list, such as `lapsed` or `refused`.
+    /// Any other end, with a word of a closed list, such as `lapsed` or `refused`.
     Bad(&'static str),
 }
 
@@ -133,14 +133,14 @@ pub struct Interval {
 #[derive(Clone, Copy, Debug)]
 pub struct Leg<'a> {
     pub uid: Uid,
-    /// The offer that opened it.
+    /// The offer that opened the leg.
     pub offer: OfferId,
     pub cluster: &'a ClusterName,
     /// The grant, if there was one.
     pub fence: Option<Fence>,
 }
 
-/// Emits the span of the whole submission of `uid`. Costs nothing where no endpoint is set.
+/// Emits the span of the whole submission of `uid`. Costs nothing if no endpoint is set.
 pub fn record_submission(uid: Uid, interval: Interval, outcome: SpanOutcome) {
     let ids = TraceParent::of_submission(uid);
     emit(
@@ -153,7 +153,7 @@ pub fn record_submission(uid: Uid, interval: Interval, outcome: SpanOutcome) {
     );
 }
 
-/// Emits the span of a leg, under its submission's. Costs nothing where no endpoint is set.
+/// Emits the span of a leg, as a child of its submission's. Costs nothing if no endpoint is set.
 pub fn record_leg(leg: &Leg<'_>, interval: Interval, outcome: SpanOutcome) {
     let mut attributes = vec![
         KeyValue::new("meridian.uid", leg.uid.to_string()),
@@ -172,7 +172,7 @@ pub fn leg_span(uid: Uid, offer: OfferId, cluster: &ClusterName) -> tracing::Spa
         target: TARGET, "work",
         meridian.uid = %uid, meridian.offer = %offer, meridian.cluster = %cluster
     );
-    // Refused only where no endpoint is set, and then there is no trace.
+    // Fails only if no endpoint is set, and then there is no trace.
     let _ = span.set_parent(TraceParent::of_leg(uid, offer).context());
     span
 }
@@ -213,7 +213,8 @@ fn system_time(wall: Wall) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(wall.0.try_into().unwrap_or(0))
 }
 
-/// The all-zero id is invalid. No uid of Meridian's own is zero, but one from outside might be.
+/// The trace id of a uid. The all-zero id is invalid, so it is replaced: Meridian makes no zero uid, but a
+/// uid from outside might be zero.
 fn trace_id(uid: Uid) -> u128 {
     uid.0.max(1)
 }
@@ -229,8 +230,8 @@ thread_local! {
     static CHOSEN: Cell<Option<TraceParent>> = const { Cell::new(None) };
 }
 
-/// Random ids, except within [`ChosenIds::with`]. The SDK asks the generator for a span's ids, on the thread
-/// that starts the span.
+/// An id generator with random ids, except within [`ChosenIds::with`]. The SDK calls it for a span's ids, on
+/// the thread that starts the span.
 #[derive(Debug, Default)]
 pub(crate) struct ChosenIds(RandomIdGenerator);
 

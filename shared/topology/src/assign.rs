@@ -18,8 +18,8 @@ impl Topology {
         self.assign_with_assumed(requests, options, &mut Assumed::default())
     }
 
-    /// Assigns in addition to `assumed`: the capacity that earlier calls for other flavors of the same
-    /// workload took. The new assignments are added to it.
+    /// Like [`Self::assign`], beside `assumed`: capacity that earlier calls for other flavors of the same
+    /// workload took. Adds the new assignments to `assumed`.
     pub fn assign_with_assumed(
         &self,
         requests: &[PodSetRequest],

@@ -26,7 +26,7 @@ impl Assignment {
         self.domains.iter().fold(0, |sum, domain| sum.saturating_add(domain.count))
     }
 
-    /// The first `pods` pods of the assignment. The last domains lose theirs first.
+    /// The first `pods` pods of the assignment. Pods are removed from the last domains first.
     pub fn truncated(&self, pods: u32) -> Self {
         let mut left = pods;
         let mut domains = Vec::new();
@@ -49,8 +49,8 @@ impl Assignment {
     }
 }
 
-/// Result for one pod set. `None` if the pod set wasn't reached because an earlier one doesn't fit, if
-/// nothing of it was lost, and for a third member of a group (a group is a leader and workers).
+/// Result for one pod set. `None` if an earlier pod set doesn't fit, if the pod set lost no node, or for a
+/// third member of a group (a group is a leader and workers).
 pub type PodSetResult = Option<Result<Assignment, PlacementError>>;
 
 #[cfg(test)]

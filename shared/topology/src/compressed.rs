@@ -8,7 +8,8 @@
 //!     podCounts: { universal: 4 }
 //! ```
 //!
-//! All partitions into slices are equivalent. This module writes one slice per [`DOMAINS_MAX`] domains.
+//! Any partition of the domains into slices is valid. This module writes one slice per [`DOMAINS_MAX`]
+//! domains.
 
 use crate::assignment::{Assignment, DomainCount};
 use serde::{Deserialize, Serialize};
@@ -184,7 +185,7 @@ fn values(all: Vec<String>) -> Values {
         .iter()
         .fold(first.as_str(), |common, value| &common[..shared(common.chars(), value.chars())])
         .to_owned();
-    // Prefix and suffix must not overlap in the shortest value, so search the suffix behind the prefix.
+    // Prefix and suffix must not overlap in the shortest value, so search the suffix after the prefix.
     let behind = |value: &str| value[prefix.len()..].to_owned();
     let ending = behind(first);
     let suffix = rest.iter().fold(ending.as_str(), |common, value| {

@@ -17,9 +17,9 @@ pub struct Exclusions {
     pub affinity: u32,
     /// Outside the domain that a replacement must stay in.
     pub topology_domain: u32,
-    /// By untolerated taint.
+    /// Nodes by untolerated taint.
     pub taints: BTreeMap<String, u32>,
-    /// By the resource that is insufficient for one pod.
+    /// Nodes by the resource that is insufficient for one pod.
     pub resources: BTreeMap<String, u32>,
 }
 

@@ -2,8 +2,7 @@
 //!
 //! The agent places pods with this crate and `plan` predicts placements with it, so both agree. It must not
 //! know queues, quota or other workloads: only domains, their free capacity, and requests. The decisions are
-//! those of Kueue's topology-aware scheduling (KEP-2724): a workload that Kueue places is placed here in the
-//! same domains.
+//! those of Kueue's topology-aware scheduling (KEP-2724): it chooses the same domains as Kueue.
 //!
 //! A [`Topology`] is a tree of domains. Every level is a node label (block, rack, host); every node hangs
 //! below the values of its labels. [`Topology::assign`] works in two passes over tables indexed by domain:
@@ -15,14 +14,14 @@
 //! ```
 //!
 //! Dependencies go one way: `assign` (groups, elastic and replacement rules) uses `placement` (one search),
-//! which uses the tree and the request types. None of them knows the one above it.
+//! which uses the tree and the request types.
 //!
 //! Invariants:
 //! - Assigning changes nothing. [`Topology::add_usage`] and [`Topology::remove_usage`] do, and are inverse to
 //!   each other.
 //! - Domains of a level are numbered in the order of their values. So ties are always resolved the same way,
 //!   and the order of nodes in the input doesn't matter.
-//! - Every pod takes one of the resource `pods`, requested or not.
+//! - Every pod uses one of the resource `pods`, even if it doesn't request it.
 
 mod assign;
 mod assignment;

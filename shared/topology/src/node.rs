@@ -1,4 +1,4 @@
-//! Nodes, and which of them belong to a topology.
+//! Nodes, and the check whether a node belongs to a topology.
 
 use meridian_shared::gang::{Amounts, Taint};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// Pods outside topologies are counted by this name.
+    /// Name of the node, by which pods outside topologies are counted.
     pub name: String,
     /// Labels. Those of the levels locate the node in the tree.
     pub labels: BTreeMap<String, String>,

@@ -49,6 +49,6 @@ pub(crate) fn find(
     }
     let (depth, domains) = search.choose_level()?;
     let leaves = search.descend(depth, domains);
-    // The sums rule this out, but a partial placement must never be returned.
+    // The sums exclude a partial placement, but check, because it must never be returned.
     if search.is_whole(&leaves) { Ok(search.placement(&leaves)) } else { Err(search.insufficient(depth, 0)) }
 }

@@ -14,7 +14,7 @@ pub struct LayerFit {
     pub requested: u32,
 }
 
-/// Why a pod set can't be placed. The messages are Kueue's, which users know.
+/// Why a pod set can't be placed. The messages are Kueue's, because users know them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PlacementError {
@@ -72,7 +72,7 @@ pub enum PlacementError {
         /// Units that fit.
         fit: u32,
         requested: u32,
-        /// Units are whole slices, not pods.
+        /// Whether units are whole slices instead of pods.
         sliced: bool,
         exclusions: Exclusions,
     },

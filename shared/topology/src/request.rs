@@ -25,7 +25,7 @@ pub struct PodSetRequest {
     pub count: u32,
     /// Request of one pod, in base units. The resource `pods` is added automatically.
     pub per_pod: Amounts,
-    /// Shape. `None` is the implied request: anywhere.
+    /// Topology request. `None` means the implied request: anywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyRequest>,
     /// Required node labels. Like all node constraints, they apply only if the lowest level is the host.
@@ -40,11 +40,12 @@ pub struct PodSetRequest {
     pub preferred: Vec<PreferredTerm>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
-    /// Pod sets of one group are placed together: the smaller one is the leader (one pod), the other the
+    /// Pod sets of one group are placed together: the smaller is the leader (one pod), the larger the
     /// workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Assignment before a change of the pod count. [`Profile::elastic`](crate::Profile::elastic) keeps it.
+    /// Assignment before a change of the pod count, which is kept if
+    /// [`Profile::elastic`](crate::Profile::elastic) is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Assignment>,
 }
@@ -64,7 +65,7 @@ impl PodSetRequest {
         }
     }
 
-    /// Node label of the level that all pods should share, if the request names one.
+    /// Node label of the level at which all pods should share a domain, if the request names one.
     pub(crate) fn level<'a>(&'a self, levels: &'a [String]) -> Option<&'a str> {
         let Some(topology) = &self.topology else {
             return levels.last().map(String::as_str);
@@ -107,15 +108,15 @@ pub struct LostNodes<'a> {
     /// Names of the lost nodes. Only the first is replaced; a workload with more lost nodes must be placed
     /// from scratch.
     pub nodes: &'a [String],
-    /// The pods can't move (the workload is a single pod), so the assignment stays as it is.
+    /// The pods can't move (the workload is a single pod), so the assignment isn't changed.
     pub pinned: bool,
 }
 
 /// Options of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Ignore everything counted by [`Topology::add_usage`](crate::Topology::add_usage), to check whether it
-    /// could ever fit.
+    /// Ignore all usage counted by [`Topology::add_usage`](crate::Topology::add_usage), to check whether the
+    /// pod sets could ever fit.
     pub simulate_empty: bool,
     /// Only replace lost nodes.
     pub lost: Option<LostNodes<'a>>,

@@ -1,4 +1,4 @@
-//! Resources by number, and how often a request fits into free capacity.
+//! Resources by number, and the number of pods that fit into free capacity.
 
 use meridian_shared::gang::{Amounts, add_scaled};
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ pub const PODS: &str = "pods";
 /// Upper bound for the pods of a domain (Kubernetes counts pods in 32 bits).
 const PODS_MAX: i64 = i32::MAX as i64;
 
-/// Dense numbers of the resources that at least one node has. All other resources are never free, so they
-/// need no number.
+/// Dense numbers of the resources that at least one node has. Other resources need no number, because their
+/// free amount is always zero.
 #[derive(Debug)]
 pub(crate) struct Resources(BTreeMap<String, usize>);
 

@@ -23,7 +23,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The topology of `flavor` over those `nodes` that are ready, schedulable, of the flavor, and have every
+    /// The topology of `flavor` over the `nodes` that are ready, schedulable, of the flavor, and have every
     /// level.
     pub fn new(flavor: Flavor, nodes: &[Node]) -> Self {
         let belongs =
@@ -55,7 +55,7 @@ impl Topology {
         request.uses_levels_of(self.tree.levels())
     }
 
-    /// Counts one pod on `node` that no topology placed. [`Options::simulate_empty`] keeps it.
+    /// Counts one pod on `node` that no topology placed. It counts even with [`Options::simulate_empty`].
     pub fn occupy(&mut self, node: &str, per_pod: &Amounts) {
         if let Some(leaf) = self.tree.leaf_of_node(node) {
             let row = self.row(leaf);
@@ -63,12 +63,12 @@ impl Topology {
         }
     }
 
-    /// Counts placed pods. Unknown domains (their node is gone or not ready) are skipped.
+    /// Counts placed pods. Skips unknown domains, whose node is gone or not ready.
     pub fn add_usage(&mut self, usage: Usage<'_>) {
         self.count(usage, 1);
     }
 
-    /// Takes back one call of [`Self::add_usage`].
+    /// Reverses one call of [`Self::add_usage`].
     pub fn remove_usage(&mut self, usage: Usage<'_>) {
         self.count(usage, -1);
     }
@@ -81,7 +81,7 @@ impl Topology {
         }
     }
 
-    /// Takes back one call of [`Self::add_sibling_usage`].
+    /// Reverses one call of [`Self::add_sibling_usage`].
     pub fn remove_sibling_usage(&mut self, usage: Usage<'_>) {
         if self.is_by_host() && self.flavor.profile.overlapping_flavors {
             self.count(usage, -1);
@@ -99,8 +99,8 @@ impl Topology {
         self.used.get(row).map(|used| self.resources.named(used))
     }
 
-    /// Whether all of `usages` fit together, each in the domains that it names. Every pod counts as one of
-    /// `pods`, and all usages count at once; Kueue omits both here.
+    /// Whether all of `usages` fit together, each in its domains. Unlike Kueue, counts the resource `pods`,
+    /// and all usages at once.
     pub fn fit_together(&self, usages: &[Usage<'_>]) -> bool {
         let mut rows: BTreeMap<DomainId, Vec<i64>> = BTreeMap::new();
         for usage in usages {

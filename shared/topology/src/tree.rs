@@ -24,12 +24,12 @@ impl DomainId {
 
 /// A range of domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct DomainRange {
     start: u32,
     end: u32,
 }
 
-impl Run {
+impl DomainRange {
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = DomainId> {
         (self.start..self.end).map(DomainId)
     }
@@ -47,7 +47,7 @@ impl Run {
 struct Domain {
     value: String,
     parent: Option<DomainId>,
-    children: Run,
+    children: DomainRange,
 }
 
 /// Labels and taints of the node of a leaf.
@@ -61,9 +61,9 @@ pub(crate) struct LeafNode {
 #[derive(Debug)]
 pub(crate) struct Tree {
     levels: Vec<String>,
-    runs: Vec<Run>,
+    runs: Vec<DomainRange>,
     domains: Vec<Domain>,
-    /// Per leaf, if the lowest level is the host.
+    /// Nodes per leaf, if the lowest level is the host.
     leaf_nodes: Vec<LeafNode>,
     /// Leaves by host, if the lowest level is the host.
     hosts: BTreeMap<String, DomainId>,
@@ -88,7 +88,7 @@ impl Tree {
         for node in sorted {
             let values: Vec<&str> =
                 levels.iter().map(|level| node.labels.get(level).map_or("", String::as_str)).collect();
-            // A host is one domain, whatever its other labels are.
+            // A host is one domain, even if nodes with its name differ in other labels.
             let key = if by_host { values.last().copied().into_iter().collect() } else { values.clone() };
             let leaf = leaves.entry(key).or_insert_with(|| Leaf {
                 values,
@@ -117,7 +117,7 @@ impl Tree {
     /// Domains for the sorted values of leaves.
     fn of_values(levels: &[String], leaves: &[&[&str]]) -> Self {
         let mut domains: Vec<Domain> = Vec::new();
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<DomainRange> = Vec::new();
         let mut parents: Vec<Option<DomainId>> = vec![None; leaves.len()];
         for depth in 0..levels.len() {
             let start = number(domains.len());
@@ -133,12 +133,12 @@ impl Tree {
                     domains.push(Domain {
                         value: values[depth].to_owned(),
                         parent: parents[index],
-                        children: Run { start: 0, end: 0 },
+                        children: DomainRange { start: 0, end: 0 },
                     });
                 }
                 parents[index] = Some(DomainId(number(domains.len()) - 1));
             }
-            runs.push(Run { start, end: number(domains.len()) });
+            runs.push(DomainRange { start, end: number(domains.len()) });
         }
         Self {
             levels: levels.to_vec(),
@@ -176,12 +176,12 @@ impl Tree {
     }
 
     /// The domains of a level.
-    pub(crate) fn level(&self, depth: usize) -> Run {
-        self.runs.get(depth).copied().unwrap_or(Run { start: 0, end: 0 })
+    pub(crate) fn level(&self, depth: usize) -> DomainRange {
+        self.runs.get(depth).copied().unwrap_or(DomainRange { start: 0, end: 0 })
     }
 
     /// The domains of the lowest level.
-    pub(crate) fn leaves(&self) -> Run {
+    pub(crate) fn leaves(&self) -> DomainRange {
         self.level(self.lowest())
     }
 
@@ -194,7 +194,7 @@ impl Tree {
         self.leaf_nodes.get(self.leaf_at(leaf))
     }
 
-    pub(crate) fn children(&self, domain: DomainId) -> Run {
+    pub(crate) fn children(&self, domain: DomainId) -> DomainRange {
         self.domains[domain.at()].children
     }
 
@@ -217,7 +217,7 @@ impl Tree {
         self.nodes.get(node).copied()
     }
 
-    /// The leaf with these values, in the form of an assignment.
+    /// The leaf with these values, given as in an assignment.
     pub(crate) fn leaf(&self, values: &[String]) -> Option<DomainId> {
         if self.is_by_host() {
             let [host] = values else { return None };
@@ -274,7 +274,7 @@ impl Tree {
     }
 }
 
-/// Domains are numbered in 32 bits: more than 4 billion don't fit into memory.
+/// A domain number. 32 bits suffice, because more than 4 billion domains don't fit into memory.
 fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

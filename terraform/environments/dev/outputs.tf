@@ -47,13 +47,8 @@ output "join_state_command" {
 }
 
 output "cluster_objects" {
-  description = "The objects `Cluster` of the regions, as YAML: what `cluster_objects_command` applies."
+  description = "The objects `Cluster` of the regions, as YAML. The manager applies them by itself."
   value       = module.fleet.cluster_objects
-}
-
-output "cluster_objects_command" {
-  description = "Gives the manager the objects of `cluster_objects`. Run it after every apply that changes `regions`."
-  value       = module.fleet.cluster_objects_command
 }
 
 output "metrics_commands" {

@@ -84,17 +84,12 @@ output "agent_values" {
 }
 
 output "cluster_objects" {
-  description = "The objects `Cluster` of the regions, as YAML: what `cluster_objects_command` applies."
+  description = "The objects `Cluster` of the regions, as YAML. The manager applies them by itself."
   value = join("", [
     for cluster in local.clusters : format("---\n%s", yamlencode(merge(
       { apiVersion = "meridian.dev/v1alpha1", kind = "Cluster" }, cluster,
     )))
   ])
-}
-
-output "cluster_objects_command" {
-  description = "Gives the manager the objects of `cluster_objects`. Run it after every apply that changes `regions`."
-  value       = "terraform output -raw cluster_objects | ${local.in_manager} -i ${local.as_administrator} apply -f -"
 }
 
 output "metrics_commands" {

@@ -1,4 +1,4 @@
-//! What may happen next, and what a search must come across.
+//! The actions that may happen next, and the situations that a search must reach.
 
 use crate::setup;
 use meridian_shared::ids::Fence;
@@ -13,7 +13,7 @@ pub enum Action {
     Delete,
     /// A whole exchange at one moment.
     Exchange { host: usize, manager: usize },
-    /// The same, but the agent is killed before it is done with the answer.
+    /// The same, but the agent is killed before it has finished with the answer.
     ExchangeAndDie { host: usize, manager: usize, stored: bool },
     /// A request is sent.
     Send { host: usize },
@@ -51,7 +51,7 @@ pub enum Action {
     Step { disconnected: [bool; setup::CLUSTERS] },
 }
 
-/// What a search must come across: a search that meets nothing proves nothing.
+/// Situations that a search must reach: a search that never reaches them proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Covered {
     /// The first grant of the workload.

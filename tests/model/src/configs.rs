@@ -1,4 +1,4 @@
-//! Which faults are searched together, to which bound.
+//! Sets of faults that are searched together, with their bounds.
 
 use crate::action::Action;
 use crate::model::{ProtocolModel, planted};
@@ -7,7 +7,7 @@ use crate::state::Budget;
 use meridian_shared::planted::Bug;
 use std::sync::Arc;
 
-/// How far a search goes.
+/// The size of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Small enough for every change: about a million states in all configurations together.
@@ -50,10 +50,12 @@ pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<ProtocolModel
     })
 }
 
-/// A long search finds this number of states within seconds.
+/// Least number of states of a long search, which finds that many within seconds. With fewer, the search is
+/// broken.
 const LONG_LEAST: usize = 20_000;
 
-/// Bounds that are searched to their end, with nine tenths of the states within them.
+/// The least number of states, the clusters that act freely, and the bounds of a short search. It reaches all
+/// states within the bounds; the number is nine tenths of them.
 fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
     let none = Budget::default();
     match name {

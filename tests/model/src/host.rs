@@ -16,11 +16,11 @@ use std::sync::Arc;
 /// How far an agent gets with an outcome before it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// It does everything.
+    /// The agent does everything.
     All,
-    /// It is killed between the store's commit and the effects.
+    /// The agent is killed between the store's commit and the effects.
     Stored,
-    /// It is killed before the store's commit.
+    /// The agent is killed before the store's commit.
     Nothing,
 }
 
@@ -32,7 +32,7 @@ pub struct Host {
     agent: Arc<Agent>,
     store: Arc<BTreeMap<String, String>>,
     durable: Arc<Durable>,
-    /// What really runs here.
+    /// The gangs that really run on the cluster.
     pub runner: Runner,
     lives: u64,
     ledgers: u128,
@@ -156,11 +156,11 @@ impl Host {
         if reach == Reach::Nothing {
             return self.restart(now);
         }
-        self.keep(&out.store);
+        self.keep(out.store());
         if reach == Reach::Stored {
             return self.restart(now);
         }
-        for effect in &out.effects {
+        for effect in out.effects() {
             match self.runner.perform(now.mono, effect) {
                 Some(RunnerOutcome::Started(uid, fence)) => self.started.push((uid, fence)),
                 Some(RunnerOutcome::NothingToStop(uid, fence)) => {

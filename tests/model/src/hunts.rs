@@ -1,7 +1,7 @@
 //! For each planted bug that this model can find, the search that must find it.
 //!
-//! A hunt begins where the broken rule begins to matter and allows few faults, so that a few thousand states
-//! are enough. The simulator hunts the other bugs: `AgentTakesTwinLeadership` is caught by a second rule, by
+//! A hunt begins where the broken rule first matters and allows few faults, so that a few thousand states are
+//! enough. The simulator hunts the other bugs: `AgentTakesTwinLeadership` is caught by a second rule, by
 //! which a manager that gets a report of another manager's records returns to recovery, and the rest break
 //! promises that one workload can't show.
 
@@ -50,7 +50,7 @@ pub const HUNTED: [Bug; 20] = [
     Bug::ConfirmationAnswersForClusters,
 ];
 
-/// A hunt of fewer states proves nothing; the smallest has few more.
+/// A hunt of fewer states proves nothing; the smallest hunt has slightly more.
 const LEAST: usize = 40;
 
 /// The search for a bug. With `plant` false it is the same search without the bug, which must find nothing.

@@ -16,7 +16,8 @@
 //! | [`hunts`] | for each planted bug, the search that must find it |
 //! | [`search`] | runs a search, and sums up its result |
 //!
-//! A lost message needs no action: it never arrives. A search is exhaustive up to its [`state::Budget`].
+//! A lost message needs no action of the model: it never arrives. A search is exhaustive up to its
+//! [`state::Budget`].
 
 pub mod action;
 pub mod canonical_hash;

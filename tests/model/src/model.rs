@@ -32,7 +32,7 @@ pub struct ProtocolModel {
     pub before: Vec<Action>,
     /// A bug planted in both cores.
     pub planted: Planted,
-    /// What was covered, counted over transitions.
+    /// Number of transitions that covered each event.
     pub covered: Arc<[AtomicU64; Covered::ALL.len()]>,
 }
 
@@ -42,7 +42,7 @@ impl ProtocolModel {
         self.covered[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often something was covered.
+    /// Number of transitions that covered the event.
     pub fn count(&self, what: Covered) -> u64 {
         self.covered[what as usize].load(Ordering::Relaxed)
     }
@@ -119,7 +119,8 @@ impl Model for ProtocolModel {
                     && s.hosts.iter().all(|h| h.runner.live().count() <= 1)
             }),
             Property::always("nothing runs that was freed", |m: &Self, s: &State| {
-                // A copy that leads while its original does can't know what the other one renews.
+                // If a copy and its original lead at the same time, neither knows the leases that the other
+                // one renews.
                 let copies = s.managers.len() > 1 && s.managers[1].restored;
                 copies
                     || m.budget.twins > 0

@@ -1,4 +1,4 @@
-//! What really runs on a cluster, which the promises are checked against. It outlives the agent.
+//! The gangs that really run on a cluster. The promises are checked against them, and they outlive the agent.
 
 use meridian_agent_core::{Effect, Found, FoundState};
 use meridian_shared::ids::{Fence, Uid};
@@ -25,7 +25,7 @@ pub struct Runner {
     gangs: BTreeMap<(Uid, Fence), Gang>,
 }
 
-/// What an effect led to.
+/// The result of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunnerOutcome {
     /// A gang was started.
@@ -112,7 +112,7 @@ impl Runner {
         over
     }
 
-    /// What a restarted agent finds.
+    /// The runs that a restarted agent finds.
     pub fn found(&self) -> Vec<Found> {
         let state = |gang: &Gang| match &gang.ended {
             None => FoundState::Live { running: gang.running },

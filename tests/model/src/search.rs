@@ -27,7 +27,7 @@ pub struct Findings {
     pub exhausted: bool,
     /// A broken promise: its name, and its path with one line per action.
     pub broken: Option<(&'static str, Vec<String>)>,
-    /// What was covered, counted over transitions.
+    /// Number of transitions that covered each event.
     pub covered: Vec<(Covered, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl Findings {
     }
 }
 
-/// How to search.
+/// Options of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
     /// Number of threads.

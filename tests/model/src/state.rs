@@ -5,7 +5,7 @@ use crate::host::Host;
 use crate::setup;
 use meridian_agent_core::VERSIONS;
 use meridian_manager_core::World;
-use meridian_manager_core::world::Live;
+use meridian_manager_core::live::Live;
 use meridian_shared::ids::{ClusterName, Fence};
 use meridian_shared::protocol::{Capacity, Inventory, Receipt, SyncAnswer, SyncRequest, SyncResponse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What may still go wrong. A search is exhaustive up to these numbers.
+/// Faults that may still happen. A search is exhaustive up to these numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// Steps of time that may pass.
@@ -87,7 +87,7 @@ impl Budget {
         ]
     }
 
-    /// Changes one number by its name; false if there is none of this name.
+    /// Changes a number by its name; false if no number has this name.
     pub fn set(&mut self, name: &str, to: u8) -> bool {
         let mut numbers = self.numbers();
         let number = numbers.iter_mut().find(|(n, _)| *n == name);
@@ -107,23 +107,23 @@ impl fmt::Display for Budget {
 /// The condition of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It leads and can write.
+    /// The manager leads and can write.
     Leads,
-    /// It is down since this step.
+    /// The manager is down since this step.
     Down(u64),
-    /// It leads, and its disk is gone: it can't write.
+    /// The manager leads, but can't write: its disk is gone.
     CutOff,
     /// A write failed: it never answers again.
     Gone,
 }
 
-/// One manager. Every input is committed before anything else happens, so its world is what is committed.
+/// One manager. Every input is committed before the next step, so the manager's world is the committed one.
 #[derive(Clone, Debug)]
 pub struct Manager {
     /// The world, or what the journal says while the manager is down.
     pub world: Arc<World>,
     pub role: Role,
-    /// Its journal is a copy.
+    /// The manager's journal is a copy.
     pub restored: bool,
     /// The step at which it began to lead.
     pub led: u64,
@@ -160,7 +160,8 @@ pub struct Observed {
     pub freed: BTreeSet<Fence>,
     /// The largest fence that ever began to run.
     pub newest: Option<Fence>,
-    /// The attempt in which the job succeeded, until a manager that can't know that calls it lapsed.
+    /// The attempt in which the job succeeded, until a manager that can't know of the success records the
+    /// attempt as lapsed.
     pub done: Option<Fence>,
     /// The promise that a transition broke.
     pub broken: Option<&'static str>,
@@ -184,7 +185,7 @@ pub struct State {
     pub leaderships: u64,
     /// The job was submitted.
     pub submitted: bool,
-    /// What may still go wrong.
+    /// Faults that may still happen.
     pub budget: Budget,
     /// What the checks remember.
     pub observed: Observed,

@@ -1,4 +1,4 @@
-//! What an action does to a state, and what is checked on the way.
+//! Applies an action to a state, and checks the promises.
 
 use crate::action::{Action, Covered};
 use crate::host::{Host, Reach};
@@ -11,6 +11,7 @@ use meridian_manager_core::facts::outcome::{Outcome, Reply};
 use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::facts::record::{LeadershipFact, OrphanFact, WorkloadFact};
 use meridian_manager_core::facts::submission::RecoveryStart;
+use meridian_manager_core::live::counts::Count;
 use meridian_manager_core::{Start, World};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::{Command, EndResult, SyncAnswer, SyncRequest};
@@ -144,7 +145,7 @@ impl<'a> Transition<'a> {
                 let m = &mut self.state.managers[manager];
                 // Until now another copy may have granted and renewed.
                 (m.led, m.restored) = (now, false);
-                if !m.world.live.awaited.is_empty() {
+                if !m.world.live.recovery().awaited().is_empty() {
                     self.model.cover(Covered::ConfirmedEarly);
                 }
                 let action = Operator::ConfirmRecovery;
@@ -278,16 +279,16 @@ impl<'a> Transition<'a> {
     fn input(&mut self, manager: usize, input: Input) -> Option<Reply> {
         let now = setup::manager_now(self.state.now);
         let mut world = (*self.state.managers[manager].world).clone();
-        let late = world.live.counts.late_holds;
+        let late = world.live.counts().of(Count::LateHolds);
         let outcome = world.apply(now, input, &OneBody);
         let turn = world.apply(now, Input::Turn, &OneBody);
-        if world.live.counts.late_holds > late {
+        if world.live.counts().of(Count::LateHolds) > late {
             self.model.cover(Covered::LateHold);
         }
         let records = !outcome.records.is_empty() || !turn.records.is_empty();
         match self.state.managers[manager].role {
             Role::CutOff if records => {
-                // The commit fails, and there is nothing to reload the world from.
+                // The commit fails, and the world can't be read back from the disk.
                 self.state.managers[manager].role = Role::Gone;
                 return None;
             }

@@ -100,9 +100,9 @@ fn planted_bugs_are_found() {
 
 #[test]
 fn hunts_find_nothing_without_a_bug() {
-    // These take too long for every change.
+    // The searches for these bugs take too long to run for every change.
     let long = [Bug::TransmissionReused, Bug::FenceReused, Bug::AnswersWithoutClaim];
-    // These begin and end as others do.
+    // The searches for these bugs are the same as those for other bugs.
     let same = [
         Bug::MissingFrees,
         Bug::UnknownStopForgotten,

@@ -108,7 +108,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     serde_json::from_str(&text).with_context(|| format!("{}", path.display()))
 }
 
-/// Why acts on worker clusters aren't compared: Meridian does something else in their place.
+/// Why acts on worker clusters aren't compared: Meridian replaces them by other acts.
 fn not_compared(kind: &str) -> Option<&'static str> {
     match kind {
         "dispatcher-reconcile" | "dispatcher-nominate" => Some(

@@ -39,7 +39,7 @@ fn only_listed(mut all: FlavorUsage, listed: &FlavorUsage) -> FlavorUsage {
     all
 }
 
-/// Compares available quota with usage, and without usage: before it was added and after it was removed.
+/// Compares the available quota before usage is added, with the usage, and after its removal.
 pub(crate) fn available(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let mut state = case.load().state;
     let mut differences = Differences::default();

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Same,
-    /// The same decision for the same reason, with a message of other wording.
+    /// The same decision for the same reason, but a message with other words.
     OtherWording(String),
     /// The same decision, but another condition, event or status field.
     OtherRecord(String),
@@ -59,7 +59,7 @@ pub(crate) struct TableSummary {
     compared: usize,
     /// Same decisions and same records.
     same: usize,
-    /// Same decisions, whatever the records.
+    /// The decisions are the same; the records differ.
     decided: usize,
     other_wording: usize,
     not_compared: usize,

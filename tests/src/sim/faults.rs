@@ -5,8 +5,8 @@ mod managers;
 mod workers;
 
 use crate::sim::agents::host::StoreDisk;
+use crate::sim::clusters::{CLUSTERS, HOSTILE};
 use crate::sim::context::event::SimEvent;
-use crate::sim::fleet::clusters::{CLUSTERS, HOSTILE};
 use crate::sim::network::Link;
 use crate::sim::scenario::Fault;
 use crate::sim::users::request::RequestBody;
@@ -123,7 +123,7 @@ impl Simulation {
             self.agents[a].paused_until = 0;
             self.agents[a].disk = StoreDisk::default();
             if self.agents[a].hostile {
-                // Operators notice it, cordon its cluster and switch it off.
+                // Operators notice the hostile agent, cordon its cluster and switch the agent off.
                 self.end_agent(a, false);
                 self.agents[a].gone = true;
                 self.agents[a].lose_store();

@@ -1,6 +1,5 @@
-//! Clusters, queues and jobs as users declare them. Nothing here knows how a manager decides.
+//! Queues and jobs as users declare them. Nothing here knows how a manager decides.
 
-pub(crate) mod clusters;
 pub(crate) mod job;
 pub(crate) mod objects;
 pub(crate) mod queues;

@@ -32,7 +32,7 @@ mod reports;
 pub(crate) mod submissions;
 pub(crate) mod violation;
 
-use crate::sim::fleet::clusters::GpuLimits;
+use crate::sim::clusters::GpuLimits;
 use crate::sim::fleet::job::SimulatedJob;
 use activity::check_activity;
 use attempts::Attempts;
@@ -232,7 +232,7 @@ impl Invariants {
 
     /// The cluster limit of a cluster, if it has one.
     fn limit_of(&self, cluster: &ClusterName) -> Option<i64> {
-        crate::sim::fleet::clusters::cluster_index(cluster.as_str()).and_then(|cluster| self.limits[cluster])
+        crate::sim::clusters::cluster_index(cluster.as_str()).and_then(|cluster| self.limits[cluster])
     }
 }
 

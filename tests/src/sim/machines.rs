@@ -1,4 +1,4 @@
-//! Worker machines: what really runs. Every promise is checked against this truth.
+//! Worker machines, and the gangs that really run on them. Every promise is checked against them.
 //!
 //! A machine outlives the agents on it. It knows nothing of managers.
 

@@ -95,7 +95,7 @@ impl Network {
         let (scenario, net) = (&cx.scenario, &mut cx.random.net);
         let (lose, duplicate, stray) =
             if cx.healed { (0, 0, 0) } else { (scenario.lose, scenario.duplicate, scenario.stray) };
-        // The draws don't depend on the link, so that one fault doesn't change all that follows.
+        // The draws don't depend on the link, so that one fault doesn't change all later draws.
         let (lost, twice) = (net.permille(lose), net.permille(duplicate));
         let mut late = 0;
         let mut delay = || {

@@ -3,7 +3,7 @@
 //! Each seed switches on a random subset of the faults (swarm testing): a fault that is always on hides the
 //! effects of others.
 
-use crate::sim::fleet::clusters::{GpuLimits, HOSTILE, LATE};
+use crate::sim::clusters::{GpuLimits, HOSTILE, LATE};
 use crate::sim::random::Random;
 use meridian_agent_core::HoldSettings;
 use meridian_manager_core::Config;
@@ -154,7 +154,7 @@ pub struct Scenario {
     pub node_losses: Option<u64>,
     /// How long pods of a lost node wait for another node.
     pub replacement_wait: Millis,
-    /// Whether agents look up what jobs name, and hold capacity in the cluster too.
+    /// Whether agents look up the objects that jobs name, and hold capacity in the cluster too.
     pub secured_holds: bool,
     /// The most accelerators that each cluster may be believed to have.
     pub(crate) limits: GpuLimits,
@@ -235,10 +235,10 @@ impl Scenario {
         clusters
     }
 
-    /// What a hold depends on at its agents.
+    /// What agents of this scenario check and make for a hold.
     pub(crate) fn hold_settings(&self) -> HoldSettings {
-        let way = if self.secured_holds { HoldMethod::Placeholders } else { HoldMethod::Ledger };
-        HoldSettings { checks_references: self.secured_holds, way }
+        let method = if self.secured_holds { HoldMethod::Placeholders } else { HoldMethod::Ledger };
+        HoldSettings { checks_references: self.secured_holds, method }
     }
 
     /// The configuration of its managers.

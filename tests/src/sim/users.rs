@@ -74,7 +74,7 @@ impl Users {
         self.requests.contains_key(&id)
     }
 
-    /// Requests that wait for an answer, for messages.
+    /// Requests that wait for an answer, as text for messages.
     pub(crate) fn open_requests(&self) -> Vec<String> {
         self.requests.iter().map(|(id, request)| format!("{id}: {}", request.body)).collect()
     }

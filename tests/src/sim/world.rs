@@ -5,10 +5,10 @@ mod end_check;
 
 use crate::sim::agents::host::AgentHost;
 use crate::sim::clock::HostClock;
+use crate::sim::clusters::{CLUSTERS, HOSTILE, LATE};
 use crate::sim::context::SimContext;
 use crate::sim::context::event::SimEvent;
 use crate::sim::context::trace::Keep;
-use crate::sim::fleet::clusters::{CLUSTERS, HOSTILE, LATE};
 use crate::sim::fleet::objects::declared_queues;
 use crate::sim::fleet::topology::NodeLabels;
 use crate::sim::invariants::Invariants;
@@ -43,7 +43,7 @@ pub(crate) struct FaultState {
 #[derive(Debug)]
 pub(crate) struct Simulation {
     pub(crate) cx: SimContext,
-    /// One manager, and the one that took over from it or is cut off by it.
+    /// One manager, or two after a takeover, of which the old one may be cut off.
     pub(crate) managers: Vec<ManagerHost>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) agents: Vec<AgentHost>,

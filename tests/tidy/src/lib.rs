@@ -8,6 +8,7 @@
 
 #![warn(missing_docs)]
 
+pub mod charts;
 pub mod circles;
 pub mod comments;
 pub mod documents;

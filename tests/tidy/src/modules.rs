@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The path of a module from the root of its crate; the root itself is empty.
 pub(crate) type ModulePath = Vec<String>;
 
-/// Most re-exports that one path may go through; more are taken for a circle of re-exports.
+/// Most re-exports in one path. A path with more is taken for a circle of re-exports.
 const REEXPORTS_MAX: usize = 8;
 
 /// Keywords before the name of an item.
@@ -72,32 +72,85 @@ impl ModuleGraph {
     /// Groups of modules that all use each other, directly or through others of the group; only groups of two
     /// or more.
     pub(crate) fn circles(&self) -> Vec<Vec<ModulePath>> {
-        let reach: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
-            self.uses.keys().map(|module| (module, self.reachable(module))).collect();
-        let mut circles = Vec::new();
-        let mut placed: BTreeSet<&ModulePath> = BTreeSet::new();
-        for (module, reached) in &reach {
-            if !reached.contains(module) || placed.contains(module) {
-                continue;
-            }
-            let circle: Vec<&ModulePath> =
-                reached.iter().copied().filter(|other| reach[other].contains(module)).collect();
-            placed.extend(&circle);
-            circles.push(circle.into_iter().cloned().collect());
-        }
-        circles
+        circles_of(&self.uses)
     }
 
-    fn reachable(&self, from: &ModulePath) -> BTreeSet<&ModulePath> {
-        let mut reached = BTreeSet::new();
-        let mut open: Vec<&ModulePath> = self.uses[from].keys().collect();
-        while let Some(module) = open.pop() {
-            if reached.insert(module) {
-                open.extend(self.uses[module].keys());
+    /// Modules with modules of their own, the root included.
+    pub(crate) fn folders(&self) -> BTreeSet<ModulePath> {
+        let ancestors =
+            |module: &ModulePath| (0..module.len()).map(|depth| module[..depth].to_vec()).collect();
+        self.files.keys().flat_map(|module| -> Vec<ModulePath> { ancestors(module) }).collect()
+    }
+
+    /// Uses between the modules of one folder. A module includes the modules inside it.
+    pub(crate) fn inside(&self, folder: &ModulePath) -> SiblingUses {
+        let sibling = |module: &ModulePath| {
+            (module.len() > folder.len() && module.starts_with(folder))
+                .then(|| module[..=folder.len()].to_vec())
+        };
+        let mut siblings: SiblingUses = BTreeMap::new();
+        for (module, uses) in &self.uses {
+            let Some(from) = sibling(module) else { continue };
+            let all = siblings.entry(from.clone()).or_default();
+            for (used, line) in uses {
+                if let Some(to) = sibling(used).filter(|to| *to != from) {
+                    let one = FileUse { from: module.clone(), to: used.clone(), line: *line };
+                    all.entry(to).or_default().push(one);
+                }
             }
         }
-        reached
+        siblings
     }
+}
+
+/// One file's use of another.
+#[derive(Debug)]
+pub(crate) struct FileUse {
+    /// The module that uses another.
+    pub(crate) from: ModulePath,
+    /// The module that is used.
+    pub(crate) to: ModulePath,
+    /// The line of the first use.
+    pub(crate) line: usize,
+}
+
+/// The uses of files by which one module of a folder uses another.
+pub(crate) type SiblingUses = BTreeMap<ModulePath, BTreeMap<ModulePath, Vec<FileUse>>>;
+
+/// Groups of modules that all use each other, directly or through others of the group; only groups of two or
+/// more.
+pub(crate) fn circles_of<U>(uses: &BTreeMap<ModulePath, BTreeMap<ModulePath, U>>) -> Vec<Vec<ModulePath>> {
+    let reach: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
+        uses.keys().map(|module| (module, reachable(uses, module))).collect();
+    let mut circles = Vec::new();
+    let mut placed: BTreeSet<&ModulePath> = BTreeSet::new();
+    for (module, reached) in &reach {
+        if !reached.contains(module) || placed.contains(module) {
+            continue;
+        }
+        let circle: Vec<&ModulePath> = reached
+            .iter()
+            .copied()
+            .filter(|other| reach.get(other).is_some_and(|back| back.contains(module)))
+            .collect();
+        placed.extend(&circle);
+        circles.push(circle.into_iter().cloned().collect());
+    }
+    circles
+}
+
+fn reachable<'u, U>(
+    uses: &'u BTreeMap<ModulePath, BTreeMap<ModulePath, U>>,
+    from: &ModulePath,
+) -> BTreeSet<&'u ModulePath> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<&ModulePath> = uses.get(from).into_iter().flat_map(BTreeMap::keys).collect();
+    while let Some(module) = open.pop() {
+        if reached.insert(module) {
+            open.extend(uses.get(module).into_iter().flat_map(BTreeMap::keys));
+        }
+    }
+    reached
 }
 
 /// The module of a file; `None` for tests and for programs next to a library.
@@ -131,7 +184,7 @@ enum PathKind {
     InCode,
 }
 
-/// What one file says.
+/// The paths and the items of one file.
 #[derive(Debug, Default)]
 struct Parsed {
     paths: Vec<Path>,

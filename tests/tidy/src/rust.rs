@@ -63,6 +63,15 @@ impl Source {
         }
         code
     }
+
+    /// String literals outside of items behind `#[cfg(test)]`: line, from 1, and content as written.
+    pub fn strings_without_tests(&self) -> impl Iterator<Item = (usize, &str)> {
+        let without = self.without_tests();
+        let tests: Vec<bool> = self.code.lines().zip(without.lines()).map(|(a, b)| a != b).collect();
+        let in_test = move |line: usize| tests.get(line - 1).is_some_and(|in_test| *in_test);
+        let outside = self.strings.iter().filter(move |(line, _)| !in_test(*line));
+        outside.map(|(line, text)| (*line, text.as_str()))
+    }
 }
 
 /// The end of the item that begins at `from`: its first `;` outside of brackets, or the end of its first

@@ -1,5 +1,5 @@
-//! What source files must not contain: work left for later, metrics named in several places, and ignored
-//! tests without a reason. Every crate begins with a module doc.
+//! Source files contain no work left for later, no metric named in several places, and no ignored test
+//! without a reason. Every crate begins with a module doc.
 
 use crate::Violations;
 use crate::manifest;

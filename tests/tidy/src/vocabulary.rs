@@ -3,7 +3,7 @@
 
 use crate::Violations;
 use crate::rust::Source;
-use crate::tree::Tree;
+use crate::tree::{File, Tree};
 
 /// Where a retired word must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,7 @@ const RETIRED: &[(&str, Scope, &str)] = &[
     ("door", Names, "interface, entry point"),
     ("rank", Types, "priority"),
     ("wish", Types, "request"),
+    ("wished", Types, "requested"),
     ("people", Names, "users"),
     ("let_go", Names, "release"),
     ("who", Names, "the noun"),
@@ -91,19 +92,19 @@ const RETIRED: &[(&str, Scope, &str)] = &[
 ];
 
 /// Uses of a retired word that are right: the start of a path, the word, and the reason.
-const ALLOWED: &[(&str, &str, &str)] = &[];
+const ALLOWED: &[(&str, &str, &str)] =
+    &[("", "no-room", "a verdict in plain English: no cluster has room for the gang")];
 
 /// No name contains a retired word, and no comment contains one that isn't plain English.
 pub fn retired_words(tree: &Tree) -> Violations {
     let mut violations = Vec::new();
     for file in tree.rust() {
         let source = Source::of(&file.text);
-        let allowed =
-            |word: &str| ALLOWED.iter().any(|(path, of, _)| file.path.starts_with(path) && *of == word);
+        let allowed = |word: &str| is_allowed(file, word);
         for (number, line) in source.lines() {
             let names = line.split(|c: char| !c.is_alphanumeric() && c != '_');
             for name in names.filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_')) {
-                let of_type = name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
+                let of_type = is_type(name);
                 let applies = |scope: Scope| scope != Types || of_type;
                 violations.extend(
                     retired_in(&words_of_name(name), applies)
@@ -113,12 +114,7 @@ pub fn retired_words(tree: &Tree) -> Violations {
             }
         }
         for comment in &source.comments {
-            let words: Vec<String> = comment
-                .text
-                .split(|c: char| !c.is_alphanumeric())
-                .filter(|word| !word.is_empty())
-                .map(str::to_lowercase)
-                .collect();
+            let words = words_of_prose(&comment.text);
             let found = retired_in(&words, |scope| scope == NamesAndComments);
             violations.extend(found.filter(|(word, _)| !allowed(word)).map(|(word, instead)| {
                 let word = word.replace('_', " ");
@@ -127,6 +123,75 @@ pub fn retired_words(tree: &Tree) -> Violations {
         }
     }
     violations
+}
+
+/// No text for users contains a retired word: no string of a program, and no document.
+pub fn retired_words_in_texts(tree: &Tree) -> Violations {
+    let mut violations = Vec::new();
+    let is_program = |file: &&File| {
+        !file.is_test() && !file.path.starts_with("tests/") && !file.path.contains("/benches/")
+    };
+    for file in tree.rust().filter(is_program) {
+        let source = Source::of(&file.text);
+        for (line, text) in source.strings_without_tests() {
+            let found = retired_in_text(text, as_name(text).into_iter())
+                .into_iter()
+                .filter(|(word, _)| !is_allowed(file, word));
+            violations.extend(found.map(|(word, instead)| {
+                format!("{}:{line}: `{word}` in a string: write {instead}", file.path)
+            }));
+        }
+    }
+    for file in tree.markdown() {
+        for (line, text) in (1..).zip(file.text.lines()) {
+            let found = retired_in_text(text, names_of_markdown(text))
+                .into_iter()
+                .filter(|(word, _)| !is_allowed(file, word));
+            violations.extend(
+                found.map(|(word, instead)| format!("{}:{line}: `{word}`: write {instead}", file.path)),
+            );
+        }
+    }
+    violations
+}
+
+/// Retired words in a text, with what to write instead. In prose only words that aren't plain English count;
+/// in a text with the form of a name, such as `hold.way`, all words that are retired for names.
+fn retired_in_text<'t>(text: &str, names: impl Iterator<Item = &'t str>) -> Vec<(String, &'static str)> {
+    let mut found: Vec<(String, &str)> = retired_in(&words_of_prose(text), |scope| scope == NamesAndComments)
+        .map(|(word, instead)| (word.replace('_', " "), instead))
+        .collect();
+    for name in names {
+        let words: Vec<String> = name.split(['.', '-', '/']).flat_map(words_of_name).collect();
+        let applies = |scope: Scope| scope != NamesAndComments;
+        found.extend(retired_in(&words, applies).map(|(_, instead)| (name.to_owned(), instead)));
+    }
+    found
+}
+
+/// The words of a sentence, in lower case.
+fn words_of_prose(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+/// The text as a name, if it has the form of one.
+fn as_name(text: &str) -> Option<&str> {
+    let inside = |c: char| c.is_alphanumeric() || "_.-/".contains(c);
+    (text.starts_with(char::is_alphabetic) && text.chars().all(inside)).then_some(text)
+}
+
+/// The names in a line of Markdown: texts in backticks that have the form of a name.
+fn names_of_markdown(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2).filter_map(as_name)
+}
+
+fn is_type(name: &str) -> bool {
+    name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase)
+}
+
+fn is_allowed(file: &File, word: &str) -> bool {
+    ALLOWED.iter().any(|(path, of, _)| file.path.starts_with(path) && *of == word)
 }
 
 /// Retired words among `words`, with what to write instead.
@@ -197,6 +262,26 @@ mod tests {
         finds("let room = 1; let (ways, stay, wish) = (2, 3, 4);", 0);
         finds("let text = \"brain\"; const WAYS: [u8; 0] = [];", 0);
         finds("fn scale_up() { rooms() }", 0);
+    }
+
+    #[test]
+    fn retired_words_in_strings_and_documents_are_found() {
+        let finds = |path: &str, text: &str, names: &[&str]| {
+            let violations = retired_words_in_texts(&Tree::of(&[(path, text)]));
+            let of = |violation: &String| violation.split('`').nth(1).unwrap_or_default().to_owned();
+            assert_eq!(violations.iter().map(of).collect::<Vec<_>>(), names, "{text}");
+        };
+        finds("a/src/lib.rs", "let text = \"the brain waits\";", &["brain"]);
+        finds(
+            "a/src/lib.rs",
+            "let (code, flag) = (\"NotWished\", \"hold.way\");",
+            &["NotWished", "hold.way"],
+        );
+        finds("a/src/lib.rs", "let text = \"a way to make room\"; let code = \"no-room\";", &[]);
+        finds("a/src/lib.rs", "#[cfg(test)]\nmod tests { const T: &str = \"brain\"; }", &[]);
+        finds("a/tests/brain.rs", "const T: &str = \"brain\";", &[]);
+        finds("docs/a.md", "Set `hold.way`: it gives way.", &["gives way", "hold.way"]);
+        finds("docs/a.md", "The way to make room is `make a way`.", &[]);
     }
 
     #[test]

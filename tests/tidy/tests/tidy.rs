@@ -2,7 +2,7 @@
 
 use meridian_tidy::{STYLED, Tree, Violations};
 use meridian_tidy::{
-    circles, comments, documents, layout, lints, orphans, purity, scripts, source, types, vocabulary,
+    charts, circles, comments, documents, layout, lints, orphans, purity, scripts, source, types, vocabulary,
 };
 
 fn check(rule: fn(&Tree) -> Violations) {
@@ -69,6 +69,11 @@ fn kinds_of_jobs_are_named_in_one_place() {
 }
 
 #[test]
+fn charts_list_the_same_kinds_of_jobs() {
+    check(charts::job_kinds);
+}
+
+#[test]
 fn ignored_tests_have_a_reason() {
     check(source::ignored_tests);
 }
@@ -114,8 +119,18 @@ fn modules_depend_on_each_other_in_one_direction() {
 }
 
 #[test]
+fn folders_depend_on_each_other_in_one_direction() {
+    check_style(circles::folder_circles);
+}
+
+#[test]
 fn retired_words_are_not_used() {
     check_style(vocabulary::retired_words);
+}
+
+#[test]
+fn retired_words_are_not_used_in_strings_and_documents() {
+    check_style(vocabulary::retired_words_in_texts);
 }
 
 #[test]

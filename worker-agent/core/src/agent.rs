@@ -11,7 +11,7 @@ use crate::leg::Phase;
 use crate::link::{CapacityReports, CommandQueue, EventQueue, Transmissions, UsageReports};
 use crate::offers::{OFFERS_MAX, Offers};
 use crate::runs::Runs;
-use crate::runtime::Found;
+use crate::runtime::{Found, PodPlacement};
 use crate::turn::{Effect, Input, Outcome};
 use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
 use meridian_shared::protocol::{End, Lane, SyncRequest};
@@ -112,7 +112,7 @@ impl Agent {
         self.on_time(at, now, &mut out);
         self.retry_waiting_replacements(&mut out);
         if self.events.last() > last_event || self.usage.has_unsent() {
-            out.effects.push(Effect::SendNews);
+            out.act(Effect::SendNews);
         }
         out
     }
@@ -138,7 +138,8 @@ impl Agent {
         self.poll
     }
 
-    /// How long until the first gang must stop unless its lease is renewed; `None` if none depends on one.
+    /// How long until the first gang must stop unless its lease is renewed; `None` if no gang depends on a
+    /// lease.
     pub fn lease_left(&self, now: Now) -> Option<Millis> {
         self.runs.next_stop().map(|stop| self.elapsed.boot_time(stop).since(now.mono))
     }
@@ -181,6 +182,12 @@ impl Agent {
             .map(|(_, run)| run.record.offer)
             .collect();
         self.ledger.provided_offers().into_iter().map(move |offer| (offer, started.contains(&offer)))
+    }
+
+    /// The pods of running attempts, with their nodes and accelerators.
+    pub fn running_pods(&self) -> impl Iterator<Item = &PodPlacement> {
+        let running = self.runs.iter().filter(|(_, run)| run.phase == Phase::Running);
+        running.flat_map(|(_, run)| self.ledger.standing_pods(run.record.offer))
     }
 
     /// Nodes that the newest capacity report leaves out, because too many nodes differ.

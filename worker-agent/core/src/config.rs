@@ -13,9 +13,9 @@ pub struct Config {
     pub runner: RunnerKind,
     /// Whether gangs end by themselves at the lapse of their lease.
     pub guarded: bool,
-    /// The region in which the agent found itself, if it could.
+    /// The region that the agent detected, if it could.
     pub located: Option<Arc<str>>,
-    /// Identity of this boot of the machine: boot-time deadlines of another boot mean nothing.
+    /// Identity of this boot of the machine: boot-time deadlines are valid on one boot only.
     pub boot: u128,
     /// How long pods of a lost node wait for another node when none has capacity; zero ends their gang at
     /// once.
@@ -27,10 +27,10 @@ pub struct Config {
     pub planted: Planted,
 }
 
-/// What a hold depends on beside the ledger.
+/// What a hold needs in addition to the ledger's allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HoldSettings {
-    /// Whether what an offer's pods name is looked up in the cluster before anything is held.
+    /// Whether the objects that an offer's pods name are looked up in the cluster before anything is held.
     pub checks_references: bool,
-    pub way: HoldMethod,
+    pub method: HoldMethod,
 }

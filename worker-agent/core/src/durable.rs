@@ -17,7 +17,7 @@ mod values;
 pub(crate) use receipts::Receipts;
 pub(crate) use stored_run::StoredRun;
 use values::put;
-pub use values::{Error, StoreOp, is_run};
+pub use values::{Error, StoreOp, Writes, is_run};
 
 /// Most tombstones. When full, acknowledged ones are dropped first, then offers are refused.
 pub const TOMBSTONES_MAX: usize = 100_000;
@@ -30,7 +30,7 @@ pub struct Tombstone {
     pub end: End,
     /// Why the grant was refused, if it was.
     pub refused: Option<GrantRefusal>,
-    /// The manager's record of it, and the time of the acknowledgement.
+    /// The manager's record of this end, and the time of the acknowledgement.
     pub acknowledged: Option<(Leadership, RecordNumber, Wall)>,
 }
 
@@ -57,7 +57,7 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// A new store, as an agent has it that has just joined.
+    /// The empty store of an agent that has just joined.
     pub fn new(ledger: LedgerId) -> Self {
         Self {
             ledger,
@@ -70,7 +70,7 @@ impl Durable {
         }
     }
 
-    /// The write that makes an empty table a store.
+    /// The first write into an empty table: the identity of the store.
     pub fn birth(&self) -> StoreOp {
         put("ledger", &self.ledger)
     }
@@ -114,49 +114,49 @@ impl Durable {
         self.receipts.newest(self.follows, bytes_max)
     }
 
-    pub(crate) fn new_session(&mut self, out: &mut Vec<StoreOp>) -> u64 {
+    pub(crate) fn new_session(&mut self, out: &mut Writes) -> u64 {
         self.sessions += 1;
         out.push(put("sessions", &self.sessions));
         self.sessions
     }
 
-    pub(crate) fn follow(&mut self, leadership: Leadership, out: &mut Vec<StoreOp>) {
+    pub(crate) fn follow(&mut self, leadership: Leadership, out: &mut Writes) {
         self.follows = Some(leadership);
         out.push(put("follows", &self.follows));
     }
 
-    pub(crate) fn raise_fence(&mut self, uid: Uid, fence: Fence, out: &mut Vec<StoreOp>) {
+    pub(crate) fn raise_fence(&mut self, uid: Uid, fence: Fence, out: &mut Writes) {
         if self.fences.get(&uid).is_none_or(|known| *known < fence) {
             self.fences.insert(uid, fence);
             out.push(put(&format!("fence/{uid}"), &fence));
         }
     }
 
-    pub(crate) fn put_run(&mut self, uid: Uid, run: StoredRun, out: &mut Vec<StoreOp>) {
+    pub(crate) fn put_run(&mut self, uid: Uid, run: StoredRun, out: &mut Writes) {
         out.push(put(&format!("run/{uid}"), &run));
         self.runs.insert(uid, run);
     }
 
-    pub(crate) fn drop_run(&mut self, uid: Uid, out: &mut Vec<StoreOp>) {
+    pub(crate) fn drop_run(&mut self, uid: Uid, out: &mut Writes) {
         if self.runs.remove(&uid).is_some() {
             out.push(StoreOp { key: format!("run/{uid}"), value: None });
         }
     }
 
-    pub(crate) fn put_tombstone(&mut self, tombstone: Tombstone, out: &mut Vec<StoreOp>) {
+    pub(crate) fn put_tombstone(&mut self, tombstone: Tombstone, out: &mut Writes) {
         let (uid, fence) = (tombstone.end.uid, tombstone.end.fence);
         out.push(put(&format!("tombstone/{uid}/{fence}"), &tombstone));
         self.tombstones.insert((uid, fence), tombstone);
     }
 
-    /// Notes the manager's record of an end. A repeated acknowledgement writes nothing. Returns whether it is
-    /// the first one of the end of an attempt.
+    /// Notes the manager's record of an end. A repeated acknowledgement writes nothing. Returns whether this
+    /// was the first acknowledgement of an attempt's end.
     pub(crate) fn acknowledge(
         &mut self,
         uid: Uid,
         fence: Fence,
         by: (Leadership, RecordNumber, Wall),
-        out: &mut Vec<StoreOp>,
+        out: &mut Writes,
     ) -> bool {
         let known = self.tombstones.get(&(uid, fence));
         let is_new = |t: &&Tombstone| t.acknowledged.is_none_or(|(l, r, _)| (l, r) != (by.0, by.1));
@@ -167,8 +167,8 @@ impl Durable {
         is_first
     }
 
-    /// Drops a tombstone; with the last one of a workload that does not run, also its fence.
-    pub(crate) fn drop_tombstone(&mut self, uid: Uid, fence: Fence, out: &mut Vec<StoreOp>) {
+    /// Drops a tombstone. The last tombstone of a workload that does not run takes its fence with it.
+    pub(crate) fn drop_tombstone(&mut self, uid: Uid, fence: Fence, out: &mut Writes) {
         if self.tombstones.remove(&(uid, fence)).is_none() {
             return;
         }
@@ -181,17 +181,12 @@ impl Durable {
         }
     }
 
-    /// Whether no more tombstones may be added.
+    /// Whether the maximum of tombstones is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.tombstones.len() >= TOMBSTONES_MAX
     }
 
-    pub(crate) fn note_receipt(
-        &mut self,
-        receipt: &Receipt,
-        members: &[ClusterName],
-        out: &mut Vec<StoreOp>,
-    ) {
+    pub(crate) fn note_receipt(&mut self, receipt: &Receipt, members: &[ClusterName], out: &mut Writes) {
         self.receipts.note(receipt, members, out);
     }
 }

@@ -1,10 +1,10 @@
-//! Elapsed time: boot time plus what a paused machine missed. The agent counts leases, holds and waits by it
-//! only.
+//! Elapsed time: boot time plus the pauses of the machine. The agent counts leases, holds and waits only by
+//! elapsed time.
 //!
-//! It never goes back, whatever is done to the wall clock. Stored moments are in plain boot time, together
-//! with how far the wall clock was ahead then, so that the next session counts a pause that no agent saw. A
-//! wall clock that is set back makes stored moments look younger than they are, so everything is stored again
-//! then.
+//! Elapsed time never goes back, whatever is done to the wall clock. Stored moments are in plain boot time,
+//! together with how far the wall clock was ahead then, so that the next session counts a pause that no agent
+//! saw. A wall clock that is set back makes stored moments look younger than they are, so everything is
+//! stored again then.
 
 use meridian_shared::jumps::{ClockJumps, SLEW_MAX};
 use meridian_shared::time::{Millis, Mono, Now, Wall};

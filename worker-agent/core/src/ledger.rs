@@ -132,7 +132,7 @@ impl Ledger {
         self.closed.values().any(|nodes| nodes.is_empty() || nodes.contains(node))
     }
 
-    /// Frees the resources of these pods of a gang. Returns whether any of them had some left.
+    /// Frees the resources of these pods of a gang. Returns whether any of these pods still had resources.
     pub fn reclaim(&mut self, offer: OfferId, places: &[(String, u32)]) -> bool {
         let Some(allocation) = self.allocations.get_mut(&offer) else { return false };
         let gone = allocation.unreclaimed(places);
@@ -180,6 +180,11 @@ impl Ledger {
     /// Placement of the pods of an offer; empty without an allocation.
     pub fn placement(&self, offer: OfferId) -> Vec<PodPlacement> {
         self.allocations.get(&offer).map(|allocation| allocation.placement.clone()).unwrap_or_default()
+    }
+
+    /// The pods of an offer that use their resources, with their nodes and accelerators.
+    pub(crate) fn standing_pods(&self, offer: OfferId) -> impl Iterator<Item = &PodPlacement> {
+        self.allocations.get(&offer).into_iter().flat_map(|of| of.standing().map(|(_, pod)| pod))
     }
 
     /// The allocation of an offer, to be stored with its run.

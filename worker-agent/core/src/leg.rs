@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 /// State of one attempt at the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// Not known here.
+    /// The agent doesn't know the attempt.
     Absent,
     /// Durable, and the runner was asked to start it.
     Starting,
     /// All pods have started.
     Running,
-    /// The runner was asked to stop it; it keeps its allocation until everything of it was seen ended.
+    /// The runner was asked to stop the gang, whose allocation stays until all its processes were seen ended.
     Stopping,
     /// The leg is over, and a tombstone exists.
     Ended,

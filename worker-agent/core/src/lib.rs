@@ -6,8 +6,8 @@
 //! and sends.
 //!
 //! ```text
-//!  uplink ──Input::Answer──▶ ┌─────────┐ ──Outcome.store──▶ durable first
-//!  runner ──Input::Runner──▶ │  Agent  │ ──Outcome.effects─▶ then start / renew / stop / send
+//!  uplink ──Input::Answer──▶ ┌─────────┐ ──writes─────────▶ durable first
+//!  runner ──Input::Runner──▶ │  Agent  │ ──effects────────▶ then start / renew / stop / send
 //!  timer  ──Input::Tick────▶ └─────────┘
 //! ```
 //!

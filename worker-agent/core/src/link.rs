@@ -1,7 +1,7 @@
 //! The agent's side of the sync: sent, acknowledged and pending messages.
 //!
-//! Each part owns its numbers: [`Transmissions`] count leases' start moments, [`EventQueue`] the
-//! unacknowledged events, [`CommandQueue`] the order of the manager's commands, [`CapacityReports`] the
+//! Each part owns its numbers: [`Transmissions`] the sending times from which leases count, [`EventQueue`]
+//! the unacknowledged events, [`CommandQueue`] the order of the manager's commands, [`CapacityReports`] the
 //! versions of the capacity report, and [`UsageReports`] the usage of runs that the manager may not know.
 
 mod capacity;

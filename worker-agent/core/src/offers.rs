@@ -21,14 +21,14 @@ pub(crate) struct OpenOffer {
     pub(crate) namespace: Arc<str>,
     pub(crate) gang: Arc<Gang>,
     pub(crate) state: OfferState,
-    /// How long a hold lasts.
+    /// Duration of the hold.
     pub(crate) hold: Millis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OfferState {
-    /// What the gang's pods name is looked up. The gang has an allocation, unless nodes are to be made for
-    /// it.
+    /// The objects that the gang's pods name are looked up. The gang has an allocation, unless nodes are to
+    /// be made for it.
     Checking,
     /// The pods that need no new nodes have an allocation, which the cluster is asked to hold before the
     /// provider is asked for nodes.
@@ -140,7 +140,7 @@ impl Offers {
 
     pub(crate) fn check(&self) -> Result<(), String> {
         match self.iter().find(|(offer, open)| self.for_workload(open.uid) != Some(*offer)) {
-            Some((offer, open)) => Err(format!("offer {offer} is not found by its workload {}", open.uid)),
+            Some((offer, open)) => Err(format!("offer {offer} has no entry under its workload {}", open.uid)),
             None if self.by_workload.len() != self.open.len() => {
                 Err("a workload names an offer that is not open".into())
             }

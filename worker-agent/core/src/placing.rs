@@ -38,7 +38,7 @@ pub struct NodeView<'a> {
     pub capacity: &'a Amounts,
     /// Negative where the node lost capacity under running pods.
     pub free: &'a Amounts,
-    /// Number of further pods that the node takes, whatever they request.
+    /// Number of further pods that the node may run, by its limit of pods.
     pub pods_free: i64,
 }
 
@@ -86,7 +86,7 @@ pub struct NodePods {
     pub pods: u32,
 }
 
-/// Obstacle a gang does not fit.
+/// Why a gang does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// The first obstacle.
@@ -335,7 +335,7 @@ impl<'a> GangPlacer<'a> {
     }
 }
 
-/// The assignment of a pod set. Fails if the topology placed it not at all, or not completely.
+/// The assignment of a pod set. Fails if the topology placed none or only some of its pods.
 fn complete(request: &PodSetRequest, outcome: PodSetResult) -> Result<Assignment, Obstacle> {
     let pod_set = || request.name.clone();
     match outcome {
@@ -356,7 +356,7 @@ fn request(set: &PodSet, within: &FlavorTopology) -> PodSetRequest {
     request
 }
 
-/// The pods of a set that go to one domain. Each also takes one of the node's pods.
+/// The pods of a set that go to one domain. Each of them also uses one unit of the node's pod capacity.
 fn part(set: &PodSet, request: &PodSetRequest, count: u32) -> PodSet {
     let mut per_pod = set.per_pod.clone();
     add_scaled(&mut per_pod, &Amounts::from([(PODS.to_owned(), 1)]), 1);

@@ -99,12 +99,12 @@ impl LiveRun {
         (Reverse(self.record.priority), self.record.fence)
     }
 
-    /// Whether it is not being stopped.
+    /// Whether the run is not being stopped.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Starting | Phase::Running)
     }
 
-    /// Whether the loss of a node concerns it.
+    /// Whether the loss of a node can stop the run.
     pub(crate) fn can_be_stranded(&self) -> bool {
         step(self.phase, LegEvent::Stranded) == Step::Stop
     }
@@ -168,7 +168,7 @@ impl Runs {
         self.0.get_mut(&uid)
     }
 
-    /// The run of this attempt, not of another one of the workload.
+    /// The run of this attempt; `None` if the workload's run is of another attempt.
     pub(crate) fn attempt(&self, uid: Uid, fence: Fence) -> Option<&LiveRun> {
         self.get(uid).filter(|run| run.record.fence == fence)
     }

@@ -1,6 +1,6 @@
 //! One turn of the agent: an input in, writes and effects out.
 
-use crate::durable::StoreOp;
+use crate::durable::{StoreOp, Writes};
 use crate::runtime::{
     HoldEvent, HoldOrder, NodeRequest, NodeSpec, PodPlacement, ProviderEvent, ReferenceCheck, RunnerEvent,
     Start,
@@ -34,14 +34,50 @@ pub enum Input {
 /// Results of one input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outcome {
-    /// To be made durable first, in one transaction.
-    pub store: Vec<StoreOp>,
-    /// To be done afterwards, in this order.
-    pub effects: Vec<Effect>,
+    /// Writes, made durable first in one transaction.
+    writes: Writes,
+    /// Actions, done afterwards in this order.
+    effects: Vec<Effect>,
 }
 
-/// An action of the shell. Every effect is idempotent, because a restarted agent repeats those that it can't
-/// know done.
+impl Outcome {
+    /// The writes, to add to them.
+    pub(crate) fn writes(&mut self) -> &mut Writes {
+        &mut self.writes
+    }
+
+    /// Adds an effect after all others.
+    pub(crate) fn act(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// Adds effects after all others, in this order.
+    pub(crate) fn act_all(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.effects.extend(effects);
+    }
+
+    /// What is to be made durable before any effect is done.
+    pub fn store(&self) -> &[StoreOp] {
+        self.writes.ops()
+    }
+
+    pub fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+
+    /// The effects alone, for an agent whose store nobody reads.
+    pub fn into_effects(self) -> Vec<Effect> {
+        self.effects
+    }
+
+    /// The writes, to be made durable first in one transaction, and the effects, to be done afterwards.
+    pub fn into_parts(self) -> (Vec<StoreOp>, Vec<Effect>) {
+        (self.writes.into_ops(), self.effects)
+    }
+}
+
+/// An action of the shell. Every effect is idempotent, because a restarted agent doesn't know which effects
+/// were carried out, and repeats them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Starts a gang. Idempotent by (uid, fence).
@@ -80,7 +116,7 @@ pub enum Effect {
     },
     /// Stops an attempt, known or not: the runner occupies its name, then reports `Ended`.
     Stop { uid: Uid, fence: Fence },
-    /// The manager has recorded the end of an attempt: only people still need what is left of it.
+    /// The manager has recorded the end of an attempt: only people still need its logs and objects.
     Settle { uid: Uid, fence: Fence },
     /// Removes what is left of a run after its tombstone was dropped.
     Forget { uid: Uid, fence: Fence },

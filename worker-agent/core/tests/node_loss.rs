@@ -1,5 +1,5 @@
-//! Nodes that are lost under gangs: only their pods get other places, or the attempt ends. Every branch is a
-//! short story.
+//! Gangs that lose nodes: only the pods of a lost node get other nodes, or the attempt ends. One test per
+//! branch.
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::{NodeSpec, PodPlacement};
@@ -169,13 +169,14 @@ impl Bench {
     }
 
     fn take(&mut self, out: Outcome) {
-        for op in out.store {
+        let (store, effects) = out.into_parts();
+        for op in store {
             match op.value {
                 Some(value) => self.store.insert(op.key, value),
                 None => self.store.remove(&op.key),
             };
         }
-        self.effects.extend(out.effects);
+        self.effects.extend(effects);
         self.agent.check().unwrap();
         assert!(!self.agent.ledger().overcommitted());
     }
@@ -280,7 +281,7 @@ impl Bench {
         );
     }
 
-    /// Kills the agent and starts it again; gangs run on.
+    /// Kills the agent and starts it again; gangs continue.
     fn restart(&mut self) {
         let durable =
             Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();

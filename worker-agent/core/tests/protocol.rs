@@ -77,13 +77,14 @@ impl Bench {
     }
 
     fn take(&mut self, out: Outcome) {
-        for op in out.store {
+        let (store, effects) = out.into_parts();
+        for op in store {
             match op.value {
                 Some(value) => self.store.insert(op.key, value),
                 None => self.store.remove(&op.key),
             };
         }
-        self.effects.extend(out.effects);
+        self.effects.extend(effects);
         self.agent.check().unwrap();
     }
 
@@ -185,7 +186,7 @@ impl Bench {
         }]);
     }
 
-    /// The same where no gang is left.
+    /// The same for an agent without gangs.
     fn restart_without_gang(&mut self) {
         self.restart_with(Vec::new());
     }

@@ -1,4 +1,4 @@
-//! What the agent needs of its cluster's API server.
+//! The agent's connection to its cluster's API server, and the rights and versions that it needs there.
 
 use crate::error::Error;
 use meridian_kubernetes::connection::within;
@@ -8,7 +8,7 @@ use meridian_objects::job::JobKind;
 /// The verbs that the runner needs for jobs of each kind.
 const JOB_VERBS: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
-/// Everything that the runner does outside of the agent's own namespace.
+/// The rights that the runner needs outside of the agent's own namespace.
 const PERMISSIONS: [Permission; 5] = [
     ("", "nodes", &["list", "watch"]),
     ("", "pods", &["list", "watch", "patch", "delete"]),
@@ -16,6 +16,10 @@ const PERMISSIONS: [Permission; 5] = [
     ("batch", "jobs", &JOB_VERBS),
     ("batch", "jobs/status", &["patch"]),
 ];
+
+/// The first minor version of Kubernetes 1 whose servers stream lists, and send only objects before a list's
+/// end.
+const STREAMS_SINCE_MINOR: u32 = 34;
 
 const AGENT: Program = Program {
     name: "agent",
@@ -30,8 +34,15 @@ pub async fn connect(settings: &ConnectionSettings) -> Result<Connection, Error>
     Ok(Connection::open(settings, &AGENT).await?)
 }
 
+/// Whether a server of this version, such as `v1.36.3`, streams lists, unless the feature `WatchList` is off
+/// there.
+pub(crate) fn streams_lists(version: &str) -> bool {
+    let minor = version.strip_prefix("v1.").and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    minor.and_then(|minor| minor.parse().ok()).is_some_and(|minor: u32| minor >= STREAMS_SINCE_MINOR)
+}
+
 /// Why jobs of this kind can't be run here: the cluster lacks the kind, or the agent a right to it. `None` if
-/// they can. Fails if the API server doesn't say.
+/// jobs of this kind can run. Fails if the API server doesn't answer.
 pub(crate) async fn lacks(connection: &Connection, kind: &JobKind) -> Result<Option<String>, Error> {
     let of = kind.cluster_kind();
     let (api_version, plural) = (of.api_version(of.storage_version()), of.plural());
@@ -54,5 +65,26 @@ pub(crate) async fn lacks(connection: &Connection, kind: &JobKind) -> Result<Opt
         Ok(()) => Ok(None),
         Err(missing @ meridian_kubernetes::Error::Forbidden { .. }) => Ok(Some(missing.to_string())),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_streamed_by_servers_that_are_new_enough() {
+        for (version, streams) in [
+            ("v1.34.0", true),
+            ("v1.36.3-gke.1001", true),
+            ("v1.100.0+k3s1", true),
+            ("v1.33.9", false),
+            ("v1.3", false),
+            ("v2.40.0", false),
+            ("1.36.3", false),
+            ("", false),
+        ] {
+            assert_eq!(streams_lists(version), streams, "{version}");
+        }
     }
 }

@@ -81,7 +81,7 @@ impl Copies {
         self.source.ask(request)
     }
 
-    /// Writes which objects the pods name, and may have to be copied, into a job before it is created.
+    /// Notes in a job, before it is created, which of the objects that its pods name may have to be copied.
     pub(crate) fn mark(&self, kind: &JobKind, job: &mut Value) {
         let mut references = kind.references(job);
         references.retain(|reference| self.kinds.contains(&reference.kind));
@@ -116,7 +116,8 @@ impl Copier {
         Self { client, copies }
     }
 
-    /// Makes the copies that a job lacks, one after the other. A repetition finds what a failed attempt made.
+    /// Makes the copies that a job lacks, one after the other. After a failure, a repetition finds the copies
+    /// that were made before.
     pub(crate) async fn make(&self, owner: &Owner, offer: OfferId, references: &[Reference]) -> Answer {
         for reference in references {
             match self.make_one(owner, offer, reference).await {
@@ -166,7 +167,9 @@ impl Copier {
         let what = format!("{} `{}`", reference.kind.name(), reference.name);
         let refused = |why: &str| Answer::Refused(format!("{what} is not copied: {why}"));
         let unknown = |why: &str| Answer::Unknown(format!("{what} is not copied yet: {why}"));
-        let Some(copies) = &self.copies else { return Err(refused("the setting is off")) };
+        let Some(copies) = &self.copies else {
+            return Err(refused("the agent's setting `copy-references` is off"));
+        };
         let request = CopyRequest {
             uid: owner.uid,
             offer,
@@ -217,7 +220,8 @@ impl Copier {
                     Ok(object) => object,
                     Err(error) => return failed(&error),
                 };
-                // Only over the version that was read for the decision: a later owner must not be dropped.
+                // Replace only the version that was read for the decision: an owner that was added since must
+                // not be dropped.
                 object["metadata"]["resourceVersion"] = Value::from(there.resource_version);
                 object["metadata"]["ownerReferences"] = Value::Array(owners);
                 match quiet.replace(&reference.name, &object, WRITER).await {
@@ -236,7 +240,7 @@ impl Copier {
     }
 }
 
-/// A conflict means that another job got or gave back the same copy, so the object is looked at again.
+/// A conflict means that another job got or gave back the same copy, so the object is read again.
 fn failed(error: &kube::Error) -> Answer {
     match classify(error) {
         Failure::Refused => Answer::Refused(words(error)),

@@ -13,8 +13,8 @@ pub enum Error {
     )]
     NotServed { api: &'static str, versions: String },
     #[error(
-        "the cluster doesn't serve `{versions}` of `{api}`: install Kueue there, or choose another way to \
-         hold room"
+        "the cluster doesn't serve `{versions}` of `{api}`: install Kueue there, or choose another \
+         `--hold`"
     )]
     NoKueue { api: &'static str, versions: String },
     #[error("no attempt `{uid}` under fence `{fence}` is known here")]

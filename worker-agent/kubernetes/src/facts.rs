@@ -39,7 +39,8 @@ const READINESS_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kuber
 /// A node, as the agent's core sees it, and whether it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeFacts {
-    /// Without the use by other workloads, and never unready: these depend on the time.
+    /// The node without the usage of other workloads and without unreadiness: both change with time, so the
+    /// view computes them.
     pub(crate) spec: NodeSpec,
     /// Since when the node has not been ready; `None` for a ready one.
     pub(crate) unready_since: Option<Wall>,
@@ -110,9 +111,9 @@ pub(crate) struct PodFacts {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// The attempt that it belongs to; `None` for pods of other workloads.
+    /// The pod's attempt; `None` for pods of other workloads.
     pub(crate) run: Option<RunKey>,
-    /// The offer whose room it holds, for a placeholder pod.
+    /// For a placeholder pod: the offer whose capacity it holds.
     pub(crate) holds: Option<OfferId>,
     /// The node that it is bound to.
     pub(crate) node: Option<String>,
@@ -129,9 +130,9 @@ pub(crate) struct PodFacts {
     pub(crate) written_off: bool,
     /// Completion index, for pods of indexed jobs.
     pub(crate) index: Option<u32>,
-    /// The pod set of the gang that it belongs to; `None` for pods of other workloads.
+    /// The pod's pod set in its gang; `None` for pods of other workloads.
     pub(crate) pod_set: Option<String>,
-    /// Position in its pod set, once it has one.
+    /// The pod's position in its pod set, once it has one.
     pub(crate) position: Option<usize>,
     /// The first container that failed.
     pub(crate) failed_container: Option<Exit>,
@@ -187,7 +188,7 @@ impl PodFacts {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether its containers run, or did.
+    /// Whether any of its containers runs or has run.
     pub(crate) fn has_started(&self) -> bool {
         !matches!(self.phase, PodPhase::Pending | PodPhase::Unknown)
     }
@@ -235,7 +236,7 @@ pub(crate) struct JobEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupFacts {
     pub(crate) name: String,
-    /// Whether this pod ended. The others of its group may run.
+    /// Whether this pod ended. Other pods of its group may still run.
     pub(crate) pod_ended: bool,
 }
 
@@ -270,11 +271,11 @@ pub(crate) struct JobFacts {
     /// Whether the labels of the attempt are in every pod template. A server drops fields that its version of
     /// the kind lacks, and then the pods couldn't be told from those of other attempts.
     pub(crate) marked: bool,
-    /// The offer that was held for it.
+    /// The offer whose hold the job uses.
     pub(crate) offer: Option<OfferId>,
     /// The group, if the object is the first pod of one.
     pub(crate) group: Option<GroupFacts>,
-    /// The objects that its pods name, and that may have been copied for it.
+    /// The objects that the job's pods name and that may have been copied for the job.
     pub(crate) copies: Vec<Reference>,
 }
 

@@ -1,8 +1,8 @@
-//! What a hold needs in the cluster, beside the ledger: the objects that the gang's pods name, and objects
-//! that hold room on nodes that other workloads use too.
+//! What a hold needs in the cluster in addition to the ledger: the objects that the gang's pods name, and
+//! objects that hold capacity on nodes that other workloads use too.
 //!
 //! [`lookups`] decides what is read and what the findings mean. [`order`] follows the objects that hold one
-//! offer's room; [`placeholders`] and [`workload`] build them. All four are pure. `supervisor` serves the
+//! offer's capacity; [`placeholders`] and [`workload`] build them. All four are pure. `supervisor` serves the
 //! agent in a task of its own, `perform` talks to the API server.
 
 use crate::copies::Copies;
@@ -32,12 +32,12 @@ const GROUP: &str = "kueue.x-k8s.io";
 /// Served versions that the agent can use, the best first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// The rights that each way needs, beside those of the runner.
+/// The rights that each method needs in addition to those of the runner.
 const PLACEHOLDER_PERMISSIONS: [Permission; 1] = [("", "pods", &["create"])];
 const KUEUE_PERMISSIONS: [Permission; 1] =
     [(GROUP, "workloads", &["get", "list", "watch", "create", "delete"])];
 
-/// How held room is kept from other workloads.
+/// How held capacity is kept from other workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HoldMode {
     /// The nodes run only what the agent places.
@@ -50,7 +50,7 @@ pub enum HoldMode {
     },
 }
 
-/// The pods that hold room on nodes that other workloads use too.
+/// The pods that hold capacity on nodes that other workloads use too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceholderSettings {
     /// An image that only sleeps.
@@ -59,14 +59,14 @@ pub struct PlaceholderSettings {
     pub priority_class: String,
 }
 
-/// A mode, with what it needs of the cluster.
+/// A mode, with the API resources that it needs.
 enum Method {
     Ledger,
     Placeholders(PlaceholderSettings),
     Kueue { queue: String, resource: ApiResource },
 }
 
-/// What the interface works with.
+/// Dependencies of the interface.
 pub struct HoldParts {
     pub connection: Connection,
     pub hub: Arc<Hub>,

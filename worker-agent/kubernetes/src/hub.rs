@@ -1,16 +1,12 @@
 //! The watches of one cluster, and the tasks that wait for their events.
 
 use crate::connection;
-use crate::error;
 use crate::facts::{JobFacts, NodeFacts, PodFacts, RequestFacts, WorkloadFacts};
 use crate::labels::{self, RunKey};
-use crate::view::{Change, Touched, View};
-use futures::{StreamExt as _, TryStreamExt as _};
+use crate::view::{Change, PodWatch, Touched, View};
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch_objects};
-use kube::{Api, Client};
 use meridian_kubernetes::Connection;
 use meridian_objects::job::JobKind;
 use meridian_shared::ids::OfferId;
@@ -22,10 +18,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+mod lists;
+
+use lists::ObjectWatch;
+
 pub use crate::view::NodeSettings;
 
-/// Number of objects in one page of a list.
-const PAGE: u32 = 500;
+/// The pods that use a node: those that were bound to one and haven't ended.
+const USING_A_NODE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 /// Pause before the API server is asked again for a kind of jobs, after a failure.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Pause before the API server is asked again for a kind of jobs that the cluster lacked.
@@ -45,7 +45,7 @@ pub struct Hub {
     /// Nodes, pods or provisioning requests changed.
     provisioning_changed: Notify,
     holds_changed: Notify,
-    /// Offers whose gang was started: its placeholder pods make room for it.
+    /// Offers whose gang was started: the runner deletes their placeholder pods one by one.
     granted: Mutex<BTreeSet<OfferId>>,
     bookings: Mutex<BTreeMap<OfferId, Booking>>,
     /// A list was completed.
@@ -105,18 +105,20 @@ impl Hub {
             listed: Notify::new(),
             touched,
         });
-        let client = || connection.client.clone();
         for kind in JobKind::all() {
             tasks.spawn(Arc::clone(&hub).follow_jobs(connection.clone(), kind));
         }
-        let all = watcher::Config::default();
-        tasks.spawn(Arc::clone(&hub).follow(client(), pods(), all.clone(), |hub, change| {
-            hub.view().apply_pod(mapped(without_ended(change), |pod| readable(pod, PodFacts::read(pod))))
-        }));
+        for watch in [PodWatch::Marked, PodWatch::Others] {
+            let selected = selection(watch);
+            tasks.spawn(Arc::clone(&hub).follow(connection.clone(), pods(), selected, move |hub, change| {
+                let change = mapped(without_ended(change), |pod| readable(pod, PodFacts::read(pod)));
+                hub.view().apply_pod(watch, change)
+            }));
+        }
         tasks.spawn(Arc::clone(&hub).follow(
-            client(),
+            connection.clone(),
             resource("", "v1", "Node", "nodes"),
-            all,
+            watcher::Config::default(),
             |hub, change| {
                 hub.view().apply_node(mapped(change, |node| readable(node, NodeFacts::read(node, now()))))
             },
@@ -131,7 +133,7 @@ impl Hub {
 
     /// Follows the jobs of one kind that agents made. Asks for the kind until the cluster has it.
     async fn follow_jobs(self: Arc<Self>, connection: Connection, kind: &'static JobKind) {
-        // The agent has the rights to this kind, or it would not have started.
+        // The agent has the rights to this kind: without them it would not have started.
         while kind.kind() != JobKind::usual().kind() {
             let (missing, pause) = match connection::lacks(&connection, kind).await {
                 Ok(None) => break,
@@ -148,8 +150,7 @@ impl Hub {
         }
         self.set_unavailable(kind, None);
         let ours = watcher::Config::default().labels(&labels::of_kind(labels::all(&self.cluster), kind));
-        let client = connection.client.clone();
-        self.follow(client, jobs(kind), ours, move |hub, change| {
+        self.follow(connection, jobs(kind), ours, move |hub, change| {
             hub.view().apply_job(kind.kind(), mapped(change, |job| Some(JobFacts::read(kind, job))))
         })
         .await;
@@ -197,8 +198,7 @@ impl Hub {
         tasks: &mut JoinSet<()>,
     ) {
         let ours = watcher::Config::default().labels(&labels::all(&self.cluster));
-        let client = connection.client.clone();
-        tasks.spawn(Arc::clone(self).follow(client, resource, ours, |hub, change| {
+        tasks.spawn(Arc::clone(self).follow(connection.clone(), resource, ours, |hub, change| {
             hub.view().apply_request(mapped(change, |request| Some(RequestFacts::read(request))))
         }));
     }
@@ -227,8 +227,7 @@ impl Hub {
         tasks: &mut JoinSet<()>,
     ) {
         let ours = watcher::Config::default().labels(&labels::all(&self.cluster));
-        let client = connection.client.clone();
-        tasks.spawn(Arc::clone(self).follow(client, resource, ours, |hub, change| {
+        tasks.spawn(Arc::clone(self).follow(connection.clone(), resource, ours, |hub, change| {
             hub.view().apply_workload(mapped(change, |workload| Some(WorkloadFacts::read(workload))))
         }));
     }
@@ -244,7 +243,7 @@ impl Hub {
         }
     }
 
-    /// Waits for a change of what holds room.
+    /// Waits for a change of objects that hold capacity.
     pub(crate) async fn holds_changed(&self) {
         self.holds_changed.notified().await;
     }
@@ -273,19 +272,19 @@ impl Hub {
     /// Follows one kind of objects for ever. A watch that breaks starts again with a complete list.
     async fn follow(
         self: Arc<Self>,
-        client: Client,
+        connection: Connection,
         resource: ApiResource,
         config: watcher::Config,
         apply: impl Fn(&Self, Change<&DynamicObject>) -> BTreeSet<Touched> + Send,
     ) {
-        let api: Api<DynamicObject> = Api::all_with(client, &resource);
-        // Lists in pages are of the server's current state. kube's streaming lists ask for any state of its
-        // cache, and an object that such a list lacks may exist.
-        let mut events = watch_objects(api, config.page_size(PAGE)).default_backoff().boxed();
+        // Every list, streamed or in pages, shows the server's current state: an object that it lacks is
+        // gone.
+        let streams = connection::streams_lists(connection.version());
+        let mut events = ObjectWatch::new(connection.client, streams, &resource, config);
         let mut logged: Option<Instant> = None;
         loop {
-            match events.try_next().await {
-                Ok(Some(event)) => {
+            match events.next().await {
+                Some(Ok(event)) => {
                     let event = event.modify(|object| {
                         labels::disown_other(&mut object.metadata, &self.cluster);
                     });
@@ -298,11 +297,11 @@ impl Hub {
                         self.listed.notify_waiters();
                     }
                 }
-                Ok(None) => return,
-                Err(error) => {
+                None => return,
+                Some(Err(error)) => {
                     if logged.is_none_or(|at| at.elapsed() >= LOG_AGAIN) {
                         logged = Some(Instant::now());
-                        let error = watch_words(&error);
+                        let error = lists::words(&error);
                         tracing::warn!(
                             resource = resource.plural,
                             error,
@@ -330,15 +329,6 @@ impl Hub {
     }
 }
 
-fn watch_words(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(e)
-        | watcher::Error::WatchStartFailed(e)
-        | watcher::Error::WatchFailed(e) => error::words(e),
-        other => other.to_string(),
-    }
-}
-
 fn change(event: &Event<DynamicObject>) -> Change<&DynamicObject> {
     match event {
         Event::Init => Change::ListBegins,
@@ -349,8 +339,17 @@ fn change(event: &Event<DynamicObject>) -> Change<&DynamicObject> {
     }
 }
 
-/// Leaves out ended pods of other workloads before they are read: they use nothing, and a cluster may keep
-/// thousands of them. Ended pods of gangs and of holds stay, since their ends are reported.
+/// The pods of a watch. Each pod that counts is in one of the two. Neither gets pods of others that have
+/// ended, of which a cluster may keep thousands, or that have no node.
+fn selection(watch: PodWatch) -> watcher::Config {
+    match watch {
+        PodWatch::Marked => watcher::Config::default().labels(&labels::marked()),
+        PodWatch::Others => watcher::Config::default().labels(&labels::unmarked()).fields(USING_A_NODE),
+    }
+}
+
+/// Drops ended pods with the mark of other clusters' agents before they are parsed: they use nothing. Ended
+/// pods of this agent's gangs and holds stay, since their ends are reported.
 fn without_ended(change: Change<&DynamicObject>) -> Change<&DynamicObject> {
     let is_left_out = |pod: &DynamicObject| {
         let phase = pod.data.pointer("/status/phase").and_then(Value::as_str);
@@ -365,7 +364,7 @@ fn without_ended(change: Change<&DynamicObject>) -> Change<&DynamicObject> {
     }
 }
 
-/// An event with its object read. An object that can't be read is left out, which was logged.
+/// An event with its parsed object. An object that can't be parsed is left out and logged.
 fn mapped<T>(change: Change<&DynamicObject>, read: impl Fn(&DynamicObject) -> Option<T>) -> Change<T> {
     let or_nothing = |read: Option<T>, make: fn(T) -> Change<T>| read.map(make);
     match change {
@@ -395,6 +394,18 @@ pub(crate) fn now() -> Wall {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn each_pod_that_counts_is_in_one_watch() {
+        let (marked, others) = (selection(PodWatch::Marked), selection(PodWatch::Others));
+        let mark = "app.kubernetes.io/managed-by";
+        // `!=` selects the pods without the label as well, and those that another program manages.
+        assert_eq!(marked.label_selector, Some(format!("{mark}=meridian")));
+        assert_eq!(others.label_selector, Some(format!("{mark}!=meridian")));
+        assert_eq!(marked.field_selector, None, "the end of a gang's pod is reported");
+        let in_use = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
+        assert_eq!(others.field_selector.as_deref(), Some(in_use));
+    }
 
     #[test]
     fn pods_of_others_are_forgotten_when_they_have_ended() {

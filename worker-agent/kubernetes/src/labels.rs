@@ -13,11 +13,11 @@ pub const UID: &str = "meridian.dev/uid";
 pub const FENCE: &str = "meridian.dev/fence";
 /// The offer that an object was made for.
 pub const OFFER: &str = "meridian.dev/offer";
-/// Label of an object that holds an offer's room: a placeholder pod or a Workload.
+/// Label of an object that holds an offer's capacity: a placeholder pod or a Workload.
 pub const HOLD: &str = "meridian.dev/hold";
 /// Name and value of the label of a ConfigMap or Secret that was copied for gangs, which names the source.
 pub const COPY_OF: (&str, &str) = ("meridian.dev/copy-of", "management-cluster");
-/// Annotation of a job: the objects that are copied for it, as JSON.
+/// Annotation of a job with the objects that are copied for the job, as JSON.
 pub const COPIES: &str = "meridian.dev/copies";
 /// The number of the attempt, from 1, for users.
 pub const ATTEMPT: &str = "meridian.dev/attempt";
@@ -65,7 +65,7 @@ pub fn run_of(labels: &BTreeMap<String, String>) -> Option<RunKey> {
     Some((labels.get(UID)?.parse().ok()?, labels.get(FENCE)?.parse().ok()?))
 }
 
-/// The offer whose room an object holds, or `None` for another object.
+/// The offer whose capacity an object holds, or `None` for another object.
 pub fn hold_of(labels: &BTreeMap<String, String>) -> Option<OfferId> {
     let (name, value) = MANAGED_BY;
     if labels.get(name).is_none_or(|is| is != value) || !labels.contains_key(HOLD) {
@@ -91,6 +91,17 @@ pub fn selector(key: RunKey) -> String {
 /// The selector of everything that the agents of a cluster made.
 pub fn all(cluster: &str) -> String {
     format!("{}={},{ORIGIN}={}", MANAGED_BY.0, MANAGED_BY.1, origin(cluster))
+}
+
+/// The selector of all objects with the mark of an agent, of this cluster or another one, which [`run_of`]
+/// and [`hold_of`] require.
+pub fn marked() -> String {
+    format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)
+}
+
+/// The selector of all objects without that mark: the label is missing or has another value.
+pub fn unmarked() -> String {
+    format!("{}!={}", MANAGED_BY.0, MANAGED_BY.1)
 }
 
 /// The value of the label [`ORIGIN`] for a cluster: its name, or the beginning of it and a hash if the name

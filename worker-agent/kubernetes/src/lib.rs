@@ -12,7 +12,7 @@
 //! | `facts` | the few fields of nodes, pods and jobs that the agent uses. Pure |
 //! | `view` | what the watches have shown: one copy of the cluster's state. Pure |
 //! | [`hub`] | the watches themselves, and the tasks that they wake |
-//! | [`holds`] | what a hold needs beside the ledger, and placeholders and Workloads that hold room |
+//! | [`holds`] | what a hold needs in addition to the ledger: referenced objects, placeholders, Workloads |
 //! | [`inventory`] | the source of the cluster's nodes |
 //! | `shape` | pods that have requests and places like a gang's pods, but run nothing. Pure |
 //! | `objects` | creates and deletes objects other than jobs |

@@ -1,4 +1,4 @@
-//! Creates and deletes objects that an agent makes for an offer, beside the jobs.
+//! Creates and deletes the objects other than jobs that an agent makes for an offer.
 
 use crate::error::{Failure, classify, words};
 use kube::Api;
@@ -15,7 +15,7 @@ pub(crate) enum Answer {
     Done,
     /// The API server refused, and would refuse again.
     Refused(String),
-    /// It isn't known whether the request was carried out, so it is repeated.
+    /// The request may have been carried out or not, so it is repeated.
     Unknown(String),
 }
 

@@ -1,8 +1,8 @@
 //! Asks an autoscaler for nodes: a ProvisioningRequest for each offer, in the namespace of its pods.
 //!
-//! [`settings`] and [`objects`] say which nodes, [`order`] decides for one offer and [`ownership`] for all,
-//! both pure, [`manifest`] writes the objects, `supervisor` keeps all orders in a task of its own, `perform`
-//! talks to the API server. The API and its conditions are those of `autoscaling.x-k8s.io`;
+//! [`settings`] and [`objects`] say which nodes are requested. [`order`] decides for one offer, [`ownership`]
+//! for all; both are pure. [`manifest`] writes the objects, `supervisor` keeps all orders in a task of its
+//! own, `perform` talks to the API server. The API and its conditions are those of `autoscaling.x-k8s.io`;
 //! [GKE](https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest) and Kueue's provisioning
 //! check use it in the same way.
 //!
@@ -71,7 +71,7 @@ impl ProvisioningProvider {
     }
 }
 
-/// The rights that requests need, beside those of the runner.
+/// The rights that requests need in addition to those of the runner.
 const PERMISSIONS: [Permission; 2] = [
     (GROUP, "provisioningrequests", &["get", "list", "watch", "create", "delete"]),
     ("", "podtemplates", &["list", "create", "delete"]),

@@ -43,7 +43,7 @@ use supervisor::{Order, Supervisor};
 /// Reads both clocks.
 pub type NowSource = Arc<dyn Fn() -> Now + Send + Sync>;
 
-/// Parts that a runner works with.
+/// Dependencies of a runner.
 pub struct RunnerParts {
     pub connection: Connection,
     pub hub: Arc<Hub>,

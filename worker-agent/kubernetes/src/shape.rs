@@ -1,7 +1,7 @@
 //! Pods that have requests and node rules like a gang's pods, but run nothing.
 
 use crate::labels::OWNED;
-use meridian_shared::gang::{Operator, PodSet, Requirement, TaintEffect, Toleration};
+use meridian_shared::gang::{Operator, PodSet, Requirement, Toleration};
 use meridian_shared::quantity;
 use serde_json::{Map, Value, json};
 
@@ -58,9 +58,9 @@ pub(crate) fn sent_to(spec: &Value) -> Option<String> {
     node.as_str().map(str::to_owned)
 }
 
-/// The affinity that sends a pod with these terms to one node. It goes by the node's name: the label
-/// `kubernetes.io/hostname` may be missing, or be another than the name. The API lets a gated pod's terms
-/// only be narrowed, one by one.
+/// The affinity that sends a pod with these terms to one node. It selects the node's name, because the label
+/// `kubernetes.io/hostname` may be missing or differ from the name. Each existing term is kept and narrowed:
+/// the API allows no other change to a gated pod.
 pub(crate) fn only_on(node: &str, terms: &[Value]) -> Value {
     let is_node = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     let mut narrowed = terms.to_vec();
@@ -105,12 +105,7 @@ fn toleration(toleration: &Toleration) -> Value {
         all.insert("value".to_owned(), json!(toleration.value));
     }
     if let Some(effect) = toleration.effect {
-        let effect = match effect {
-            TaintEffect::NoSchedule => "NoSchedule",
-            TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-            TaintEffect::NoExecute => "NoExecute",
-        };
-        all.insert("effect".to_owned(), json!(effect));
+        all.insert("effect".to_owned(), json!(effect.name()));
     }
     if let Some(seconds) = toleration.seconds {
         all.insert("tolerationSeconds".to_owned(), json!(seconds));

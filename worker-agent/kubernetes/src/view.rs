@@ -5,18 +5,18 @@ use crate::labels::RunKey;
 use meridian_agent_core::runtime::{Inventory, NodeSpec};
 use meridian_objects::Kind;
 use meridian_objects::job::JobKind;
-use meridian_shared::gang::{Amounts, add_scaled};
 use meridian_shared::ids::{OfferId, Region};
 use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod holds;
 mod losses;
+mod pods;
+
+pub(crate) use pods::PodWatch;
 
 /// The label of a node's region.
 const REGION_LABEL: &str = "topology.kubernetes.io/region";
-/// The resource of which every pod takes one.
-const PODS: &str = "pods";
 
 /// One event of a watch, without the object's unused fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum Change<T> {
     ListEnds,
     Applied(T),
     Deleted(T),
-    /// About an object that can't be read.
+    /// An event of an object that can't be read.
     Nothing,
 }
 
@@ -114,11 +114,11 @@ pub(crate) struct PoolNode {
 /// A changed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Touched {
-    /// Nodes, or what pods of other workloads use.
+    /// The nodes, or the usage of other workloads, have changed.
     Inventory,
     Run(RunKey),
     ProvisioningRequest,
-    /// An object that holds the room of an offer.
+    /// An object that holds the capacity of an offer.
     Hold,
 }
 
@@ -126,7 +126,10 @@ pub(crate) enum Touched {
 pub(crate) struct View {
     settings: NodeSettings,
     nodes: Listing<NodeFacts>,
+    /// Pods with the mark of an agent.
     pods: Listing<PodFacts>,
+    /// Pods without that mark that use a node.
+    other_pods: Listing<PodFacts>,
     /// Jobs of each kind that the cluster is known to have or to lack; `None` for a kind that it lacks.
     jobs: BTreeMap<Kind, Option<Listing<JobFacts>>>,
     requests: Listing<RequestFacts>,
@@ -147,10 +150,11 @@ impl View {
         let is_known = |kind: &JobKind| {
             self.jobs.get(&kind.kind()).is_some_and(|jobs| jobs.as_ref().is_none_or(|jobs| jobs.complete))
         };
-        self.nodes.complete && self.pods.complete && JobKind::all().all(is_known)
+        let pods_are_known = self.pods.complete && self.other_pods.complete;
+        self.nodes.complete && pods_are_known && JobKind::all().all(is_known)
     }
 
-    /// Whether the cluster has a kind of jobs, as was just asked.
+    /// Notes whether the cluster serves a kind of jobs.
     pub(crate) fn set_served(&mut self, kind: Kind, is_served: bool) {
         let jobs = self.jobs.entry(kind).or_default();
         match (&jobs, is_served) {
@@ -168,34 +172,6 @@ impl View {
     pub(crate) fn apply_node(&mut self, change: Change<NodeFacts>) -> BTreeSet<Touched> {
         let changed = self.nodes.apply(change, |node| node.spec.name.clone());
         changed.iter().map(|_| Touched::Inventory).collect()
-    }
-
-    pub(crate) fn apply_pod(&mut self, change: Change<PodFacts>) -> BTreeSet<Touched> {
-        let mut touched = BTreeSet::new();
-        for (before, after) in self.pods.apply(change, pod_key) {
-            let foreign_use = |pod: &Option<PodFacts>| {
-                pod.as_ref().filter(|pod| is_foreign(pod)).map(|pod| (pod.node.clone(), pod.requests.clone()))
-            };
-            if foreign_use(&before) != foreign_use(&after) {
-                touched.insert(Touched::Inventory);
-            }
-            for (pod, is_there) in [(&before, false), (&after, true)] {
-                let Some(pod) = pod else { continue };
-                touched.extend(self.note_placeholder(pod, pod_key(pod), is_there));
-                let Some(key) = pod.run else { continue };
-                let names = self.pods_of.entry(key).or_default();
-                if is_there {
-                    names.insert(pod_key(pod))
-                } else {
-                    names.remove(&pod_key(pod))
-                };
-                if names.is_empty() {
-                    self.pods_of.remove(&key);
-                }
-                touched.insert(Touched::Run(key));
-            }
-        }
-        touched
     }
 
     pub(crate) fn apply_job(&mut self, kind: Kind, change: Change<JobFacts>) -> BTreeSet<Touched> {
@@ -220,12 +196,6 @@ impl View {
         self.requests.complete.then(|| self.requests.items.values())
     }
 
-    /// The pods of an attempt.
-    pub(crate) fn pods_of(&self, key: RunKey) -> Vec<PodFacts> {
-        let names = self.pods_of.get(&key).into_iter().flatten();
-        names.filter_map(|name| self.pods.items.get(name)).cloned().collect()
-    }
-
     /// The job of a name, if it was seen.
     pub(crate) fn job(&self, kind: Kind, namespace: &str, name: &str) -> Option<&JobFacts> {
         self.jobs.get(&kind)?.as_ref()?.items.get(&format!("{namespace}/{name}"))
@@ -236,8 +206,8 @@ impl View {
         self.jobs.values().flatten().flat_map(|jobs| jobs.items.values())
     }
 
-    /// Whether the node answers, so that a pod that it doesn't report doesn't run. True as well for a machine
-    /// that an operator declared off, and for a node whose object was deleted, which declares the same.
+    /// Whether a pod that the node doesn't report has certainly ended: the node answers, an operator declared
+    /// its machine off, or its object was deleted, which also means that the machine is off.
     pub(crate) fn answers_for_its_pods(&self, node: &str) -> bool {
         self.nodes.items.get(node).is_none_or(|node| node.unready_since.is_none() || node.out_of_service)
     }
@@ -310,18 +280,6 @@ impl View {
         self.settings.pools.iter().any(|pool| has_labels(node, pool))
     }
 
-    /// What pods of other workloads use, by node.
-    fn foreign_use(&self) -> BTreeMap<&str, Amounts> {
-        let mut foreign: BTreeMap<&str, Amounts> = BTreeMap::new();
-        for pod in self.pods.items.values().filter(|pod| is_foreign(pod)) {
-            let Some(node) = &pod.node else { continue };
-            let used = foreign.entry(node).or_default();
-            add_scaled(used, &pod.requests, 1);
-            *used.entry(PODS.to_owned()).or_insert(0) += 1;
-        }
-        foreign
-    }
-
     fn own_nodes(&self) -> impl Iterator<Item = &NodeFacts> {
         let is_own = |node: &&NodeFacts| has_labels(node, &self.settings.selector) && !self.is_in_pool(node);
         self.nodes.items.values().filter(is_own)
@@ -332,19 +290,11 @@ fn has_labels(node: &NodeFacts, labels: &BTreeMap<String, String>) -> bool {
     labels.iter().all(|(name, value)| node.spec.labels.get(name) == Some(value))
 }
 
-fn pod_key(pod: &PodFacts) -> String {
-    format!("{}/{}", pod.namespace, pod.name)
-}
-
-/// Whether the pod takes room of a node that the ledger doesn't count for a gang or a hold.
-fn is_foreign(pod: &PodFacts) -> bool {
-    pod.run.is_none() && pod.holds.is_none() && pod.node.is_some() && !pod.is_terminal()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use kube::api::DynamicObject;
+    use meridian_shared::gang::Amounts;
     use serde_json::{Value, json};
 
     fn object(value: Value) -> DynamicObject {
@@ -398,17 +348,15 @@ mod tests {
     fn the_inventory_is_what_nodes_offer_and_what_pods_of_others_take() {
         let mut view = View::new(NodeSettings::default());
         view.apply_node(Change::Applied(node("n1", "True")));
-        assert!(
-            view.apply_pod(Change::Applied(pod("others", json!({}), "Running")))
-                .contains(&Touched::Inventory)
-        );
-        view.apply_pod(Change::Applied(pod("done", json!({}), "Succeeded")));
+        let others = Change::Applied(pod("others", json!({}), "Running"));
+        assert!(view.apply_pod(PodWatch::Others, others).contains(&Touched::Inventory));
+        view.apply_pod(PodWatch::Others, Change::Applied(pod("done", json!({}), "Succeeded")));
         let ours = json!({
             "app.kubernetes.io/managed-by": "meridian",
             "meridian.dev/uid": meridian_shared::ids::Uid(7).to_string(),
             "meridian.dev/fence": "1-2-3",
         });
-        view.apply_pod(Change::Applied(pod("ours", ours, "Running")));
+        view.apply_pod(PodWatch::Marked, Change::Applied(pod("ours", ours, "Running")));
         let inventory = view.inventory(moment("2026-01-01T00:01:00Z"));
         let [node] = &inventory.nodes[..] else { panic!("{inventory:?}") };
         assert_eq!(node.capacity.get("cpu"), Some(&7_910));
@@ -459,7 +407,7 @@ mod tests {
         let pools = vec![BTreeMap::from([("pool".to_owned(), "training".to_owned())])];
         let mut view = View::new(NodeSettings { pools, ..NodeSettings::default() });
         view.apply_node(Change::Applied(node("n1", "True")));
-        view.apply_pod(Change::Applied(pod("others", json!({}), "Running")));
+        view.apply_pod(PodWatch::Others, Change::Applied(pod("others", json!({}), "Running")));
         assert!(view.inventory(Wall(0)).nodes.is_empty());
         let [node] = &view.pool_nodes()[..] else { panic!("a node of the pool") };
         assert!(!node.occupied && node.spec.foreign_use.get("cpu") == Some(&1_500), "{node:?}");
@@ -484,7 +432,7 @@ mod tests {
             "meridian.dev/fence": "1-2-3",
         });
         for (phase, needed) in [("Running", true), ("Succeeded", false)] {
-            view.apply_pod(Change::Applied(pod("ours", ours.clone(), phase)));
+            view.apply_pod(PodWatch::Marked, Change::Applied(pod("ours", ours.clone(), phase)));
             assert_eq!(view.needed_nodes().contains("n1"), needed, "{phase}");
         }
     }

@@ -18,7 +18,7 @@ pub enum Args {
     Run(Run),
 }
 
-/// A command, and where its lease is.
+/// A command, and the file with its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub(crate) lease: PathBuf,
@@ -35,7 +35,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Args, String> {
     match words.next().as_ref().and_then(|word| word.to_str()) {
         Some("install") => match (words.next(), words.next()) {
             (dir, None) => Ok(Args::Install { dir: dir.map_or_else(|| GUARD_DIR.into(), PathBuf::from) }),
-            (_, Some(more)) => Err(wrong(format!("`{}` is too much", more.display()))),
+            (_, Some(more)) => Err(wrong(format!("unexpected argument `{}`", more.display()))),
         },
         Some("run") => parse_run(words).map(Args::Run).map_err(wrong),
         Some(other) => Err(wrong(format!("there is no command `{other}`"))),
@@ -86,7 +86,7 @@ mod tests {
         for (line, why) in [
             ("", "a command is missing"),
             ("stop", "there is no command `stop`"),
-            ("install a b", "`b` is too much"),
+            ("install a b", "unexpected argument `b`"),
             ("run train", "`train` is not an option"),
             ("run --lease", "`--lease` needs a file"),
             ("run --skew-seconds 1m -- x", "needs a whole number of seconds"),

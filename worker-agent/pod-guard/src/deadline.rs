@@ -1,58 +1,60 @@
 //! When the command of a guarded container must end.
 //!
-//! The agent counts its lease on its own clock, writes what is left of it, and the guard sees the text later,
-//! by an unknown delay: kubelets refresh files after a second or after two minutes, and after a break of the
-//! network much later. "What is left, from now" would therefore run too long, by the delay. Two limits
-//! replace it, and the earlier one counts:
+//! The agent counts a lease on its own clock and writes the remaining time. The guard reads that text after
+//! an unknown delay: kubelets refresh files after a second or after two minutes, and after a network failure
+//! much later. If the guard counted the remaining time from its own reading, the lease would be too long by
+//! the delay. So two limits apply, and the earlier one counts:
 //!
 //! 1. **Boot clocks.** Each text names the moment on the agent's clock at which it was written. A guard reads
 //!    it later, so *its clock at reading − that moment* is the difference of the two clocks plus the delay of
-//!    this text. The smallest such number of all texts is kept. A text that comes ten minutes late is so
-//!    counted with the delay of the promptest one, and never lengthens a lease by its own delay. What is left
-//!    as error is the smallest delay that this guard has seen, and the drift of two clocks over one term.
+//!    this text. The smallest such number of all texts is kept. So a text that comes ten minutes late is
+//!    counted with the smallest delay, and never lengthens a lease by its own. The remaining error is the
+//!    smallest delay that this guard has seen, and the drift of two clocks over one term.
 //! 2. **Wall clocks.** The text names the end by the agent's wall clock too. If wall clocks differ by at most
-//!    the skew that the guard was started with, the lease has not ended before *end − skew* by this node's.
-//!    This limit also bounds the first text of a clock, which has nothing to be compared with, and it counts
-//!    a pause of the virtual machine, in which boot clocks stand still.
+//!    the skew that the guard was started with, the lease has not ended before *end − skew* on this node's
+//!    clock. This limit also bounds the first text, which can't be compared with an earlier one, and it
+//!    counts a pause of the virtual machine, in which boot clocks stand still.
 //!
 //! Each limit alone suffices where its assumption holds, so the command outlives the lease only if the wall
-//! clocks are apart by more than the skew *and* no text came promptly. A wrong clock can end it too early.
+//! clocks differ by more than the skew *and* every text came late. A wrong clock can end the command too
+//! early.
 //!
 //! Invariants: a text that was written earlier than a known one changes nothing; once the command was told to
 //! stop, no text revives the lease.
 
 use crate::lease::{End, Lease};
 
-/// Time before the end of the lease at which what still runs is killed, in milliseconds.
+/// How long before the end of the lease the remaining processes are killed, in milliseconds.
 pub const KILL_MARGIN: i64 = 1_000;
 
 /// One moment by both clocks of a node, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Since boot, through suspend.
+    /// Milliseconds since boot; the time of a suspend counts.
     pub boot: i64,
     /// Milliseconds since 1970, by this machine's wall clock.
     pub wall: i64,
 }
 
-/// What is to be done with the command.
+/// Decision about the guarded command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It runs, and must be told to stop after these milliseconds if nothing is renewed; `None` for never.
+    /// The command runs. Without a renewal it must be told to stop after these milliseconds; `None` for
+    /// never.
     Run(Option<i64>),
-    /// It is to end by itself, and is killed after these milliseconds.
+    /// The command was told to stop, and is killed after these milliseconds.
     Stop(i64),
-    /// It is killed at once.
+    /// The command is killed at once.
     Kill,
 }
 
-/// The leases that were seen, and what follows.
+/// The leases that were seen, and the deadline that they give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadline {
     /// Bound on the difference between the wall clocks of the agent and of this node, in milliseconds.
     skew: i64,
     lease: Lease,
-    /// This node's boot clock minus the agent's: the smallest difference seen, which is never too small.
+    /// This node's boot clock minus the agent's: the smallest difference seen. Delays only make it larger.
     offset: i64,
     stopping: bool,
 }
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(endless.decide(at(100 * TERM, 0)), Decision::Run(None));
     }
 
-    /// Guards look once a second, so a renewal and the moment of the stop can be seen in one look.
+    /// Guards look once a second, so one look can find a renewal at the moment of the stop.
     #[test]
     fn a_renewal_that_is_there_at_the_stop_counts() {
         let stop_at = TERM - SKEW - STOP;
@@ -146,8 +148,8 @@ mod tests {
         assert_eq!(deadline.decide(at(stopped + STOP, 0)), Decision::Kill);
     }
 
-    /// The network was broken: a text arrives ten minutes after it was written. "What is left from now" would
-    /// be ten minutes too long.
+    /// The network was broken: a text arrives ten minutes after it was written. The remaining time counted
+    /// from the reading would be ten minutes too long.
     #[test]
     fn a_late_text_does_not_lengthen_the_lease_by_its_delay() {
         // The node's wall clock is behind by an hour, so that only the boot clocks can help.
@@ -156,7 +158,7 @@ mod tests {
         deadline.observe(written(225_000, TERM), at(227_000, behind));
         deadline.observe(written(450_000, TERM), at(450_000 + 600_000, behind));
         let ends = 450_000 + TERM;
-        // Too late by the delay of the promptest text, and not by that of the last one.
+        // The kill is late by the smallest delay, not by that of the last text.
         assert_eq!(deadline.decide(at(ends + 2_000 - KILL_MARGIN, behind)), Decision::Kill);
         assert!(matches!(deadline.decide(at(ends + 2_000 - STOP, behind)), Decision::Stop(_)));
     }

@@ -1,4 +1,4 @@
-//! Runs the command: passes signals on, reaps what the command leaves, and ends it with its lease.
+//! Runs the command: passes signals on, reaps orphaned processes, and ends the command with its lease.
 //!
 //! In a container the guard is the first process, so that its own end ends everything in the container.
 
@@ -19,7 +19,7 @@ use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Longest pause between two looks at the lease, in milliseconds.
+/// Longest pause between two reads of the lease, in milliseconds.
 const LOOK_EVERY: u64 = 1_000;
 /// Exit codes of a command that can't be started, as of shells.
 const NOT_FOUND: u8 = 127;
@@ -59,7 +59,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, String> {
             return Ok(if guarded.stopped { LAPSED } else { code });
         }
         let seen = now()?;
-        // Where it can't be read nothing new is known, and what is known counts.
+        // If the lease can't be read, the last known one counts.
         if let Ok(lease) = read_lease(&run.lease) {
             deadline.observe(lease, seen);
         }
@@ -86,7 +86,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, String> {
 struct Guarded {
     own: Pid,
     child: Pid,
-    /// Whether it was told to stop because of its lease.
+    /// Whether the command was told to stop because of its lease.
     stopped: bool,
 }
 
@@ -96,7 +96,7 @@ impl Guarded {
         let mut command = Command::new(&run.command);
         command.args(&run.arguments);
         if own.as_raw() != 1 {
-            // Others are in this namespace too: a group of its own says what belongs to the command.
+            // The PID namespace has other processes too, so a process group marks those of the command.
             command.process_group(0);
         }
         let child = command.spawn()?;
@@ -116,7 +116,7 @@ impl Guarded {
         }
     }
 
-    /// Reaps what has ended. Returns the exit code of the command if it is among them.
+    /// Reaps ended processes. Returns the exit code of the command if it is among them.
     fn reap(&self) -> Option<u8> {
         loop {
             let code = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -7,16 +7,17 @@ use std::fmt;
 /// First word of this version of the text.
 const VERSION: &str = "v1";
 
-/// A lease, as its agent saw it when it wrote it.
+/// A lease as its agent wrote it into the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The clock of `sent`: another one can't be compared with it. The boot of the agent's machine.
+    /// The clock of `sent`, named by the boot of the agent's machine. Times of different clocks can't be
+    /// compared.
     pub clock: String,
     /// When the agent wrote this, by that clock, in milliseconds. Larger in each later text.
     pub sent: i64,
     /// How long the command must be told to stop before the lease ends, in milliseconds.
     pub stop: i64,
-    /// `None`: the gang runs on without its manager.
+    /// `None`: the gang continues without its manager.
     pub end: Option<End>,
 }
 

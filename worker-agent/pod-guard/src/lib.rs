@@ -1,7 +1,7 @@
 //! The guard of one container: it runs the container's command, and ends it when the lease of its gang ends.
 //!
 //! An agent and an API server end pods on Kubernetes, so a node that is cut off from them can run its pods
-//! beyond the lease. The guard is in the pod, needs no network and no rights, and ends its part by itself.
+//! beyond the lease. The guard is in the pod, needs no network and no rights, and ends its own container.
 //!
 //! | module | owns |
 //! |---|---|

@@ -22,8 +22,8 @@ impl Bench {
         self.dir.path().join(name)
     }
 
-    /// Writes a lease with so many milliseconds left, of which the command has `stop` to end. Replaces the
-    /// file in one step, as kubelets do.
+    /// Writes a lease with `left` milliseconds; the command has `stop` of them to end. Replaces the file in
+    /// one step, as kubelets do.
     fn write_lease(&self, sent: i64, left: u64, stop: u64) {
         let end = SystemTime::now() + Duration::from_millis(left);
         let wall = end.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
@@ -100,7 +100,7 @@ fn a_command_whose_lease_is_not_renewed_is_stopped_and_then_killed() {
     let bench = Bench::new();
     let began = Instant::now();
     bench.write_lease(1, 4_000, 2_000);
-    // It doesn't mind being told, and neither does what it started.
+    // The command ignores SIGTERM, and so does its child.
     let script = "trap 'touch told' TERM; (trap '' TERM; echo $$ >/dev/null; while :; do sleep 0.05; done) & \
         echo $! >grandchild; while :; do sleep 0.05; done";
     let ended = bench.run(script);

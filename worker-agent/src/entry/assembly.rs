@@ -45,7 +45,7 @@ const QUERIES_WAITING: usize = 32;
 /// How often the GPUs are read; as often as Prometheus usually scrapes.
 const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 
-/// One life of the agent, from what is durable to its end.
+/// Runs the agent once, from its stored state until it ends: one *life*.
 #[derive(Clone, Debug)]
 struct Life {
     /// Ends this life.
@@ -56,15 +56,15 @@ struct Life {
 
 #[cfg(feature = "kubernetes")]
 impl Life {
-    /// Ends this life, so that another one begins with other settings.
+    /// Ends the agent, so that it starts again with other settings.
     fn begin_another(&self) {
         self.changed.cancel();
         self.stop.cancel();
     }
 }
 
-/// Runs lives of the agent until `stop` is cancelled. The settings of the next life are those that were
-/// applied at the manager in the meantime. Fails if a part can't be opened, or a commit failed.
+/// Runs one life of the agent after another until `stop` is cancelled. Each life uses the settings that were
+/// applied at the manager before it. Fails if a part can't be opened, or a commit failed.
 pub(super) async fn serve(
     settings: &Settings,
     probed: &Probed,
@@ -84,7 +84,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Runs one life of the agent, from what is durable to its end. Fails if a part can't be opened, or a commit
+/// Runs one life of the agent, from its stored state to its end. Fails if a part can't be opened, or a commit
 /// failed.
 async fn live(
     settings: &Settings,
@@ -173,7 +173,7 @@ fn config(
         boot: u128::from_str_radix(&boot.replace('-', ""), 16)
             .with_context(|| format!("`{boot}` is not a boot id"))?,
         replacement_wait: settings.replacement_wait,
-        holds: HoldSettings { checks_references, way: settings.kubernetes.hold.way() },
+        holds: HoldSettings { checks_references, method: settings.kubernetes.hold.method() },
         managed: ManagedResources::default(),
         planted: Planted::NONE,
     })
@@ -237,7 +237,7 @@ fn inventory_source(settings: &Settings, joined_as: &ClusterName) -> Box<dyn Inv
     }
 }
 
-/// The channels for reports of a cluster.
+/// The channels for reports of runner, provider and holds.
 struct Senders {
     runner: mpsc::Sender<RunnerEvent>,
     provider: mpsc::UnboundedSender<ProviderEvent>,
@@ -248,7 +248,7 @@ struct Senders {
 struct ClusterParts {
     source: Box<dyn InventorySource>,
     runner: Box<dyn Runner>,
-    /// `None`: the one that goes with the inventory's pools.
+    /// `None`: the inventory's pools decide on the provider.
     provider: Option<Box<dyn Provider>>,
     /// How many requests for nodes may be open; 0 without a limit.
     node_requests_limit: usize,
@@ -310,8 +310,8 @@ fn open_runner(
     })
 }
 
-/// Opens the provider that the settings name. Without one, a fleet file with pools is simulated, because its
-/// pools describe nodes that nothing real makes.
+/// Opens the provider that the settings name. Without one, the pools of a fleet file are simulated, because
+/// no real provider makes their nodes.
 fn open_provider(
     settings: &Settings,
     pools: Vec<NodePool>,

@@ -21,7 +21,7 @@ pub struct HostedAgent {
 /// Runs the agent on this thread, until `stop` is cancelled or the agent loses its Lease. Fails
 /// if the cluster can't be used, or the manager doesn't follow this agent.
 pub fn run_hosted(agent: HostedAgent, stop: &CancellationToken) -> anyhow::Result<()> {
-    // Of its own: what an agent waits for must not delay the manager.
+    // The agent has its own runtime, so that its waits don't delay the manager.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the agent's runtime")?;
     let settings = Settings::hosted(agent.data_dir, agent.kubeconfig);

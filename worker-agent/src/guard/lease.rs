@@ -2,8 +2,8 @@
 //!
 //! A deadline is boot time, given together with a reading of both clocks. Wall time that has advanced more
 //! than boot time since then (a virtual machine that was paused) counts as elapsed; the reverse never counts.
-//! [`Deadline::look`] must be called now and then, or a wall clock that is set back hides a pause. Once the
-//! stop has begun, renewals are refused.
+//! [`Deadline::look`] must be called now and then, because a wall clock that is set back hides an unobserved
+//! pause. Once the stop has begun, renewals are refused.
 
 use meridian_shared::jumps::ClockJumps;
 use meridian_shared::time::{Millis, Mono, Now};
@@ -26,7 +26,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Nothing runs at or after `lapses`; `given` is what the clocks read when that was computed.
+    /// No process may run at or after `lapses`; `given` are the clocks when the lapse was computed.
     pub fn new(lapses: Mono, stop_budget: Millis, given: Now) -> Self {
         Self { lapses, stop_budget, jumps: ClockJumps::since(given), missed: Millis(0) }
     }

@@ -5,7 +5,7 @@
 //! after `exec`, so the gang keeps the machine's `/proc`, which shows other process ids than `getpid`.
 
 use super::OWN_BINARY;
-use crate::runner::Error;
+use crate::job_run::Error;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};

@@ -7,9 +7,9 @@ use super::output::Output;
 use super::processes::{MARK_FENCE, MARK_UID};
 use super::rundir::{Plan, RunDir, create_directories};
 use super::{OWN_BINARY, exit_code};
-use crate::runner::JobSpec;
-use crate::runner::expand::expand;
-use crate::runner::pods::Try;
+use crate::job_run::JobSpec;
+use crate::job_run::expand::expand;
+use crate::job_run::pods::Try;
 use meridian_agent_core::runtime::PodPlacement;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -59,7 +59,7 @@ pub(super) fn start(
     let work = directory.join("work");
     create_directories(&work).map_err(|e| failed("create the pod's directory", &e))?;
     if let Some(old) = this.attempt.checked_sub(TRIES_KEPT) {
-        // It may be gone already; what can't be removed only uses space.
+        // The directory may be gone already; one that can't be removed only uses space.
         let _ = std::fs::remove_dir_all(dir.pod(this.index, old));
     }
     let log = File::create(directory.join("output.log")).map_err(|e| failed("create the output file", &e))?;
@@ -147,7 +147,7 @@ fn environment(
         PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), machine(name)?))).collect();
     env.extend(ours.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     for var in &job.env {
-        // As in Kubernetes, a value may use the variables before it.
+        // As in Kubernetes, a value may refer to variables that are defined before it.
         let value = expand(&var.value, |name| env.get(name).map(String::as_str));
         env.insert(var.name.clone(), value);
     }
@@ -174,7 +174,7 @@ fn visible_devices(indices: &[u32]) -> [(&'static str, String); 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::pods::RETRY_DELAY_FIRST_DEFAULT;
+    use crate::job_run::pods::RETRY_DELAY_FIRST_DEFAULT;
     use meridian_agent_core::runtime::Start;
     use meridian_shared::ids::{Fence, OfferId, Uid};
     use meridian_shared::time::{Millis, Mono, Now};

@@ -2,7 +2,7 @@
 //!
 //! A process belongs to a gang if it descends from the gang's guard (which adopts orphans), if it is in the
 //! guard's session, or if the environment it was started with has the run's marks (uid and fence). A process
-//! that leaves all three is not found; in a PID namespace it still ends, because the namespace ends with its
+//! that loses all three isn't found; in a PID namespace it still ends, because the namespace ends with its
 //! init.
 
 use meridian_shared::ids::{Fence, Uid};
@@ -41,7 +41,7 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name is in parentheses and may contain some, so the last one ends it.
+        // The name is in parentheses and may contain parentheses, so the last one ends it.
         let (pid, rest) = (text.split_once(' ')?.0, text.rsplit_once(')')?.1);
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
@@ -53,7 +53,7 @@ impl Stat {
         })
     }
 
-    /// Whether it can still run: it is neither a zombie nor dead.
+    /// Whether the process can still run: it is neither a zombie nor dead.
     pub fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
     }

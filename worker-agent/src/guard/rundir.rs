@@ -16,7 +16,7 @@
 //! or not at all (written under another name, synced, renamed, directory synced); `state.json` is written
 //! only under `guard.lock`.
 
-use crate::runner::{Error, RunEnd};
+use crate::job_run::{Error, RunEnd};
 use meridian_agent_core::runtime::{PodPlacement, Start};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
 use meridian_shared::indexes::Indexes;
@@ -41,7 +41,7 @@ const FILE_MODE: u32 = 0o600;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub version: u32,
-    /// The boot of the deadline.
+    /// The boot in which the deadline is valid.
     pub boot_id: String,
     /// The clocks when the deadline was computed.
     pub given: Now,
@@ -81,11 +81,11 @@ pub struct Identity {
     /// Start time in clock ticks since boot, which distinguishes the process from a later one with the same
     /// id.
     pub started_ticks: u64,
-    /// Whether it is init of a PID namespace, so that its death ends the gang.
+    /// Whether the guard is init of a PID namespace, so that its death ends the gang.
     pub namespace: bool,
 }
 
-/// What a guard last reported about its run.
+/// The last state that a guard reported of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardState {
     pub version: u32,
@@ -260,7 +260,7 @@ impl RunDir {
     pub fn remove(&self) -> Result<(), Error> {
         fs::remove_dir_all(&self.path).map_err(|e| file_error("remove", &self.path, e))?;
         if let Some(parent) = self.path.parent() {
-            // Fails while another fence of this workload is kept, as it should.
+            // The removal fails, as intended, while another fence of this workload is kept.
             let _ = fs::remove_dir(parent);
         }
         Ok(())

@@ -23,7 +23,8 @@ impl Wake {
             boot: timerfd_create(TimerfdClockId::Boottime, flags)?,
             wall: timerfd_create(TimerfdClockId::Realtime, flags)?,
         };
-        // It never expires. It is cancelled, and thereby readable, whenever the wall clock is set.
+        // This timer never expires. When the wall clock is set, the kernel cancels the timer, which makes it
+        // readable.
         let never = Timespec { tv_sec: i64::from(u32::MAX), tv_nsec: 0 };
         settime(&wake.wall, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, never)?;
         Ok(wake)
@@ -49,7 +50,8 @@ impl Wake {
     pub(super) fn clear(&self) {
         let mut count = [0_u8; 8];
         for fd in self.fds() {
-            // Whether it expired, was cancelled or did not fire: the caller reads the clocks anyway.
+            // It doesn't matter whether the timer expired, was cancelled or did not fire: the caller reads
+            // the clocks.
             let _ = io::read(fd, &mut count);
         }
     }

@@ -17,8 +17,8 @@ use super::processes::{self, Children};
 use super::rundir::{GuardState, Movement, Plan, RunDir, VERSION};
 use super::wake::Wake;
 use super::wire::{GuardPhase, Line, Order, Status};
-use crate::runner::pods::{Pods, Try};
-use crate::runner::{Error, JobSpec, PodOutcome, RunEnd};
+use crate::job_run::pods::{Pods, Try};
+use crate::job_run::{Error, JobSpec, PodOutcome, RunEnd};
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use nix::sys::signal::Signal;
@@ -47,7 +47,7 @@ const WRITE_PAUSE: Duration = Duration::from_millis(250);
 struct Running {
     this: Try,
     live: Live,
-    /// When this pod exceeds its run time.
+    /// When the run time of this pod is used up.
     until: Option<Mono>,
     timed_out: bool,
     /// The pod ends to start again elsewhere.
@@ -78,7 +78,7 @@ pub(super) struct Watch {
     job: JobSpec,
     pods: Pods,
     deadline: Deadline,
-    /// When the run exceeds its run time.
+    /// When the run time of the run is used up.
     run_until: Option<Mono>,
     running: BTreeMap<usize, Running>,
     phase: GuardPhase,
@@ -90,11 +90,11 @@ pub(super) struct Watch {
     ending: Option<Ending>,
     /// The current move: nothing starts before all moved pods were seen ended.
     movement: Option<Movement>,
-    /// Tries that ended because of it.
+    /// Tries that were ended for the current move.
     moving_out: Vec<Try>,
     /// Number of the last finished move.
     moved: u32,
-    /// Surplus tries that were collected; processes of them may be left.
+    /// Ended surplus tries, whose other processes may still run.
     surplus_out: Vec<Try>,
     listener: UnixListener,
     links: Vec<Line>,
@@ -176,12 +176,13 @@ impl Watch {
         }
     }
 
-    /// Collects one ended child. A child that is no pod is an orphan of one.
+    /// Collects one ended child: a pod, or an orphaned process of a pod.
     fn collect(&mut self, pid: i32, now: Now) {
         let slot = self.running.iter().find(|(_, r)| r.live.pid == pid).map(|(slot, _)| *slot);
         let running = slot.and_then(|slot| self.running.remove(&slot));
         if let Some(running) = &running {
-            // Before the pod is collected, because until then the id of its group can't be reused.
+            // This comes before the pod is collected, because until then the id of its process group can't be
+            // reused.
             self.clear_up_after(running);
         }
         if let (Some(code), Some(running)) = (processes::collect(pid), running) {
@@ -198,7 +199,7 @@ impl Watch {
             return self.surplus_out.push(this);
         }
         if moving && self.ending.is_none() {
-            // Whatever its exit code: it was signalled to end, and continues elsewhere.
+            // The exit code doesn't count: the pod was signalled to end, and continues elsewhere.
             self.moving_out.push(this);
             return self.pods.restart(this, now.mono);
         }
@@ -259,7 +260,7 @@ impl Watch {
         }
     }
 
-    /// Ends what has no more time.
+    /// Ends pods and the run when their time is used up.
     fn check_clocks(&mut self, now: Now) {
         if now.mono >= self.deadline.stop_at(now) {
             self.begin_ending(EndResult::LeaseLapsed, now);

@@ -21,7 +21,7 @@ const SOCKET: &str = "guard.sock";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {
-    /// Nothing runs at or after `deadline`, computed when the clocks read `given`.
+    /// No process may run at or after `deadline`; `given` are the clocks when it was computed.
     Renew { deadline: Mono, given: Now },
     /// Move pods as in `move.json`. Only for guards that report moves.
     Move { number: u32 },
@@ -35,7 +35,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum GuardPhase {
-    /// Not all pods were started yet.
+    /// Some pods haven't been started yet.
     Starting,
     /// All pods of the gang were started.
     Running,

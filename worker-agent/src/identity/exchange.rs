@@ -24,7 +24,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Characters of the manager's text that are shown.
 const MESSAGE_CHARS_MAX: usize = 400;
-/// The key of a join without an answer.
+/// File with the key of a join that has no answer yet.
 const JOINING_FILE: &str = "joining.key";
 
 /// Joins the manager at `manager` (`https://HOST:PORT`) and stores the identity in `dir`. Fails if an

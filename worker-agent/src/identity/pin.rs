@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 pub(super) enum ShownAuthority {
     /// The pinned authority.
     Pinned(CertificateDer<'static>),
-    /// Other ones; with the pin of the last one, if there was any.
+    /// Other authorities; with the pin of the last one, if any was sent.
     Other(Option<CaPin>),
 }
 
@@ -38,7 +38,7 @@ impl PinVerifier {
         })
     }
 
-    /// The result of the first handshake that came so far.
+    /// The authorities that the handshake showed, if it came that far.
     pub(super) fn shown(&self) -> Option<ShownAuthority> {
         self.shown.get().cloned()
     }
@@ -76,7 +76,7 @@ impl ServerCertVerifier for PinVerifier {
         let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
             .build()
             .map_err(|e| Error::General(e.to_string()))?;
-        // Without intermediate certificates: the authority signs that of the server directly.
+        // No intermediate certificates: the authority signs the server's certificate directly.
         let verified = inner.verify_server_cert(leaf, &[], name, ocsp, now)?;
         let _ = self.shown.set(ShownAuthority::Pinned(ca.clone().into_owned()));
         Ok(verified)

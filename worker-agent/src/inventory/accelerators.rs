@@ -8,8 +8,8 @@ const MILLI: f64 = 1_000.0;
 /// Bytes per MiB, DCGM's unit of frame buffers.
 const MIB: f64 = 1_048_576.0;
 
-/// One GPU at one moment. `None` stands for what the GPU doesn't report; a partitioned one (MIG) has no
-/// utilisation of its own.
+/// One GPU at one moment. `None` is a value that the GPU doesn't report; a partitioned GPU (MIG) reports no
+/// utilisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub index: u32,
@@ -28,7 +28,7 @@ pub struct Accelerators {
 }
 
 impl Accelerators {
-    /// `None` on a machine without a driver that works. The inventory reports a broken one.
+    /// `None` on a machine without a working driver. The inventory reports a broken driver.
     pub fn open() -> Option<Self> {
         Self::started(Nvml::init())
     }

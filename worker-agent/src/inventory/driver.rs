@@ -4,7 +4,8 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use std::path::Path;
 
-/// `COUNT_STATUS` is what listing the GPUs answers; with `NOT_SUPPORTED` they report no activity.
+/// `COUNT_STATUS` is the status of the call that lists GPUs; with `NOT_SUPPORTED` the GPUs report no
+/// activity.
 const SOURCE: &str = r#"
 #include <string.h>
 #ifndef COUNT_STATUS

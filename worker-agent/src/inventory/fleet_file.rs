@@ -14,8 +14,8 @@ pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(2);
 pub struct FleetFile {
     path: PathBuf,
     cluster: ClusterName,
-    /// Modification time and length: the second of two writes within one tick of the file system's clock may
-    /// only differ in its length.
+    /// Modification time and length: two writes within one tick of the file system's clock may differ only in
+    /// the length.
     stamp: Option<(SystemTime, u64)>,
 }
 
@@ -30,7 +30,7 @@ impl FleetFile {
     }
 
     fn load(&mut self) -> Result<Inventory, Error> {
-        // Before the read, so that a write during it is noticed.
+        // The time is taken before the read, so that a write during the read is noticed.
         self.stamp = self.current_stamp();
         let clusters = fleet::load(&self.path).map_err(Error::new)?;
         let names = clusters.iter().map(|c| format!("`{}`", c.cluster)).collect::<Vec<_>>().join(", ");

@@ -52,9 +52,9 @@ const ROOT: &str = "/";
 pub const DISK: &str = "ephemeral-storage";
 /// The resource name of GPUs.
 pub const GPU: &str = "nvidia.com/gpu";
-/// The label by which GKE names an accelerator.
+/// GKE's label for the type of accelerator.
 pub const GKE_ACCELERATOR: &str = "cloud.google.com/gke-accelerator";
-/// The label by which NVIDIA's GPU feature discovery names an accelerator.
+/// The label of NVIDIA's GPU feature discovery for the type of accelerator.
 pub const GPU_PRODUCT: &str = "nvidia.com/gpu.product";
 
 /// GPUs as NVML reports them.
@@ -116,7 +116,7 @@ fn node(name: &str, processors: i64, memory: i64, gpus: &[String]) -> NodeSpec {
         BTreeMap::from([("cpu".to_owned(), processors.saturating_mul(1_000)), ("memory".to_owned(), memory)]);
     if let Some(first) = gpus.first() {
         capacity.insert(GPU.into(), i64::try_from(gpus.len()).unwrap_or(i64::MAX));
-        // The labels describe all GPUs of a node, so a machine with different GPUs has none.
+        // The labels describe all GPUs of a node, so a machine with different GPUs has no such labels.
         if gpus.iter().all(|g| g == first) {
             labels.insert(GPU_PRODUCT.into(), label_value(first));
             labels.extend(gke_name(first).map(|name| (GKE_ACCELERATOR.to_owned(), name.to_owned())));

@@ -1,4 +1,4 @@
-//! Turns output of pods into lines with the pod's index as prefix, and reduces them to the last ones.
+//! Turns output of pods into lines with the pod's index as prefix, and can keep only the last lines.
 //!
 //! Pure and bounded: a line longer than [`LINE_BYTES_MAX`] is cut into several, and a tail keeps at most
 //! [`TAIL_BYTES_MAX`] bytes. The result does not depend on the pieces in which the output arrives, so that a
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 const LINE_BYTES_MAX: usize = CHUNK_BYTES_MAX / 2;
 /// Longest character in UTF-8.
 const CHARACTER_BYTES_MAX: usize = 4;
-/// Most bytes of a tail, which is for people.
+/// Most bytes of a tail, which is more than people read.
 const TAIL_BYTES_MAX: usize = 4 << 20;
 
 /// The last lines of the output at the time of the request.
@@ -115,7 +115,7 @@ fn line_length(text: &[u8]) -> Option<usize> {
     whole.or_else(|| {
         let next = text.get(LINE_BYTES_MAX - CHARACTER_BYTES_MAX..LINE_BYTES_MAX)?;
         let begins = |byte: &u8| *byte & 0b1100_0000 != 0b1000_0000;
-        // The last character that begins there may continue beyond.
+        // The last character before the cut may continue after it.
         let last = next.iter().rposition(begins).unwrap_or(0);
         Some(LINE_BYTES_MAX - CHARACTER_BYTES_MAX + last)
     })

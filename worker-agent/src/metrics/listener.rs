@@ -1,9 +1,10 @@
 //! Plain HTTP for collectors and probes: `/metrics`, `/healthz` and `/readyz`, and nothing else.
 //!
 //! Prometheus and the kubelet reach the address of a pod without credentials, so all that is served here is
-//! public inside the cluster. The bounds keep a peer that is slow or rude from using up the agent's files and
-//! memory. The listener is open from the start of the process to its end, also while the agent joins, waits
-//! for its Lease or for space on its disk: a probe that failed then would restart a healthy pod.
+//! public inside the cluster. The bounds keep a slow or hostile peer from using up the agent's file
+//! descriptors and memory. The listener is open from the start of the process to its end, also while the
+//! agent joins, waits for its Lease or for space on its disk: a probe that failed then would restart a
+//! healthy pod.
 
 use super::Metrics;
 use anyhow::Context as _;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Open connections. A newcomer takes the place of the oldest one, which a collector opens again.
+/// Open connections. A new connection closes the oldest one; a collector just opens another.
 const CONNECTIONS_MAX: usize = 64;
 /// How long a connection may be silent, which is longer than collectors usually wait between two scrapes.
 const IDLE_MAX: Duration = Duration::from_secs(120);
@@ -34,11 +35,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// State of the agent, as probes see it. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Probed(Arc<Mutex<Phase>>);
+pub(crate) struct Probed(Arc<Mutex<ProbedPhase>>);
 
 #[derive(Clone, Debug, Default)]
-enum Phase {
-    /// It joins, opens its store, or adopts runs.
+enum ProbedPhase {
+    /// The agent joins, opens its store, or adopts runs.
     #[default]
     Starting,
     /// Another replica holds the agent's Lease.
@@ -49,23 +50,24 @@ enum Phase {
 impl Probed {
     /// The agent starts, or waits before it starts again. It has no metrics.
     pub(crate) fn set_starting(&self) {
-        self.set(Phase::Starting);
+        self.set(ProbedPhase::Starting);
     }
 
-    /// This replica waits for another one. It has no metrics, so that each series of a cluster is there once.
+    /// This replica waits for another one. It has no metrics, so that no series of a cluster is reported
+    /// twice.
     pub(crate) fn set_standby(&self) {
-        self.set(Phase::Standby);
+        self.set(ProbedPhase::Standby);
     }
 
     pub(crate) fn set_active(&self, metrics: Arc<Metrics>) {
-        self.set(Phase::Active(metrics));
+        self.set(ProbedPhase::Active(metrics));
     }
 
-    fn set(&self, phase: Phase) {
+    fn set(&self, phase: ProbedPhase) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> ProbedPhase {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -87,7 +89,7 @@ fn not_bound(address: SocketAddr, error: &Error) -> anyhow::Error {
     let remedy = match error.kind() {
         ErrorKind::AddrInUse => "another process listens there; stop it, or choose another port",
         ErrorKind::AddrNotAvailable => {
-            "no interface of this machine has this address; `0.0.0.0` stands for all that it has"
+            "no interface of this machine has this address; use `0.0.0.0` to listen at all of its addresses"
         }
         ErrorKind::PermissionDenied => "ports below 1024 need the capability CAP_NET_BIND_SERVICE",
         _ => "choose another address",
@@ -142,19 +144,19 @@ fn router(probed: Probed) -> Router {
 
 async fn text(State(probed): State<Probed>) -> impl IntoResponse {
     let text = match probed.phase() {
-        Phase::Starting | Phase::Standby => String::new(),
-        Phase::Active(metrics) => metrics.text(),
+        ProbedPhase::Starting | ProbedPhase::Standby => String::new(),
+        ProbedPhase::Active(metrics) => metrics.text(),
     };
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }
 
-/// A replica that waits for its turn is ready: a rollout would wait for it in vain.
+/// A replica that waits for the Lease counts as ready, because a rollout would otherwise wait for it forever.
 async fn ready(State(probed): State<Probed>) -> impl IntoResponse {
     match probed.phase() {
-        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "the agent starts"),
-        Phase::Standby => (StatusCode::OK, "ok; another replica acts, and this one waits for its Lease"),
-        Phase::Active(metrics) if metrics.is_ready() => (StatusCode::OK, "ok"),
-        Phase::Active(_) => (StatusCode::SERVICE_UNAVAILABLE, "the manager does not answer syncs"),
+        ProbedPhase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "the agent is starting"),
+        ProbedPhase::Standby => (StatusCode::OK, "ok; another replica holds the agent's Lease"),
+        ProbedPhase::Active(metrics) if metrics.is_ready() => (StatusCode::OK, "ok"),
+        ProbedPhase::Active(_) => (StatusCode::SERVICE_UNAVAILABLE, "the manager does not answer syncs"),
     }
 }
 

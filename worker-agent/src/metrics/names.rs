@@ -54,7 +54,7 @@ pub const STRANDED: Definition = counter(
 );
 pub const VIOLATIONS: Definition = counter(
     "meridian_agent_invariant_violations_total",
-    "recounts of the ledger that found a bug of this program",
+    "recounts of the ledger that found a violated invariant, a bug of this program",
 );
 pub const UNREPORTED_NODES: Definition = gauge(
     "meridian_agent_unreported_nodes",
@@ -66,14 +66,14 @@ pub const NODE_REQUESTS: Definition = Definition {
     labels: &["state"],
     ..gauge(
         "meridian_agent_node_requests",
-        "requests for nodes that wait for a provider, or have their nodes",
+        "requests for nodes by state: waiting for the provider, or with nodes",
     )
 };
 pub const NODE_REQUESTS_LIMIT: Definition =
     gauge("meridian_agent_node_requests_limit", "requests for nodes that may be open, 0 without a limit");
 pub const UNUSED_BOOKING_AGE: Definition = gauge(
     "meridian_agent_unused_booking_age_seconds",
-    "longest time for which a provider's nodes have waited for the pods they were made for, 0 without any",
+    "longest time that a provider's nodes have waited for their gang's pods, 0 if none waits",
 );
 
 /// Labels of a GPU's metrics, with DCGM's names.
@@ -81,7 +81,10 @@ const GPU_LABELS: &[&str] = &["gpu", "UUID", "modelName"];
 
 pub const GPU_UTILISATION: Definition = Definition {
     labels: GPU_LABELS,
-    ..gauge("DCGM_FI_DEV_GPU_UTIL", "utilisation of a GPU of the agent's machine in percent, from NVML")
+    ..gauge(
+        "DCGM_FI_DEV_GPU_UTIL",
+        "utilisation of a GPU in percent: of the agent's machine from NVML, or of a simulated gang",
+    )
 };
 pub const GPU_MEMORY_USED: Definition = Definition {
     labels: GPU_LABELS,

@@ -4,8 +4,8 @@
 //! A pool has the troubles of a real one: waits, stock-outs, quota, a limit on requests, nodes that start,
 //! bookings that expire, and revocation ([`SimulatedPool`](meridian_agent_core::runtime::SimulatedPool)). The
 //! waits are drawn from a seed and the offer, so that the same run always waits equally long, and every
-//! length is divided by the speed. A restart forgets what was made: gangs on those nodes keep their
-//! allocations in the core, and the pools are full again.
+//! length is divided by the speed. A restart forgets the nodes that were made: their gangs keep their
+//! allocations in the core, and all nodes of the pools can be requested again.
 //!
 //! [`requests`] decides (pure), and a task lets its time pass.
 

@@ -1,7 +1,7 @@
 //! The log source of a run of processes: its output files.
 
-use super::Error;
 use crate::guard::rundir::RunDir;
+use crate::job_run::Error;
 use meridian_agent_core::runtime::{self, CHUNK_BYTES_MAX, LogChunk, LogSource};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -72,7 +72,7 @@ fn read_at(dir: &RunDir, index: u32, attempt: u32, position: u64) -> Result<Vec<
 mod tests {
     use super::*;
     use crate::guard::rundir::GuardState;
-    use crate::runner::RunEnd;
+    use crate::job_run::RunEnd;
     use meridian_shared::protocol::EndResult;
 
     #[test]

@@ -5,9 +5,10 @@
 //! reports events. Neither owns a process of a gang: dropping the runner leaves every gang to its guard, and
 //! the next runner over the same directory adopts it.
 
-use super::{Error, JobSpec};
 use crate::guard::rundir::{RunDir, create_directories};
 use crate::guard::{OWN_BINARY, PASSED_ON, clock};
+use crate::job_run::pods::RETRY_DELAY_FIRST_DEFAULT;
+use crate::job_run::{Error, JobSpec};
 use crate::runner::logs::LogFiles;
 use meridian_agent_core::runtime::{
     self, Answer, Enforcement, Found, FoundState, LogSource, PodPlacement, Runner, RunnerEvent, Start,
@@ -27,7 +28,7 @@ mod resolve;
 mod supervised;
 mod supervisor;
 
-use orders::{Order, Orders};
+use orders::{Orders, RunnerOrder};
 use resolve::Resolution;
 use supervisor::Supervisor;
 
@@ -58,7 +59,7 @@ impl Settings {
             region,
             guard: PathBuf::from(OWN_BINARY),
             namespaces: true,
-            retry_delay_first: super::pods::RETRY_DELAY_FIRST_DEFAULT,
+            retry_delay_first: RETRY_DELAY_FIRST_DEFAULT,
         }
     }
 
@@ -144,9 +145,9 @@ impl ProcessRunner {
                 }
             };
             if !matches!(state, FoundState::Ended { .. }) {
-                self.orders.push(Order::Adopt { uid, fence });
+                self.orders.push(RunnerOrder::Adopt { uid, fence });
             }
-            // Without a plan nothing was started. With one that can't be read the run may be on any node.
+            // Without a plan nothing was started. If the plan can't be read, the run may be on any node.
             let plan = dir.plan().ok().flatten();
             let nodes = plan
                 .map(|plan| plan.start.placement.into_iter().map(|place| place.node).collect())
@@ -171,7 +172,7 @@ fn probe(settings: &Settings) -> bool {
 
 impl Drop for ProcessRunner {
     fn drop(&mut self) {
-        self.orders.push(Order::Quit);
+        self.orders.push(RunnerOrder::Quit);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was printed already.
             let _ = thread.join();
@@ -197,27 +198,27 @@ impl Runner for ProcessRunner {
             Ok(spec) => self.accepts(&spec).err(),
             Err(error) => Some(error.to_string()),
         };
-        self.orders.push(Order::Start { start: Box::new(start), refused, given: decided });
+        self.orders.push(RunnerOrder::Start { start: Box::new(start), refused, given: decided });
     }
 
     fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono, decided: Now) {
-        self.orders.push(Order::Renew { uid, fence, deadline, given: decided });
+        self.orders.push(RunnerOrder::Renew { uid, fence, deadline, given: decided });
     }
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
-        self.orders.push(Order::Move { uid, fence, number, placement, scale_up_to: None });
+        self.orders.push(RunnerOrder::Move { uid, fence, number, placement, scale_up_to: None });
     }
 
     fn scale_up(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) {
-        self.orders.push(Order::Move { uid, fence, number, placement, scale_up_to: Some(size) });
+        self.orders.push(RunnerOrder::Move { uid, fence, number, placement, scale_up_to: Some(size) });
     }
 
     fn scale_down(&mut self, uid: Uid, fence: Fence, size: Size) {
-        self.orders.push(Order::ScaleDown { uid, fence, size });
+        self.orders.push(RunnerOrder::ScaleDown { uid, fence, size });
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence) {
-        self.orders.push(Order::Stop { uid, fence });
+        self.orders.push(RunnerOrder::Stop { uid, fence });
     }
 
     fn adopt(&mut self) -> Answer<'_, Result<Vec<Found>, runtime::Error>> {
@@ -225,7 +226,7 @@ impl Runner for ProcessRunner {
     }
 
     fn forget(&mut self, uid: Uid, fence: Fence) {
-        self.orders.push(Order::Forget { uid, fence });
+        self.orders.push(RunnerOrder::Forget { uid, fence });
     }
 
     fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Result<Box<dyn LogSource>, runtime::Error> {

@@ -7,10 +7,10 @@
 //! [`runs`] decides (pure), one thread keeps time, and [`input_log`] keeps the commands in a file, so that a
 //! restarted agent finds its runs again; after a reboot they are lost like real ones.
 
-use super::Error;
 use crate::guard::clock;
 use crate::guard::lease::Deadline;
 use crate::guard::rundir::create_directories;
+use crate::job_run::Error;
 use meridian_agent_core::runtime::{
     self, Answer, Enforcement, Found, LogSource, PodPlacement, Runner, RunnerEvent, Start,
 };
@@ -32,7 +32,7 @@ mod log;
 pub mod plan;
 mod runs;
 
-use command::Command;
+use command::RunCommand;
 use input_log::InputLog;
 use log::SimulatedLog;
 use plan::Speed;
@@ -106,11 +106,11 @@ impl SimulatedRunner {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apply(&mut self, command: Command) {
+    fn apply(&mut self, command: RunCommand) {
         self.apply_at(command, clock::now());
     }
 
-    fn apply_at(&mut self, command: Command, now: Now) {
+    fn apply_at(&mut self, command: RunCommand, now: Now) {
         let mut state = self.state();
         state.log.append(now, &command);
         let events = state.runs.apply(command, now);
@@ -183,29 +183,29 @@ impl Runner for SimulatedRunner {
         let now = clock::now();
         let lapses = Deadline::new(start.lapses(), start.stop_budget, decided).lapses_from(now);
         let deadline = start.deadline.map(|_| lapses);
-        self.apply_at(Command::Start(Box::new(Start { deadline, ..start })), now);
+        self.apply_at(RunCommand::Start(Box::new(Start { deadline, ..start })), now);
     }
 
     fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono, decided: Now) {
         let now = clock::now();
         let deadline = Deadline::new(deadline, Millis(0), decided).lapses_from(now);
-        self.apply_at(Command::Renew { uid, fence, deadline }, now);
+        self.apply_at(RunCommand::Renew { uid, fence, deadline }, now);
     }
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
-        self.apply(Command::Move { uid, fence, number, placement });
+        self.apply(RunCommand::Move { uid, fence, number, placement });
     }
 
     fn scale_up(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) {
-        self.apply(Command::ScaleUp { uid, fence, number, placement, size });
+        self.apply(RunCommand::ScaleUp { uid, fence, number, placement, size });
     }
 
     fn scale_down(&mut self, uid: Uid, fence: Fence, size: Size) {
-        self.apply(Command::ScaleDown { uid, fence, size });
+        self.apply(RunCommand::ScaleDown { uid, fence, size });
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence) {
-        self.apply(Command::Stop { uid, fence });
+        self.apply(RunCommand::Stop { uid, fence });
     }
 
     fn adopt(&mut self) -> Answer<'_, Result<Vec<Found>, runtime::Error>> {
@@ -219,7 +219,7 @@ impl Runner for SimulatedRunner {
     }
 
     fn forget(&mut self, uid: Uid, fence: Fence) {
-        self.apply(Command::Forget { uid, fence });
+        self.apply(RunCommand::Forget { uid, fence });
     }
 
     fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Result<Box<dyn LogSource>, runtime::Error> {

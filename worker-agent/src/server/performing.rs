@@ -17,7 +17,7 @@ pub(super) fn order(runner: &mut dyn Runner, decided: Now, effect: Effect) {
         }
         Effect::Move { uid, fence, number, placement } => {
             let nodes = placement_summary(&placement);
-            tracing::warn!(%uid, %fence, number, nodes, "a node of a gang is lost: its pods are moved");
+            tracing::warn!(%uid, %fence, number, nodes, "a gang lost a node: the pods on it are moved");
             runner.move_pods(uid, fence, number, placement);
         }
         Effect::ScaleDown { uid, fence, size } => {
@@ -62,7 +62,7 @@ pub(super) fn log_event(event: &RunnerEvent) {
             tracing::info!(%uid, %fence, %indexes, "indexes have completed");
         }
         RunnerEvent::Ended { uid, fence, result, .. } => {
-            tracing::info!(%uid, %fence, ?result, "an attempt ended");
+            tracing::info!(%uid, %fence, %result, "an attempt ended");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the Kubernetes runner keeps held room from others.
+//! How the Kubernetes runner keeps held capacity from other workloads.
 
 use super::{Error, ProviderChoice, Settings};
 use clap::{Args, ValueEnum};
@@ -10,14 +10,14 @@ const IMAGE: &str = "registry.k8s.io/pause:3.10";
 /// The PriorityClass of placeholder pods where the settings give none; the chart makes it.
 const PRIORITY_CLASS: &str = "meridian-placeholder";
 
-/// Ways to hold room.
+/// Methods to hold capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum HoldChoice {
     /// The nodes run only what the agent places.
     #[default]
     Ledger,
-    /// Pods of low priority hold the room on nodes that others use too.
+    /// Pods of low priority hold the capacity on nodes that other workloads use too.
     Placeholders,
     /// The cluster's own Kueue admits each gang in a LocalQueue.
     Kueue,
@@ -26,8 +26,8 @@ pub enum HoldChoice {
 /// Arguments about holds.
 #[derive(Clone, Debug, Default, Args)]
 pub struct HoldArgs {
-    /// How the `kubernetes` runner keeps held room from others; `ledger` without this setting.
-    #[arg(long, value_enum, value_name = "WAY", env = "MERIDIAN_AGENT_HOLD")]
+    /// How the `kubernetes` runner keeps held capacity from other workloads; `ledger` without this setting.
+    #[arg(long, value_enum, value_name = "METHOD", env = "MERIDIAN_AGENT_HOLD")]
     pub hold: Option<HoldChoice>,
     /// Image of placeholder pods. [default: registry.k8s.io/pause:3.10]
     #[arg(long, value_name = "IMAGE", env = "MERIDIAN_AGENT_PLACEHOLDER_IMAGE")]
@@ -40,7 +40,7 @@ pub struct HoldArgs {
     pub local_queue: Option<String>,
 }
 
-/// How room is held, with the settings of that way.
+/// The method to hold capacity, with its settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HoldChosen {
     #[default]
@@ -55,7 +55,7 @@ pub(crate) enum HoldChosen {
 }
 
 impl HoldChosen {
-    pub(crate) fn way(&self) -> HoldMethod {
+    pub(crate) fn method(&self) -> HoldMethod {
         match self {
             Self::Ledger => HoldMethod::Ledger,
             Self::Placeholders { .. } => HoldMethod::Placeholders,
@@ -65,22 +65,22 @@ impl HoldChosen {
 }
 
 impl HoldArgs {
-    /// These arguments, and those of the file where one is missing. Fails if they don't go together.
+    /// These arguments, completed by those of the file. Fails if they contradict each other.
     pub(super) fn decide(self, file: Self) -> Result<HoldChosen, Error> {
         let image = self.placeholder_image.or(file.placeholder_image);
         let priority_class = self.placeholder_priority_class.or(file.placeholder_priority_class);
         let queue = self.local_queue.or(file.local_queue).filter(|queue| !queue.is_empty());
-        let way = self.hold.or(file.hold).unwrap_or_default();
+        let method = self.hold.or(file.hold).unwrap_or_default();
         let of_others = [
             ("placeholder-image", image.is_some(), HoldChoice::Placeholders),
             ("placeholder-priority-class", priority_class.is_some(), HoldChoice::Placeholders),
             ("local-queue", queue.is_some(), HoldChoice::Kueue),
         ];
-        if let Some((flag, _, of)) = of_others.into_iter().find(|(_, given, of)| *given && *of != way) {
+        if let Some((flag, _, of)) = of_others.into_iter().find(|(_, given, of)| *given && *of != method) {
             let of = if of == HoldChoice::Kueue { "kueue" } else { "placeholders" };
-            return Err(Error::invalid(flag, format!("it goes with `--hold {of}` only")));
+            return Err(Error::invalid(flag, format!("it needs `--hold {of}`")));
         }
-        match way {
+        match method {
             HoldChoice::Ledger => Ok(HoldChosen::Ledger),
             HoldChoice::Placeholders => Ok(HoldChosen::Placeholders {
                 image: image.unwrap_or_else(|| IMAGE.to_owned()),
@@ -97,13 +97,13 @@ impl HoldArgs {
 }
 
 impl Settings {
-    /// Fails if nodes are asked for twice.
+    /// Fails if both Kueue and a provider would have to supply the nodes.
     pub(super) fn check_holds(&self) -> Result<(), Error> {
         let asks = self.provider == Some(ProviderChoice::ProvisioningRequest);
         match &self.kubernetes.hold {
             HoldChosen::Kueue { .. } if asks => {
-                let what = "`kueue` holds room on nodes that are there, and doesn't go with `--provider \
-                            provisioning-request`: leave one of the two out";
+                let what = "`kueue` holds capacity on existing nodes only, so it can't be used with \
+                    `--provider provisioning-request`: leave one of the two out";
                 Err(Error::invalid("hold", what))
             }
             _ => Ok(()),

@@ -7,7 +7,7 @@ use meridian_telemetry::Format;
 use std::path::PathBuf;
 
 impl Settings {
-    /// Everything as without flags, but the cluster's kubeconfig.
+    /// The defaults of all settings, with this kubeconfig of the cluster.
     pub(crate) fn hosted(data_dir: PathBuf, kubeconfig: KubeconfigText) -> Self {
         Self {
             manager: None,

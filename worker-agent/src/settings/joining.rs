@@ -31,7 +31,7 @@ impl IssuerJoinArgs {
 pub(crate) struct IssuerJoin {
     /// Address of the manager.
     pub(crate) manager: String,
-    /// Kubernetes replaces the token in it before it expires, so it is read for each attempt.
+    /// Kubernetes replaces the token before it expires, so the file is read for each attempt.
     pub(crate) token_file: PathBuf,
     pub(crate) ca_file: PathBuf,
 }
@@ -52,7 +52,7 @@ impl IssuerJoin {
                 return Err(Error::Missing { flag: "join-token-file", why });
             }
         };
-        let why = "an agent that joins by its service account is told nowhere else where the manager is";
+        let why = "an agent that joins by its service account gets the manager's address from this flag only";
         let manager = manager.cloned().ok_or(Error::Missing { flag: "manager", why })?;
         Ok(Some(Self { manager, token_file, ca_file }))
     }

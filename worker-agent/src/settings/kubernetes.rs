@@ -23,7 +23,7 @@ pub(crate) struct KubernetesSettings {
     pub(crate) provisioning_config: Option<PathBuf>,
     /// Most open provisioning requests; `None` for GKE's own limit.
     pub(crate) provisioning_requests_max: Option<usize>,
-    /// How held room is kept from others.
+    /// How held capacity is kept from other workloads.
     pub(crate) hold: HoldChosen,
     /// Kinds of objects that are copied from the management cluster.
     pub(crate) copied: BTreeSet<ReferenceKind>,
@@ -41,7 +41,7 @@ impl KubernetesSettings {
 }
 
 impl Settings {
-    /// Fails if provisioning is asked for without what it needs, or its settings without it.
+    /// Fails if provisioning lacks a setting that it needs, or if its settings are given without it.
     pub(super) fn check_provisioning(&self) -> Result<(), Error> {
         let asks = self.provider == Some(ProviderChoice::ProvisioningRequest);
         let KubernetesSettings { provisioning_config, provisioning_requests_max, .. } = &self.kubernetes;
@@ -59,17 +59,17 @@ impl Settings {
             return Err(Error::Missing { flag: "fleet", why });
         }
         if *provisioning_requests_max == Some(0) {
-            let what = "`0` would ask for nothing: leave the provider out instead";
+            let what = "`0` would request no nodes: leave the provider out instead";
             return Err(Error::invalid("provisioning-requests-max", what));
         }
         if provisioning_config.is_some() && !asks {
-            let what = "it goes with `--provider provisioning-request` only";
+            let what = "it needs `--provider provisioning-request`";
             return Err(Error::invalid("provisioning-config", what));
         }
-        // Without a provider the Cluster object may ask for nodes.
+        // Without this setting the Cluster object may name a provider.
         let may_ask = asks || (self.provider.is_none() && self.runner == RunnerChoice::Kubernetes);
         if provisioning_requests_max.is_some() && !may_ask {
-            let what = "it goes with `--runner kubernetes`, and a provider that asks for nodes";
+            let what = "it needs `--runner kubernetes` and a provider that requests nodes";
             return Err(Error::invalid("provisioning-requests-max", what));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Where settings come from, and which are refused.
+//! The sources of settings, and the settings that are refused.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn missing_and_wrong_settings_are_named() {
     whole.clone().resolve().unwrap();
     for (args, says) in [
         (AgentArgs { data_dir: None, ..whole.clone() }, "MERIDIAN_AGENT_DATA_DIR"),
-        (AgentArgs { runner: None, ..whole.clone() }, "`simulated` runs nothing"),
+        (AgentArgs { runner: None, ..whole.clone() }, "`simulated` only simulates jobs"),
         (AgentArgs { fleet: None, ..whole.clone() }, "`--fleet` is missing"),
         (
             AgentArgs { provider: Some("provisioning-request".into()), ..whole.clone() },
@@ -87,7 +87,7 @@ fn each_way_to_hold_room_has_its_own_settings() {
         ..AgentArgs::default()
     };
     let with = |hold: HoldArgs| AgentArgs { hold, ..base.clone() };
-    let of = |way: HoldChoice| HoldArgs { hold: Some(way), ..HoldArgs::default() };
+    let of = |method: HoldChoice| HoldArgs { hold: Some(method), ..HoldArgs::default() };
     let chosen = |args: AgentArgs| args.resolve().unwrap().kubernetes.hold;
     assert_eq!(chosen(base.clone()), HoldChosen::Ledger);
     let HoldChosen::Placeholders { image, priority_class } = chosen(with(of(HoldChoice::Placeholders)))
@@ -111,13 +111,13 @@ fn each_way_to_hold_room_has_its_own_settings() {
     };
     for (args, says) in [
         (with(of(HoldChoice::Kueue)), "`--local-queue` is missing"),
-        (with(HoldArgs { local_queue: queue, ..HoldArgs::default() }), "goes with `--hold kueue` only"),
+        (with(HoldArgs { local_queue: queue, ..HoldArgs::default() }), "it needs `--hold kueue`"),
         (
             with(HoldArgs { placeholder_image: Some("i".into()), ..HoldArgs::default() }),
-            "goes with `--hold placeholders` only",
+            "it needs `--hold placeholders`",
         ),
-        (simulated, "`--hold`: it doesn't go with `--runner simulated`"),
-        (asking, "doesn't go with `--provider provisioning-request`"),
+        (simulated, "`--hold`: it can't be used with `--runner simulated`"),
+        (asking, "can't be used with `--provider provisioning-request`"),
     ] {
         let error = args.resolve().unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
@@ -141,5 +141,5 @@ fn what_is_copied_is_a_setting_of_the_kubernetes_runner() {
     assert_eq!(flag.resolve().unwrap().kubernetes.copied, [ReferenceKind::Secret].into());
     let process = AgentArgs { runner: Some(RunnerChoice::Process), ..args };
     let error = process.resolve().unwrap_err().to_string();
-    assert!(error.contains("copy-references: it doesn't go with `--runner process`"), "{error}");
+    assert!(error.contains("copy-references: it can't be used with `--runner process`"), "{error}");
 }

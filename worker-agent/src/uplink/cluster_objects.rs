@@ -1,4 +1,4 @@
-//! Asks the manager what was applied for this agent's cluster, beside the syncs.
+//! Asks the manager for the objects that were applied for this agent's cluster. Separate from syncs.
 
 use super::{Error, Link, link};
 use meridian_shared::cluster_objects::{CLUSTER_OBJECTS_PATH, ClusterObjects};
@@ -10,8 +10,7 @@ const ANSWER_WITHIN: Millis = Millis::secs(5);
 /// Largest answer. A cluster has at most 100 pools.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Asks once. `None` from a manager of a version that doesn't say it. Fails if there is no answer that can be
-/// read.
+/// Asks once. `None` if the manager's version lacks this endpoint. Fails without a readable answer.
 pub async fn fetch(link: &Link) -> Result<Option<ClusterObjects>, Error> {
     let limit = Duration::from_millis(ANSWER_WITHIN.0);
     let asked = tokio::time::timeout(limit, get(link)).await.unwrap_or(Err(Error::Silent(ANSWER_WITHIN)));
@@ -34,7 +33,7 @@ mod tests {
     use axum::http::StatusCode;
     use axum::routing::get;
 
-    /// Asks a manager that answers so.
+    /// Asks a manager that gives this answer.
     async fn ask(status: StatusCode, body: &'static str) -> Result<Option<ClusterObjects>, Error> {
         crate::install_crypto();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

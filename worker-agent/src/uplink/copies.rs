@@ -1,4 +1,4 @@
-//! Asks the manager for copies of objects of the management cluster, beside the syncs.
+//! Asks the manager for copies of objects of the management cluster. Separate from syncs.
 
 use super::{Error, Link, link};
 use futures::future::BoxFuture;
@@ -62,7 +62,7 @@ mod tests {
     use axum::routing::post;
     use meridian_shared::ids::{OfferId, Uid};
 
-    /// Asks a manager that answers every request so.
+    /// Asks a manager that gives this answer to every request.
     async fn ask(status: StatusCode, body: &'static str) -> Result<CopyAnswer, NotCopied> {
         crate::install_crypto();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

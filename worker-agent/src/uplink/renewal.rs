@@ -28,7 +28,8 @@ pub async fn keep_fresh(keeper: &Keeper, link: &Link, now: impl Fn() -> Wall, ji
             Ok(()) => {
                 failures = 0;
                 link.reconnect();
-                // A pause in any case: the certificate may be short-lived, or the clock wrong.
+                // Always pause: with a short-lived certificate or a wrong clock, renewals would follow each
+                // other at once.
                 tokio::time::sleep(Duration::from_millis(PAUSE_FIRST.0)).await;
             }
             Err(error) => {

@@ -87,7 +87,7 @@ fn assert_moved_once(data: &Path) {
     assert_eq!(stays(1), [stay("n1", "2,3", 0), stay("m", "6,7", 1)]);
 }
 
-/// Not a test, but the agent that other tests start as a process and kill.
+/// This is no test of its own: other tests start it as the process of an agent, and kill it.
 #[test]
 fn agent_process() {
     let Some(data) = std::env::var_os(ORDERS).map(PathBuf::from) else { return };
@@ -153,7 +153,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may be gone already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -43,7 +43,7 @@ fn a_gang_of_three_runs_with_output_and_devices() {
 #[test]
 fn failed_pods_are_retried_until_the_limit() {
     let mut bench = Bench::new(true);
-    // The third try finds what the first two left and succeeds.
+    // The third try finds the files of the first two and succeeds.
     let counter = bench.data.path().join("tries");
     let script = format!("echo x >> {0}; test $(wc -l < {0}) -ge 3 || exit 9", counter.display());
     let run = start(&job(&script, json!({"backoffLimit": 2})), 1, LONG);

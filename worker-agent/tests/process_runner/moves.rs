@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Two pods that write their node, and whether their predecessor still lives. The second ignores the stop
-/// signal.
+/// Two pods that write their node, and whether their earlier process is still alive. The second pod ignores
+/// the stop signal.
 fn movable(bench: &Bench) -> Start {
     let script = r#"cd DATA; echo "$MERIDIAN_NODE $CUDA_VISIBLE_DEVICES" >> at-$MERIDIAN_POD_INDEX
         test -f pid-$MERIDIAN_POD_INDEX && kill -0 $(cat pid-$MERIDIAN_POD_INDEX) 2>/dev/null \

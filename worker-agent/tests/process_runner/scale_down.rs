@@ -30,8 +30,8 @@ impl Bench {
         self.runner().scale_down(run.uid, run.fence, size);
     }
 
-    /// Waits until these positions are reclaimable, and checks that nothing runs in any that is reported
-    /// before.
+    /// Waits until these positions are reclaimable, and checks that no process runs in a position when it is
+    /// reported.
     fn until_reclaimable(&mut self, run: &Start, wanted: &[u32]) {
         loop {
             let event = self.next();

@@ -1,4 +1,4 @@
-//! Stops: nothing of a gang is left, and a stopped name is never started.
+//! Stops: no process of a gang is left, and a stopped name is never started.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn a_stop_is_confirmed_only_once_it_is_on_disk() {
     let in_the_way = bench.data.path().join("runs").join(run.uid.to_string());
     std::fs::write(&in_the_way, "").unwrap();
     bench.runner().stop(run.uid, run.fence);
-    // The start comes later in the same queue, so the name is occupied by then.
+    // The start comes after the stop in the same queue, so the name is occupied by then.
     bench.runner().start(run.clone(), clock::now());
     let other = start(&job("exit 0", json!({})), 1, LONG);
     bench.runner().start(other.clone(), clock::now());

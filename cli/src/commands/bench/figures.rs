@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
-    /// Such as `submissions`: the measure that it belongs to.
+    /// The measure of the figure, such as `submissions`.
     pub(super) measure: &'static str,
     pub(super) title: String,
     /// The median of the runs.

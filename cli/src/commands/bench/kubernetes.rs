@@ -40,7 +40,7 @@ const LATENCY_JOBS: u32 = 20;
 /// Pause between two jobs one after the other, so that each finds an unloaded deployment.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What one mode does.
+/// How one mode creates its jobs, and until when it measures.
 struct Plan {
     /// Whether all jobs are created at once.
     at_once: bool,
@@ -70,7 +70,7 @@ pub(super) async fn run(session: &mut Session, args: KubernetesBenchArgs) -> Res
         () = interrupts.recv() => Err(Error::Interrupted),
     };
     let removed = match &outcome {
-        // Each mode has deleted its own.
+        // Each mode has deleted its own jobs.
         Ok(()) => Ok(()),
         Err(_) => remove_after_failure(session, &plans, &mut interrupts).await,
     };

@@ -9,11 +9,12 @@
 //! when every workload has ended. Usage is the CPU time from grants to ends, divided by the nominal quota and
 //! the duration of the run.
 
+mod ideal;
 mod report;
 mod run;
 mod scenario;
 
-pub(super) use self::scenario::{BASELINE, Class, LARGE_SCALE, Scenario};
+pub(super) use self::scenario::{BASELINE, LARGE_SCALE, Scenario};
 
 use super::figures::Figure;
 use super::measures::{Bench, Effort};

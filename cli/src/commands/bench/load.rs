@@ -17,7 +17,7 @@ use tokio::time::Instant;
 pub(super) const CLIENTS: u64 = 8;
 /// Jobs per request.
 pub(super) const BATCH: u64 = 100;
-/// A later send is counted: the bench was too slow, not the manager.
+/// A send that is later than this is reported: the bench was too slow, not the manager.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The jobs of one run.
@@ -51,8 +51,8 @@ pub(super) struct Acknowledged {
     pub(super) took: Duration,
 }
 
-/// Sends batches from all clients, each its next as soon as its last was answered. A client waits while
-/// `may_send` is false. Fails if a request does.
+/// Sends batches from all clients; each client sends its next batch as soon as its last one was answered. A
+/// client waits while `may_send` is false. Fails if a request does.
 pub(super) async fn batches(
     access: &Access,
     series: &JobSeries,

@@ -78,7 +78,7 @@ fn flushes(path: &Path) -> std::io::Result<f64> {
     Ok(rate)
 }
 
-/// The filesystem type of `path`: of the longest mount point above it, and the newest of equal ones.
+/// The filesystem type of the mount point above `path`: the longest one, and of equal ones the newest.
 fn filesystem(mountinfo: &str, path: &Path) -> Option<String> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mounts = mountinfo.lines().filter_map(|line| {

@@ -1,6 +1,6 @@
 //! Samples in Prometheus' text format.
 
-/// The sum of the samples of `name` with `label` among their labels; zero if there are none.
+/// The sum of the samples of `name` with `label` among their labels; zero without such samples.
 pub(super) fn sum(text: &str, name: &str, label: &str) -> u64 {
     let samples =
         text.lines().filter_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' '])));

@@ -93,7 +93,7 @@ pub(super) fn kueue_object(kind: &str, name: &str) -> Value {
     json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}})
 }
 
-/// The tenants' queues. If `open`, every job fits the quota; else nearly none does, and jobs stay pending.
+/// The tenants' queues. If `open`, every job fits the quota; else most jobs stay pending.
 pub(super) fn queues(open: bool) -> Vec<Value> {
     let amount = |much: &str| if open { much.to_owned() } else { "1".to_owned() };
     let mut all = vec![kueue_object("ResourceFlavor", "plain")];

@@ -1,4 +1,4 @@
-//! The acts of the demo in their order, and what they have in common.
+//! The acts of the demo in their order, and their common parts.
 
 use super::narrator::Narrator;
 use super::tracker::{ACCELERATOR_LABEL, GPU, JobTracker};

@@ -1,4 +1,4 @@
-//! What the API said about each job and each region over time (pure).
+//! The API's reports about each job and each region over time (pure).
 //!
 //! A job *asks* in a region while its offer there is open, and each change of the region's answer is an ask
 //! of its own. Times are seconds since the begin of the demo.
@@ -18,7 +18,7 @@ pub(super) enum Answer {
     OutOfStock,
     Quota,
     RequestLimit,
-    /// The provider's own words, none of the above.
+    /// Another answer, in the provider's own words.
     Other,
     Starting,
     Held,
@@ -45,7 +45,7 @@ impl Answer {
         }
     }
 
-    /// What the answer is called in a table.
+    /// The answer's name in a table.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::None => "asked",
@@ -66,7 +66,7 @@ impl From<Answer> for &'static str {
     }
 }
 
-/// How an ask ended.
+/// How a region's answer to an offer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "&'static str")]
 pub(super) enum AskEnd {
@@ -74,7 +74,7 @@ pub(super) enum AskEnd {
     /// The region answered differently.
     Changed,
     Won,
-    /// Another region won.
+    /// The offer was withdrawn because another region won.
     Withdrawn,
     /// The offer ended without a winner.
     Closed,
@@ -111,7 +111,7 @@ pub(super) struct Ask {
 pub(super) enum RunEnd {
     Open,
     Finished,
-    /// It was restarted elsewhere.
+    /// The gang was restarted elsewhere.
     Lost,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Race {
 #[serde(rename_all = "camelCase")]
 pub(super) struct JobHistory {
     pub(super) name: String,
-    /// What the job is in the demo, such as `gang 1`.
+    /// The job's title in the demo, such as `gang 1`.
     pub(super) title: String,
     /// Accelerators of all its pods.
     pub(super) accelerators: u32,
@@ -281,7 +281,7 @@ pub(super) struct PoolHistory {
 }
 
 impl PoolHistory {
-    /// Takes how many nodes the pool can still make. Returns whether another number is requested than before.
+    /// Notes how many nodes the pool can still make. Returns whether the number of requested nodes changed.
     pub(super) fn observe(&mut self, at: f64, left: i64) -> bool {
         self.most_left = self.most_left.max(left);
         let requested = self.most_left - left;
@@ -300,7 +300,7 @@ impl PoolHistory {
         self.changes.iter().map(|(_, number)| *number).max().unwrap_or(0)
     }
 
-    /// The most between two times.
+    /// The largest number of nodes between two times.
     pub(super) fn peak_between(&self, from: f64, until: f64) -> i64 {
         let before = self.changes.iter().rev().find(|(at, _)| *at <= from);
         let within = self.changes.iter().filter(|(at, _)| *at > from && *at < until);
@@ -376,7 +376,7 @@ mod tests {
 
     const QUEUED: &str = "simulated Flex Start: queued (SuccessfullyQueued): 3 nodes of pool `t4` requested";
     const EXHAUSTED: &str = "simulated Flex Start: out of stock (ResourcePoolExhausted): pool `t4`";
-    const STARTING: &str = "simulated Flex Start: provisioned: 3 nodes of pool `t4` starting";
+    const STARTING: &str = "simulated Flex Start: provisioned (Provisioned): 3 nodes of pool `t4` starting";
 
     #[test]
     fn a_race_has_a_winner_and_the_last_answers_of_the_others() {

@@ -124,8 +124,8 @@ impl Demo<'_> {
         self.narrator.check("each region says why it waits", own, own_observed.join("; "));
         self.narrator.check("the first region with nodes wins", first_wins, wins.join(", "));
         let stock = if in_stock { "no run began there meanwhile" } else { "a run began there meanwhile" };
-        self.narrator.check("a region out of stock holds up no gang", in_stock && own && each_once, stock);
-        self.narrator.check("losing requests go at once", withdrawn, observed);
+        self.narrator.check("a region out of stock delays no gang", in_stock && own && each_once, stock);
+        self.narrator.check("losing requests are withdrawn at once", withdrawn, observed);
     }
 
     fn check_pools(&mut self) {
@@ -161,7 +161,7 @@ impl Demo<'_> {
         self.narrator.check("T4 soon, A100 later, H100 waits", kept, observed);
     }
 
-    /// Checks what was held in vain in the whole demo. Fails if the manager doesn't answer.
+    /// Checks how much capacity was held in vain in the whole demo. Fails if the manager doesn't answer.
     pub(super) async fn check_held_twice(&mut self) -> Result<(), Error> {
         let held = self.tracker.held_twice().await?;
         let starting = self.tracker.history().started_in_vain();

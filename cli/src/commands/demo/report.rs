@@ -1,4 +1,4 @@
-//! The demo as a page of its own: HTML without scripts and without anything from elsewhere.
+//! The demo as a page of its own: HTML without scripts and external resources.
 
 use super::history::{Ask, History, JobHistory, Race};
 use super::narrator::Verdict;

@@ -1,4 +1,4 @@
-//! What happened in each region, as rows of marks over time: for 80 columns, and for the report.
+//! A row of marks over time for each job and region: for 80 columns, and for the report.
 
 use super::history::{Answer, Ask, History, JobHistory, RunEnd};
 use crate::output::printable;
@@ -10,7 +10,7 @@ const MARK_COLUMNS: usize = PAGE_COLUMNS - LABEL_COLUMNS;
 /// Seconds between two numbers of the axis, as long as they have room.
 const AXIS_SECONDS: u32 = 10;
 
-/// What a job did in a region for a time, the least important first.
+/// A job's activity in a region for a time, the least important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Nothing,
@@ -58,7 +58,7 @@ impl Mark {
         }
     }
 
-    /// What the mark means; also its class in the report, with dashes.
+    /// Meaning of the mark. With dashes it is also the mark's class in the report.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",

@@ -86,7 +86,7 @@ impl JobTracker {
         &self.history
     }
 
-    /// What was seen of a job that was added.
+    /// The history of a job that was added.
     pub(super) fn seen(&self, name: &str) -> &JobHistory {
         self.history.job(name).expect("every job that is tracked was added")
     }

@@ -1,10 +1,11 @@
-//! Outcome after one of a job's attempts: the manager's explanation, read for a followed log.
+//! What follows an attempt of a job, by the manager's explanation: `logs --follow` continues with the next
+//! attempt, or ends.
 
 use crate::client::AttemptId;
 use crate::objects::fields::text;
 use serde_json::Value;
 
-/// Outcome after an attempt.
+/// What follows an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Afterwards {
     /// The job has finished, and this was its last attempt.

@@ -37,7 +37,7 @@ pub(in crate::commands) struct Explanation {
     position: Option<QueuePosition>,
     clusters: Vec<ClusterVerdict>,
     history: Vec<AttemptRecord>,
-    /// Where its pods are, one text per pod set.
+    /// Places of the attempt's pods, one text per pod set.
     placement: Option<Vec<String>>,
     summary: String,
     would_help: String,
@@ -150,7 +150,7 @@ impl Explanation {
         let width = places.iter().map(|place| printable::width(place)).max().unwrap_or(0);
         let line = |(place, cluster): (&String, &ClusterVerdict)| {
             let blanks = width.saturating_sub(printable::width(place));
-            // As of the report: the manager doesn't count it down.
+            // The manager doesn't count the estimate down, so it is as old as its report.
             let reported = match estimate(&cluster.estimate) {
                 estimate if estimate.is_empty() => String::new(),
                 estimate => format!("; its estimate was {estimate}"),

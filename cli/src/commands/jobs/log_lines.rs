@@ -19,7 +19,7 @@ pub(super) struct LogLine {
     /// The line isn't UTF-8: invalid bytes are replaced.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) lossy: bool,
-    /// The line has no end: it is the log's last, or its next part follows.
+    /// The line has no end: it is the last one of the log, or its next part follows.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) partial: bool,
 }

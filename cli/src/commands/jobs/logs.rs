@@ -18,9 +18,9 @@ use std::time::Duration;
 const ASK_FIRST: Duration = Duration::from_millis(250);
 /// How soon a log that can't be read is tried again.
 const ASK_LOST: Duration = Duration::from_secs(2);
-/// The longest pause between two questions.
+/// The longest pause between two requests to the manager.
 const ASK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
-/// Questions in a row that may fail; about as long as a log is tried to be resumed.
+/// Requests in a row that may fail. With the pauses, they take about as long as the tries to resume a log.
 const ASK_FAILURES_MAX: u32 = 20;
 
 /// How output is written.
@@ -135,7 +135,7 @@ impl LogReader {
             };
             let Some(next) = self.next_attempt(session, &attempt, lost).await? else { return Ok(()) };
             if next != attempt.number {
-                // The last lines were asked of the first attempt.
+                // `--tail` limits the first attempt only.
                 let query = LogQuery { attempt: LogAttempt::Number(next), tail: None, ..self.query };
                 stream = self.client.log(&self.namespace, &self.name, query);
             }
@@ -177,7 +177,7 @@ impl LogReader {
                     return Ok(None);
                 }
                 Err(error) if error.is_temporary() && failures < ASK_FAILURES_MAX => {
-                    // With a lost log, the manager has been waited for already.
+                    // The tries to resume the lost log have already waited for the manager.
                     if let Some(lost) = lost {
                         return Err(lost.into());
                     }

@@ -1,5 +1,5 @@
 //! Whether each object of a management cluster carries over. The reader of `meridian-objects` judges each
-//! object alone; this file judges what one object says about others. Pure.
+//! object alone; this file judges how objects fit together. Pure.
 
 use super::setup::{Member, Setup, group_fault};
 use crate::output::table::{Cell, Table};
@@ -66,7 +66,8 @@ pub(super) struct Row {
     pub(super) title: String,
 }
 
-/// A note that is printed if there are jobs: stored jobs have what Kueue's webhook added, files may lack it.
+/// A note that is printed if there are jobs: stored jobs have the fields that Kueue's webhook added, and
+/// files may lack them.
 const FILES_NEED_A_SWITCH: &str = "These are stored objects. Kueue's webhook adds `managedBy` when a job is \
                                    created; Meridian adds nothing, so each file of a job with a queue needs \
                                    `suspend: true` or `managedBy: kueue.x-k8s.io/multikueue`.";
@@ -278,7 +279,7 @@ fn of_cron_job(setup: &Setup, member: &Member) -> Findings {
     let mut findings = Findings::new();
     let is_taken = Kind::from_gvk(api_version, name).is_some_and(|(kind, _)| preview::is_taken(kind, &job));
     if !is_taken {
-        let message = "its jobs have a queue, and nothing but Kueue's webhook keeps this cluster from \
+        let message = "its jobs have a queue, and only Kueue's webhook keeps this cluster from \
                        running them itself";
         let remedy = "write `suspend: true` or `managedBy: kueue.x-k8s.io/multikueue` there";
         findings.push((Verdict::WithChanges, Note::new("spec.jobTemplate.spec", message, remedy)));

@@ -30,7 +30,7 @@ pub(super) struct Member {
     /// `None` for a kind that Meridian doesn't know.
     pub(super) kind: Option<Kind>,
     pub(super) object: Value,
-    /// How far Kueue is with it, if it is a job.
+    /// Kueue's progress with the object, if it is a job.
     stage: Stage,
 }
 
@@ -116,8 +116,8 @@ impl Setup {
         Self { members, has_workloads }
     }
 
-    /// Whether Workloads are among the objects. Without them a job that runs elsewhere may look as if it
-    /// waits.
+    /// Whether Workloads are among the objects. Without them a job that runs in a worker cluster may look as
+    /// if it waits.
     pub(super) const fn has_workloads(&self) -> bool {
         self.has_workloads
     }
@@ -195,7 +195,7 @@ impl Setup {
     }
 }
 
-/// Why the manager doesn't take the group of these pods; `None` if it does. A pod that isn't taken counts as
+/// Why the manager refuses the group of these pods; `None` if it accepts the group. A refused pod counts as
 /// missing.
 pub(super) fn group_fault(pods: &[&Member]) -> Option<GroupFault> {
     let taken = pods.iter().filter(|pod| preview::is_taken(Kind::Pod, &pod.object));
@@ -216,7 +216,7 @@ fn member(object: Value, workloads: &Workloads) -> Option<Member> {
     let concerns = match kind {
         // Meridian makes its own.
         Some(Kind::Workload) => false,
-        // Its owner is among the objects, if it has a queue.
+        // If the owner has a queue, it is among the objects.
         Some(Kind::Pod) if preview::is_controlled(&member.object) => false,
         Some(kind) if kind.is_job() => member.is_open_job(),
         // Kubernetes' own priority classes and namespaces are not taken.

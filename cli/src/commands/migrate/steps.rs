@@ -11,7 +11,7 @@ const LEGEND: &str = "`kubectl` is for the management cluster, and `meridian` fo
                       every queue that has not moved.";
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Step {
+pub(super) struct MigrationStep {
     text: String,
     pub(super) commands: Vec<String>,
 }
@@ -19,7 +19,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Section {
     title: String,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<MigrationStep>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -46,8 +46,8 @@ impl Steps {
     }
 }
 
-fn step(text: &str, commands: impl IntoIterator<Item = String>) -> Step {
-    Step { text: text.to_owned(), commands: commands.into_iter().collect() }
+fn step(text: &str, commands: impl IntoIterator<Item = String>) -> MigrationStep {
+    MigrationStep { text: text.to_owned(), commands: commands.into_iter().collect() }
 }
 
 /// The steps for these cluster queues.
@@ -73,9 +73,8 @@ fn preparation(setup: &Setup) -> Section {
             ["meridian manager --data-dir manager --init".to_owned()],
         ),
         step(
-            "Join an agent in each worker cluster, with the command that this prints. It counts what \
-             the pods \
-             of Kueue's jobs use there as taken.",
+            "Join an agent in each worker cluster, with the printed command. Capacity that pods of \
+             Kueue's jobs use there counts as used.",
             joins,
         ),
         step("Wait until every cluster is connected.", ["meridian get clusters".to_owned()]),

@@ -4,11 +4,11 @@ use meridian_objects::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How far Kueue is with a job.
+/// Kueue's progress with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Waits,
-    /// It has quota, so that a worker cluster may run it, whatever the job's own status says.
+    /// The Workload has quota, so a worker cluster may run the job even if the job's status doesn't show it.
     Started,
     Ended,
 }
@@ -35,7 +35,7 @@ impl Workloads {
         this
     }
 
-    /// How far Kueue is with a job. A job without a Workload among the objects waits.
+    /// Kueue's progress with a job. A job without a Workload among the objects waits.
     pub(super) fn stage(&self, job: &Value) -> Stage {
         let metadata = &job["metadata"];
         let key = key(text(metadata, "namespace"), job, text(metadata, "name"));

@@ -37,7 +37,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: DeleteArgs) ->
     for deletion in deletions {
         let Deletion { kind, namespace, name } = &deletion;
         let deleted = match dry_run {
-            // Only whether it is there can be known.
+            // This dry run sends no deletion, so it can only check that the object exists.
             DryRun::Client => client.get(*kind, namespace.as_deref(), name).await,
             DryRun::Server | DryRun::None => client.delete(*kind, namespace.as_deref(), name, options).await,
         };
@@ -114,8 +114,8 @@ fn by_name(session: &mut Session, words: &[String]) -> Result<Vec<Deletion>, Err
     Ok(deletions)
 }
 
-/// The objects of the files in reverse order of kinds and lines: what refers to others is deleted before
-/// them.
+/// The objects of the files in reverse order of kinds and lines, so that an object is deleted before those
+/// that it refers to.
 fn from_files(session: &mut Session, args: &DeleteArgs) -> Result<Vec<Deletion>, Error> {
     let parsed = files::objects(&args.files, &mut session.stdin, &mut session.out)?;
     let mut deletions = Vec::new();

@@ -1,7 +1,8 @@
-//! `edit`: an object in the user's editor, again and again until the manager takes it or the user gives up.
+//! `edit`: opens an object in the user's editor, again and again until the manager accepts the result or the
+//! user gives up.
 //!
-//! No change of others is lost: if the object changed meanwhile, the user's changes are made to its newest
-//! version and shown once more.
+//! No change of other users is lost: if the object changed meanwhile, the user's changes are applied to its
+//! newest version and shown once more.
 
 mod merge_patch;
 
@@ -21,7 +22,7 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Variables that name the editor, the first first.
+/// Variables that name the editor, in order of precedence.
 const EDITOR_VARIABLES: [&str; 3] = ["MERIDIAN_EDITOR", "KUBE_EDITOR", "EDITOR"];
 /// Fields that must stay as they are.
 const IDENTITY: [&str; 4] = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"];

@@ -49,7 +49,7 @@ pub(in crate::commands) async fn run(session: &mut Session, args: GetArgs) -> Re
     }
 }
 
-/// All objects of a kind without namespace; what `cluster list` prints. Fails if the manager does.
+/// All objects of a kind without namespaces, as `cluster list` prints them. Fails if the request does.
 pub(in crate::commands) async fn list_all(session: &mut Session, kind: Kind) -> Result<(), Error> {
     let selection = Selection::all(kind);
     let list = session.client()?.list(&selection).await?;

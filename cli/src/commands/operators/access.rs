@@ -116,7 +116,7 @@ fn asked(session: &mut Session, args: CanIArgs) -> Result<Value, Error> {
         return Ok(json!({"nonResourceAttributes": {"path": resource, "verb": verb}}));
     }
     let (word, name) = resource.split_once('/').unwrap_or((&resource, ""));
-    // what isn't an object of a kind is a resource of Meridian's own, such as `audit`
+    // A word that names no kind is one of Meridian's own resources, such as `audit`.
     let kind = Kind::from_word(word);
     let (group, plural) = match (kind, word.split_once('.')) {
         (Some(kind), _) => (kind.group(), kind.plural()),

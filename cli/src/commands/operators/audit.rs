@@ -16,8 +16,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Longest line of an exported log in bytes; real ones have a few hundred. A longer one is cut, and then is
-/// no JSON.
+/// Longest line of an exported log in bytes; usual lines have a few hundred. A longer line is cut, so it
+/// fails as JSON.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 
 pub(in crate::commands) async fn run(session: &mut Session, command: AuditCommand) -> Result<(), Error> {

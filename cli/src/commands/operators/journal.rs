@@ -87,7 +87,7 @@ fn is_copy(recovery: &Value) -> bool {
     recovery["restored"] == json!(true) || recovery["membersUnknown"] == json!(true)
 }
 
-/// What a confirmation says. Empty if the manager asks for none.
+/// What the operator confirms, in lines. Empty if the manager needs no confirmation.
 fn confirmed_lines(recovery: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     if is_copy(recovery) {
@@ -243,7 +243,7 @@ fn json_or_size(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| json!(format!("{} bytes", bytes.len())))
 }
 
-/// The world as of the journal's snapshot. It is only read, so any key will do.
+/// The world as of the journal's snapshot. It is only read, so any key is enough.
 fn world_of(journal: &ReadOnlyJournal, snapshot: Option<&Snapshot>) -> Option<World> {
     let config = Config::new(ReceiptKey([0; 32]));
     match snapshot {

@@ -1,5 +1,5 @@
-//! Notes about workloads that have quota in a plan, and no nodes at the manager. Plans decide by quota; what
-//! clusters have, and what their providers must be asked for, only the manager knows.
+//! Notes about workloads that have quota in a plan, and no nodes at the manager. Plans decide by quota only;
+//! the manager knows the clusters' capacity and the state of requests to providers.
 
 use crate::objects::fields::text;
 use meridian_planning::report::{Holder, HolderState, PlanReport};

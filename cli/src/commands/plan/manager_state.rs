@@ -1,7 +1,7 @@
 //! Fetches the objects of a running manager.
 //!
-//! The manager's workloads have pod sets with names and counts only. What their pods request is taken from
-//! the jobs.
+//! The manager's workloads have pod sets with names and counts only. The requests of their pods are taken
+//! from the jobs.
 
 mod workloads;
 
@@ -108,7 +108,7 @@ async fn list(client: &Client, kind: Kind, notes: &mut Vec<String>) -> Result<Op
     }
 }
 
-/// Adds workloads with what their jobs say, and the jobs that have no workload.
+/// Adds workloads, completed from their jobs, and the jobs that have no workload.
 fn add_workloads(
     state: &mut ManagerState,
     mut items: Vec<Value>,

@@ -53,8 +53,8 @@ pub(super) fn is_evaluated(object: &PlanObject) -> bool {
     }
 }
 
-/// What of a changed object decides which clusters may run a workload, for a message: plans don't evaluate
-/// that. `existing` is the object before the change, if it exists.
+/// The field of a changed object that decides which clusters may run a workload, for a message: plans don't
+/// evaluate it. `existing` is the object before the change, if it exists.
 pub(super) fn names_clusters(existing: Option<&PlanObject>, changed: &PlanObject) -> Option<String> {
     let PlanObject::Object(planned) = changed else { return None };
     let title = changed.title();

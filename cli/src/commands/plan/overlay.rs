@@ -103,16 +103,16 @@ impl Overlay {
         let is_job = matches!(&given, PlanObject::Object(planned) if planned.object.kind.is_job());
         if change == ChangeKind::Replaced && is_job {
             self.notes.push(format!(
-                "`{title}` exists with another spec, which `apply` refuses to change; the plan deletes and \
-                 creates it"
+                "`{title}` exists with another spec; the plan deletes and creates it, as the youngest of its \
+                 queue. `apply` changes pod counts, and what else a waiting job may change, in place"
             ));
         }
         let existing = at.map(|at| &self.objects[at]);
         let unevaluated = names_clusters(existing, &given).filter(|_| change != ChangeKind::Unchanged);
         if let Some(part) = &unevaluated {
             self.notes.push(format!(
-                "{part} decides which clusters may run a workload, which plans don't evaluate: what its \
-                 change does there isn't evaluated"
+                "{part} decides which clusters may run a workload, which plans don't evaluate: this change \
+                 may have more effects than shown"
             ));
         }
         let not_evaluated = unevaluated.is_some() || !is_evaluated(&given);

@@ -51,8 +51,7 @@ pub(super) fn scale(workload: &Value, counts: &[u64], requested_at: Moment) -> O
     Some(ScaledWorkload { workload: PlanObject::lenient(&workload).ok()?, scale_up })
 }
 
-/// The pods that a running workload requests in addition to those that it was assigned, as a workload of its
-/// own.
+/// A second workload with the pods that a running workload requests in addition to its assigned ones.
 fn split_scale_up(workload: &mut Value) -> Option<Value> {
     let assigned = counts(workload, ASSIGNMENTS).filter(|assigned| !assigned.is_empty())?;
     let requested = counts(workload, POD_SETS).filter(|requested| requested.len() == assigned.len())?;

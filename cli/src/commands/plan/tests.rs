@@ -163,7 +163,7 @@ async fn objects_that_plans_cannot_evaluate_are_noted() {
     let ran =
         run(&manager_asked_for(&[], &["DispatchPolicy"]), &["plan", "--what-if", "-f", "-"], policy).await;
     assert_eq!(ran.code(), 0, "{:?}", ran.result);
-    assert!(ran.answers.contains("\nno workload is affected, as far as plans can tell"), "{}", ran.answers);
+    assert!(ran.answers.contains("\nno workload is affected by the changes"), "{}", ran.answers);
     assert!(ran.answers.contains("`dispatchpolicy/default` isn't evaluated"), "{}", ran.answers);
     let json = run(
         &manager_asked_for(&[], &["DispatchPolicy"]),
@@ -198,7 +198,7 @@ async fn a_change_of_the_clusters_behind_a_check_is_not_evaluated() {
                  MultiKueueConfig, name: only-us}}}";
     let ran = run(&manager(&[]), &["plan", "--what-if", "-f", "-"], check).await;
     assert_eq!(ran.code(), 0, "{:?}", ran.result);
-    assert!(ran.answers.contains("no workload is affected, as far as plans can tell"), "{}", ran.answers);
+    assert!(ran.answers.contains("no workload is affected by the changes"), "{}", ran.answers);
     assert!(ran.answers.contains("`admissioncheck/where` decides which clusters"), "{}", ran.answers);
 }
 

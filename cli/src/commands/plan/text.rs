@@ -46,7 +46,7 @@ pub(super) fn what_if(report: &WhatIf, colour: bool) -> String {
         let partial = report.changes.iter().any(|c| c.not_evaluated && c.change != ChangeKind::Unchanged);
         page.sentence("");
         page.sentence(if partial {
-            "no workload is affected, as far as plans can tell; see the notes"
+            "no workload is affected by the changes that plans evaluate; see the notes"
         } else {
             "no workload is affected"
         });

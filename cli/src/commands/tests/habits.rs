@@ -1,4 +1,4 @@
-//! What fingers know from kubectl.
+//! Habits from kubectl that work here too.
 
 use super::*;
 use crate::args::Command;
@@ -193,7 +193,7 @@ async fn an_object_is_edited_until_the_manager_takes_it() {
     assert_eq!((ran.code(), ran.notes.as_str()), (0, "edit cancelled: nothing was changed\n"));
     nothing.requests();
 
-    // First a refusal, then a conflict, then it is taken.
+    // The first edit is refused, the second conflicts, and the third is accepted.
     let root = tempfile::tempdir().unwrap();
     let seen = root.path().join("seen").display().to_string();
     let editor = format!(

@@ -120,7 +120,7 @@ async fn workloads_are_stopped_and_resumed_by_either_name() {
     );
     assert_eq!(request_body(&fake, 0), json!({"spec": {"active": false}}));
     let mut of_other_kinds = jobs_named(&[]).split_off(1);
-    // They are of another namespace.
+    // The jobs are of another namespace.
     of_other_kinds.iter_mut().for_each(|(line, _)| *line = "GET ");
     let script = [(jobs, missing()), (get, job())].into_iter().chain(of_other_kinds.clone());
     let fake = Fake::new(script.chain([(own, FakeAnswer::Json(200, workload(true)))]));

@@ -186,7 +186,7 @@ async fn orphans_are_listed_stopped_and_adopted() {
     assert!(run(&fake, &["orphan", "stop", "nobody"], "").await.error().contains("no orphan `nobody`"));
 }
 
-/// What the manager sends where it can't read on.
+/// The manager's last line if it can't read further records.
 const DAMAGED_LOG: &str = "{\"kind\":\"Status\",\"code\":500,\"reason\":\"InternalError\",\
     \"message\":\"the audit log can't be read: line `2` of the audit log is missing\"}\n";
 

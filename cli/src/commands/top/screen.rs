@@ -59,7 +59,7 @@ fn paint(note: &str, text: &str, rows: usize, columns: usize) -> String {
     painted
 }
 
-/// Cuts a line; colours take no room, and end with it.
+/// Cuts a line; colours count no columns, and end with the line.
 fn fit(line: &str, columns: usize) -> String {
     let (mut cut, mut used, mut in_colour) = (String::new(), 0, false);
     for c in line.chars() {

@@ -178,7 +178,7 @@ pub(crate) struct PreemptionFields {
     "needs a `policy` other than `Never`; write `policy: LowerPriority`, or remove it",
 )]))]
 pub(crate) struct BorrowFields {
-    /// Which of them may be preempted. `Never` is the default.
+    /// Workloads that may be preempted. `Never` is the default.
     policy: Option<Borrowing>,
     /// Only workloads up to this priority are preempted.
     max_priority_threshold: Option<i32>,
@@ -385,7 +385,7 @@ pub(crate) struct LocalQueueState {
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocalShareStatus {
-    /// As that of a cluster queue.
+    /// As in a cluster queue.
     weighted_share: Option<i64>,
     /// Past usage, of which older usage counts less.
     admission_fair_sharing_status: Option<PastUsage>,

@@ -46,7 +46,7 @@ pub(crate) struct ResourceQuotas {
     nominal_quota: Quota,
     /// Most that may be borrowed from the cohort. Without it, borrowing has no limit.
     borrowing_limit: Option<Quota>,
-    /// Most of the own quota that is lent to the cohort. Without it, all of it is.
+    /// Most of the own quota to lend to the cohort. Without it, all may be lent.
     lending_limit: Option<Quota>,
 }
 
@@ -164,7 +164,7 @@ pub(crate) struct FlavorUse {
 pub(crate) struct ResourceUse {
     /// Name of the resource.
     name: ResourceName,
-    /// All that is used, with what is borrowed.
+    /// All usage, borrowed quota included.
     total: Option<Quantity>,
     /// The part that is borrowed from the cohort. Local queues have none.
     borrowed: Option<Quantity>,

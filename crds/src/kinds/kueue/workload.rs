@@ -7,7 +7,7 @@ use crate::schema::{only_new, only_old};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-/// What a job requests, and where it is on its way. Meridian makes one for each job.
+/// A job's requests, and its progress. Meridian makes one for each job.
 #[derive(JsonSchema)]
 pub(crate) struct WorkloadObjectSchema {
     /// What the job requests.

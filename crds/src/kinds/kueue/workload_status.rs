@@ -190,7 +190,7 @@ pub(crate) struct EvictionFields {
     /// The reason, such as `Preempted`.
     #[schemars(length(max = 316))]
     reason: String,
-    /// What was behind the reason; may be empty.
+    /// Cause of the reason; may be empty.
     #[schemars(length(max = 316))]
     underlying_cause: String,
     /// Number of such evictions.

@@ -90,7 +90,7 @@ pub(crate) struct PoolFields {
     /// Taints of its nodes.
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     taints: Option<Vec<NodeTaint>>,
-    /// What one node has.
+    /// Resources of one node.
     #[schemars(transform = few)]
     per_node: Option<Amounts>,
     /// Most nodes of the pool.
@@ -127,7 +127,7 @@ pub(crate) struct ClusterState {
     /// Workloads that hold capacity there.
     workloads: Option<i64>,
     /// Capacity per resource, in the resource's base unit.
-    // A server-side apply that takes the last entry away leaves null, as for a cluster that disconnects.
+    // A server-side apply that removes the last entry leaves null, as when a cluster disconnects.
     #[schemars(transform = nullable)]
     resources: Option<BTreeMap<String, CapacityFields>>,
     /// Nodes that the pools can still make.
@@ -162,9 +162,9 @@ pub(crate) struct CertificateCounts {
 /// Capacity of one resource.
 #[derive(JsonSchema)]
 pub(crate) struct CapacityFields {
-    /// All that the nodes have.
+    /// Total of all nodes.
     capacity: i64,
-    /// What no pod uses.
+    /// Not used by pods.
     free: i64,
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct CapacityFields {
 pub(crate) struct StillProvisionable {
     /// Number of nodes.
     nodes: i64,
-    /// What one node has, in the resource's base unit.
+    /// Resources of one node, in their base units.
     resources: Option<BTreeMap<String, i64>>,
     /// Labels of the nodes.
     labels: Option<Strings>,

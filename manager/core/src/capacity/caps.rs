@@ -79,14 +79,16 @@ impl Caps {
 /// Caps during a simulated eviction.
 #[derive(Clone, Debug)]
 pub(crate) struct CapsWithout {
-    /// Once the reservations of preemptors are used and their victims are gone.
+    /// Caps once the reservations of preemptors are used and their victims are gone.
     after_preemptions: Caps,
-    /// Once also those of starved heads are used, and the runs that are expected to end for them are gone.
+    /// Caps once the reservations of starved heads are also used, and the runs that are expected to end for
+    /// them are gone.
     after_all: Caps,
 }
 
 impl CapsWithout {
-    /// Evicts a workload, or returns it. `is_expected`: its end for a starved head is assumed already.
+    /// Subtracts a workload that `leaves`, or adds it back. `is_expected`: the workload is already assumed to
+    /// end for a starved head.
     pub(crate) fn change(&mut self, world: &World, uid: Uid, leaves: bool, is_expected: bool) {
         let Some(gang) = gangs::gang_of(world, uid) else { return };
         let (total, queue, sign) = (gang.total(), world.queues.charged_to(uid), if leaves { -1 } else { 1 });
@@ -110,7 +112,7 @@ pub(crate) fn is_capped(world: &World, cluster: &ClusterName, queue: &str) -> bo
 /// Usage that counts against the caps of a cluster.
 pub(crate) fn totals_in(world: &World, cluster: &ClusterName) -> Arc<Totals> {
     let mut totals = Totals::default();
-    for uid in world.loads.get(cluster).into_iter().flat_map(BTreeMap::keys) {
+    for uid in world.loads().get(cluster).into_iter().flat_map(BTreeMap::keys) {
         let total = gangs::gang_of(world, *uid).map(|gang| gang.total()).unwrap_or_default();
         add_scaled(&mut totals.all, &total, 1);
         if let Some(queue) = world.queues.charged_to(*uid) {
@@ -148,7 +150,8 @@ pub(crate) fn cluster_queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
     world.queues.charged_to(uid).cloned().or_else(route)
 }
 
-/// Fails if a gang would exceed a cap of the cluster, or use what is reserved for others below it.
+/// Fails if a gang would exceed a cap of the cluster, or use capacity below the cap that is reserved for
+/// others.
 pub(crate) fn check_caps(
     world: &World,
     uid: Uid,
@@ -175,7 +178,7 @@ pub(crate) fn check_caps_of(
     caps.check(gang)?;
     let reserved = reserved::reserved_capacity(world, cluster, uid);
     let Some(first) = reserved.uids.first() else { return Ok(()) };
-    with_reservations(world, caps, &reserved).check(gang).map_err(|_| Why::Kept {
+    with_reservations(world, caps, &reserved).check(gang).map_err(|_| Why::CapacityReserved {
         reserved_for: gangs::job_of(world, *first),
         starves: reserved.gangs.is_empty(),
     })

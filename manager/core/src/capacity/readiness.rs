@@ -24,11 +24,11 @@ pub(crate) fn check_readiness(
     if cordoned.ok_or(Why::NotConnected)? {
         return Err(Why::Cordoned);
     }
-    let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
-    if now.since(live.heard) >= meridian_shared::lease::disconnect_after(world.config.term_min) {
+    let live = world.live.cluster(cluster).ok_or(Why::NotConnected)?;
+    if now.since(live.heard()) >= meridian_shared::lease::disconnect_after(world.config.term_min) {
         return Err(Why::NotConnected);
     }
-    if !live.inventoried {
+    if !live.inventory().is_taken() {
         return Err(Why::Recovering);
     }
     if !world.state.members().get(cluster).is_some_and(|m| m.admitted) {
@@ -37,19 +37,17 @@ pub(crate) fn check_readiness(
     if let Some(located) = located_elsewhere(world, cluster) {
         return Err(Why::Quarantined { located: located.to_string() });
     }
-    if live.backed_off > now || failed_to_start(world, uid, cluster, now).1 {
+    if live.starts().backs_off(now) || world.live.failed_starts().backs_off(uid, cluster, now) {
         return Err(Why::BackedOff);
     }
-    if !live.capacity.known() {
+    if !live.capacity().known() {
         return Err(Why::NoReport);
     }
-    if candidates.policy.on_cluster_loss.requires == Supervision::Guarded && !live.capacity.guarded() {
+    if candidates.policy.on_cluster_loss.requires == Supervision::Guarded && !live.capacity().guarded() {
         return Err(Why::NotGuarded);
     }
-    if let Some((until, reason, text)) = world.live.refused.get(&(uid, cluster.clone()))
-        && *until > now
-    {
-        return Err(Why::Refused { reason: *reason, text: text.clone() });
+    if let Some(refusal) = world.live.refusals().find(uid, cluster, now) {
+        return Err(Why::Refused { reason: refusal.reason(), text: refusal.text().to_owned() });
     }
     Ok(())
 }
@@ -62,7 +60,7 @@ pub(crate) fn check_provider(
     gang: &Gang,
     cluster: &ClusterName,
 ) -> Result<(), Why> {
-    let failure = world.live.provider_failures.find(uid, cluster, gang, now);
+    let failure = world.live.provider_failures().find(uid, cluster, gang, now);
     failure.map_or(Ok(()), |failure| {
         Err(Why::Refused { reason: RefuseReason::ProviderFailed, text: failure.text.clone() })
     })
@@ -77,14 +75,14 @@ pub(crate) fn check_reserved(
     cluster: &ClusterName,
     live: &LiveCluster,
 ) -> Result<(), Why> {
-    if live.capacity.spares(gang) {
+    if live.capacity().spares(gang) {
         return Ok(());
     }
     let reserved = reserved::reserved_capacity(world, cluster, uid);
     let Some(first) = reserved.uids.first() else { return Ok(()) };
     let gone: Vec<Arc<Gang>> =
         reserved.all_victims().iter().filter_map(|victim| gangs::gang_of(world, *victim)).collect();
-    let (owner, starves) = if live.capacity.leaves(gang, &gone, &reserved.all_gangs()) {
+    let (owner, starves) = if live.capacity().leaves(gang, &gone, &reserved.all_gangs()) {
         match topology::owner_of_closed_domain(world, uid, gang, cluster) {
             None => return Ok(()),
             Some(owner) => (owner, false),
@@ -92,7 +90,7 @@ pub(crate) fn check_reserved(
     } else {
         (*first, reserved.gangs.is_empty())
     };
-    Err(Why::Kept { reserved_for: gangs::job_of(world, owner), starves })
+    Err(Why::CapacityReserved { reserved_for: gangs::job_of(world, owner), starves })
 }
 
 /// Whether a cluster can grow for the gang. `None` if its pools can't. Fails if the pods that need no new
@@ -104,37 +102,25 @@ pub(crate) fn check_provisioning(
     cluster: &ClusterName,
     live: &LiveCluster,
 ) -> Option<Result<(), Why>> {
-    let provisioning = live.capacity.provisioning(gang)?.map_err(Why::NoCapacity);
+    let provisioning = live.capacity().provisioning(gang)?.map_err(Why::NoCapacity);
     Some(provisioning.and_then(|division| match division.uses_existing() {
         true => check_reserved(world, uid, &division.existing, cluster, live),
         false => Ok(()),
     }))
 }
 
-/// Failed starts of a workload in a cluster, and whether the cluster backs off for this workload now.
-pub(crate) fn failed_to_start(world: &World, uid: Uid, cluster: &ClusterName, now: Mono) -> (u32, bool) {
-    world
-        .live
-        .failed_starts
-        .get(&(uid, cluster.clone()))
-        .map_or((0, false), |(times, until)| (*times, *until > now))
-}
-
 /// Whether a cluster backs off for this workload alone, because it refused the workload or failed to start
 /// it.
 pub(crate) fn has_own_backoff(world: &World, uid: Uid, now: Mono) -> bool {
-    let first = (uid, ClusterName::from(""));
-    let is_own = |key: &(Uid, ClusterName)| key.0 == uid;
-    let mut refused = world.live.refused.range(&first..).take_while(|(key, _)| is_own(key));
-    let mut failed = world.live.failed_starts.range(&first..).take_while(|(key, _)| is_own(key));
-    refused.any(|(_, (until, ..))| *until > now)
-        || failed.any(|(_, (_, until))| *until > now)
-        || world.live.provider_failures.has_any(uid, now)
+    let live = &world.live;
+    live.refusals().has_any(uid, now)
+        || live.failed_starts().has_any(uid, now)
+        || live.provider_failures().has_any(uid, now)
 }
 
 /// The region in which an agent finds itself, if that isn't the declared region of its cluster.
 pub fn located_elsewhere<'a>(world: &'a World, cluster: &ClusterName) -> Option<&'a str> {
-    let located = world.live.clusters.get(cluster)?.located.as_deref()?;
+    let located = world.live.cluster(cluster)?.located()?;
     let declared = &world.state.catalog().cluster(cluster)?.region;
     (declared.as_str() != located).then_some(located)
 }

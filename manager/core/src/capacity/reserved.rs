@@ -10,15 +10,14 @@ use meridian_shared::time::{Mono, Wall};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Capacity of a cluster that is reserved for others than this workload. Of two starved heads, the one that
-/// has waited longer comes first: it ignores the reservation of the other.
+/// Capacity of a cluster that is reserved for other workloads. Of two starved heads, the head that has waited
+/// longer comes first: it ignores the other's reservation.
 pub fn reserved_capacity(world: &World, cluster: &ClusterName, uid: Uid) -> ReservedCapacity {
-    let starving = world.live.reservations.kept.get(&uid).and_then(|reservation| reservation.starving);
+    let starving = world.live.reservations().of(uid).and_then(|reservation| reservation.starving);
     reserved_before(world, cluster, uid, starving.map(|since| (since, uid)))
 }
 
-/// Like [`reserved_capacity`], for a workload that is starved as of `starved`: since when it waits, and its
-/// uid.
+/// Like [`reserved_capacity`], for a starved head. `starved` is the start of its wait and its uid.
 pub(crate) fn reserved_before(
     world: &World,
     cluster: &ClusterName,
@@ -28,45 +27,43 @@ pub(crate) fn reserved_before(
     let mut reserved = ReservedCapacity::default();
     for (other, reservation) in world
         .live
-        .reservations
-        .kept
+        .reservations()
         .iter()
-        .filter(|(other, reservation)| **other != uid && reservation.cluster == *cluster)
+        .filter(|(other, reservation)| *other != uid && reservation.cluster == *cluster)
     {
         let running = reservation.victims.iter().filter(|victim| gangs::runs_in(world, **victim, cluster));
         match reservation.starving {
-            Some(since) if starved.is_some_and(|starved| starved < (since, *other)) => continue,
+            Some(since) if starved.is_some_and(|starved| starved < (since, other)) => continue,
             Some(_) => {
                 reserved.starving.push(reservation.gang.clone());
-                reserved.starving_uids.push(*other);
+                reserved.starving_uids.push(other);
                 reserved.expected.extend(running);
             }
             None => {
                 reserved.gangs.push(reservation.gang.clone());
-                reserved.preemptors.push(*other);
+                reserved.preemptors.push(other);
                 reserved.domains.push(reservation.domains.clone());
                 reserved.victims.extend(running);
             }
         }
-        reserved.uids.push(*other);
+        reserved.uids.push(other);
     }
     reserved
 }
 
-/// The cluster with a workload's reservation, and whether the workload has it as a starved head.
+/// The cluster with a workload's reservation, and whether the workload has the reservation as a starved head.
 pub(crate) fn reservation_of(world: &World, uid: Uid) -> Option<(&ClusterName, bool)> {
     world
         .live
-        .reservations
-        .kept
-        .get(&uid)
+        .reservations()
+        .of(uid)
         .map(|reservation| (&reservation.cluster, reservation.starving.is_some()))
 }
 
 /// The cluster with a starved head's reservation, and the runs that are expected to end for it.
 pub fn expected_for(world: &World, uid: Uid) -> Option<(&ClusterName, Vec<Uid>)> {
     let reservation =
-        world.live.reservations.kept.get(&uid).filter(|reservation| reservation.starving.is_some())?;
+        world.live.reservations().of(uid).filter(|reservation| reservation.starving.is_some())?;
     Some((
         &reservation.cluster,
         reservation
@@ -90,15 +87,14 @@ pub(crate) fn reserve(
 ) {
     let before = world
         .live
-        .reservations
-        .kept
-        .get(&uid)
+        .reservations()
+        .of(uid)
         .filter(|before| before.cluster == cluster && before.starving.is_none());
     let closed_until = before.map_or(Some(now + DOMAIN_CLOSED), |before| before.closed_until);
     insert(world, uid, Reservation { cluster, gang, victims, starving: None, domains, closed_until });
 }
 
-/// Reserves capacity for a starved head as long as it is one.
+/// Reserves capacity for a starved head as long as it is starved.
 pub(crate) fn reserve_for_starved(
     world: &mut World,
     uid: Uid,
@@ -122,68 +118,59 @@ pub(crate) fn reserve_for_starved(
 }
 
 fn insert(world: &mut World, uid: Uid, new: Reservation) {
-    // A new starved head changes what others may use. So does a reservation with other victims: capacity that
-    // is free now may no longer be reserved, and suffice for a workload that was evaluated before.
+    // A new starved head changes what others may use. A reservation with other victims does too: it may
+    // reserve less of the free capacity, so that a workload that was evaluated before now fits.
     let is_same = |before: &Reservation| {
         (&before.cluster, &before.gang, before.starving) == (&new.cluster, &new.gang, new.starving)
             && new.victims.is_subset(&before.victims)
     };
-    world.live.capacity_changed |=
-        world.live.reservations.kept.get(&uid).map_or(new.starving.is_some(), |before| !is_same(before));
+    let before = world.live.reservations().of(uid);
+    if before.map_or(new.starving.is_some(), |before| !is_same(before)) {
+        world.live.pass_mut().reevaluate_parked();
+    }
     let Reservation { cluster, gang, .. } = &new;
-    if world.live.reservations.kept.get(&uid).is_some_and(|before| before.cluster != *cluster) {
+    if world.live.reservations().of(uid).is_some_and(|before| before.cluster != *cluster) {
         release_reservation(world, uid);
     }
-    if let Some(live) = world.live.clusters.get_mut(cluster) {
-        live.capacity.reserve(uid, gang.clone());
-        world.live.reservations.kept.insert(uid, new);
+    if let Some(live) = world.live.cluster_mut(cluster) {
+        live.capacity_mut().reserve(uid, gang.clone());
+        world.live.reservations_mut().keep(uid, new);
     }
 }
 
 /// Repeats the reservations of a cluster in its new session.
 pub(crate) fn restore_reservations(world: &mut World, cluster: &ClusterName) {
-    let Some(live) = world.live.clusters.get_mut(cluster) else { return };
-    for (uid, reservation) in
-        world.live.reservations.kept.iter().filter(|(_, reservation)| reservation.cluster == *cluster)
-    {
-        live.capacity.reserve(*uid, reservation.gang.clone());
+    let own = world.live.reservations().iter().filter(|(_, reservation)| reservation.cluster == *cluster);
+    let own: Vec<(Uid, Arc<Gang>)> = own.map(|(uid, reservation)| (uid, reservation.gang.clone())).collect();
+    let Some(live) = world.live.cluster_mut(cluster) else { return };
+    for (uid, gang) in own {
+        live.capacity_mut().reserve(uid, gang);
     }
 }
 
 /// Releases a workload's reservation. False if it has none.
 pub(crate) fn release_reservation(world: &mut World, uid: Uid) -> bool {
-    let Some(reservation) = world.live.reservations.kept.remove(&uid) else { return false };
-    if let Some(live) = world.live.clusters.get_mut(&reservation.cluster) {
-        live.capacity.release(uid);
+    let Some(reservation) = world.live.reservations_mut().release(uid) else { return false };
+    if let Some(live) = world.live.cluster_mut(&reservation.cluster) {
+        live.capacity_mut().release(uid);
     }
     true
 }
 
-/// Releases the reservations that are over: the workload is no longer pending, its last victim has stopped,
-/// or it is no longer starved. Also opens domains that were closed for long enough. True if capacity became
-/// available by either.
+/// Releases reservations of workloads that are no longer pending or starved, or whose last victim has
+/// stopped. Also opens domains that were closed for long enough. True if either made capacity available.
 pub(crate) fn release_reservations(world: &mut World, now: Mono) -> bool {
-    let mut opened = false;
-    for reservation in world
-        .live
-        .reservations
-        .kept
-        .values_mut()
-        .filter(|reservation| reservation.closed_until.is_some_and(|until| until <= now))
-    {
-        reservation.closed_until = None;
-        opened |= !reservation.domains.is_empty();
-    }
-    let uid_if_over = |(uid, reservation): (&Uid, &Reservation)| {
+    let opened = world.live.reservations_mut().open_domains(now);
+    let uid_if_over = |(uid, reservation): (Uid, &Reservation)| {
         let victims_remain = reservation
             .victims
             .iter()
             .any(|victim| world.state.workloads().get(victim).is_some_and(|w| w.phase().charged()));
-        let is_starved = world.mirror.id(*uid).is_some_and(|id| world.mirror.queue_state().is_starved(id));
+        let is_starved = world.mirror.id(uid).is_some_and(|id| world.mirror.queue_state().is_starved(id));
         let is_needed = if reservation.starving.is_some() { is_starved } else { victims_remain };
-        (!is_pending(world, *uid) || !is_needed).then_some(*uid)
+        (!is_pending(world, uid) || !is_needed).then_some(uid)
     };
-    let over: Vec<Uid> = world.live.reservations.kept.iter().filter_map(uid_if_over).collect();
+    let over: Vec<Uid> = world.live.reservations().iter().filter_map(uid_if_over).collect();
     over.into_iter().filter(|uid| release_reservation(world, *uid)).count() > 0 || opened
 }
 
@@ -198,15 +185,14 @@ fn is_pending(world: &World, uid: Uid) -> bool {
 pub(crate) fn end_preemption_backoffs(world: &mut World) {
     let over: Vec<Uid> = world
         .live
-        .reservations
-        .rests
-        .iter()
-        .filter(|(_, preemptor)| !is_pending(world, **preemptor))
-        .map(|(uid, _)| *uid)
+        .reservations()
+        .resting()
+        .filter(|(_, preemptor)| !is_pending(world, *preemptor))
+        .map(|(uid, _)| uid)
         .collect();
     for uid in over {
-        world.live.reservations.rested(uid);
-        if world.live.backoff_until.remove(&uid).is_some() {
+        world.live.reservations_mut().rested(uid);
+        if world.live.backoffs_mut().end(uid).is_some() {
             world.mirror.touch(uid);
         }
     }
@@ -214,5 +200,5 @@ pub(crate) fn end_preemption_backoffs(world: &mut World) {
 
 /// Preemptors for which victims back off.
 pub(crate) fn awaited_preemptors(world: &World) -> BTreeSet<WorkloadId> {
-    world.live.reservations.rests.values().filter_map(|preemptor| world.mirror.id(*preemptor)).collect()
+    world.live.reservations().resting().filter_map(|(_, preemptor)| world.mirror.id(preemptor)).collect()
 }

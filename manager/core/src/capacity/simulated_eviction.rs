@@ -2,22 +2,22 @@
 //! victims changes the set of evicted workloads step by step, and each step costs only the pods that it
 //! changes.
 //!
-//! A capacity report says how many nodes have how much free, without naming them. Agents also report the node
-//! of each pod, and the kind of that node. Together these tell how much of each node is used, which
-//! identifies the node in the report: it is one of its kind with that usage. So a node becomes free, in its
-//! own domain, when its last pod is evicted.
+//! A capacity report counts nodes by free capacity, without naming them. Agents also report the node of each
+//! pod, and the kind of that node. Together these give the usage of each named node, and a node of the same
+//! kind and usage in the report is taken for it. So a node becomes free, in its own domain, when its last pod
+//! is evicted.
 //!
 //! Uncertain cases are decided so that no victim is preempted in vain:
 //!
 //! - Nodes can't be told apart, because their kinds aren't reported or have changed. Then the node that is
-//!   least useful to the gang is assumed, in whichever domain.
+//!   least useful to the gang is assumed, in any domain.
 //! - The report doesn't show the node. Then nothing is freed.
-//! - Some pods of a set have ended. The agent doesn't report on which nodes, so all nodes of the set count as
+//! - Some pods of a set have ended. The agent doesn't report where they ran, so all nodes of the set count as
 //!   unknown.
-//! - The node of a pod is unknown. Then the fullest node that could hold the pod is assumed, in its domain
-//!   if that is reported.
+//! - The node of a pod is unknown. Then the fullest node that could hold the pod is assumed, in the pod's
+//!   domain if that is reported.
 //!
-//! Reported nodes are trusted for nothing else. A false report costs only runs of the agent's own cluster.
+//! Reported nodes are used for nothing else, so a false report can only stop runs in the agent's own cluster.
 
 #[cfg(test)]
 mod tests;
@@ -167,7 +167,7 @@ impl SimulatedEviction {
         gang: Arc<Gang>,
     ) -> Option<Self> {
         let reserved = reserved::reserved_capacity(world, cluster, uid);
-        let capacity = &world.live.clusters.get(cluster)?.capacity;
+        let capacity = world.live.cluster(cluster)?.capacity();
         let mut simulation = Self::of(capacity.estimate(), node_usage, gang);
         for victim in &reserved.victims {
             simulation.change(world, *victim, true);
@@ -304,9 +304,9 @@ impl SimulatedEviction {
         true
     }
 
-    /// Finds the node of the report that a named node is. It has the same usage and, if known, the same kind.
-    /// `None` if the report has fewer nodes of that usage than are named: one of them isn't in the report,
-    /// and it may be this one. Of several different nodes, takes the one that is least useful to the gang.
+    /// Finds a named node in the report, by its usage and, if known, its kind. `None` if the report has fewer
+    /// nodes of that usage than agents named: then some named node isn't in the report, perhaps this one. If
+    /// several nodes match, takes the one that is least useful to the gang.
     fn find(&mut self, node: &str, set: &PodSet) -> Option<Block> {
         let Node { used: node_used, kind, .. } =
             self.node_usage.nodes.get(node).filter(|node| !node.is_uncertain)?;
@@ -317,7 +317,7 @@ impl SimulatedEviction {
         if reports_too_few(None) {
             return None;
         }
-        // If too few of this kind are reported, the labels or taints of some nodes have changed since the
+        // If too few nodes of this kind are reported, labels or taints of some nodes have changed since the
         // pods were placed.
         let is_kind_certain = kind.is_some_and(|kind| !reports_too_few(Some(kind)));
         let is_available = |block: &Block| {
@@ -344,8 +344,8 @@ impl SimulatedEviction {
         found
     }
 
-    /// Whether the gang would fit after the evictions, together with the reserved gangs of preemptors, and
-    /// leave starved heads what they will need.
+    /// Whether the gang would fit after the evictions, beside the reserved gangs of preemptors, and leave
+    /// enough for starved heads.
     pub(crate) fn fits(&self, world: &World, cluster: &ClusterName, gang: &Arc<Gang>) -> bool {
         if !self.has_domains || self.caps.as_ref().is_some_and(|caps| !caps.fits(gang)) {
             return false;
@@ -435,8 +435,8 @@ pub fn would_fit_without(
 
 pub(crate) fn node_usage_in(world: &World, cluster: &ClusterName) -> Arc<NodeUsage> {
     let mut usage = NodeUsage::default();
-    world.live.clusters.get(cluster).into_iter().for_each(|live| usage.add_kinds(live.capacity.estimate()));
-    let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
+    world.live.cluster(cluster).into_iter().for_each(|live| usage.add_kinds(live.capacity().estimate()));
+    let here = world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
     for (uid, leg) in here.filter_map(|uid| Some((uid, world.state.workloads().get(&uid)?.right()?.1))) {
         let Some((gang, placement)) =
             gangs::gang_of(world, uid).zip(leg.placement.as_deref()).filter(|_| leg.cluster == *cluster)

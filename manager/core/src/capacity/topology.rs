@@ -2,9 +2,9 @@
 //!
 //! Agents assign pods to nodes. The manager only rules out what is impossible, for two reasons: no victim is
 //! preempted for a gang that wouldn't fit afterwards, and users learn if no domain is ever large enough. If
-//! the nodes of workloads that leave or have just started aren't known, every domain counts as if all of them
-//! left it. So the answer may be yes for a gang that the agent can't place, but it isn't no for long for a
-//! gang that the agent can place.
+//! it isn't known on which nodes leaving workloads run, every domain counts as if they all left it. So the
+//! check may accept a gang that the agent can't place, but it doesn't reject for long a gang that the agent
+//! can place.
 //!
 //! Only required levels and slices of each pod set are checked. Pod set groups and preferred levels are left
 //! to the agent.
@@ -22,9 +22,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug)]
 pub enum Gone<'a> {
     Nobody,
-    /// Some, after which these nodes are free.
+    /// Some workloads; these nodes are free afterwards.
     Leaving(&'a [Block]),
-    /// Some that use these amounts together, on unknown nodes.
+    /// Some workloads, which use these amounts in total, on unknown nodes.
     Having(&'a Amounts),
     All,
 }
@@ -37,40 +37,40 @@ pub fn check_domains(
     cluster: &ClusterName,
     gone: Gone<'_>,
 ) -> Result<(), Misfit> {
-    let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.requests_topology()) else {
+    let Some(live) = world.live.cluster(cluster).filter(|_| gang.requests_topology()) else {
         return Ok(());
     };
-    if live.capacity.could_grow(gang) {
+    if live.capacity().could_grow(gang) {
         return Ok(());
     }
     gang.pod_sets
         .iter()
         .filter_map(|set| constraint_of(world, set))
-        .try_for_each(|constraint| constraint.check(&live.capacity, gone))
+        .try_for_each(|constraint| constraint.check(live.capacity(), gone))
 }
 
 /// Like [`check_domains`], without the reason.
 pub(crate) fn has_domains(world: &World, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> bool {
-    let Some(live) = world.live.clusters.get(cluster).filter(|_| gang.requests_topology()) else {
+    let Some(live) = world.live.cluster(cluster).filter(|_| gang.requests_topology()) else {
         return true;
     };
-    live.capacity.could_grow(gang)
+    live.capacity().could_grow(gang)
         || gang
             .pod_sets
             .iter()
             .filter_map(|set| constraint_of(world, set))
-            .all(|constraint| constraint.fit(&live.capacity, gone).is_ok())
+            .all(|constraint| constraint.fit(live.capacity(), gone).is_ok())
 }
 
 /// The preemptor that has closed a domain which the gang might enter. The agent may use any free node, so a
-/// gang that fits on one node of such a domain might enter it.
+/// gang might enter any closed domain in which one node fits it.
 pub(crate) fn owner_of_closed_domain(
     world: &World,
     uid: Uid,
     gang: &Gang,
     cluster: &ClusterName,
 ) -> Option<Uid> {
-    let capacity = &world.live.clusters.get(cluster)?.capacity;
+    let capacity = world.live.cluster(cluster)?.capacity();
     let is_in = |block: &Block, domain: &Domain| {
         domain.iter().all(|(label, value)| block.labels.get(label) == Some(value))
     };
@@ -81,13 +81,13 @@ pub(crate) fn owner_of_closed_domain(
     };
     world
         .live
-        .reservations
+        .reservations()
         .domains_of_others(cluster, uid)
         .find(|(_, domain)| may_enter(domain))
         .map(|(owner, _)| owner)
 }
 
-/// Domains of these nodes that fit the gang: one for each pod set that requires one.
+/// For each pod set that requires a domain, one domain of these nodes that fits it.
 pub(crate) fn domains_for(world: &World, gang: &Gang, free: &[Block]) -> Vec<Domain> {
     let nodes: Vec<BlockView<'_>> = free.iter().map(Block::view).collect();
     let domain_for = |constraint: SetConstraint<'_>| {
@@ -120,8 +120,8 @@ fn constraint_of<'a>(world: &'a World, set: &'a PodSet) -> Option<SetConstraint<
     (within.is_some() || !slices.is_empty()).then_some(SetConstraint { set, within, slices })
 }
 
-/// Labels that identify a domain of a level: those of all wider levels, then that of the level. Racks in
-/// different blocks may have the same name. As long as no flavor and therefore no topology is chosen, only
+/// Labels that identify a domain of a level: those of all wider levels, then that of the level, because racks
+/// in different blocks may have the same name. Until a flavor is chosen, the topology is unknown, so only
 /// levels that are wider in every topology count.
 fn path_to<'a>(world: &'a World, set: &'a PodSet, level: &'a str) -> Vec<&'a str> {
     let catalog = &world.state.catalog();
@@ -240,9 +240,9 @@ impl SetConstraint<'_> {
         })
     }
 
-    /// Fails with the number of pods that fit if that is fewer than needed. Needed are all pods; for
-    /// [`Gone::All`] the fewest that partial admission accepts, so that a gang counts as impossible only if
-    /// no admissible size fits.
+    /// Fails with the number of pods that fit if fewer fit than are needed. All pods are needed, but for
+    /// [`Gone::All`] only the minimum of partial admission, so that a gang counts as impossible only if no
+    /// admissible size fits.
     fn fit(&self, capacity: &ClusterCapacity, gone: Gone<'_>) -> Result<(), u32> {
         // The estimate guesses nodes for gangs that were offered since the report. Use the report, so that a
         // wrong guess excludes no domain.
@@ -312,9 +312,8 @@ impl SetConstraint<'_> {
     }
 }
 
-/// Groups nodes by domain. The number says how many equal domains an item stands for: more than one only if
-/// the level is the hostname, since reports don't name nodes. Nodes without one of the labels are in no
-/// domain.
+/// Groups nodes by domain. Each item has the number of equal domains that it stands for. It is above one only
+/// for the hostname level, since reports don't name nodes. Nodes without one of the labels are in no domain.
 fn domains<'a>(nodes: &[BlockView<'a>], path: &[&str]) -> Vec<(Vec<BlockView<'a>>, u32)> {
     let (labels, by_host) = match path.split_last() {
         Some((last, wider)) if *last == HOSTNAME_LABEL => (wider, true),

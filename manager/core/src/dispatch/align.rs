@@ -46,14 +46,14 @@ struct CurrentEntry {
 
 /// Brings the queue state in line with declared objects and recorded facts.
 pub(crate) fn align(world: &mut World, now: Mono) {
-    if std::mem::take(&mut world.mirror.stale) {
+    if world.mirror.take_stale() {
         declare_queues(world);
     }
     if world.state.recovery().is_some() {
-        // Recovery releases workloads as time passes and agents report, without a record for each.
-        world.mirror.touched.extend(&world.mirror.outside);
+        // Recovery releases workloads as time passes and agents report, and no record marks each of them.
+        world.mirror.touch_outside();
     }
-    for uid in std::mem::take(&mut world.mirror.touched) {
+    for uid in world.mirror.take_touched() {
         align_workload(world, uid, now);
         scale_up::align_scale_up(world, uid, now);
     }
@@ -69,13 +69,12 @@ fn declare_queues(world: &mut World) {
         ties_by_age: true,
         ..Settings::default()
     };
-    world.mirror.given.clear();
-    world.mirror.queue_routes.clear();
+    world.mirror.forget_declared();
     let catalog = world.state.catalog();
     let state = world.mirror.queue_state_mut();
     *state.settings_mut() = settings;
     state.settings_mut().gates.topology = false;
-    // The capacity that victims free is reserved for their preemptor, so it must be evaluated before others.
+    // Victims' capacity is reserved for their preemptor, so the preemptor must be evaluated before others.
     state.settings_mut().gates.prioritize_preemptors = true;
     declare_flavors(state, catalog);
     let ignores_lending = world.config.planted.has(Bug::LendingLimitIgnored);
@@ -102,7 +101,7 @@ fn declare_queues(world: &mut World) {
     let excluded = excluding
         .filter_map(|(name, spec)| Some((state.queue_id(name)?, spec.exclude_resource_prefixes.clone())))
         .collect();
-    let excluded_before = std::mem::replace(&mut world.mirror.excluded, excluded);
+    let excluded_before = world.mirror.exclude(excluded);
     usage::recall_all(world);
     touch_affected(world, &excluded_before);
 }
@@ -126,21 +125,21 @@ fn declare_flavors(state: &mut QueueState, catalog: &Catalog) {
 /// Marks the workloads that new declarations may affect: those outside, and classes with another route or
 /// other requests.
 fn touch_affected(world: &mut World, excluded_before: &BTreeMap<QueueId, Vec<String>>) {
-    world.mirror.touched.extend(std::mem::take(&mut world.mirror.outside));
-    if world.mirror.ids.is_empty() {
-        world.mirror.touched.extend(world.state.workloads().keys());
+    world.mirror.reconsider_outside();
+    if world.mirror.is_empty() {
+        world.mirror.touch_all(world.state.workloads().keys().copied());
         return;
     }
     for class in world.queues.waiting_classes().collect::<Vec<_>>() {
         let route = queue_of_class(world, &world.queues.class(class).clone()).ok();
         // The requests of an entry never change, so a class with other requests needs new entries.
         let other_requests =
-            route.is_some_and(|queue| excluded_before.get(&queue) != world.mirror.excluded.get(&queue));
+            route.is_some_and(|queue| excluded_before.get(&queue) != world.mirror.excluded_in(queue));
         if other_requests {
             world.queues.waiting(class).for_each(|position| world.mirror.forget(position.uid));
         }
-        if other_requests || world.mirror.routes.get(&class) != Some(&route) {
-            world.mirror.touched.extend(world.queues.waiting(class).map(|position| position.uid));
+        if other_requests || !world.mirror.is_routed_to(class, route) {
+            world.mirror.touch_all(world.queues.waiting(class).map(|position| position.uid));
         }
     }
 }
@@ -151,9 +150,7 @@ pub(crate) fn candidate_clusters(
     class: ClassId,
     queue: &Arc<str>,
 ) -> Arc<CandidateClusters> {
-    if let Some(known) =
-        world.mirror.candidate_clusters.get(&class).filter(|candidates| candidates.queue == *queue)
-    {
+    if let Some(known) = world.mirror.known_candidates(class, queue) {
         return known.clone();
     }
     let candidates = Arc::new(CandidateClusters::new(
@@ -162,7 +159,7 @@ pub(crate) fn candidate_clusters(
         queue,
         world.config.residency_required,
     ));
-    world.mirror.candidate_clusters.insert(class, candidates.clone());
+    world.mirror.know_candidates(class, candidates.clone());
     candidates
 }
 
@@ -194,20 +191,20 @@ fn expected_entry(world: &mut World, uid: Uid, now: Mono) -> ExpectedEntry {
     if workload.inactive().is_some() {
         return ExpectedEntry::Outside(None);
     }
-    let backs_off = world.live.backoff_until.get(&uid).is_some_and(|until| *until > now);
+    let backs_off = world.live.backoffs().is_backing_off(uid, now);
     if backs_off
-        || world.live.damaged.contains(&uid)
+        || world.live.damaged().contains(uid)
         || workload.deletion().is_some()
         || world.held_back(workload, now)
     {
         return ExpectedEntry::Outside(None);
     }
     let class = workload.class();
-    let route = match world.mirror.queue_routes.get(&class) {
+    let route = match world.mirror.known_route(class) {
         Some(known) => known.clone(),
         None => {
             let route = queue_of_class(world, world.queues.class(class));
-            world.mirror.queue_routes.insert(class, route.clone());
+            world.mirror.know_route(class, route.clone());
             route
         }
     };
@@ -237,7 +234,7 @@ fn current_entry(world: &World, uid: Uid) -> Option<CurrentEntry> {
 }
 
 fn align_workload(world: &mut World, uid: Uid, now: Mono) {
-    world.mirror.outside.remove(&uid);
+    world.mirror.leave_outside(uid);
     let current = current_entry(world, uid);
     let stopped_in = current.filter(|entry| entry.is_holding && entry.is_evicted).map(|entry| entry.queue);
     let expected = expected_entry(world, uid, now);
@@ -248,9 +245,9 @@ fn align_workload(world: &mut World, uid: Uid, now: Mono) {
         ExpectedEntry::Absent => world.mirror.forget(uid),
         ExpectedEntry::Outside(why) => {
             world.mirror.forget(uid);
-            world.mirror.outside.insert(uid);
+            world.mirror.put_outside(uid);
             if let (Some(why), Some(class)) = (why, world.state.workloads().get(&uid).map(|w| w.class())) {
-                world.live.pending_reasons.set(class, Some(why));
+                world.live.pending_reasons_mut().set(class, Some(why));
             }
         }
         ExpectedEntry::Pending(queue) => align_pending(world, uid, queue, current),
@@ -260,12 +257,12 @@ fn align_workload(world: &mut World, uid: Uid, now: Mono) {
 
 fn align_pending(world: &mut World, uid: Uid, queue: QueueId, current: Option<CurrentEntry>) {
     let class = world.state.workloads()[&uid].class();
-    world.mirror.routes.insert(class, Some(queue));
+    world.mirror.route(class, queue);
     match current {
         Some(entry) if entry.queue == queue && !entry.is_holding => {}
         Some(entry) if entry.queue == queue => {
             let since = entries::since(&world.state.workloads()[&uid]);
-            world.mirror.sizes.remove(&uid);
+            world.mirror.set_sizes(uid, None);
             world.mirror.queue_state_mut().requeue(entry.id, since);
         }
         _ => {
@@ -281,7 +278,7 @@ fn align_holder(world: &mut World, uid: Uid, queue: QueueId, evicted: bool, curr
     let sizes = entries::sizes(&world.state.workloads()[&uid]);
     let current = current.filter(|entry| entry.queue == queue);
     let id = match current {
-        Some(entry) if entry.is_holding && world.mirror.sizes.get(&uid) == sizes.as_ref() => entry.id,
+        Some(entry) if entry.is_holding && world.mirror.sizes(uid) == sizes.as_ref() => entry.id,
         _ => {
             let pending = current.filter(|entry| !entry.is_holding).map(|entry| entry.id);
             charge_entry(world, uid, queue, evicted, pending, sizes)
@@ -315,14 +312,12 @@ fn charge_entry(
     let new = entries::new_workload(world, uid, queue);
     let id = world.mirror.queue_state_mut().add_holder(new, given, charged_at, evicted, true);
     world.mirror.know(uid, id);
-    if let Some(sizes) = sizes {
-        world.mirror.sizes.insert(uid, sizes);
-    }
+    world.mirror.set_sizes(uid, sizes);
     id
 }
 
-/// Requeues the preemptor of a victim that has stopped. Needed only across cohorts: within one, the released
-/// quota does that. A queue may have moved to another cohort since the preemption.
+/// Requeues the preemptor of a victim that has stopped. Within a cohort, the release of quota does this
+/// already, but a queue may have moved to another cohort since the preemption.
 fn requeue_preemptor_of(world: &mut World, victim: Uid, queue: QueueId) {
     let Some(preemptor) =
         world.state.workloads().get(&victim).and_then(|w| w.preempted()).map(|preempted| preempted.by)

@@ -100,7 +100,7 @@ fn ranked_clusters(
             }
         }
     }
-    turn.world.live.pending_reasons.set_at_clusters(class, reasons, !scores.is_empty());
+    turn.world.live.pending_reasons_mut().set_at_clusters(class, reasons, !scores.is_empty());
     scores.sort();
     scores
 }
@@ -117,15 +117,15 @@ pub fn check_cluster(
     readiness::check_provider(world, uid, now, gang, &candidate.cluster)?;
     let must_grow = check_capacity(world, uid, gang, candidates, candidate)?;
     let cluster = &candidate.cluster;
-    let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
+    let live = world.live.cluster(cluster).ok_or(Why::NotConnected)?;
     let free_share = gang
         .scarcest()
         .filter(|_| candidates.prefers_emptiest())
-        .map_or(0, |r| live.capacity.free(r).saturating_mul(1_000) / live.capacity.capacity(r).max(1));
-    let (failed_starts, _) = readiness::failed_to_start(world, uid, cluster, now);
+        .map_or(0, |r| live.capacity().free(r).saturating_mul(1_000) / live.capacity().capacity(r).max(1));
+    let failed_starts = world.live.failed_starts().times(uid, cluster);
     Ok(Score {
         failed_starts,
-        failed_starts_of_all: live.fails(),
+        failed_starts_of_all: live.starts().blamed(),
         must_grow,
         free_share: Reverse(free_share),
         position: candidate.listed.unwrap_or(usize::MAX),
@@ -146,8 +146,8 @@ pub fn check_capacity(
     if candidate.capped {
         caps::check_caps(world, uid, &candidates.queue, gang, cluster)?;
     }
-    let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
-    let fits = live.capacity.fits(gang);
+    let live = world.live.cluster(cluster).ok_or(Why::NotConnected)?;
+    let fits = live.capacity().fits(gang);
     // Report a lack of total capacity first. The topology is the obstacle only if the cluster is large enough
     // without it.
     if matches!(fits, Ok(()) | Err(Misfit::NotEnoughCapacity { fits_empty: true, .. })) {

@@ -55,7 +55,7 @@ impl EvictionSearch {
     /// Replaces the targets. Returns workloads that are no longer evicted, and those that now are.
     fn replace_targets(&mut self, targets: &[Target]) -> (BTreeSet<WorkloadId>, BTreeSet<WorkloadId>) {
         let (mut back, mut gone) = (BTreeSet::new(), BTreeSet::new());
-        // From one call to the next, few of possibly thousands of targets change.
+        // Only a few of possibly thousands of targets change from one call to the next.
         for (old, new) in
             self.targets.iter_mut().zip(targets).filter(|(old, new)| old.workload != new.workload)
         {
@@ -233,13 +233,13 @@ impl<'a, 'w> Clusters<'a, 'w> {
         if !self.is_within_caps(cluster, uid, gang) {
             return false;
         }
-        let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
+        let Some(live) = self.turn.world.live.cluster(cluster) else { return false };
         let cached = |cache: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, compute: &dyn Fn() -> bool| {
             *cache.entry((cluster.clone(), gang.clone())).or_insert_with(compute)
         };
         let world = &*self.turn.world;
         let fits = cached(&mut self.fits, &|| {
-            live.capacity.fits(gang).is_ok()
+            live.capacity().fits(gang).is_ok()
                 && topology::check_domains(world, gang, cluster, Gone::Nobody).is_ok()
         });
         if !fits {
@@ -247,7 +247,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
             let provisioning = || readiness::check_provisioning(self.turn.world, uid, gang, cluster, live);
             return !is_scale_up && matches!(provisioning(), Some(Ok(())));
         }
-        cached(&mut self.spares_reserved, &|| live.capacity.spares(gang))
+        cached(&mut self.spares_reserved, &|| live.capacity().spares(gang))
             || readiness::check_reserved(self.turn.world, uid, gang, cluster, live).is_ok()
     }
 
@@ -262,7 +262,8 @@ impl<'a, 'w> Clusters<'a, 'w> {
         caps::check_caps_of(world, uid, &queue, gang, cluster, totals).is_ok()
     }
 
-    /// The gang as the assumed assignment has it, or as submitted. For a scale-up, the added pods only.
+    /// The gang with the flavors and pods of the assumed assignment, or as submitted if there is none. For a
+    /// scale-up, the added pods only.
     fn assumed_gang(&self, workload: WorkloadId) -> Option<Arc<Gang>> {
         let world = &*self.turn.world;
         if world.mirror.is_scale_up(workload) {
@@ -271,10 +272,12 @@ impl<'a, 'w> Clusters<'a, 'w> {
         self.assumed.get(&workload).cloned().or_else(|| gangs::gang_of(world, world.mirror.uid(workload)?))
     }
 
-    /// Drops what is outdated once a workload has taken capacity. Always true.
+    /// Clears caches that are outdated once a workload has taken capacity. Always returns true.
     fn capacity_taken(&mut self, uid: Uid) -> bool {
         // Others may use what was reserved for the workload and isn't needed.
-        self.turn.world.live.capacity_changed |= reserved::release_reservation(self.turn.world, uid);
+        if reserved::release_reservation(self.turn.world, uid) {
+            self.turn.world.live.pass_mut().reevaluate_parked();
+        }
         self.fits.clear();
         self.spares_reserved.clear();
         self.totals.clear();
@@ -319,8 +322,8 @@ impl CapacityModel for Clusters<'_, '_> {
         self.fitting_cluster(state, workload, &[]).is_some()
     }
 
-    /// A cluster that reconnected will report its capacity soon. An agent that was overloaded, or where the
-    /// previous attempt still runs, may accept the workload soon.
+    /// A cluster that reconnected will report its capacity soon. An agent that refused because it was
+    /// overloaded or because the previous attempt still runs may accept the workload soon.
     fn may_fit_soon(&mut self, state: &QueueState, workload: WorkloadId) -> bool {
         let mirror = &self.turn.world.mirror;
         let Some(uid) = mirror.uid(workload).filter(|_| !mirror.is_scale_up(workload)) else {
@@ -339,7 +342,7 @@ impl CapacityModel for Clusters<'_, '_> {
         let world = &*self.turn.world;
         let fits = |cluster: &ClusterName| {
             caps::check_caps(world, uid, &queue, &gang, cluster).is_ok()
-                && world.live.clusters.get(cluster).is_some_and(|live| live.capacity.fits(&gang).is_ok())
+                && world.live.cluster(cluster).is_some_and(|live| live.capacity().fits(&gang).is_ok())
                 && topology::check_domains(world, &gang, cluster, Gone::Nobody).is_ok()
         };
         let mut allowed = candidates
@@ -370,7 +373,7 @@ impl CapacityModel for Clusters<'_, '_> {
             .filter(|simulation| simulation.is_for(&gang));
         let free = simulation
             .map(SimulatedEviction::free)
-            .or_else(|| Some(self.turn.world.live.clusters.get(&cluster)?.capacity.estimate()));
+            .or_else(|| Some(self.turn.world.live.cluster(&cluster)?.capacity().estimate()));
         let domains =
             free.map(|free| topology::domains_for(self.turn.world, &gang, free)).unwrap_or_default();
         let now = self.turn.now.mono;
@@ -384,9 +387,9 @@ impl CapacityModel for Clusters<'_, '_> {
 
     fn may_preempt(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let world = &*self.turn.world;
-        // A scale-up that was admitted in this pass is still an entry of its own, as young as its job's last
-        // change. As a victim it would take the whole gang with it, whatever the age of the gang. The next
-        // pass merges the two entries.
+        // A scale-up that was admitted in this pass is still a separate entry, dated by its job's last
+        // change. Preempting it would stop the whole gang, although the gang may be much older. The next pass
+        // merges the two entries.
         if world.mirror.is_scale_up(holder) {
             return false;
         }
@@ -395,11 +398,11 @@ impl CapacityModel for Clusters<'_, '_> {
             return false;
         }
         let Some(uid) =
-            world.mirror.uid(workload).filter(|uid| !world.live.reservations.may_preempt_all(*uid))
+            world.mirror.uid(workload).filter(|uid| !world.live.reservations().may_preempt_all(*uid))
         else {
             return true;
         };
-        world.mirror.uid(holder).is_none_or(|other| world.live.reservations.may_preempt(uid, other))
+        world.mirror.uid(holder).is_none_or(|other| world.live.reservations().may_preempt(uid, other))
     }
 
     /// A cluster refused the workload or failed to start it, or its preemption history protects some victims.
@@ -407,7 +410,7 @@ impl CapacityModel for Clusters<'_, '_> {
         let world = &*self.turn.world;
         let Some(uid) = world.mirror.uid(workload) else { return false };
         readiness::has_own_backoff(world, uid, self.turn.now.mono)
-            || !world.live.reservations.may_preempt_all(uid)
+            || !world.live.reservations().may_preempt_all(uid)
     }
 
     fn clusters(&mut self, state: &QueueState, workload: WorkloadId) -> Vec<ClusterIndex> {

@@ -5,11 +5,13 @@ use crate::dispatch::{manifests, offers, starts};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::record::WorkloadFact;
+use crate::live::counts::Count;
+use crate::live::leases::Lease;
 use crate::sessions::outbox::CommandRef;
 use crate::state::residency;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
-use crate::world::{Lease, World, gangs};
+use crate::world::{World, gangs};
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::planted::Bug;
@@ -64,7 +66,7 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         ..Entry::new(Action::Grant, uid.to_string())
     };
     turn.audit(Actor::System, entry);
-    turn.world.live.counts.grants += 1;
+    turn.world.live.counts_mut().add_one(Count::Grants);
     let others: Vec<OfferId> = turn
         .workload(uid)
         .map(|w| w.legs().iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
@@ -80,12 +82,13 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
 /// Records that a ledger with the right to run was replaced, and when the lease will have lapsed.
 pub(crate) fn record_replaced_ledger(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
     let Some(workload) = turn.workload(uid) else { return };
-    let lease = turn.world.live.leases.get(&fence).filter(|_| workload.on_loss() == OnLoss::Fence);
-    let until = lease.map(|lease| turn.now.wall + lease.lease.deadline.since(turn.now.mono));
+    let lease = turn.world.live.leases().get(fence).filter(|_| workload.on_loss() == OnLoss::Fence);
+    let until = lease.map(|lease| turn.now.wall + lease.deadline().since(turn.now.mono));
     turn.record_workload(uid, WorkloadFact::LedgerReplaced { fence, until });
 }
 
-/// Starts the lease of an attempt. Timers check it next when it may lapse or when the gang must have started.
+/// Starts the lease of an attempt. Timers next check the lease when it may lapse or when the gang must have
+/// started.
 pub(crate) fn lease(
     turn: &mut Turn<'_>,
     uid: Uid,
@@ -94,11 +97,9 @@ pub(crate) fn lease(
     on_loss: OnLoss,
     start_by: Mono,
 ) {
-    let lease =
-        Lease { uid, lease: manager_lease(turn, term), composed: Some(turn.now.mono), first: None, start_by };
-    let due = if on_loss == OnLoss::Fence { lease.lease.deadline.min(start_by) } else { start_by };
-    turn.world.live.leases.insert(fence, lease);
-    turn.world.live.due = turn.world.live.due.min(due);
+    let lease = Lease::granted(uid, manager_lease(turn, term), start_by, turn.now.mono);
+    let due = if on_loss == OnLoss::Fence { lease.deadline().min(start_by) } else { start_by };
+    turn.world.live.leases_mut().start(fence, lease, due);
 }
 
 fn manager_lease(turn: &Turn<'_>, term: Millis) -> ManagerLease {
@@ -112,29 +113,12 @@ fn manager_lease(turn: &Turn<'_>, term: Millis) -> ManagerLease {
 /// Releases the lease of an attempt that is over. The next leadership may not know about the end until the
 /// records so far are durable, so the deadline is kept until then.
 pub(crate) fn release_lease(turn: &mut Turn<'_>, fence: Fence) {
-    if let Some(released) = turn.world.live.leases.remove(&fence) {
-        turn.world.live.released_leases.insert(fence, (released.lease.deadline, turn.world.state.last()));
-    }
+    turn.world.live.leases_mut().release(fence, turn.world.state.last());
 }
 
 /// Notes that an answer that renews this lease was composed: its term counts from now.
 pub(crate) fn note_lease_composed(world: &mut World, fence: Fence, now: Mono) {
-    let planted = world.config.planted;
-    if let Some(lease) = world.live.leases.get_mut(&fence) {
-        lease.first.get_or_insert(now);
-        lease.composed = Some(now);
-        if planted.has(Bug::ManagerCountsFromAcknowledgement) {
-            return;
-        }
-        if planted.has(Bug::DeadlineMovesBack) {
-            // Counts the term from the first answer instead.
-            lease.lease = ManagerLease::from_composed(lease.first.unwrap_or(now), lease.lease.term);
-        } else if planted.has(Bug::NoDriftBound) {
-            lease.lease.deadline = lease.lease.deadline.max(now + lease.lease.term);
-        } else {
-            lease.lease.compose(now);
-        }
-    }
+    world.live.leases_mut().compose(fence, now, world.config.planted);
 }
 
 /// Settles a workload after its attempt ended: it is finished if its result is known, forgotten if it was
@@ -166,7 +150,7 @@ pub(crate) fn finish_as(turn: &mut Turn<'_>, uid: Uid, result: EndResult) {
 
 /// Whether this manager's claim of leadership is still valid.
 pub(crate) fn holds_leader_claim(turn: &Turn<'_>) -> bool {
-    turn.now.mono < turn.world.live.claim_until || turn.world.config.planted.has(Bug::AnswersWithoutClaim)
+    turn.now.mono < turn.world.live.claim_until() || turn.world.config.planted.has(Bug::AnswersWithoutClaim)
 }
 
 /// Whether a cluster may be sent anything about a workload. Residency rules may change at any time, so every

@@ -23,8 +23,8 @@ pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &
         WorkloadFact::Offered { offer, cluster: cluster.clone(), ledger, choice: Some(choice) },
     );
     let number = turn.send(&cluster, CommandRef::Offer(uid, offer)).unwrap_or(0);
-    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.capacity.asked(offer, number, gang);
+    if let Some(live) = turn.world.live.cluster_mut(&cluster) {
+        live.capacity_mut().asked(offer, number, gang);
     }
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let cluster = leg.cluster.clone();
     turn.record_workload(uid, WorkloadFact::Withdrawn { offer });
     turn.send(&cluster, CommandRef::Withdraw(uid, offer));
-    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.capacity.over(offer);
+    if let Some(live) = turn.world.live.cluster_mut(&cluster) {
+        live.capacity_mut().over(offer);
     }
 }
 
@@ -79,7 +79,7 @@ fn release_quota_if_idle_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Pr
 pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
     let open: Vec<(Uid, OfferId)> = turn
         .world
-        .loads
+        .loads()
         .get(cluster)
         .into_iter()
         .flatten()
@@ -99,7 +99,7 @@ pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
 
 /// Stops counting the capacity of an offer that ended without a start.
 pub(crate) fn release_offer_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId) {
-    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.capacity.over(offer);
+    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+        live.capacity_mut().over(offer);
     }
 }

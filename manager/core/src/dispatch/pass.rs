@@ -6,6 +6,7 @@ use crate::dispatch::capacity_model::Clusters;
 use crate::dispatch::{align, scale_up, starvation_guard, stops, why_not};
 use crate::facts::end::Preempted;
 use crate::facts::submission::ClassId;
+use crate::live::counts::Count;
 use crate::state::legs::leg;
 use crate::world::World;
 use crate::world::turn::Turn;
@@ -21,13 +22,13 @@ use std::sync::Arc;
 /// queue state.
 const ROUNDS_MAX: usize = 16;
 
-/// Limits how often the evaluations that a turn may spend double. Doubled 20 times, they exceed any real
+/// Limits how often the number of evaluations per turn is doubled. After 20 doublings it exceeds any real
 /// queue.
 const BUDGET_DOUBLINGS_MAX: u32 = 20;
 
 /// Brings the estimated free capacity of every cluster up to date.
 pub(crate) fn refresh_capacity(turn: &mut Turn<'_>) {
-    turn.world.live.clusters.values_mut().for_each(|live| live.capacity.refresh());
+    turn.world.live.clusters_mut().for_each(|live| live.capacity_mut().refresh());
 }
 
 fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
@@ -38,8 +39,7 @@ fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
         .any(|w| w.legs().values().any(|leg| leg.state == leg::LegState::Offered))
 }
 
-/// Admits, preempts and records pending reasons until nothing changes any more or the budget of the turn is
-/// used up.
+/// Admits, preempts and records pending reasons until nothing changes or the turn's budget is used up.
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
     // Rules in doubt may allow clusters that the newest rules forbid.
     if turn.world.state.rules_doubted().is_some()
@@ -55,38 +55,37 @@ pub(crate) fn schedule(turn: &mut Turn<'_>) {
     starvation_guard::apply_starvation_guard(turn);
     if reserved::release_reservations(turn.world, turn.now.mono)
         | released
-        | std::mem::take(&mut turn.world.live.capacity_changed)
+        | turn.world.live.pass_mut().take_capacity_changed()
     {
         turn.world.mirror.queue_state_mut().requeue_for_capacity();
     }
-    let mut budget = TurnBudget::of(turn.world.config.heads_max, turn.world.live.cuts);
+    let mut budget = TurnBudget::of(turn.world.config.heads_max, turn.world.live.pass().cuts());
     for _ in 0..ROUNDS_MAX {
         if turn.world.mirror.queue_state().changed_trees().next().is_none() {
-            turn.world.live.cuts = 0;
+            turn.world.live.pass_mut().completed();
             return;
         }
         if budget.is_used_up() {
             break;
         }
         let results = run_cycles(turn, &mut budget);
-        turn.world.live.counts.attempts_fruitful += results.fruitful;
-        turn.world.live.counts.attempts_fruitless += results.fruitless;
+        turn.world.live.counts_mut().add(Count::AttemptsFruitful, results.fruitful);
+        turn.world.live.counts_mut().add(Count::AttemptsFruitless, results.fruitless);
         store_pending_reasons(turn, &results);
         preempt_victims(turn, results.victims);
         // Withdrawn offers no longer use capacity.
         refresh_capacity(turn);
         reserved::end_preemption_backoffs(turn.world);
         align::align(turn.world, turn.now.mono);
-        if std::mem::take(&mut turn.world.live.capacity_changed) {
+        if turn.world.live.pass_mut().take_capacity_changed() {
             turn.world.mirror.queue_state_mut().requeue_for_capacity();
         }
     }
-    // The next turn decides the rest. If the rounds ran out instead of the budget, it waits for new input
-    // first.
+    // If the budget ran out, the next turn decides the rest at once. If the rounds ran out, it waits for new
+    // input.
     let is_cut_short = budget.is_used_up();
-    turn.world.live.cuts = if is_cut_short { turn.world.live.cuts.saturating_add(1) } else { 0 };
-    turn.world.live.counts.cut_short += u64::from(is_cut_short);
-    turn.world.live.dirty = true;
+    turn.world.live.counts_mut().add(Count::CutShort, u64::from(is_cut_short));
+    turn.world.live.pass_mut().left_decisions(is_cut_short);
 }
 
 /// Runs cycles until no head is left to evaluate or the budget is used up.
@@ -136,7 +135,7 @@ fn store_reason_of_skipped(turn: &mut Turn<'_>, skipped: &SkippedHead, classes: 
         .filter(|class| classes.insert(*class))
         .zip(why_not::why_skipped(turn.world.mirror.queue_state(), skipped))
     {
-        turn.world.live.pending_reasons.set(class, Some(why));
+        turn.world.live.pending_reasons_mut().set(class, Some(why));
     }
 }
 
@@ -146,7 +145,7 @@ fn store_reason_of_scale_up(turn: &mut Turn<'_>, entry: &CycleEntry, scale_ups: 
     if scale_ups.insert(uid) && CycleResults::waits_for_quota(entry) {
         let why = scale_up::scale_up_cluster(turn.world, uid, turn.now.mono).err();
         let why = why.unwrap_or_else(|| why_not::why_not(turn.world.mirror.queue_state(), entry));
-        turn.world.live.scale_up_reasons.insert(uid, why);
+        turn.world.live.scale_up_reasons_mut().set(uid, why);
     }
 }
 
@@ -168,7 +167,7 @@ fn store_reason_of_entry(
     let waits = CycleResults::waits_for_quota(entry) && !(is_short && has_quota);
     let why = waits.then(|| why_not::why_not(turn.world.mirror.queue_state(), entry));
     let why = why.filter(|_| !turn.world.config.planted.has(Bug::ReasonForgotten));
-    turn.world.live.pending_reasons.set(class, why);
+    turn.world.live.pending_reasons_mut().set(class, why);
 }
 
 fn preempt_victims(turn: &mut Turn<'_>, mut victims: Vec<(WorkloadId, WorkloadId, PreemptionReason)>) {
@@ -187,7 +186,7 @@ fn preempt_victims(turn: &mut Turn<'_>, mut victims: Vec<(WorkloadId, WorkloadId
 impl World {
     /// Whether the last turn was cut short, so that the next one is due at once.
     pub fn undecided(&self) -> bool {
-        self.live.dirty && self.live.cuts > 0
+        self.live.pass().is_cut_short()
     }
 }
 
@@ -197,8 +196,8 @@ enum Head {
     Skipped(SkippedHead),
 }
 
-/// Remaining budget of one turn. A turn is cut short so that its commands are sent while the next one decides
-/// the rest.
+/// Remaining budget of one turn. A turn is cut short so that its commands are sent before the next turn
+/// decides the rest.
 ///
 /// The number of evaluations without admission doubles with every consecutive turn that was cut short.
 /// Otherwise the last heads would never be evaluated if something requeued all heads between turns.
@@ -234,7 +233,7 @@ struct CycleResults {
     fruitless: u64,
     /// In the order of evaluation.
     heads: Vec<Head>,
-    /// Victim, preemptor and reason of each preemption.
+    /// Victim, preemptor and reason, per preemption.
     victims: Vec<(WorkloadId, WorkloadId, PreemptionReason)>,
 }
 

@@ -6,9 +6,9 @@
 //!                                                          replaces gangs of high priority first
 //! ```
 //!
-//! A grant carries the priority of its moment. Every complete inventory reports the priority that the agent
-//! knows, and the manager corrects a wrong one. So neither a lost answer nor a new leadership leaves an agent
-//! with an old priority.
+//! A grant carries the priority at the time of the grant. Every complete inventory reports the priority that
+//! the agent knows, and the manager corrects a wrong one. So an agent gets the current priority even if an
+//! answer is lost or a new leadership begins.
 
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;
@@ -63,7 +63,7 @@ pub(crate) fn apply_reported_priority(turn: &mut Turn<'_>, cluster: &ClusterName
         w.agent_needs_priority() && run.priority.is_some_and(|reported| reported != w.priority())
     };
     if let Some(changed) = turn.workload(run.uid).filter(is_wrong).map(|w| w.changed())
-        && turn.world.live.clusters.get(cluster).is_some_and(|live| live.supports_priority)
+        && turn.world.live.cluster(cluster).is_some_and(|live| live.features().priority())
     {
         // An inventory may repeat the wrong priority any number of times, so the corrections are bounded.
         turn.send_correction(cluster, CommandRef::SetPriority(run.uid, run.fence, changed));
@@ -74,24 +74,25 @@ pub(crate) fn apply_reported_priority(turn: &mut Turn<'_>, cluster: &ClusterName
 fn send_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     let number = turn.world.state.last();
     let needs_priority = turn.workload(uid).is_some_and(Workload::agent_needs_priority);
-    // A command that is still to be sent reads the priority when it is sent, so a second one isn't needed.
-    let accepts = |live: &LiveCluster| live.supports_priority && !live.outbox.has_unsent_priority(uid, fence);
-    if needs_priority && turn.world.live.clusters.get(cluster).is_some_and(accepts) {
+    // An unsent command reads the priority when it is sent, so a second command isn't needed.
+    let accepts =
+        |live: &LiveCluster| live.features().priority() && !live.outbox().has_unsent_priority(uid, fence);
+    if needs_priority && turn.world.live.cluster(cluster).is_some_and(accepts) {
         turn.send(cluster, CommandRef::SetPriority(uid, fence, number));
     }
 }
 
 /// Sends the priorities that residency rules withheld, after a rule changed.
 pub(crate) fn resend_priorities(turn: &mut Turn<'_>) {
-    for uid in std::mem::take(&mut turn.world.live.priority_withheld) {
+    for uid in turn.world.live.withheld_priorities_mut().take() {
         if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid) {
             send_priority(turn, &cluster, uid, fence);
         }
     }
 }
 
-/// The priority command as it is sent. If the attempt is gone or the cluster may not be sent the priority, a
-/// command without effect takes its number: command numbers have no gaps.
+/// Builds the priority command to send. If the attempt is over, or rules forbid that the cluster knows the
+/// workload, builds a command without effect under the same number, because command numbers have no gaps.
 pub(crate) fn render_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) -> Command {
     let Some((workload, (offer, _))) = turn.workload(uid).and_then(|w| Some((w, w.leg_of(fence)?))) else {
         return Command::Stop { uid, fence, reason: StopReason::Superseded };
@@ -100,6 +101,6 @@ pub(crate) fn render_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: U
     if grants::may_disclose(turn, uid, cluster) {
         return Command::SetPriority { uid, fence, priority };
     }
-    turn.world.live.priority_withheld.insert(uid);
+    turn.world.live.withheld_priorities_mut().withhold(uid);
     Command::Withdraw { offer, uid }
 }

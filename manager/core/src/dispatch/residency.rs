@@ -1,4 +1,4 @@
-//! Residency rules after a change: offers and runs in clusters where they are no longer allowed.
+//! Applies changed residency rules to offers and runs in clusters where they are no longer allowed.
 
 use crate::capacity::readiness;
 use crate::dispatch::{offers, stops};
@@ -6,6 +6,7 @@ use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry, Verdict};
 use crate::facts::reason::Denied;
 use crate::facts::submission::{Class, ClassId};
+use crate::live::counts::Count;
 use crate::state::residency;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -27,8 +28,8 @@ struct Misplaced {
     verdict: Result<(), Denied>,
 }
 
-/// Why a gang shouldn't run in its cluster, although it may continue: a policy that was declared later only
-/// flags it.
+/// Why a gang shouldn't run in its cluster, although it continues because the policy that forbids it only
+/// flags violations.
 pub fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
     let (_, leg) = workload.right().filter(|_| workload.phase() != Phase::Stopping)?;
     residency::check(
@@ -74,14 +75,14 @@ pub(crate) fn note_verdict(
     verdict: &Result<(), Denied>,
 ) {
     let rules = turn.world.state.rules();
-    if turn.world.live.audited.entry(class).or_default().insert(cluster.clone(), rules) == Some(rules) {
+    if !turn.world.live.audited_mut().note(class, cluster, rules) {
         return;
     }
     let (verdict_name, rule) = match verdict {
         Ok(()) => (Verdict::Allowed, None),
         Err(denied) => (Verdict::Denied, Some(denied.rule())),
     };
-    turn.world.live.counts.denials += u64::from(verdict.is_err());
+    turn.world.live.counts_mut().add(Count::Denials, u64::from(verdict.is_err()));
     let Class { namespace, queue, .. } = &**turn.world.queues.class(class);
     let entry = Entry {
         cluster: Some(cluster.to_string()),
@@ -113,7 +114,7 @@ pub(crate) fn recheck_residency(turn: &mut Turn<'_>) {
                 offers::release_quota_if_idle(turn, leg.uid);
             }
             Some(fence) if evicts() => {
-                turn.world.live.counts.residency_stops += 1;
+                turn.world.live.counts_mut().add_one(Count::ResidencyStops);
                 stops::order_stop(turn, leg.uid, fence, StopReason::Residency, &Actor::System);
             }
             _ => {}

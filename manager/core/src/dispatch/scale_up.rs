@@ -63,7 +63,7 @@ pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<Clu
     candidate.listed.ok_or_else(|| candidates.not_listed())?;
     candidate.verdict.clone().map_err(Why::Forbidden)?;
     readiness::check_readiness(world, uid, now, &candidates, candidate)?;
-    if !world.live.clusters.get(cluster).is_some_and(|live| live.supports_scale_up) {
+    if !world.live.cluster(cluster).is_some_and(|live| live.features().scale_up()) {
         let text = "the agent is too old to scale up a running gang: upgrade it".to_owned();
         return Err(Why::Refused { reason: RefuseReason::Unsupported, text });
     }
@@ -74,20 +74,22 @@ pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<Clu
 /// Fails with the first obstacle otherwise.
 pub fn check_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
     let cluster = scale_up_cluster(world, uid, now)?;
-    let live = world.live.clusters.get(&cluster).ok_or(Why::NotConnected)?;
+    let live = world.live.cluster(&cluster).ok_or(Why::NotConnected)?;
     if let Some(queue) = world.queues.charged_to(uid) {
         caps::check_caps(world, uid, queue, gang, &cluster)?;
     }
-    live.capacity.fits(gang).map_err(Why::NoCapacity)?;
+    live.capacity().fits(gang).map_err(Why::NoCapacity)?;
     readiness::check_reserved(world, uid, gang, &cluster, live)?;
     Ok(cluster)
 }
 
-/// Has the next pass evaluate a scale-up that was requested between the grant and the start of the gang: its
-/// entry is added only now that the gang runs, and nothing else may happen that would start a pass.
+/// Makes the next pass evaluate a scale-up that was requested between the grant and the start of the gang.
+/// Its entry is added only now that the gang runs, and perhaps nothing else starts a pass.
 pub(crate) fn evaluate_on_start(turn: &mut Turn<'_>, uid: Uid) {
     let added = turn.workload(uid).and_then(|w| w.scale_up_counts(turn.world.queues.class(w.class())));
-    turn.world.live.dirty |= added.is_some();
+    if added.is_some() {
+        turn.world.live.pass_mut().request();
+    }
 }
 
 /// Charges the added pods and sends the scale-up to the agent. If the cluster can't take them, returns false
@@ -97,7 +99,7 @@ pub(crate) fn start_scale_up(turn: &mut Turn<'_>, uid: Uid) -> bool {
     let cluster = match check_scale_up(turn.world, uid, &gang, turn.now.mono) {
         Ok(cluster) => cluster,
         Err(why) => {
-            turn.world.live.scale_up_reasons.insert(uid, why);
+            turn.world.live.scale_up_reasons_mut().set(uid, why);
             return false;
         }
     };
@@ -127,10 +129,10 @@ pub(crate) fn start_scale_up(turn: &mut Turn<'_>, uid: Uid) -> bool {
         ..Entry::new(Action::ScaleUp, uid.to_string())
     };
     turn.audit(Actor::System, entry);
-    turn.world.live.scale_up_reasons.remove(&uid);
+    turn.world.live.scale_up_reasons_mut().take(uid);
     let number = send_scale_up(turn, &cluster, uid, fence).unwrap_or(0);
-    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.capacity.asked(offer, number, &gang);
+    if let Some(live) = turn.world.live.cluster_mut(&cluster) {
+        live.capacity_mut().asked(offer, number, &gang);
     }
     true
 }
@@ -144,6 +146,6 @@ pub(crate) fn send_scale_up(
     fence: Fence,
 ) -> Option<u64> {
     let number = turn.workload(uid)?.started_scale_up()?.number;
-    turn.world.live.clusters.get(cluster).filter(|live| live.supports_scale_up)?;
+    turn.world.live.cluster(cluster).filter(|live| live.features().scale_up())?;
     turn.send(cluster, CommandRef::ScaleUp(uid, fence, number))
 }

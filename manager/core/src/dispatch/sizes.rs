@@ -1,6 +1,7 @@
 //! Fewer pods: scale-downs of running gangs, and reclaimable pods that agents report.
 
 use crate::facts::record::WorkloadFact;
+use crate::live::counts::Count;
 use crate::sessions::outbox::CommandRef;
 use crate::state::workload::phase::Phase;
 use crate::state::workload::size::{self, Resized};
@@ -15,21 +16,21 @@ pub(crate) fn send_scale_down(turn: &mut Turn<'_>, cluster: &ClusterName, uid: U
     else {
         return;
     };
-    // The manager doesn't know whether the missing pods had succeeded, so it sends the size for as long as
-    // fewer pods are requested than were admitted.
+    // The manager doesn't know whether missing pods succeeded or were scaled down, so it sends the size as
+    // long as fewer pods are requested than were admitted.
     let runs = workload.runs_with(turn.world.queues.class(workload.class()));
     let smaller = |resized: &&Resized| {
         resized.scale_up.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places)
     };
     if let Some(size) = workload.resized().filter(smaller).map(|resized| resized.size)
-        && turn.world.live.clusters.get(cluster).is_some_and(|live| live.supports_scale_down)
+        && turn.world.live.cluster(cluster).is_some_and(|live| live.features().scale_down())
     {
         turn.send(cluster, CommandRef::ScaleDown(uid, fence, size));
     }
 }
 
-/// Records reclaimable pods that an agent reports. The count per pod set never decreases. A gang that is
-/// stopping stays charged as it is.
+/// Records reclaimable pods that an agent reports. The count per pod set never decreases. The charge of a
+/// stopping gang doesn't change.
 pub(crate) fn apply_reclaimable_pods(
     turn: &mut Turn<'_>,
     uid: Uid,
@@ -44,7 +45,7 @@ pub(crate) fn apply_reclaimable_pods(
         reported.iter().zip(&before).map(|(reported, before)| *reported.max(before)).collect();
     if pods != before {
         turn.record_workload(uid, WorkloadFact::PodsReclaimed { fence, pods });
-        turn.world.live.counts.reclaimed += 1;
+        turn.world.live.counts_mut().add_one(Count::Reclaimed);
         turn.capacity_changed();
     }
 }

@@ -1,9 +1,9 @@
 //! The starvation guard. Without it, smaller workloads could overtake a large gang forever.
 //!
 //! The head of a queue is starved once it has waited for the guard's time. From then on, the queue state
-//! gives the quota that it requests to nobody else, and one cluster reserves the capacity that is released
-//! there. The guard also predicts which runs must end first, so that other workloads can use capacity that
-//! the gang won't need. A workload that couldn't start even if others ended is never a starved head.
+//! reserves the requested quota for the head, and capacity that is released in one chosen cluster is reserved
+//! for it too. The guard also predicts which runs must end first, so that other workloads can use capacity
+//! that the gang won't need. A workload that couldn't start even if all others ended is never a starved head.
 //!
 //! Nothing of this is durable: a new leader finds the starved heads again.
 
@@ -12,6 +12,7 @@ use crate::capacity::{caps, reserved};
 use crate::dispatch::candidates::{self, Refusals};
 use crate::facts::flavors::{ByResource, Flavors};
 use crate::facts::reason::{NoQuota, Why};
+use crate::live::counts::Count;
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
 use meridian_queueing::model::{QueueId, WorkloadId};
@@ -22,39 +23,38 @@ use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Searches for starved heads within the guard's time.
+/// Number of searches for starved heads within the guard's time.
 const CHECKS_PER_GUARD: u64 = 60;
 
-/// Shortest time between searches: the cost of one grows with the number of pending classes.
+/// Shortest time between searches, because the cost of a search grows with the number of pending classes.
 const CHECK_EVERY_MIN: Millis = Millis::secs(1);
 
 /// Combinations of flavors that are tried for one workload. Few queues have more.
 const CHOICES_MAX: usize = 64;
 
-/// Starved heads with a reservation at the same time: every scheduling pass searches the cluster of each
-/// again.
+/// Most starved heads with a reservation at the same time. Bounded, because every scheduling pass searches
+/// the cluster of each again.
 const STARVED_MAX: usize = 16;
 
 fn check_every(guard: Millis) -> Millis {
     Millis(guard.0 / CHECKS_PER_GUARD).max(CHECK_EVERY_MIN)
 }
 
-/// Schedules the next search for starved heads. Time alone starves a head, so there may be no input that
-/// triggers a pass.
+/// Schedules the next search for starved heads. A head becomes starved by time alone, so no input may trigger
+/// a pass.
 pub(crate) fn schedule_starvation_check(turn: &mut Turn<'_>) {
     let live = &mut turn.world.live;
     if let Some(guard) = turn.world.config.starvation_guard
-        && turn.now.mono >= live.next_starvation_check
+        && live.starvation_checks_mut().request_by_time(turn.now.mono, check_every(guard))
     {
-        live.next_starvation_check = turn.now.mono + check_every(guard);
-        (live.starvation_check_due, live.dirty) = (true, true);
+        live.pass_mut().request();
     }
 }
 
 /// Searches for starved heads if a search is due. Otherwise updates the reservations of the known ones.
 pub(crate) fn apply_starvation_guard(turn: &mut Turn<'_>) {
     let Some(guard) = turn.world.config.starvation_guard else { return };
-    if std::mem::take(&mut turn.world.live.starvation_check_due) {
+    if turn.world.live.starvation_checks_mut().take_due() {
         find_starved_heads(turn, guard);
         return;
     }
@@ -88,7 +88,7 @@ fn find_starved_heads(turn: &mut Turn<'_>, guard: Millis) {
     for queue in queues {
         let starved = chosen.get(&queue).copied();
         if turn.world.mirror.queue_state().starved_head(queue) != starved {
-            turn.world.live.counts.starved += u64::from(starved.is_some());
+            turn.world.live.counts_mut().add(Count::Starved, u64::from(starved.is_some()));
             turn.world.mirror.queue_state_mut().set_starved_head(queue, starved);
         }
     }
@@ -99,7 +99,7 @@ fn find_starved_heads(turn: &mut Turn<'_>, guard: Millis) {
 fn reserve_for_starved_head(turn: &mut Turn<'_>, uid: Uid, since: Wall) -> bool {
     let before = reserved::reservation_of(turn.world, uid);
     if before.is_some_and(|(_, is_starved)| !is_starved) {
-        // The capacity of its victims is already reserved for it.
+        // The head is a preemptor, and the capacity of its victims is already reserved for it.
         return true;
     }
     let Some(gang) = gangs::asked_by(turn.world, uid) else { return false };
@@ -121,9 +121,9 @@ fn reserve_for_starved_head(turn: &mut Turn<'_>, uid: Uid, since: Wall) -> bool 
     true
 }
 
-/// The best cluster for a starved head, and the runs that must end there first. A cluster that reserves
-/// capacity for it already is best, then the one in which the least of the gang's scarcest resource has to be
-/// released.
+/// The best cluster for a starved head, and the runs that must end there first. A cluster that already
+/// reserves capacity for the head is best; otherwise, the cluster that has to release the least of the gang's
+/// scarcest resource.
 fn best_cluster(
     turn: &Turn<'_>,
     starved: (Wall, Uid),
@@ -147,9 +147,9 @@ fn best_cluster(
     Some((cluster.clone(), ending))
 }
 
-/// The runs that must end in a cluster before the gang fits there. Victims of preemptors and of heads that
-/// starve for longer end too, but their capacity is reserved for those. Assumes that runs end in the order of
-/// their expected end. `None` if the gang never fits.
+/// The runs that must end in a cluster before the gang fits there. Victims of preemptors and runs that end
+/// for heads with a longer wait end too, but their capacity is reserved for those workloads. Assumes that
+/// runs end in the order of their expected end. `None` if the gang never fits.
 fn runs_to_end_first(
     turn: &Turn<'_>,
     (since, uid): (Wall, Uid),
@@ -157,7 +157,7 @@ fn runs_to_end_first(
     cluster: &ClusterName,
 ) -> Option<BTreeSet<Uid>> {
     let world = &*turn.world;
-    let capacity = &world.live.clusters.get(cluster)?.capacity;
+    let capacity = world.live.cluster(cluster)?.capacity();
     let reserved = reserved::reserved_before(world, cluster, uid, Some((since, uid)));
     let ends_sooner = reserved.all_victims();
     let (runs, gangs): (Vec<Uid>, Vec<Arc<Gang>>) = runs_by_expected_end(world, cluster, &ends_sooner)
@@ -183,8 +183,8 @@ fn runs_to_end_first(
         capacity.fits_without(gang, &gone, &reserved_gangs)
             && topology::has_domains(world, gang, cluster, Gone::Having(&freed))
     };
-    // The nodes of gangs are partly guessed, so the gang may fit worse although more runs have ended. Check
-    // the end of all first.
+    // The nodes of gangs are partly guessed, so after the end of more runs the gang may no longer fit.
+    // Therefore check first that it fits once all have ended.
     if !fits_after(gangs.len()) {
         return None;
     }
@@ -205,7 +205,7 @@ fn runs_by_expected_end(world: &World, cluster: &ClusterName, except: &BTreeSet<
         let limit = world.queues.class(workload.class()).gang.run_left(workload.ran());
         Some((limit.is_none(), limit.map_or(granted, |limit| granted + limit), *uid))
     };
-    let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid);
+    let here = world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| uid);
     let mut runs: Vec<_> = here
         .filter(|uid| gangs::runs_in(world, **uid, cluster) && !except.contains(uid))
         .filter_map(expected_end)
@@ -232,8 +232,8 @@ fn possible_flavors(world: &World, uid: Uid, gang: &Gang) -> Vec<Flavors> {
     combined.into_iter().map(Flavors::of_pod_sets).collect()
 }
 
-/// The choices that serve the pods of a pod set, each once and without resources that the pods don't request;
-/// all of them if none serves the pods.
+/// The choices whose flavors suit the pods of a pod set, without duplicates and without resources that the
+/// pods don't request. All choices if none suits the pods.
 fn choices_of_pod_set(world: &World, set: &PodSet, choices: &[ByResource]) -> Vec<ByResource> {
     let requested = world.config.resources.counted(&set.per_pod);
     let mut own: Vec<ByResource> = Vec::new();
@@ -291,7 +291,7 @@ fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
 /// Whether, by its last evaluation, the workload couldn't start even if all others ended.
 fn is_hopeless(world: &World, uid: Uid) -> bool {
     let Some(class) = world.state.workloads().get(&uid).map(|w| w.class()) else { return false };
-    match world.live.pending_reasons.before(class) {
+    match world.live.pending_reasons().before(class) {
         Some(Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
         // The reason may be outdated: the queue may have become active since.
         Some(Why::Route(_) | Why::Inactive { .. }) => {

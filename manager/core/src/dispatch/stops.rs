@@ -40,7 +40,7 @@ fn order_stop_for(
                 at: turn.now.wall,
             },
         );
-        let detail = Some(format!("{reason:?}"));
+        let detail = Some(reason.word().to_owned());
         let entry = Entry { preempted, detail, ..Entry::new(Action::Stop, uid.to_string()).at(&cluster) };
         turn.audit(by.clone(), entry);
     }
@@ -52,7 +52,7 @@ fn order_stop_for(
 pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
     let Some(right) = turn.workload(victim).map(Workload::right) else { return };
     let fence = right.and_then(|(_, leg)| leg.fence);
-    turn.world.live.reservations.note_preemption(victim, preempted.by, turn.now.mono);
+    turn.world.live.reservations_mut().note_preemption(victim, preempted.by, turn.now.mono);
     match fence {
         Some(fence) => {
             order_stop_for(turn, victim, fence, StopReason::Evicted, &Actor::System, Some(preempted))
@@ -66,20 +66,20 @@ pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
             // The preemptor may have to wait for other victims. The backoff keeps this victim from taking the
             // released quota again in the meantime.
             let until = turn.now.mono + PREEMPTED_BACKOFF;
-            turn.world.live.backoff_until.insert(victim, until);
-            turn.world.live.reservations.rests(victim, preempted.by);
+            turn.world.live.backoffs_mut().start(victim, until);
+            turn.world.live.reservations_mut().rests(victim, preempted.by);
             offers::withdraw_open_for(turn, victim, Some(preempted));
         }
     }
 }
 
-/// Longest backoff of a workload that was preempted before it ran: long enough for the preemptor's other
-/// victims to stop, so that this one doesn't take its place back.
+/// Longest backoff of a workload that was preempted before it ran. Long enough for the preemptor's other
+/// victims to stop, so that this victim doesn't regain its quota first.
 const PREEMPTED_BACKOFF: Millis = Millis::secs(30);
 
-/// Attempts that this cluster may run.
+/// Attempts that this cluster has the right to run.
 pub(crate) fn granted_attempts(turn: &Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {
-    let uids = turn.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
+    let uids = turn.world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
     uids.filter_map(|uid| {
         let (offer, leg) = turn.world.state.workloads().get(&uid)?.right()?;
         (leg.cluster == *cluster).then_some((uid, leg.fence?, offer))

@@ -20,13 +20,12 @@ const SAMPLED_MAX: usize = 1_000;
 /// something.
 pub(crate) fn sample(turn: &mut Turn<'_>) {
     let Some(sharing) = turn.world.config.admission_fair_sharing.clone() else { return };
-    let due = turn.now.mono >= turn.world.live.sample_at;
-    let entered = std::mem::take(&mut turn.world.live.entered);
+    let interval = u64::try_from(sharing.sampling_ms).map_or(Millis(1), |ms| Millis(ms.max(1)));
+    let sampling = turn.world.live.usage_sampling_mut();
+    let (due, entered) = (sampling.take_due(turn.now.mono, interval), sampling.take_penalties());
     let has_samples = due || !entered.is_empty();
     let mut local_queues: BTreeSet<Arc<str>> = entered.keys().cloned().collect();
     if due {
-        let interval = u64::try_from(sharing.sampling_ms).map_or(Millis(1), |ms| Millis(ms.max(1)));
-        turn.world.live.sample_at = turn.now.mono + interval;
         local_queues.extend(queues_with_usage(turn.world));
     }
     let (mut queues, mut forgotten) = (Vec::new(), Vec::new());
@@ -48,7 +47,7 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
     }
     // New usage may change which local queue comes first, also when only grants were sampled.
     if has_samples && usage::orders_by_usage(turn.world) && turn.world.mirror.queue_state_mut().reorder() {
-        turn.world.live.dirty = true;
+        turn.world.live.pass_mut().request();
     }
 }
 
@@ -56,7 +55,7 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
 pub(crate) fn next_sample(world: &World) -> Option<Mono> {
     world.config.admission_fair_sharing.as_ref()?;
     let used = Phase::ALL.into_iter().any(|phase| phase.granted() && world.counts_by_queue.phase(phase) > 0);
-    (used || !world.state.usage_history().is_empty()).then_some(world.live.sample_at)
+    (used || !world.state.usage_history().is_empty()).then_some(world.live.usage_sampling().next())
 }
 
 /// Local queues with usage now or in their history.

@@ -1,8 +1,8 @@
 //! The audit log: one line per verdict, grant, refusal and operator's action, in a hash chain.
 //!
 //! The hash of each line covers the hash of the line before, so changed, removed and reordered lines are
-//! found. A cut tail is found only with a head that somebody else remembers, a *witness*: every receipt to an
-//! agent carries the head.
+//! found. A removed tail is found only with a *witness*: a head that somebody else has kept. Agents have
+//! witnesses, because every receipt to an agent carries the head.
 
 use crate::facts::actor::Actor;
 use crate::facts::end::Preempted;
@@ -37,7 +37,7 @@ pub enum Action {
     Stop,
     Preempt,
     ScaleUp,
-    /// A rule was applied or deleted: of residency, dispatch or quota, or a role or its binding.
+    /// A residency, dispatch or quota rule was applied or deleted, or a role or a role binding.
     Rule,
     Join,
     MintToken,
@@ -68,7 +68,7 @@ pub enum Verdict {
     Deleted,
 }
 
-/// Content of a line: what was done, to what, and by which rule.
+/// Content of a line: the action, its subject, and the rule that decided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {
     pub action: Action,
@@ -179,7 +179,7 @@ impl Verifier {
         if line.previous != self.head.hash {
             return Err(Broken::Rewritten(line.number));
         }
-        // The manager doesn't sign lines yet, so a signature was added by another client.
+        // The manager doesn't sign lines yet, so a signature means that the line was changed.
         if line.hash != line.expected_hash() || line.signature.is_some() {
             return Err(Broken::Changed(line.number));
         }

@@ -49,10 +49,12 @@ pub enum EvictionCause {
     GrantRefused,
     /// The agent stopped the attempt without an order from this manager.
     StoppedByAgent,
+    /// The job asks for other pods than the attempt has, and isn't elastic.
+    JobChanged,
 }
 
 impl EvictionCause {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Preempted,
         Self::Deactivated,
         Self::MaximumExecutionTimeExceeded,
@@ -66,6 +68,7 @@ impl EvictionCause {
         Self::Superseded,
         Self::GrantRefused,
         Self::StoppedByAgent,
+        Self::JobChanged,
     ];
 
     /// Kueue's reason for the eviction. A lost cluster is `AdmissionCheck`, because in Kueue the check that
@@ -84,6 +87,7 @@ impl EvictionCause {
             | Self::Superseded
             | Self::GrantRefused
             | Self::StoppedByAgent => "AdmissionCheck",
+            Self::JobChanged => "JobChanged",
         }
     }
 
@@ -94,7 +98,8 @@ impl EvictionCause {
             | Self::Deactivated
             | Self::LocalQueueStopped
             | Self::ClusterQueueStopped
-            | Self::NodeFailures => "",
+            | Self::NodeFailures
+            | Self::JobChanged => "",
             Self::MaximumExecutionTimeExceeded => "MaximumExecutionTimeExceeded",
             Self::StartTimeout => "WaitForStart",
             Self::ClusterLost => "ClusterLost",

@@ -63,6 +63,8 @@ pub struct Write {
     pub dry_run: bool,
     /// For each change: the parsed job, if the change puts one.
     jobs: Vec<Option<ReadJob>>,
+    /// Whether the changes are all objects that the files of the setting `objects` declare.
+    pub(crate) from_files: bool,
 }
 
 impl Write {
@@ -79,12 +81,20 @@ impl Write {
             }
             Change::Delete { .. } | Change::SetActive { .. } => None,
         };
-        Self { jobs: changes.iter_mut().map(read).collect(), actor, changes, dry_run }
+        Self { jobs: changes.iter_mut().map(read).collect(), actor, changes, dry_run, from_files: false }
     }
 
-    /// Marks new jobs of this request as older than the leadership that accepts them. The first complete list
-    /// of a management cluster has such jobs: if the journal was lost, a cluster may run them already, so
-    /// they wait for the end of recovery.
+    /// Marks the changes as everything that the files of the setting `objects` declare. Objects that they
+    /// declared before are released.
+    #[must_use]
+    pub fn of_files(mut self) -> Self {
+        self.from_files = true;
+        self
+    }
+
+    /// Marks new jobs of this request as older than the leadership that accepts them, as for the first
+    /// complete list of a management cluster. If the journal was lost, a cluster may already run these jobs,
+    /// so they wait for the end of recovery.
     #[must_use]
     pub fn of_existing(mut self) -> Self {
         for job in self.jobs.iter_mut().flatten() {
@@ -93,8 +103,8 @@ impl Write {
         self
     }
 
-    /// Deactivates new jobs of this request with their submission, so that they can't start in between. A
-    /// management cluster has such jobs: somebody stopped them there, and the journal was lost.
+    /// Deactivates new jobs of this request at their submission, so that they can't start in between. Needed
+    /// for jobs that somebody stopped in the management cluster, if the journal was lost since.
     #[must_use]
     pub fn of_inactive(mut self) -> Self {
         for job in self.jobs.iter_mut().flatten() {
@@ -103,7 +113,7 @@ impl Write {
         self
     }
 
-    /// The changes in order. A job's object has neither spec nor manifest any more: both were moved to the
+    /// The changes in order. Objects of jobs have no spec and no manifest, because both were moved to the
     /// parsed job.
     pub fn changes(&self) -> &[Change] {
         &self.changes
@@ -174,8 +184,8 @@ pub enum Operator {
     Drain(ClusterName),
     /// Let a new cluster get workloads before another member has acknowledged the member list that names it.
     Admit(ClusterName),
-    /// Declare that nothing of this ledger runs any more. The only exception to "at most one cluster runs a
-    /// workload": the operator answers for it.
+    /// Declare that nothing of this ledger runs any more. The only action that can break "at most one cluster
+    /// runs a workload", if the operator is wrong.
     DeclareLost {
         cluster: ClusterName,
         /// Guards against declaring a newer ledger of the same cluster lost by mistake. `None` means the
@@ -200,9 +210,9 @@ pub enum Operator {
         /// SHA-256 of the token in hexadecimal.
         hash: String,
     },
-    /// An agent proved that it is the service account that joins for this cluster.
+    /// An agent proved that it is the service account that may join for this cluster.
     JoinByIssuer(ClusterPlace),
-    /// Let the cluster's service account join, in place of an agent that joined or that was locked out.
+    /// Let the cluster's service account join, in place of an agent that has joined or was locked out.
     LetAccountJoin {
         place: ClusterPlace,
         /// Whether a cluster of this name may already have joined.
@@ -220,7 +230,7 @@ pub enum Operator {
     },
     /// Void all certificates and join tokens of a cluster, which locks out its agent.
     Revoke(ClusterName),
-    /// Accept the certificate of a connected agent that a later copy of this journal issued, or the journal
+    /// Accept the certificate of a connected agent if a later copy of this journal issued it, or the journal
     /// that this one replaces. Refused unless such copies may exist.
     AdoptCertificate {
         cluster: ClusterName,
@@ -230,6 +240,9 @@ pub enum Operator {
     ConfirmRecovery,
     /// Confirm policies and quotas, so that a restored journal may dispatch by them.
     ConfirmRules,
+    /// Dispatch nothing more until policies and quotas are confirmed: another manager took the management
+    /// cluster over, and has its jobs.
+    DoubtRules,
     /// Stop a run of a workload that this journal doesn't know.
     StopOrphan {
         uid: Uid,

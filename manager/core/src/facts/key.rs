@@ -57,7 +57,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The parts of a key, in its order. Maps by [`Key`] are searched with them, which saves building a key.
+/// The parts of a key, in its sort order. Used to search maps by [`Key`] without building a key.
 pub(crate) trait Named {
     fn parts(&self) -> (Option<&str>, Kind, Option<&str>, &str);
 }

@@ -1,7 +1,7 @@
 //! Lifecycle events of workloads, for metrics: quota, admission, readiness, eviction, end.
 //!
 //! They are part of an input's outcome; the shell counts them after the commit. No decision depends on them.
-//! Names are Kueue's if the meaning is the same.
+//! Where the meaning is Kueue's, so is the name.
 
 use crate::facts::end::{EvictionCause, PreemptionReason};
 use meridian_shared::ids::{ClusterName, Uid};
@@ -16,7 +16,7 @@ pub struct Owner {
     /// Namespace of the local queue.
     pub namespace: Arc<str>,
     pub local_queue: Arc<str>,
-    /// Workload priority class that existed at submission; empty if the job named none.
+    /// Workload priority class of the job, if it existed at submission; empty if the job named none.
     pub priority_class: Arc<str>,
 }
 

@@ -8,8 +8,8 @@ const NAME_CHARS_MAX: usize = 63;
 /// Characters of the hash.
 const HASH_CHARS: usize = 5;
 
-/// Kueue's name for the workload of a job: `KIND-NAME-` and five characters that distinguish submissions of
-/// the same name, and jobs whose names are too long and begin alike.
+/// Kueue's name for the workload of a job: `KIND-NAME-` and five characters. These distinguish submissions of
+/// the same name, and long job names that are shortened to the same text.
 pub fn workload_name(kind: Kind, job: &str, submitted: RecordNumber) -> Arc<str> {
     let mixed = meridian_shared::backoff::splitmix(submitted.0);
     let (kind, job) = (kind.singular(), shortened(kind, job));
@@ -29,7 +29,7 @@ pub(crate) fn is_shortened(kind: Kind, job: &str) -> bool {
     shortened(kind, job).len() < job.len()
 }
 
-/// As much of a job's name as fits.
+/// A job's name, shortened to the length that fits.
 fn shortened(kind: Kind, job: &str) -> &str {
     let most = NAME_CHARS_MAX - kind.singular().len() - HASH_CHARS - 2;
     match job.char_indices().nth(most) {

@@ -70,6 +70,19 @@ pub enum WriteResult {
     Deleting,
 }
 
+impl WriteResult {
+    /// The result's word in answers and logs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Configured => "configured",
+            Self::Unchanged => "unchanged",
+            Self::Deleted => "deleted",
+            Self::Deleting => "deleting",
+        }
+    }
+}
+
 /// Why one change was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -99,7 +112,7 @@ pub struct Users {
     /// Noun for each user, such as `waiting workload`.
     pub what: &'static str,
     pub count: usize,
-    /// The first of them. A workload has its job's key.
+    /// Keys of the first few users. For a workload, the key of its job.
     pub first: Vec<Key>,
 }
 
@@ -151,8 +164,7 @@ pub struct Outcome {
     pub urgent: bool,
     /// Lifecycle events to count in metrics, in order.
     pub lifecycle_events: Vec<LifecycleEvent>,
-    /// Requests that were applied. They are large; the shell drops them at a point where no caller waits for
-    /// it.
+    /// Requests that were applied. They are large, so the shell drops them when no caller waits.
     pub spent: Vec<Write>,
 }
 

@@ -1,12 +1,11 @@
 //! Parsing and validation of a job, except for the checks that need the world.
 //!
 //! This is the costly part of a submission, so [`Write::new`](crate::facts::input::Write::new) does it on the
-//! caller's thread and not on the engine's. What the catalog adds (limit ranges, runtime classes, priorities)
-//! is added when the core applies the request.
+//! caller's thread and not on the engine's. Values from the catalog (limit ranges, runtime classes,
+//! priorities) are added when the core applies the request.
 
 use crate::facts::container_needs::{container_needs, without_image};
 use crate::facts::submission::Class;
-use crate::state::catalog::Catalog;
 use meridian_objects::job::{CONTROLLER_LABELS, JobKind, PRIORITY_LABEL};
 use meridian_objects::requests::with_defaults;
 use meridian_objects::spec::{LimitRangeSpec, RuntimeClassSpec};
@@ -22,7 +21,7 @@ use std::sync::Arc;
 pub(crate) struct ReadJob {
     pub(crate) kind: &'static JobKind,
     pub(crate) job: JobWorkload,
-    /// The gang without anything from limit ranges or a runtime class. An error tells which limit the
+    /// The gang without values from limit ranges or a runtime class. An error names the limit that the
     /// template violates.
     plain: Result<Arc<Gang>, String>,
     labels: BTreeMap<String, String>,
@@ -57,7 +56,7 @@ impl ReadJob {
         let job = std::mem::take(&mut **job);
         let plain = gang(&job, &[], |_| None);
         let mut labels = object.labels.clone();
-        // they only name the job, and differ between equivalent jobs
+        // These labels only name the job, so they would separate jobs that are otherwise equivalent.
         for label in CONTROLLER_LABELS {
             labels.remove(label);
         }
@@ -100,36 +99,38 @@ impl ReadJob {
         ContentHash::of(self.body_as(uid).as_bytes())
     }
 
-    /// The job's scheduling class. Fails if the pods could not be created: with what limit ranges and the
-    /// runtime class add, the template violates a limit.
-    pub(crate) fn class(&self, catalog: &Catalog, namespace: &Arc<str>) -> Result<Class, String> {
-        let ranges = catalog.limit_ranges(namespace);
-        let runtime_class = |name: &str| catalog.runtime_class(name);
-        let has_runtime_class = self.job.templates.iter().any(|template| template.runtime_class.is_some());
-        let gang = if ranges.is_empty() && !has_runtime_class {
-            self.plain.clone()?
-        } else {
-            gang(&self.job, &ranges, runtime_class)?
-        };
-        Ok(self.with_gang(catalog, namespace, gang))
+    /// The gang without anything from limit ranges or a runtime class. Fails if the template violates a
+    /// limit.
+    pub(crate) fn plain_gang(&self) -> Result<Arc<Gang>, String> {
+        self.plain.clone()
     }
 
-    /// The class of an updated job that had the class `before`. Pods keep their requests, whatever limit
-    /// ranges and runtime classes say now: pods may be running, and added pods must be equal to them.
-    pub(crate) fn class_after(&self, catalog: &Catalog, namespace: &Arc<str>, before: &Class) -> Class {
-        let mut gang = self.job.gang.clone();
-        for (set, before) in gang.pod_sets.iter_mut().zip(&before.gang.pod_sets) {
-            set.per_pod.clone_from(&before.per_pod);
-        }
-        self.with_gang(catalog, namespace, Arc::new(gang))
+    /// Whether a runtime class may add to the requests of the pods.
+    pub(crate) fn has_runtime_class(&self) -> bool {
+        self.job.templates.iter().any(|template| template.runtime_class.is_some())
     }
 
-    fn with_gang(&self, catalog: &Catalog, namespace: &Arc<str>, gang: Arc<Gang>) -> Class {
+    /// The gang with what limit ranges and runtime classes add. Fails if the template then violates a limit,
+    /// because its pods could not be created.
+    pub(crate) fn gang_with<'c>(
+        &self,
+        ranges: &[LimitRangeSpec],
+        runtime_class: impl Fn(&str) -> Option<&'c RuntimeClassSpec>,
+    ) -> Result<Arc<Gang>, String> {
+        gang(&self.job, ranges, runtime_class)
+    }
+
+    /// The job's scheduling class with this gang; `default_priority` is the priority class of a job that
+    /// names none.
+    pub(crate) fn class_with(
+        &self,
+        namespace: &Arc<str>,
+        gang: Arc<Gang>,
+        default_priority: Option<&str>,
+    ) -> Class {
         let mut labels = self.labels.clone();
         if self.job.priority_class.is_none() {
-            labels.extend(
-                catalog.priority_class(None).map(|class| (PRIORITY_LABEL.to_owned(), class.to_owned())),
-            );
+            labels.extend(default_priority.map(|class| (PRIORITY_LABEL.to_owned(), class.to_owned())));
         }
         Class {
             namespace: namespace.clone(),
@@ -147,8 +148,8 @@ impl ReadJob {
     }
 }
 
-/// The job's gang, with what limit ranges and runtime classes add to the requests of its pods. Fails if a
-/// template, with what is added to it, violates a limit.
+/// The job's gang, with requests from limit ranges and runtime classes added. Fails if a template then
+/// violates a limit.
 fn gang<'c>(
     job: &JobWorkload,
     ranges: &[LimitRangeSpec],
@@ -161,7 +162,8 @@ fn gang<'c>(
     Ok(Arc::new(gang))
 }
 
-/// The requests of one pod. Fails if the template, with what is added to it, violates a limit.
+/// The requests of one pod, with those from limit ranges and the runtime class. Fails if the template then
+/// violates a limit.
 fn requests(
     template: &PodTemplate,
     ranges: &[LimitRangeSpec],
@@ -182,7 +184,7 @@ fn requests(
     Ok(per_pod)
 }
 
-/// Whether the pods state another overhead than their runtime class has.
+/// Whether the pods state an overhead that differs from their runtime class's.
 fn overrides_overhead(template: &PodTemplate, class: &RuntimeClassSpec) -> bool {
     !template.overhead.is_empty() && template.overhead != class.overhead
 }

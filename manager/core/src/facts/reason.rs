@@ -55,8 +55,8 @@ pub enum Why {
     /// The reported capacity doesn't suffice.
     NoCapacity(Misfit),
     /// The capacity suffices, but is reserved for another workload.
-    Kept {
-        /// The job of that workload. Whether a reader may see its name depends on the reader.
+    CapacityReserved {
+        /// The job of that workload. Readers see its name only if they may read the job.
         reserved_for: Option<Key>,
         /// The capacity is reserved by the starvation guard. Otherwise workloads are being preempted to free
         /// it.
@@ -64,7 +64,7 @@ pub enum Why {
     },
     /// Quota suffices, but the starvation guard reserves it for a workload that has waited too long.
     ReservedForStarved,
-    /// The agent refused an offer, and no change since could have removed the obstacle.
+    /// The agent refused an offer, and nothing has changed since that could have removed the obstacle.
     Refused {
         reason: RefuseReason,
         /// The agent's explanation.
@@ -106,7 +106,7 @@ impl Why {
     pub const fn cluster_obstacle(&self) -> (u8, &'static str) {
         match self {
             Self::NoCapacity(_) => (0, "NoCapacity"),
-            Self::Kept { .. } => (0, "Kept"),
+            Self::CapacityReserved { .. } => (0, "CapacityReserved"),
             Self::Capped { .. } => (1, "Capped"),
             Self::Refused { .. } => (2, "Refused"),
             Self::BackedOff => (3, "BackedOff"),
@@ -148,7 +148,7 @@ pub struct Shortage {
     pub nominal: i64,
     /// Part of the nominal quota that is available.
     pub own: i64,
-    /// Part of the nominal quota that the queue doesn't use itself but others have borrowed.
+    /// Part of the nominal quota that other queues have borrowed.
     pub lent: i64,
     /// The cohort from which the queue borrows.
     pub cohort: Option<String>,
@@ -211,7 +211,7 @@ pub enum Denied {
     /// A policy's allow list doesn't contain the cluster.
     NotAllowed { policy: String, version: RecordNumber },
     /// The submitter asked for other regions.
-    NotWished,
+    NotRequested,
     /// Region or jurisdiction of the cluster isn't declared.
     UnknownPlace,
     /// No policy matches, and the manager runs with `--residency=required`.
@@ -227,7 +227,7 @@ impl fmt::Display for Denied {
             Self::NotAllowed { policy, version } => {
                 write!(f, "residency policy `{policy}` (version {version}) doesn't allow this cluster")
             }
-            Self::NotWished => f.write_str("the job requests other regions"),
+            Self::NotRequested => f.write_str("the job requests other regions"),
             Self::UnknownPlace => f.write_str("the cluster's region and jurisdiction are unknown"),
             Self::NoPolicy => f.write_str("no residency policy matches, and the manager requires one"),
         }
@@ -241,7 +241,7 @@ impl Denied {
             Self::Listed { policy, version } | Self::NotAllowed { policy, version } => {
                 format!("{policy}@{version}")
             }
-            Self::NotWished => "wish".into(),
+            Self::NotRequested => "job-regions".into(),
             Self::UnknownPlace => "unknown-place".into(),
             Self::NoPolicy => "required".into(),
         }

@@ -87,7 +87,8 @@ pub enum LeadershipFact {
     Started {
         leadership: Leadership,
         at: Wall,
-        /// `None` if recovery was skipped because the journal was shown to be the one that was left.
+        /// `None` if recovery was skipped, because the journal provably has every record of the previous
+        /// leadership.
         recovery: Option<RecoveryStart>,
         /// Other leaderships that agents reported, each with its newest reported record number. The new
         /// leadership numbers its records above all of them.
@@ -106,8 +107,8 @@ pub enum LeadershipFact {
     RulesDoubted {
         /// Record number of the newer rule, as the agent reported it.
         seen: RecordNumber,
-        /// Whether the doubt ends with the inventories of all members. True if no agent has shown a newer
-        /// rule, but members that haven't reported yet may know one.
+        /// Whether the doubt ends once all members have sent inventories. True if no agent has reported a
+        /// newer rule so far.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         until_heard: bool,
     },
@@ -169,16 +170,16 @@ pub enum MemberFact {
         /// The cluster's object.
         cluster_uid: Uid,
         by: Actor,
-        /// Whether the cluster's service account may join from now on. If it isn't said: unless an operator
-        /// made the record.
+        /// Whether the cluster's service account may join from now on. `None` in older journals: yes, unless
+        /// an operator made the record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         account_may_join: Option<bool>,
         /// Whether the agent that joined runs in the manager's own process.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         hosted: bool,
     },
-    /// An agent showed a certificate of a later copy of this journal, or of the journal that this one
-    /// replaces. It is valid from now on.
+    /// An agent presented a certificate that a later copy of this journal issued, or the journal that this
+    /// one replaces. The certificate is valid from now on.
     CertificatesAdopted { binding: CertificateBinding },
 }
 
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Records as existing journals hold them. Lines may be added, never changed.
+    /// Records in the format of existing journals. Lines may be added, never changed.
     const WRITTEN: &str = include_str!("../../tests/golden/records.jsonl");
 
     /// Every variant of every group. A new variant needs its name here and a line in the golden file.

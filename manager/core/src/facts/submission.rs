@@ -27,7 +27,8 @@ pub struct Submission {
     pub ttl: Option<Millis>,
     pub at: Wall,
     pub by: Actor,
-    /// Whether the job existed before the leadership that accepted it, and so may run unknown to it.
+    /// Whether the job existed before the leadership that accepted it, which then may not know where the job
+    /// runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existed: bool,
 }
@@ -55,10 +56,10 @@ pub struct Class {
     /// Features that the job's pods need and only a container runtime offers, by field name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_needs: Option<Arc<str>>,
-    /// Name of a container without an image, which only runners that need none can start.
+    /// Name of a container without an image. Only runners that need no images can start it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_image: Option<Arc<str>>,
-    /// Objects that the job's pods name and can't start without, each once.
+    /// Objects that the job's pods refer to and need to start, without duplicates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<Reference>,
 }

@@ -39,8 +39,8 @@ pub enum WorkloadFact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         choice: Option<Choice>,
     },
-    /// The agent of the cluster that has the right to run came back with another ledger: no agent reports
-    /// this attempt any more, and only time or an operator ends it.
+    /// The agent of the cluster that has the right to run has another ledger now. No agent reports this
+    /// attempt any more, so only time or an operator ends it.
     LedgerReplaced {
         fence: Fence,
         /// When its lease will have lapsed. `None` if only `declare-lost` ends the attempt.
@@ -84,7 +84,7 @@ pub enum WorkloadFact {
     /// The agent made the grant durable.
     GrantAccepted {
         fence: Fence,
-        /// Where its pods go, as the agent reported.
+        /// Nodes or domains of the pods, as the agent reported them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         placement: Option<Arc<Placement>>,
     },
@@ -116,7 +116,7 @@ pub enum WorkloadFact {
         /// Failed pods so far, over all attempts.
         failures: u32,
     },
-    /// Pods of an attempt succeeded: their indexes don't run again, in no attempt.
+    /// Pods of an attempt succeeded: their indexes never run again, in any attempt.
     IndexesCompleted {
         fence: Fence,
         /// All indexes that succeeded so far, over all attempts.

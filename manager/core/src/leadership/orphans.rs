@@ -1,5 +1,5 @@
-//! Orphans: runs that an agent reports and this journal doesn't know. Here they are stopped when an operator
-//! orders it, and removed when they are over. Inventories find them; an operator may also adopt them.
+//! Orphans: runs that an agent reports and this journal doesn't know. This module stops them when an operator
+//! orders it, and removes them when they are over. `link::inventory` finds them, and `requests` adopts them.
 //!
 //! While an orphan may still run, its uid can't be submitted again. It is removed when the ledger that
 //! reported it reports its end. If that ledger was replaced, no such report can come, and the orphan is
@@ -9,15 +9,13 @@ use crate::dispatch::grants;
 use crate::facts::actor::Actor;
 use crate::facts::record::{OrphanFact, Record};
 use crate::sessions::outbox::CommandRef;
-use crate::world::LapsingOrphans;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, Uid};
-use meridian_shared::lease::ManagerLease;
 use meridian_shared::protocol::{OnLoss, StopReason};
 
-/// Sends ordered stops again to the ledger that can confirm them: the cluster may have been disconnected when
-/// an operator gave the order. An agent that doesn't know the run writes a tombstone for it and reports its
-/// end.
+/// Sends ordered stops again to the ledger that can confirm them, because the cluster may have been
+/// disconnected when the operator gave the order. An agent that doesn't know the run writes a tombstone and
+/// reports the end.
 pub(crate) fn stop_orphans(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId) {
     let ordered = turn
         .world
@@ -45,30 +43,22 @@ pub(crate) fn orphans_declared_lost(
     }
 }
 
-/// Removes orphans of replaced ledgers once their leases have lapsed. This manager never renewed those
-/// leases, but until recovery is over another manager may have, so a full term is counted from there. Orphans
-/// of a ledger that is only disconnected stay.
+/// Removes orphans of replaced ledgers once their leases have lapsed. Until recovery ends, another manager
+/// may have renewed those leases, so a full term counts from then. Orphans of a ledger that is only
+/// disconnected stay.
 pub(crate) fn orphans_lapse(turn: &mut Turn<'_>) {
     let state = &turn.world.state;
     if state.recovery().is_some() || !grants::holds_leader_claim(turn) {
-        turn.world.live.lapsing.clear();
+        turn.world.live.lapsing_orphans_mut().clear();
         return;
     }
     let replaced = |o: &crate::state::members::Orphan| {
         state.members().get(&o.cluster).is_some_and(|m| m.ledger != o.ledger)
     };
     let ledgerless = state.orphans().iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
-    let mut lapsing: LapsingOrphans =
-        ledgerless.map(|(key, o)| (*key, ManagerLease::from_composed(turn.now.mono, o.run.term))).collect();
-    for (key, lease) in &mut lapsing {
-        if let Some(known) = turn.world.live.lapsing.get(key) {
-            *lease = *known;
-        }
-    }
-    let over: Vec<(Uid, Fence)> =
-        lapsing.extract_if(.., |_, lease| lease.lapsed(turn.now.mono)).map(|(key, _)| key).collect();
-    turn.world.live.lapsing = lapsing;
-    for (uid, fence) in over {
+    let lapsing = turn.world.live.lapsing_orphans_mut();
+    lapsing.keep(ledgerless.map(|(key, o)| (*key, o.run.term)), turn.now.mono);
+    for (uid, fence) in lapsing.take_lapsed(turn.now.mono) {
         turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: None } });
     }
 }

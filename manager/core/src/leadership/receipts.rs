@@ -36,8 +36,8 @@ pub(crate) fn apply_receipts(turn: &mut Turn<'_>, reported: &ReportedReceipts) {
 }
 
 /// Starts a leadership with a higher epoch than every reported one. The manager that wrote the foreign
-/// records may still run, so this journal counts as a copy from now on, unless an operator has ruled copies
-/// out and recovery still waits for what clusters know of the original.
+/// records may still run, so this journal counts as a copy from now on. Exception: an operator has ruled out
+/// copies, and recovery still collects reports about the original.
 pub(crate) fn lead_above(
     turn: &mut Turn<'_>,
     reported_foreign: Vec<(Leadership, RecordNumber)>,
@@ -60,8 +60,8 @@ pub(crate) fn lead_above(
     let (had_rules, was_behind) = (turn.world.state.rules(), turn.world.state.behind());
     let members = signed_members(turn, reported);
     recovery::take_the_lead(turn, Leadership { epoch, id }, Some(open), foreign, members);
-    // If only now the journal turns out to be old, a member that wasn't heard yet may know newer rules, even
-    // if this agent doesn't. Otherwise rules are doubted already, or an operator has confirmed them.
+    // If this report is the first sign that the journal is old, other members may know newer rules, even if
+    // this agent doesn't. Otherwise rules are already in doubt, or an operator has confirmed them.
     let newer = newest_rules.filter(|r| *r > had_rules);
     if newer.is_some() || !was_behind {
         let (seen, until_heard) = (newer.unwrap_or(had_rules), newer.is_none());

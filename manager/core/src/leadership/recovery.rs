@@ -12,11 +12,12 @@ use crate::facts::end::EvictionCause;
 use crate::facts::outcome::{Bodies, Outcome};
 use crate::facts::record::{LeadershipFact, Record, WorkloadFact};
 use crate::facts::submission::RecoveryStart;
+use crate::live::leases::Lease;
 use crate::state::legs::leg::LegState;
 use crate::state::members::Member;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
-use crate::world::{Lease, World, gangs};
+use crate::world::{World, gangs};
 use meridian_placement::reservations::Reservations;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::{ManagerLease, TERM_MAX};
@@ -25,8 +26,7 @@ use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often open recovery looks for workloads that needn't be held back any more because their term has
-/// passed.
+/// How often open recovery looks for workloads that it may release because their term has passed.
 const RELEASE_INTERVAL: Millis = Millis::secs(1);
 
 impl World {
@@ -41,11 +41,13 @@ impl World {
         let unseen = turn.world.config.rules_unseen && !start.fresh;
         take_the_lead(&mut turn, leadership, recovery, Vec::new(), BTreeSet::new());
         if copy || unseen {
-            // Residency rules may have been tightened in the original, and no agent that could report it may
-            // be connected; or in the management cluster, while this manager was away.
+            // The original journal may have stricter residency rules than this copy, and perhaps no connected
+            // agent can report them. The rules of the management cluster may also have changed while this
+            // manager was down.
             doubt_rules(&mut turn, false);
-        } else if unproven && !turn.world.live.rules_awaited.is_empty() {
-            // The journal may have been put back in its own file, and only the members can show it.
+        } else if unproven && !turn.world.live.recovery().rules_awaited().is_empty() {
+            // The journal's file may have been replaced by an older copy, and only the members can report
+            // that.
             doubt_rules(&mut turn, true);
         }
         turn.finish()
@@ -53,22 +55,15 @@ impl World {
 
     /// Must be called after each commit with the newest durable record.
     pub fn durable(&mut self, through: RecordNumber) {
-        self.live.released_leases.retain(|_, (_, at)| *at > through);
+        self.live.leases_mut().durable(through);
     }
 
-    /// Continues the leadership of `before` after a failed commit, for a world that was replayed from the
-    /// journal. The claim of `before` is still valid, and its lease deadlines are exact, as it composed every
-    /// answer.
+    /// Continues the leadership of `before` after a failed commit, in this world, which was replayed from the
+    /// journal. The claim of `before` is still valid. Its lease deadlines are exact, because it composed
+    /// every answer.
     pub fn go_on_from(&mut self, before: &Self) {
-        self.live.claim_until = before.live.claim_until;
         let workloads = self.state.workloads();
-        self.live.damaged =
-            before.live.damaged.iter().filter(|uid| workloads.get(uid).is_some()).copied().collect();
-        self.live.deadlines =
-            before.live.released_leases.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
-        self.live
-            .deadlines
-            .extend(before.live.leases.iter().map(|(fence, lease)| (*fence, lease.lease.deadline)));
+        self.live.go_on_from(&before.live, |uid| workloads.contains_key(uid));
     }
 }
 
@@ -89,29 +84,15 @@ pub(crate) fn take_the_lead(
     }));
     let reservations = Reservations::remembered(turn.world.state.preemption_history(), turn.now);
     let live = &mut turn.world.live;
-    let finished = std::mem::take(&mut live.finished);
-    let claim_until = live.claim_until;
-    let known = std::mem::take(&mut live.deadlines);
-    let counts = std::mem::take(&mut live.counts);
-    let damaged = std::mem::take(&mut live.damaged);
-    *live = crate::world::Live {
-        led_at: turn.now.mono,
-        sole_since: turn.now.mono,
-        claim_until,
-        finished,
-        counts,
-        damaged,
-        rules_awaited: turn.world.state.members().keys().cloned().chain(members).collect(),
-        dirty: true,
-        reservations,
-        ..crate::world::Live::default()
-    };
+    let known = live.leases_mut().take_known();
+    let members = turn.world.state.members().keys().cloned().chain(members).collect();
+    live.begin_leadership(turn.now.mono, members, reservations);
     for (uid, until) in backing_off(turn) {
-        turn.world.live.backoff_until.insert(uid, until);
+        turn.world.live.backoffs_mut().start(uid, until);
         turn.world.mirror.touch(uid);
     }
     if recovering || turn.world.state.recovery().is_some() {
-        turn.world.live.awaited = turn.world.live.rules_awaited.clone();
+        turn.world.live.recovery_mut().await_members();
     }
     close_open_legs(turn);
     restart_leases(turn, &known);
@@ -138,13 +119,30 @@ fn doubt_rules(turn: &mut Turn<'_>, until_heard: bool) {
     turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen, until_heard }));
 }
 
+/// Dispatches nothing more until the rules are confirmed. Granted attempts continue.
+pub(crate) fn stop_dispatching(turn: &mut Turn<'_>) -> String {
+    let message = "nothing is dispatched until policies and quotas are confirmed".to_owned();
+    let state = &turn.world.state;
+    if state.rules_doubted().is_some() && !state.rules_doubted_until_heard() {
+        return message;
+    }
+    let is_offered = |phase| matches!(phase, Phase::Reserved | Phase::Dispatching);
+    let offered = state.workloads().iter().filter(|(_, w)| is_offered(w.phase())).map(|(uid, _)| *uid);
+    let offered: Vec<Uid> = offered.collect();
+    doubt_rules(turn, false);
+    for uid in offered {
+        offers::withdraw_open(turn, uid);
+    }
+    message
+}
+
 /// Ends the doubt about rules that only silent members caused, once every member has reported and none knows
 /// newer rules.
 fn trust_rules_of_members(turn: &mut Turn<'_>) {
     let (state, live) = (&turn.world.state, &turn.world.live);
     if state.rules_doubted().is_some()
         && state.rules_doubted_until_heard()
-        && live.rules_awaited.is_empty()
+        && live.recovery().rules_awaited().is_empty()
         && !has_unknown_members(turn)
     {
         turn.record(Record::Leadership(LeadershipFact::RulesConfirmed { by: Actor::System }));
@@ -152,8 +150,8 @@ fn trust_rules_of_members(turn: &mut Turn<'_>) {
     }
 }
 
-/// Whether there may be members that this journal doesn't name: a copy from before the first join names none,
-/// but the original may have some.
+/// Whether the original journal may have members that this one doesn't name: a copy from before the first
+/// join names none.
 fn has_unknown_members(turn: &Turn<'_>) -> bool {
     let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
     state.recovery().is_some_and(|recovery| recovery.members_unknown)
@@ -206,47 +204,41 @@ fn restart_leases(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
                 lease.deadline = now;
             }
             let start_by = now + gangs::start_timeout(turn.world, turn.world.queues.class(w.class()));
-            Some((
-                *uid,
-                leg.fence?,
-                Lease { uid: *uid, lease, composed: None, first: Some(Mono(0)), start_by },
-            ))
+            Some((*uid, leg.fence?, Lease::inherited(*uid, lease, start_by)))
         })
         .collect();
     for (uid, fence, lease) in rights {
-        turn.world.live.due = turn.world.live.due.min(lease.lease.deadline).min(lease.start_by);
-        turn.world.live.leases.insert(fence, lease);
+        let due = lease.deadline().min(lease.start_by());
+        turn.world.live.leases_mut().start(fence, lease, due);
         if turn.workload(uid).is_some_and(|workload| workload.lost_run().is_some()) {
-            // The lease of the lost run lapses later than the previous leadership recorded.
+            // The restarted lease of the lost run lapses later than the previous leadership recorded.
             grants::record_replaced_ledger(turn, uid, fence);
         }
     }
 }
 
-/// No longer awaits clusters with an inventory that recovery may rely on.
+/// Stops waiting for clusters that have sent an inventory on which recovery may rely.
 pub(crate) fn stop_awaiting(turn: &mut Turn<'_>) {
     let live = &turn.world.live;
     let is_heard = |cluster: &&ClusterName| {
-        live.clusters.get(*cluster).is_some_and(|live| live.inventoried) && is_complete(turn, cluster)
+        live.cluster(cluster).is_some_and(|live| live.inventory().is_taken()) && is_complete(turn, cluster)
     };
-    let heard: Vec<ClusterName> = live.awaited.union(&live.rules_awaited).filter(is_heard).cloned().collect();
+    let heard: Vec<ClusterName> = live.recovery().expected().filter(is_heard).cloned().collect();
     for cluster in &heard {
-        turn.world.live.awaited.remove(cluster);
-        turn.world.live.rules_awaited.remove(cluster);
+        turn.world.live.recovery_mut().stop_awaiting(cluster);
     }
     maybe_close(turn);
 }
 
 /// Stops waiting for a cluster that was declared lost. Returns whether it was awaited.
 pub(crate) fn no_longer_awaits(turn: &mut Turn<'_>, cluster: &ClusterName) -> bool {
-    let live = &mut turn.world.live;
-    live.awaited.remove(cluster) | live.rules_awaited.remove(cluster)
+    turn.world.live.recovery_mut().stop_awaiting(cluster)
 }
 
-/// Whether recovery may rely on this cluster's inventory. If the journal is behind, it may lack grants. An
-/// agent that opened its session after recovery began may run on an old copy of its ledger, which lacks the
-/// same grants: only an operator's confirmation rules that out. Or it may have lost its ledger: then only
-/// time (the leases lapse) or `declare-lost` of that ledger settles it.
+/// Whether recovery may rely on this cluster's inventory. A journal that is behind may lack grants. An agent
+/// that opened its session after recovery began may run on an old copy of its ledger, which lacks the same
+/// grants: only an operator's confirmation rules that out. If the agent has lost its ledger, recovery waits
+/// until the leases lapse or that ledger is declared lost.
 fn is_complete(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
     let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
     let is_confirmed = state.recovery().is_some_and(|r| !r.restored && !r.members_unknown);
@@ -259,7 +251,7 @@ fn is_complete(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
 pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
     trust_rules_of_members(turn);
     let is_open = turn.world.state.recovery().is_some();
-    if is_open && !has_unknown_members(turn) && turn.world.live.awaited.is_empty() {
+    if is_open && !has_unknown_members(turn) && turn.world.live.recovery().awaited().is_empty() {
         close_recovery(turn, Actor::System);
     }
 }
@@ -272,9 +264,8 @@ pub(crate) fn rule_out_copies(turn: &mut Turn<'_>, by: &Actor) {
     turn.record(Record::Leadership(LeadershipFact::CopiesRuledOut { by: by.clone() }));
     if copy {
         // Until now another copy may have granted or renewed leases.
-        turn.world.live.sole_since = turn.now.mono;
-        turn.world.live.leases.values_mut().for_each(|lease| lease.lease.compose(turn.now.mono));
-        turn.world.live.due = turn.now.mono;
+        turn.world.live.recovery_mut().copies_ruled_out(turn.now.mono);
+        turn.world.live.leases_mut().restart_all(turn.now.mono);
     }
     if turn.world.config.planted.has(Bug::ConfirmationAnswersForClusters) {
         return close_recovery(turn, by.clone());
@@ -288,18 +279,17 @@ pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
     let entry = Entry::new(Action::RecoveryClosed, turn.world.state.leadership().to_string());
     turn.record(Record::Leadership(LeadershipFact::RecoveryClosed { by: by.clone() }));
     turn.audit(by, entry);
-    turn.world.live.awaited.clear();
+    turn.world.live.recovery_mut().recovery_closed();
     if copy {
         // Until now the manager with the original may have renewed leases.
-        turn.world.live.leases.values_mut().for_each(|l| l.lease.compose(turn.now.mono));
-        turn.world.live.due = turn.now.mono;
+        turn.world.live.leases_mut().restart_all(turn.now.mono);
     }
     stop_unconfirmed(turn);
     turn.capacity_changed();
 }
 
-/// Stops grants of earlier leaderships that no inventory contains. They are never sent again; the agents
-/// write tombstones for them.
+/// Stops grants of earlier leaderships that no inventory contains. Instead of the grants, stops are sent, and
+/// the agents write tombstones.
 fn stop_unconfirmed(turn: &mut Turn<'_>) {
     let unseen: Vec<(Uid, Fence)> = turn
         .world
@@ -326,16 +316,16 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
     }
 }
 
-/// Closes recovery by time, unless the journal was restored and an operator must confirm it: once every lease
-/// that an unknown run could hold has lapsed.
+/// Closes recovery once every lease that an unknown run could hold has lapsed, unless the journal was
+/// restored and an operator must confirm it.
 pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
     let Some(recovery) = &turn.world.state.recovery() else { return };
     if recovery.restored {
         return;
     }
-    let since_sole = turn.world.live.sole_since;
+    let since_sole = turn.world.live.recovery().sole_since();
     let now = turn.now.mono;
-    // Each workload is held back for its own term only, so a pass is due whenever one more term has passed.
+    // Each workload is held back for its own term only, so a pass is due whenever the term of one has passed.
     let since = turn.world.state.led_since();
     let released = |w: &crate::state::workload::Workload| {
         w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(since_sole, w.term()).lapsed(now)
@@ -352,10 +342,10 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
     };
     if over {
         close_recovery(turn, Actor::System);
-    } else if now >= turn.world.live.released_at {
-        turn.world.live.released_at = now + RELEASE_INTERVAL;
+    } else if turn.world.live.recovery_mut().take_due_release_check(now, RELEASE_INTERVAL) {
         let mut outside = turn.world.mirror.outside().filter_map(|uid| workloads.get(uid));
-        turn.world.live.dirty |=
-            outside.any(|w| earlier(w) && w.waits() && w.inactive().is_none() && released(w));
+        if outside.any(|w| earlier(w) && w.waits() && w.inactive().is_none() && released(w)) {
+            turn.world.live.pass_mut().request();
+        }
     }
 }

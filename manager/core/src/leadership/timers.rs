@@ -5,6 +5,7 @@ use crate::dispatch::{grants, offers, starts, starvation_guard, stops, usage};
 use crate::facts::actor::Actor;
 use crate::facts::record::WorkloadFact;
 use crate::leadership::{orphans, recovery};
+use crate::live::counts::Count;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
 use meridian_shared::ids::Uid;
@@ -24,49 +25,37 @@ const FORGET_MAX: usize = 1_000;
 pub(crate) fn end_overdue(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
     // Without a valid claim another manager may lead and renew leases, so none is ended.
-    if now >= turn.world.live.due && grants::holds_leader_claim(turn) {
+    if now >= turn.world.live.leases().due() && grants::holds_leader_claim(turn) {
         lapse(turn);
     }
-    if now >= turn.world.live.retained {
+    if turn.world.live.retention().is_due(now) {
         orphans::orphans_lapse(turn);
         let more = forget_finished(turn);
-        turn.world.live.retained = now + if more { RETENTION_INTERVAL_BUSY } else { RETENTION_INTERVAL };
+        let interval = if more { RETENTION_INTERVAL_BUSY } else { RETENTION_INTERVAL };
+        turn.world.live.retention_mut().check_next_at(now + interval);
     }
 }
 
 pub(crate) fn on_time(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
     end_overdue(turn);
-    let backed_off: Vec<Uid> =
-        turn.world.live.backoff_until.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
-    let expired_refusals = turn
-        .world
-        .live
-        .refused
-        .iter()
-        .filter(|(_, (t, _, _))| *t <= now)
-        .map(|(k, _)| k.clone())
-        .collect::<Vec<_>>();
-    let providers_asked_again = turn.world.live.provider_failures.expire(now);
+    let backed_off = turn.world.live.backoffs_mut().remove_over(now);
+    let refusals_expired = turn.world.live.refusals_mut().expire(now);
+    let providers_asked_again = turn.world.live.provider_failures_mut().expire(now);
     let cluster_available = starts::end_waits_after_failed_starts(turn.world, now);
-    if !backed_off.is_empty() || !expired_refusals.is_empty() || providers_asked_again || cluster_available {
+    if !backed_off.is_empty() || refusals_expired || providers_asked_again || cluster_available {
         backed_off.iter().for_each(|uid| {
-            turn.world.live.backoff_until.remove(uid);
-            turn.world.live.reservations.rested(*uid);
+            turn.world.live.reservations_mut().rested(*uid);
             turn.world.mirror.touch(*uid);
-        });
-        expired_refusals.iter().for_each(|key| {
-            turn.world.live.refused.remove(key);
         });
         turn.capacity_changed();
     }
-    for uid in turn.world.live.reservations.expire(now) {
+    for uid in turn.world.live.reservations_mut().expire(now) {
         turn.world.mirror.requeue_neighbours(uid);
         turn.capacity_changed();
     }
     starvation_guard::schedule_starvation_check(turn);
-    let resend = turn.world.live.clusters.iter().filter(|(_, c)| c.outbox.due(now));
-    turn.out.wake.extend(resend.map(|(cluster, _)| cluster.clone()));
+    turn.wake_due();
     withdraw_from_disconnected(turn);
     recovery::recovery_by_time(turn);
     usage::sample(turn);
@@ -79,9 +68,9 @@ fn withdraw_from_disconnected(turn: &mut Turn<'_>) {
     let disconnected: Vec<_> = turn
         .world
         .live
-        .clusters
+        .clusters()
         .iter()
-        .filter(|(_, c)| now.since(c.heard) >= limit)
+        .filter(|(_, c)| now.since(c.heard()) >= limit)
         .map(|(name, _)| name.clone())
         .collect();
     for cluster in disconnected {
@@ -97,27 +86,27 @@ fn lapse(turn: &mut Turn<'_>) {
     let mut lapsed = Vec::new();
     let mut late = Vec::new();
     let mut due = Mono(u64::MAX);
-    for (fence, lease) in &turn.world.live.leases {
-        let Some(workload) = turn.world.state.workloads().get(&lease.uid) else { continue };
+    for (fence, lease) in turn.world.live.leases().iter() {
+        let Some(workload) = turn.world.state.workloads().get(&lease.uid()) else { continue };
         // If this journal is a copy, the manager with the original may still renew the lease.
         if workload.on_loss() == OnLoss::Fence && !turn.world.disputed(workload) {
-            if lease.lease.lapsed(now) {
-                lapsed.push((lease.uid, *fence));
+            if lease.lapsed(now) {
+                lapsed.push((lease.uid(), fence));
                 continue;
             }
-            due = due.min(lease.lease.deadline);
+            due = due.min(lease.deadline());
         }
         if workload.phase() == Phase::Granted {
-            if now >= lease.start_by {
-                late.push((lease.uid, *fence));
+            if now >= lease.start_by() {
+                late.push((lease.uid(), fence));
             } else {
-                due = due.min(lease.start_by);
+                due = due.min(lease.start_by());
             }
         }
     }
-    turn.world.live.due = due;
+    turn.world.live.leases_mut().checked(due);
     for (uid, fence) in lapsed {
-        turn.world.live.counts.lapses += 1;
+        turn.world.live.counts_mut().add_one(Count::Lapses);
         turn.record_workload(
             uid,
             WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
@@ -141,17 +130,17 @@ fn forget_finished(turn: &mut Turn<'_>) -> bool {
     let wall = turn.now.wall;
     let mut over: Vec<Uid> = Vec::new();
     let kept_max = turn.world.config.finished_kept_max;
-    let finished = turn.world.live.finished.len();
-    for (i, (at, uid)) in turn.world.live.finished.iter().enumerate() {
-        let Some(workload) = turn.world.state.workloads().get(uid) else { continue };
+    let finished = turn.world.live.retention().finished().len();
+    for (i, (at, uid)) in turn.world.live.retention().finished().enumerate() {
+        let Some(workload) = turn.world.state.workloads().get(&uid) else { continue };
         if workload.is_managed() {
             // its end must be seen there, or it would be submitted again
             continue;
         }
         let keep = workload.ttl().unwrap_or(turn.world.config.finished_kept);
         let too_many = workload.ttl().is_none() && finished - i > kept_max;
-        if wall.since(*at) >= keep || too_many {
-            over.push(*uid);
+        if wall.since(at) >= keep || too_many {
+            over.push(uid);
         }
         if over.len() >= FORGET_MAX {
             break;
@@ -164,7 +153,7 @@ fn forget_finished(turn: &mut Turn<'_>) -> bool {
     let workloads = &turn.world.state.workloads();
     turn.world
         .live
-        .failed_starts
-        .retain(|(uid, _), _| workloads.get(uid).is_some_and(|workload| workload.finished().is_none()));
+        .failed_starts_mut()
+        .retain(|uid| workloads.get(uid).is_some_and(|workload| workload.finished().is_none()));
     more
 }

@@ -1,9 +1,10 @@
-//! Adopting a run that an agent reports and the journal doesn't have.
+//! Adopts a run that an agent reports and the journal doesn't have.
 
 use crate::dispatch::{grants, offers, priority, sizes, stops};
 use crate::facts::actor::Actor;
 use crate::facts::flavors::Flavors;
 use crate::facts::record::WorkloadFact;
+use crate::live::counts::Count;
 use crate::sessions::outbox::CommandRef;
 use crate::state::residency;
 use crate::state::workload::Workload;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// Makes a reported run the workload's attempt. Other attempts and offers of the workload are stopped and
 /// withdrawn.
 pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
-    turn.world.live.counts.adoptions += 1;
+    turn.world.live.counts_mut().add_one(Count::Adoptions);
     if let Some((old_cluster, old_fence)) = turn
         .workload(run.uid)
         .and_then(Workload::right)
@@ -54,6 +55,9 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
         Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive().is_some()) => {
             stops::order_stop(turn, run.uid, run.fence, StopReason::Evicted, &Actor::System)
         }
+        Ok(()) if turn.workload(run.uid).is_some_and(|w| w.has_other_pods(&class)) => {
+            stops::order_stop(turn, run.uid, run.fence, StopReason::Evicted, &Actor::System)
+        }
         Ok(()) if run.stopping => {
             stops::order_stop(turn, run.uid, run.fence, StopReason::Superseded, &Actor::System)
         }
@@ -64,8 +68,8 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
     }
 }
 
-/// Flavors to charge for an adopted run, whether or not quota is left: per pod set and resource, the first
-/// flavor of its queue that serves the pods.
+/// Flavors to charge for an adopted run, even if their quota is used up: per pod set and resource, the first
+/// flavor of its queue that suits the pods.
 fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
     let catalog = &turn.world.state.catalog();
     let Some(class) = turn.workload(uid).map(|w| turn.world.queues.class(w.class())) else {

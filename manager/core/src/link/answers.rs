@@ -4,8 +4,8 @@ use crate::dispatch::{grants, manifests, priority, starts, stops};
 use crate::facts::actor::Actor;
 use crate::facts::outcome::Reply;
 use crate::link::scale_up;
+use crate::live::counts::Count;
 use crate::sessions::outbox::CommandRef;
-use crate::sessions::unacknowledged::UnacknowledgedAnswer;
 use crate::state::legs::leg::LegState;
 use crate::state::workload::phase::Phase;
 use crate::world::gangs;
@@ -19,9 +19,6 @@ use meridian_shared::protocol::{
 };
 use meridian_shared::time::{Millis, Mono};
 
-/// Most ends that one answer acknowledges.
-const ACKNOWLEDGED_MAX: usize = 1_024;
-
 /// Most record ranges in one answer; the newest are sent.
 const RANGES_MAX: usize = 64;
 
@@ -30,19 +27,14 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
     let now = turn.now.mono;
     let renewals = renewals(turn, cluster);
     let (commands_from, commands) = commands(turn, cluster);
-    let live = turn.world.live.clusters.get_mut(cluster).expect("only live sessions are answered");
-    live.outbox.sent(now, commands_from, commands.len());
-    let ends: Vec<_> = live
-        .acknowledge
-        .iter()
-        .take(ACKNOWLEDGED_MAX)
-        .map(|((uid, fence), number)| (*uid, *fence, *number))
-        .collect();
+    let live = turn.world.live.cluster_mut(cluster).expect("only live sessions are answered");
+    live.outbox_mut().sent(now, commands_from, commands.len());
+    let ends = live.answers().next_ends();
     let (events_through, want_inventory, capacity) =
-        (live.events_through, live.want_inventory, live.capacity.version());
+        (live.events_through(), live.inventory().is_wanted(), live.capacity().version());
     let state = &turn.world.state;
     let members: Vec<ClusterName> = state.members().keys().cloned().collect();
-    let version = live.version;
+    let version = live.version();
     let mut receipt = Receipt {
         journal: state.journal(),
         leadership: state.leadership(),
@@ -52,7 +44,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
         mac: None,
     };
     receipt.mac = Some(turn.world.config.receipt_key.sign(&receipt.message(&members)));
-    live.note_answer(transmission, UnacknowledgedAnswer { record: state.last(), ends: ends.clone() });
+    live.answers_mut().note(transmission, state.last(), ends.clone());
     let skip = state.ranges().len().saturating_sub(RANGES_MAX);
     let response = SyncResponse {
         version,
@@ -79,17 +71,16 @@ fn commands(turn: &mut Turn<'_>, cluster: &ClusterName) -> (u64, Vec<Command>) {
     let (from, references) = turn
         .world
         .live
-        .clusters
-        .get(cluster)
-        .map(|l| l.outbox.next(turn.now.mono, COMMANDS_MAX))
+        .cluster(cluster)
+        .map(|l| l.outbox().next(turn.now.mono, COMMANDS_MAX))
         .unwrap_or((1, Vec::new()));
     let (mut commands, mut bytes) = (Vec::with_capacity(references.len()), 0);
     for reference in references {
         let command = render(turn, cluster, reference);
         bytes += command.weight();
         if bytes > COMMANDS_BYTES_MAX && !commands.is_empty() {
-            // The command goes with the next answer. If it grants a lease, counting the lease from now is on
-            // the safe side.
+            // The command goes with the next answer. If it grants a lease, `render` has noted the lease
+            // already, which is safe: counting a lease that wasn't sent only makes the manager wait longer.
             break;
         }
         commands.push(command);
@@ -100,30 +91,31 @@ fn commands(turn: &mut Turn<'_>, cluster: &ClusterName) -> (u64, Vec<Command>) {
 fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
     let now = turn.now.mono;
     let step = Millis(turn.world.config.term_min.0 / 16);
-    let Some(live) = turn.world.live.clusters.get_mut(cluster) else { return Vec::new() };
-    if now < live.renew_at {
+    let Some(live) = turn.world.live.cluster_mut(cluster) else { return Vec::new() };
+    if !live.is_renewal_due(now) {
         return Vec::new();
     }
-    live.renew_at = now + step;
-    let unacknowledged_for = now.since(live.acknowledged);
+    live.check_renewals_at(now + step);
+    let unacknowledged_for = now.since(live.answers().acknowledged_at());
     let ledger = turn.world.state.members()[cluster].ledger;
     let mut due: Vec<(Option<Mono>, Uid, Fence)> = stops::granted_attempts(turn, cluster)
         .into_iter()
         .filter_map(|(uid, fence, _)| {
             let workload = turn.workload(uid)?;
             let (_, leg) = workload.right()?;
-            let lease = turn.world.live.leases.get(&fence)?;
+            let lease = turn.world.live.leases().get(fence)?;
             let renewable = workload.on_loss() == OnLoss::Fence
                 && leg.accepted
                 && leg.ledger == ledger
                 && workload.phase() != Phase::Stopping
-                // If this journal is a copy, the manager with the original hears nothing from clusters that
-                // follow this one, ends the leases as lapsed and may start the workloads elsewhere.
+                // If this journal is a copy, clusters that follow this manager no longer report to the
+                // manager with the original. That manager ends their leases as lapsed and may start the
+                // workloads elsewhere.
                 && !turn.world.disputed(workload)
-                && !lease.lease.lapsed(now)
+                && !lease.lapsed(now)
                 && unacknowledged_for < lease::disconnect_after(workload.term())
-                && lease.composed.is_none_or(|at| now.since(at) >= Millis(workload.term().0 / 32));
-            renewable.then_some((lease.composed, uid, fence))
+                && lease.composed().is_none_or(|at| now.since(at) >= Millis(workload.term().0 / 32));
+            renewable.then_some((lease.composed(), uid, fence))
         })
         .collect();
     if due.len() > RENEWALS_MAX {
@@ -132,15 +124,15 @@ fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
         due.sort_unstable_by_key(|(_, uid, _)| *uid);
     }
     let due: Vec<(Uid, Fence)> = due.into_iter().map(|(_, uid, fence)| (uid, fence)).collect();
-    turn.world.live.counts.renewals += due.len() as u64;
+    turn.world.live.counts_mut().add(Count::Renewals, due.len() as u64);
     for (_, fence) in &due {
         grants::note_lease_composed(turn.world, *fence, now);
     }
     due
 }
 
-/// Builds the command that is sent. It is built anew for every send, so that it follows the residency rules
-/// of that time.
+/// Builds the command to send. Every send builds it again, so that it follows the residency rules of that
+/// moment.
 fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> Command {
     match reference {
         CommandRef::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
@@ -164,7 +156,8 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
                     let requires_guarded = policy.is_some_and(|p| {
                         p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
                     });
-                    // Jobs that were submitted before this manager hosted agents.
+                    // A manager that hosts agents requires guards for `Fence` jobs, including jobs that were
+                    // submitted before it hosted agents.
                     let hosts_agents = turn.world.config.hosts_agents;
                     let requires_guarded =
                         requires_guarded || (hosts_agents && workload.on_loss() == OnLoss::Fence);
@@ -193,8 +186,8 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
     }
 }
 
-/// If the command is outdated, or rules forbid that the cluster knows the workload, a harmless command takes
-/// its number.
+/// If the command is outdated, or rules forbid that the cluster knows the workload, builds a command without
+/// effect under its number.
 fn render_scale_down(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, size: Size) -> Command {
     let leg = turn.workload(uid).and_then(|w| w.leg_of(fence));
     match leg {
@@ -218,19 +211,15 @@ fn render_grant(
     let is_current = workload.phase() != Phase::Stopping
         && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
     // A grant may be sent for one term after it was first composed.
-    let fresh = turn
-        .world
-        .live
-        .leases
-        .get(&fence)
-        .is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term()));
+    let fresh =
+        turn.world.live.leases().get(fence).is_some_and(|lease| lease.may_be_sent(workload.term(), now));
     let resends = turn.world.config.planted.has(Bug::RecoveryResends);
     let held_back = turn.world.held_back(workload, now);
     if !is_current || !(fresh || resends) || (held_back && !resends) {
         return stop;
     }
     if !grants::may_disclose(turn, uid, cluster) {
-        turn.world.live.counts.residency_stops += 1;
+        turn.world.live.counts_mut().add_one(Count::ResidencyStops);
         stops::order_stop(turn, uid, fence, StopReason::Residency, &Actor::System);
         return Command::Stop { uid, fence, reason: StopReason::Residency };
     }

@@ -1,6 +1,7 @@
-//! A cluster's budget of journal writes: limits what an agent can have recorded by repeating itself.
+//! A cluster's budget of journal writes, so that an agent can't fill the journal by repeating reports.
 
 use crate::link::legs;
+use crate::live::counts::Count;
 use crate::sessions::budget::FRAME;
 use crate::state::legs::leg::LegState;
 use crate::world::turn::Turn;
@@ -9,20 +10,20 @@ use meridian_shared::protocol::{Event, clean};
 
 /// Whether the cluster has used up its budget.
 pub(crate) fn is_spent(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
-    turn.world.live.clusters.get(cluster).is_some_and(|live| live.budget.is_spent(turn.now.mono))
+    turn.world.live.cluster(cluster).is_some_and(|live| live.budget().is_spent(turn.now.mono))
 }
 
 /// Charges the cluster for one record that holds `bytes` of the agent's data.
 pub(crate) fn spend(turn: &mut Turn<'_>, cluster: &ClusterName, bytes: usize) {
-    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.budget.spend(turn.now.mono, FRAME + bytes);
+    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+        live.budget_mut().spend(turn.now.mono, FRAME + bytes);
     }
 }
 
 /// Whether the event has to wait until the cluster has budget again; counts it if so.
 pub(crate) fn is_put_off(turn: &mut Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
     let waits = is_spent(turn, cluster) && repeats(turn, cluster, event);
-    turn.world.live.counts.put_off += u64::from(waits);
+    turn.world.live.counts_mut().add(Count::PutOff, u64::from(waits));
     waits
 }
 

@@ -1,7 +1,7 @@
 //! Whether a cluster may have copies of objects of the management cluster: only for a workload that it may
-//! know, and only of what the pods of that workload name.
+//! know, and only of objects that the workload's pods name.
 //!
-//! Nothing of the objects themselves is known here. The audit log gets their names.
+//! The core knows only the names of the objects, not their content. The audit log gets the names.
 
 use crate::dispatch::grants;
 use crate::facts::actor::Actor;

@@ -6,7 +6,6 @@ use crate::facts::audit::Action;
 use crate::facts::end::AttemptEnd;
 use crate::facts::record::{OrphanFact, Record, WorkloadFact};
 use crate::link::{legs, pods};
-use crate::requests::activity;
 use crate::state::workload::Workload;
 use crate::world::gangs;
 use crate::world::turn::Turn;
@@ -54,7 +53,7 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
         EndResult::NodeLost { .. } => {
             let backoff =
                 turn.workload(uid).map_or(Millis(0), |workload| workload.backoff_after_node_loss(fence));
-            turn.world.live.backoff_until.insert(uid, turn.now.mono + backoff);
+            turn.world.live.backoffs_mut().start(uid, turn.now.mono + backoff);
             turn.world.mirror.touch(uid);
         }
         EndResult::Stopped | EndResult::LeaseLapsed => {}
@@ -129,7 +128,7 @@ pub(crate) fn deactivate_at_time_limit(turn: &mut Turn<'_>, uid: Uid, result: &E
         });
     if limit_reached {
         let by = Actor::System;
-        activity::audit_activity(turn, uid, &by, Action::Deactivate);
+        turn.audit_workload(uid, &by, Action::Deactivate);
         turn.record_workload(
             uid,
             WorkloadFact::Deactivated { by, at: turn.now.wall, max_execution_time_reached: true },

@@ -7,6 +7,7 @@ use crate::facts::end;
 use crate::facts::record::WorkloadFact;
 use crate::link::{budget, ends, legs, pod_placement, scale_up};
 use crate::sessions::provider_failures::ProviderFailure;
+use crate::sessions::refusals::Refusal;
 use crate::state::legs::leg::{self, LegAnswer, LegEvent, LegState};
 use crate::world::gangs;
 use crate::world::turn::Turn;
@@ -16,19 +17,19 @@ use meridian_shared::time::Millis;
 
 /// Takes events in the order of their numbers; those that were taken before are skipped.
 pub(crate) fn take_events(turn: &mut Turn<'_>, cluster: &ClusterName, from: u64, events: Vec<Event>) {
-    let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+    let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
     // Events before the first one sent were acknowledged, perhaps by an earlier leadership.
-    live.events_through = live.events_through.max(from - 1);
+    live.take_events_through(from - 1);
     for (number, event) in (from..).zip(events) {
-        let live = turn.world.live.clusters.get(cluster).expect("admitted sessions are live");
-        if number != live.events_through + 1 {
+        let live = turn.world.live.cluster(cluster).expect("admitted sessions are live");
+        if number != live.events_through() + 1 {
             continue;
         }
         if budget::is_put_off(turn, cluster, &event) {
             break;
         }
-        turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").events_through =
-            number;
+        let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+        live.take_events_through(number);
         take_event(turn, cluster, event);
     }
 }
@@ -147,10 +148,10 @@ fn on_refused(
     match gang.filter(|_| reason == RefuseReason::ProviderFailed) {
         Some(gang) => {
             let failure = ProviderFailure { until, text };
-            turn.world.live.provider_failures.add(uid, cluster.clone(), &gang, failure);
+            turn.world.live.provider_failures_mut().add(uid, cluster.clone(), &gang, failure);
         }
         None => {
-            turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
+            turn.world.live.refusals_mut().add(uid, cluster, Refusal::new(until, reason, text));
         }
     }
     offers::release_quota_if_idle(turn, uid);
@@ -165,7 +166,7 @@ fn on_grant_refused(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence:
     );
     turn.record_workload(uid, WorkloadFact::GrantRefused { fence, why: why.clone() });
     let until = turn.now.mono + Millis(500);
-    turn.world.live.backoff_until.insert(uid, until);
+    turn.world.live.backoffs_mut().start(uid, until);
     turn.world.mirror.touch(uid);
     grants::settle_ended_attempt(turn, uid, fence);
 }

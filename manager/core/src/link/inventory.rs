@@ -2,14 +2,15 @@
 //!
 //! - A reported run becomes its workload's attempt if its fence is higher than the known one and its
 //!   signature is ours. Otherwise it is stopped, or, if its workload is unknown, recorded as an orphan.
-//! - A grant that the inventory lacks frees nothing by itself. The agent must stop it and write a
-//!   tombstone; the confirmation of that, or the lapse of the lease, frees its capacity.
+//! - A grant that the inventory lacks frees nothing by itself. The agent must stop the grant and write a
+//!   tombstone; only its confirmation, or the lapse of the lease, frees the capacity.
 
 use crate::dispatch::{grants, offers, priority, sizes, stops};
 use crate::facts::actor::Actor;
 use crate::facts::record::{OrphanFact, Record, WorkloadFact};
 use crate::leadership::{orphans, receipts, recovery};
 use crate::link::{adoption, ends, pod_placement, scale_up};
+use crate::live::counts::Count;
 use crate::sessions::outbox::CommandRef;
 use crate::state::workload::phase::Phase;
 use crate::world::turn::Turn;
@@ -30,9 +31,9 @@ pub(crate) fn take_inventory(
     if inventory.for_leadership != Some(ours) && !turn.world.config.planted.has(Bug::StaleInventoryCounts) {
         return;
     }
-    let Some(live) = turn.world.live.clusters.get(cluster) else { return };
+    let Some(live) = turn.world.live.cluster(cluster) else { return };
     // Whether the inventory reflects every command that was sent.
-    let settled = live.outbox.quiet() || commands_through >= live.outbox.last();
+    let settled = live.outbox().quiet() || commands_through >= live.outbox().last();
     for run in &inventory.runs {
         take_run(turn, cluster, ledger, &scale_up::verified(turn, cluster, ledger, run));
     }
@@ -47,12 +48,11 @@ pub(crate) fn take_inventory(
     stop_missing(turn, cluster, ledger, &known, settled);
     settle_offers(turn, cluster, &inventory.offers, settled);
     orphans::stop_orphans(turn, cluster, ledger);
-    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.inventoried = true;
-        live.want_inventory = false;
+    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+        live.inventory_mut().complete();
     }
     let live = &turn.world.live;
-    if live.awaited.contains(cluster) || live.rules_awaited.contains(cluster) {
+    if live.recovery().expects(cluster) {
         recovery::stop_awaiting(turn);
     }
     turn.capacity_changed();
@@ -65,9 +65,9 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
     let Some(workload) = turn.workload(run.uid) else {
         // Without our signature it is ignored: a faulty agent could invent any number of runs.
         if !is_signed(turn, cluster, ledger, run) {
-            turn.world.live.counts.illegal += 1;
+            turn.world.live.counts_mut().add_one(Count::Illegal);
         } else if !turn.world.state.orphans().contains_key(&(run.uid, run.fence)) {
-            turn.world.live.counts.orphans += 1;
+            turn.world.live.counts_mut().add_one(Count::Orphans);
             // The gang is unknown, so only the size of the placement can be checked.
             let placement = run.placement.clone().filter(|placement| placement.is_bounded());
             let job = run.job.as_deref().map(|job| clean(job).into());
@@ -108,14 +108,17 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
     let is_newer = workload.fence().is_none_or(|known| run.fence > known);
     if is_newer && !is_signed(turn, cluster, ledger, run) {
         // The signature isn't ours, so the report can't be trusted, yet the run may exist. A workload that
-        // this leadership accepted can't run unknown to it. An older one isn't offered to any cluster until
-        // its term has passed since `sole_since`, however often the run is reported.
+        // this leadership accepted can't run without its knowledge. An older workload isn't offered until its
+        // term has passed since `sole_since`, even if the run is reported again.
         let (is_earlier, term) = (workload.is_older_than(turn.world.state.led_since()), workload.term());
-        turn.world.live.counts.illegal += 1;
+        turn.world.live.counts_mut().add_one(Count::Illegal);
         if is_earlier {
-            let until = meridian_shared::lease::ManagerLease::from_composed(turn.world.live.sole_since, term)
-                .deadline;
-            turn.world.live.backoff_until.insert(run.uid, until);
+            let until = meridian_shared::lease::ManagerLease::from_composed(
+                turn.world.live.recovery().sole_since(),
+                term,
+            )
+            .deadline;
+            turn.world.live.backoffs_mut().start(run.uid, until);
             turn.world.mirror.touch(run.uid);
         }
     } else if is_newer && workload.phase() != Phase::Finished && workload.deletion().is_none() {
@@ -134,7 +137,7 @@ fn is_signed(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run
     run.mac.as_ref().is_some_and(|mac| turn.world.config.receipt_key.verify(&message, mac))
 }
 
-/// Stops grants that this ledger should have but didn't report, unless the grant is still being sent.
+/// Stops grants that this ledger should have but didn't report, except grants that are still being sent.
 fn stop_missing(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
@@ -148,9 +151,8 @@ fn stop_missing(
             && turn
                 .world
                 .live
-                .clusters
-                .get(cluster)
-                .is_some_and(|l| l.outbox.pending(&CommandRef::Grant(uid, offer, fence)));
+                .cluster(cluster)
+                .is_some_and(|l| l.outbox().pending(&CommandRef::Grant(uid, offer, fence)));
         if leg.ledger != ledger || known.contains(&(uid, fence)) || in_transit {
             continue;
         }
@@ -186,7 +188,7 @@ fn settle_offers(
     let reported: BTreeSet<_> = reported.iter().copied().collect();
     let missing: Vec<_> = turn
         .world
-        .loads
+        .loads()
         .get(cluster)
         .into_iter()
         .flatten()
@@ -202,9 +204,8 @@ fn settle_offers(
             !turn
                 .world
                 .live
-                .clusters
-                .get(cluster)
-                .is_some_and(|l| l.outbox.pending(&CommandRef::Offer(*uid, *offer)))
+                .cluster(cluster)
+                .is_some_and(|l| l.outbox().pending(&CommandRef::Offer(*uid, *offer)))
         })
         .collect();
     for (uid, offer) in missing {

@@ -1,12 +1,13 @@
-//! Looking up legs that an agent reports about, and answering reports that don't match a leg.
+//! Looks up the legs of an agent's reports, and answers reports that don't match a leg.
 
+use crate::live::counts::Count;
 use crate::sessions::outbox::CommandRef;
 use crate::state::legs::leg::{self, LegAnswer, LegEvent, LegState};
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{RUNS_MAX, StopReason};
+use meridian_shared::protocol::StopReason;
 
 pub(crate) fn held_back(turn: &Turn<'_>, uid: Uid) -> Option<()> {
     turn.workload(uid).filter(|w| turn.world.held_back(w, turn.now.mono)).map(|_| ())
@@ -32,10 +33,10 @@ pub(crate) fn leg_answer(
 pub(crate) fn late(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, offer: OfferId, answer: LegAnswer) {
     match answer {
         LegAnswer::Withdraw => {
-            turn.world.live.counts.late_holds += 1;
+            turn.world.live.counts_mut().add_one(Count::LateHolds);
             turn.send_correction(cluster, CommandRef::Withdraw(uid, offer));
         }
-        LegAnswer::Illegal => turn.world.live.counts.illegal += 1,
+        LegAnswer::Illegal => turn.world.live.counts_mut().add_one(Count::Illegal),
         LegAnswer::To(_) | LegAnswer::Nothing => {}
     }
 }
@@ -70,19 +71,13 @@ pub(crate) fn stray(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence:
 /// Acknowledges an end in one of the next answers, once its record is durable.
 pub(crate) fn acknowledge(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
     let number = turn.world.state.last().next();
-    if let Some(live) = turn.world.live.clusters.get_mut(cluster)
-        && (live.acknowledge.len() < ACKNOWLEDGE_MAX || live.acknowledge.contains_key(&(uid, fence)))
-    {
-        live.acknowledge.insert((uid, fence), number);
+    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+        live.answers_mut().add_end(uid, fence, number);
     }
 }
 
-/// Most ends that wait to be acknowledged: more than one cluster can have at a time. The next inventory
-/// repeats the ends beyond.
-const ACKNOWLEDGE_MAX: usize = 4 * RUNS_MAX;
-
-/// Whether a reported placement belongs to this gang and is newer than the known one. Reports may arrive out
-/// of order, so only a higher revision counts.
+/// Whether a reported placement belongs to this gang and is newer than the known one, by its revision:
+/// reports may arrive out of order.
 pub(crate) fn placement_counts(turn: &Turn<'_>, uid: Uid, fence: Fence, placement: &Placement) -> bool {
     let Some(workload) = turn.workload(uid) else { return false };
     let known_revision =

@@ -20,7 +20,8 @@ pub(crate) fn take_reclaimable(turn: &mut Turn<'_>, cluster: &ClusterName, spare
     }
 }
 
-/// Records which indexes of a job have completed. They belong to the job: no later attempt runs them.
+/// Records which indexes of a job have completed. Completion is kept for the job, so no later attempt runs
+/// them again.
 pub(crate) fn note_completed(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
@@ -38,7 +39,8 @@ pub(crate) fn note_completed(
     }
 }
 
-/// Records how many pods of a job have failed. The count belongs to the job: its next attempt continues it.
+/// Records how many pods of a job have failed. The count is kept for the job, so its next attempt continues
+/// it.
 fn count_failures(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, failures: u32) {
     if turn.workload(uid).is_some_and(|w| w.phase().granted() && w.pod_failures() < failures)
         && !budget::is_spent(turn, cluster)

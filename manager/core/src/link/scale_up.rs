@@ -4,6 +4,7 @@ use crate::dispatch::scale_up::{self, REFUSED_FOR, REFUSED_FOR_MAX, UNABLE_FOR};
 use crate::dispatch::{grants, sizes};
 use crate::facts::record::WorkloadFact;
 use crate::link::legs;
+use crate::sessions::refusals::Refusal;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::world::gangs;
@@ -101,8 +102,8 @@ pub(crate) fn on_scale_up_refused(
         uid,
         WorkloadFact::ScaleUpRefused { fence, reason, text: text.clone(), at: turn.now.wall },
     );
-    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.capacity.over(offer);
+    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+        live.capacity_mut().over(offer);
     }
     let base = if matches!(reason, RefuseReason::NoCapacity | RefuseReason::StillRuns) {
         REFUSED_FOR
@@ -111,7 +112,7 @@ pub(crate) fn on_scale_up_refused(
     };
     let tried = u32::try_from(number.0 % 4).unwrap_or(0);
     let until = turn.now.mono + meridian_shared::backoff::wait(base, REFUSED_FOR_MAX, tried, number.0);
-    turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
+    turn.world.live.refusals_mut().add(uid, cluster, Refusal::new(until, reason, text));
     sizes::send_scale_down(turn, cluster, uid, fence);
     turn.capacity_changed();
 }

@@ -5,18 +5,17 @@ use crate::dispatch::{grants, offers, stops};
 use crate::facts::record::{MemberFact, Record, WorkloadFact};
 use crate::leadership::receipts;
 use crate::link::budget;
+use crate::live::counts::Count;
 use crate::sessions::LiveCluster;
-use crate::sessions::budget::{BYTES_MAX, Budget, SESSION};
-use crate::sessions::outbox::{CommandRef, Outbox};
+use crate::sessions::budget::{BYTES_MAX, SESSION};
+use crate::sessions::outbox::CommandRef;
 use crate::state::members::LEDGERS_REPLACED_MAX;
 use crate::world::turn::Turn;
-use meridian_placement::cluster_capacity::ClusterCapacity;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{SyncRefusal, SyncRequest, VERSION, VERSIONS};
+use meridian_shared::protocol::{SyncRefusal, SyncRequest, VERSIONS};
 use meridian_shared::time::{Millis, Mono};
-use std::collections::BTreeMap;
 
 /// Upper bound for event numbers; keeps sums from overflowing.
 const EVENT_NUMBER_MAX: u64 = u64::MAX / 4;
@@ -50,8 +49,8 @@ pub(crate) fn admit(
         return refuse_newer_leadership(turn, request, follows);
     }
     open_session(turn, cluster, request.ledger, request.session)?;
-    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.version = request.version;
+    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+        live.set_version(request.version);
     }
     Ok(())
 }
@@ -90,7 +89,7 @@ fn open_session(
     };
     if newer {
         if !may_begin(turn, cluster) {
-            turn.world.live.counts.put_off += 1;
+            turn.world.live.counts_mut().add_one(Count::PutOff);
             return Err(SyncRefusal::Malformed(
                 "this cluster opens sessions too often: try again in a moment".into(),
             ));
@@ -111,11 +110,10 @@ fn open_session(
         if known.is_none() {
             if turn.world.state.recovery().is_some() {
                 // The journal may be an old copy that lacks this cluster and what runs there.
-                turn.world.live.awaited.insert(cluster.clone());
-                turn.world.live.rules_awaited.insert(cluster.clone());
+                turn.world.live.recovery_mut().await_unknown(cluster);
             }
             // The other members must acknowledge the new name before the cluster is admitted.
-            turn.out.wake.extend(turn.world.live.clusters.keys().cloned());
+            turn.wake_all();
         }
         if replaced && turn.world.config.planted.has(Bug::NewLedgerFrees) {
             free_all(turn, cluster);
@@ -124,7 +122,7 @@ fn open_session(
             lose_runs(turn, cluster, ledger);
         }
     }
-    if newer || turn.world.live.clusters.get(cluster).is_none_or(|l| l.session != session) {
+    if newer || turn.world.live.cluster(cluster).is_none_or(|l| l.session() != session) {
         begin(turn, cluster, session);
     }
     Ok(())
@@ -156,33 +154,8 @@ fn free_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
 /// unknown, so open offers to the cluster are withdrawn.
 fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
     let now = turn.now.mono;
-    let old = turn.world.live.clusters.remove(cluster);
-    let live = LiveCluster {
-        session,
-        version: VERSION,
-        heard: now,
-        acknowledged: now,
-        answered: 0,
-        events_through: 0,
-        unacknowledged: BTreeMap::new(),
-        acknowledged_record: meridian_shared::ids::RecordNumber(0),
-        inventoried: false,
-        want_inventory: true,
-        renew_at: now,
-        digest_at: now,
-        outbox: Outbox::default(),
-        acknowledge: BTreeMap::new(),
-        capacity: ClusterCapacity::default(),
-        budget: old.as_ref().map_or_else(Budget::default, |o| o.budget),
-        failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
-        failed_last: old.as_ref().and_then(|o| o.failed_last),
-        backed_off: old.map_or(Mono(0), |o| o.backed_off),
-        located: None,
-        supports_scale_down: false,
-        supports_scale_up: false,
-        supports_priority: false,
-    };
-    turn.world.live.clusters.insert(cluster.clone(), live);
+    let live = LiveCluster::opened(session, now, turn.world.live.cluster(cluster));
+    turn.world.live.open_session(cluster.clone(), live);
     reserved::restore_reservations(turn.world, cluster);
     offers::withdraw_all(turn, cluster);
     if turn.world.config.planted.has(Bug::RecoveryResends) && turn.world.state.recovery().is_some() {
@@ -192,22 +165,22 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
     }
 }
 
-/// Counts a cluster as disconnected from now on, because its agent may not speak any more. Leases are not
-/// renewed, and lapse in their time. What is known of the session stays: an agent that may speak again could
-/// continue it, and its numbers must not start again.
+/// Counts a cluster as disconnected from now on, because its agent is no longer allowed to connect. Its
+/// leases are not renewed and lapse. The session's state stays: an agent that is allowed again may continue
+/// the session, and its numbers must not restart.
 pub(crate) fn disconnect(turn: &mut Turn<'_>, cluster: &ClusterName) {
     offers::withdraw_all(turn, cluster);
     let silence = lease::disconnect_after(turn.world.config.term_min) + Millis(1);
     let heard = Mono(turn.now.mono.0.saturating_sub(silence.0));
-    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
-        live.heard = live.heard.min(heard);
+    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+        live.silence_since(heard);
     }
 }
 
-/// Admits joined clusters that `cluster` has acknowledged by name. Before that they get no offers: if this
-/// journal is lost, some other member must know the cluster's name, so that recovery waits for its inventory.
+/// Admits joined clusters whose names `cluster` has acknowledged. Before that they get no offers: if this
+/// journal is lost, another member must know the name, so that recovery waits for that cluster's inventory.
 pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
-    let Some(acknowledged) = turn.world.live.clusters.get(cluster).map(|l| l.acknowledged_record) else {
+    let Some(acknowledged) = turn.world.live.cluster(cluster).map(|l| l.answers().known_record()) else {
         return;
     };
     let waiting: Vec<ClusterName> = turn
@@ -230,7 +203,7 @@ pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
 /// Whether a cluster may open another session now. An agent that has used up its budget of journal writes may
 /// still restart, so the limit is twice the budget.
 pub(crate) fn may_begin(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
-    turn.world.live.clusters.get(cluster).is_none_or(|live| live.budget.spent(turn.now.mono) < 2 * BYTES_MAX)
+    turn.world.live.cluster(cluster).is_none_or(|live| live.budget().spent(turn.now.mono) < 2 * BYTES_MAX)
 }
 
 pub(crate) fn spend_session(turn: &mut Turn<'_>, cluster: &ClusterName) {

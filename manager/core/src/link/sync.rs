@@ -4,26 +4,28 @@
 use crate::dispatch::{grants, priority};
 use crate::facts::outcome::Reply;
 use crate::link::{answers, budget, events, inventory, pods, session};
+use crate::live::counts::Count;
+use crate::sessions::features::Features;
 use crate::world::World;
 use crate::world::turn::Turn;
-use meridian_shared::ids::{ClusterName, Session, Uid};
+use meridian_shared::ids::{ClusterName, Session};
 use meridian_shared::lease;
-use meridian_shared::protocol::{Digest, RefuseReason, SyncAnswer, SyncRefusal, SyncRequest};
+use meridian_shared::protocol::{Digest, SyncAnswer, SyncRefusal, SyncRequest};
 use meridian_shared::time::Mono;
 
 impl World {
     /// Whether a parked poll of the cluster's agent must be answered now.
     pub fn owes(&self, cluster: &ClusterName, now: Mono) -> bool {
-        let Some(live) = self.live.clusters.get(cluster) else { return true };
-        live.want_inventory
-            || !live.acknowledge.is_empty()
+        let Some(live) = self.live.cluster(cluster) else { return true };
+        live.inventory().is_wanted()
+            || live.answers().ends_waiting() > 0
             // A joined cluster is admitted once another member has acknowledged its name, which may take two
             // answers. Don't let it wait for the end of a poll.
             || self.state.members().iter().any(|(name, member)| {
-                name != cluster && !member.admitted && member.since > live.acknowledged_record
+                name != cluster && !member.admitted && member.since > live.answers().known_record()
             })
-            || live.outbox.due(now)
-            || (now >= live.renew_at && self.loads.get(cluster).is_some_and(|l| !l.is_empty()))
+            || live.outbox().due(now)
+            || (live.is_renewal_due(now) && self.loads().get(cluster).is_some_and(|l| !l.is_empty()))
     }
 }
 
@@ -41,19 +43,14 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
             capacity.after_command = 0;
         }
     }
-    let live = turn.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
-    let reconnected = now.since(live.heard) >= lease::disconnect_after(turn.world.config.term_min);
-    live.heard = now;
-    (live.supports_scale_down, live.supports_scale_up, live.supports_priority) =
-        (request.supports_scale_down, request.supports_scale_up, request.supports_priority);
-    if request.answered > live.answered {
-        live.answered = request.answered;
-        live.acknowledged = now;
-    }
-    live.acknowledge_answer(request.answered);
-    live.outbox.acknowledge(request.commands_through, now);
-    let stale =
-        request.commands_through < live.outbox.acknowledged() || request.events_last < live.events_through;
+    let live = turn.world.live.cluster_mut(&cluster).expect("admitted sessions are live");
+    let reconnected = now.since(live.heard()) >= lease::disconnect_after(turn.world.config.term_min);
+    live.hear(now);
+    live.set_features(Features::of(&request));
+    live.answers_mut().acknowledge(request.answered, now);
+    live.outbox_mut().acknowledge(request.commands_through, now);
+    let stale = request.commands_through < live.outbox().acknowledged()
+        || request.events_last < live.events_through();
     if reconnected {
         turn.capacity_changed();
     }
@@ -65,7 +62,7 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !budget::is_spent(turn, &cluster))
     {
         inventory::take_inventory(turn, &cluster, request.ledger, request.commands_through, inventory);
-        if !turn.world.live.clusters.contains_key(&cluster) {
+        if !turn.world.live.clusters().contains_key(&cluster) {
             // A foreign receipt in the inventory started a new leadership, so every session must be opened
             // again.
             return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
@@ -87,10 +84,10 @@ pub(crate) fn unpark(turn: &mut Turn<'_>, cluster: ClusterName, session: Session
     if !grants::holds_leader_claim(turn) {
         return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
     }
-    match turn.world.live.clusters.get(&cluster) {
-        Some(live) if live.session == session => answers::answer(turn, &cluster, session, transmission),
+    match turn.world.live.cluster(&cluster) {
+        Some(live) if live.session() == session => answers::answer(turn, &cluster, session, transmission),
         Some(live) => {
-            let by = live.session;
+            let by = live.session();
             turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::Superseded { by }))));
         }
         None => turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))),
@@ -98,23 +95,14 @@ pub(crate) fn unpark(turn: &mut Turn<'_>, cluster: ClusterName, session: Session
 }
 
 fn take_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, capacity: meridian_shared::protocol::Capacity) {
-    let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-    let region_changed = live.located != capacity.located;
-    live.located.clone_from(&capacity.located);
-    let never_fits = |(_, refused_by): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| {
-        refused_by == cluster && *reason == RefuseReason::NeverFits
-    };
-    let nodes_before = turn
-        .world
-        .live
-        .refused
-        .iter()
-        .any(|(key, refusal)| never_fits(key, refusal))
-        .then(|| live.capacity.machines());
-    if live.capacity.report(capacity) {
+    let has_never_fits = turn.world.live.refusals().has_never_fits(cluster);
+    let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+    let region_changed = live.locate(capacity.located.as_ref());
+    let nodes_before = has_never_fits.then(|| live.capacity().machines());
+    if live.capacity_mut().report(capacity) {
         // Workloads that never fit on the previous nodes may fit on others.
-        if nodes_before.is_some_and(|before| live.capacity.machines() != before) {
-            turn.world.live.refused.retain(|key, refusal| !never_fits(key, refusal));
+        if nodes_before.is_some_and(|before| live.capacity().machines() != before) {
+            turn.world.live.refusals_mut().nodes_changed(cluster);
         }
         turn.capacity_changed();
     }
@@ -128,18 +116,17 @@ fn take_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, capacity: meridian_
 fn compare_digest(turn: &mut Turn<'_>, cluster: &ClusterName, request: &SyncRequest) {
     let now = turn.now.mono;
     let every = lease::poll(turn.world.config.term_min);
-    let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-    let quiet = live.inventoried
-        && live.outbox.quiet()
-        && request.events_last == live.events_through
-        && request.commands_through >= live.outbox.last();
-    if !quiet || now < live.digest_at {
+    let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+    let quiet = live.inventory().is_taken()
+        && live.outbox().quiet()
+        && request.events_last == live.events_through()
+        && request.commands_through >= live.outbox().last();
+    if !quiet || !live.inventory_mut().take_due_comparison(now, every) {
         return;
     }
-    live.digest_at = now + every;
     let ledger = turn.world.state.members()[cluster].ledger;
     let mut digest = Digest::default();
-    for uid in turn.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid) {
+    for uid in turn.world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| uid) {
         for (offer, leg) in turn.world.state.workloads()[uid]
             .legs()
             .iter()
@@ -152,7 +139,8 @@ fn compare_digest(turn: &mut Turn<'_>, cluster: &ClusterName, request: &SyncRequ
         }
     }
     if digest != request.digest {
-        turn.world.live.counts.digest_mismatches += 1;
-        turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").want_inventory = true;
+        turn.world.live.counts_mut().add_one(Count::DigestMismatches);
+        let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+        live.inventory_mut().want();
     }
 }

@@ -1,5 +1,4 @@
-//! Candidate clusters of a class, as far as stored objects decide. Computed once and kept until an object
-//! changes.
+//! Candidate clusters of a class, by stored objects alone. Cached until an object changes.
 //!
 //! The residency verdicts here only save useless offers. Before every grant the residency rules are evaluated
 //! again.
@@ -24,7 +23,7 @@ pub struct CandidateClusters {
     pub candidates: Vec<Candidate>,
 }
 
-/// What the stored objects say about one cluster for this class.
+/// One cluster and this class, according to stored objects.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub cluster: ClusterName,

@@ -1,8 +1,8 @@
 //! Classes of equivalent workloads, queue order, and charged quota.
 //!
-//! Waiting workloads are kept by class: if the first workload of a class can't start, no other one of the
-//! class can, so a million equivalent workloads cost one evaluation. Within a class the order is priority,
-//! then age. Everything here is a cache over the workloads.
+//! Waiting workloads are kept by class: if the first workload of a class can't start, no other of the class
+//! can, so a million equivalent workloads cost one evaluation. Within a class the order is priority, then
+//! age. Everything here is a cache over the workloads.
 
 use crate::facts::flavors::FlavorUsage;
 use crate::facts::submission::{Class, ClassId};
@@ -179,8 +179,8 @@ impl Queues {
         self.waiting.keys().copied()
     }
 
-    /// Charges a workload's usage, which has no amounts of zero: usage then doesn't depend on the order of
-    /// charges and refunds.
+    /// Charges a workload's usage. `charge` must have no zero amounts, so that usage doesn't depend on the
+    /// order of charges and refunds.
     pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, charge: &FlavorUsage) {
         let usage = self.usage.entry(queue.clone()).or_default();
         for (key, amount) in charge {

@@ -1,12 +1,12 @@
 //! Per queue: number of workloads by phase, reserved and used quota, and pending requests.
 //!
-//! A cache over the workloads, updated with every change of one, so that readers needn't walk over all
+//! A cache over the workloads, updated with every change of a workload, so that readers needn't walk over all
 //! workloads.
 //!
 //! - A local queue counts all its workloads.
 //! - A cluster queue counts the workloads with quota that is charged to it, and the workloads without quota
-//!   in local queues that point to it now. When a local queue is pointed elsewhere, its workloads without
-//!   quota move.
+//!   in local queues that point to it now. When a local queue is pointed to another cluster queue, its
+//!   workloads without quota move there.
 //! - Entries that are zero are removed, so that a recount gives an equal value.
 
 use crate::facts::flavors::FlavorUsage;
@@ -69,7 +69,7 @@ impl WorkloadCounts {
         }
     }
 
-    /// Counts `after` instead of `before`, which are the same workload. Amounts that don't change aren't
+    /// Replaces `before` by `after`, two states of the same workload. Amounts that don't change aren't
     /// touched.
     fn change(&mut self, before: &CountedWorkload<'_>, after: &CountedWorkload<'_>) {
         self.count_phase(before, false);
@@ -211,7 +211,7 @@ impl QueueCounts {
         }
     }
 
-    /// Counts `after` instead of `before`, which are the same workload.
+    /// Replaces `before` by `after`, two states of the same workload.
     pub(crate) fn change(
         &mut self,
         catalog: &Catalog,
@@ -319,14 +319,14 @@ impl QueueCounts {
 pub(crate) struct CountedWorkload<'a> {
     pub(crate) phase: Phase,
     pub(crate) inactive: bool,
-    /// Usage of its flavors; empty without quota.
+    /// Quota that is charged for the workload, by flavor and resource; empty without quota.
     pub(crate) charge: &'a FlavorUsage,
     pub(crate) total: &'a Amounts,
     pub(crate) charged_to: Option<&'a Arc<str>>,
 }
 
 impl<'a> CountedWorkload<'a> {
-    /// The cluster queue that counts the workload, given the one that its local queue points to.
+    /// The cluster queue that counts the workload. `points_to` is the cluster queue of its local queue.
     fn queue<'b: 'a>(&self, points_to: Option<&'b Arc<str>>) -> Option<&'a Arc<str>> {
         if self.phase.charged() { self.charged_to } else { points_to }
     }

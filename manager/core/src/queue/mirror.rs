@@ -1,9 +1,9 @@
 //! The queue mirror: the queue state of `meridian-queueing`, kept in line with the world.
 //!
 //! A cache over [`State`](crate::state::State). Every record about a workload marks the workload, and marked
-//! workloads are brought in line before the next scheduling cycle. The queue state knows only one thing that
-//! doesn't follow from the state: which workloads are parked. A restart may lose that; it costs one more
-//! evaluation of each.
+//! workloads are brought in line before the next scheduling cycle. Only one part of the queue state doesn't
+//! follow from the state: which workloads are parked. A restart loses it, which costs one more evaluation of
+//! each.
 //!
 //! A running gang that is to be scaled up has two entries: one that holds its quota, and one that waits for
 //! the quota of the additional pods.
@@ -26,37 +26,39 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The queue state, and the mapping between its ids and workload uids.
+///
+/// Every entry that isn't removed has its workload in `uids`, and is its entry in `ids` or `scale_ups`. A
+/// workload is in `outside` only if it has no entry in `ids`.
 #[derive(Clone, Debug, Default)]
 pub struct QueueMirror {
     state: Arc<QueueState>,
-    pub(crate) ids: ByUid<WorkloadId>,
+    ids: ByUid<WorkloadId>,
     /// Entries for the additional pods of running gangs that are to be scaled up.
-    pub(crate) scale_ups: ByUid<WorkloadId>,
+    scale_ups: ByUid<WorkloadId>,
     /// Workload of each entry, indexed by [`WorkloadId`].
     uids: Vec<Option<Uid>>,
     /// Whether declarations of queues changed and must be read again.
-    pub(crate) stale: bool,
+    stale: bool,
     /// Workloads to bring in line, because a record was made about them.
-    pub(crate) touched: BTreeSet<Uid>,
+    touched: BTreeSet<Uid>,
     /// Workloads that aren't in the queue state: they hold no quota, and have no queue route, back off, are
     /// deactivated, are held back by recovery, or their manifest can't be read.
-    pub(crate) outside: BTreeSet<Uid>,
-    /// Pod counts in the queue state, for workloads with other counts than those that they were given.
-    pub(crate) sizes: ByUid<Sizes>,
+    outside: BTreeSet<Uid>,
+    /// Pod counts in the queue state, for workloads whose counts differ from those of their admission.
+    sizes: ByUid<Sizes>,
     /// Candidate clusters by class; cleared when an object changes.
-    pub(crate) candidate_clusters: BTreeMap<ClassId, Arc<CandidateClusters>>,
+    candidate_clusters: BTreeMap<ClassId, Arc<CandidateClusters>>,
     /// Queue routes by class; cleared when an object changes.
-    pub(crate) queue_routes: BTreeMap<ClassId, Result<QueueId, NoRoute>>,
+    queue_routes: BTreeMap<ClassId, Result<QueueId, NoRoute>>,
     /// Assigned flavors by their ids per pod set, so that workloads with equal flavors share one allocation.
-    pub(crate) given: BTreeMap<Vec<Vec<(ResourceId, FlavorId)>>, Flavors>,
+    given: BTreeMap<Vec<Vec<(ResourceId, FlavorId)>>, Flavors>,
     /// The queue that the waiting workloads of each class were last put into.
-    pub(crate) routes: BTreeMap<ClassId, Option<QueueId>>,
-    /// Resource prefixes that each queue ignores, as the requests of waiting workloads were last computed
-    /// with.
-    pub(crate) excluded: BTreeMap<QueueId, Vec<String>>,
+    routes: BTreeMap<ClassId, Option<QueueId>>,
+    /// Resource prefixes that each queue ignored when the requests of waiting workloads were last computed.
+    excluded: BTreeMap<QueueId, Vec<String>>,
 }
 
-/// All mirrors are equal: a mirror follows from the state, so it must not make two worlds differ.
+/// All mirrors are equal: a mirror is derived from the state, so comparisons of worlds ignore it.
 impl PartialEq for QueueMirror {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -74,12 +76,12 @@ impl QueueMirror {
         self.touched.insert(uid);
     }
 
-    /// Has the declarations read again before the next scheduling cycle.
+    /// Requests that declarations are read again before the next scheduling cycle.
     pub(crate) fn mark_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Drops what was derived from objects, because one changed.
+    /// Drops values that were derived from objects, because an object changed.
     pub(crate) fn forget_candidates(&mut self) {
         self.candidate_clusters.clear();
         self.queue_routes.clear();
@@ -91,9 +93,113 @@ impl QueueMirror {
         self.routes.remove(&class);
     }
 
-    /// Empties the mirror; the next alignment builds it anew.
+    /// Empties the mirror; the next alignment rebuilds it.
     pub(crate) fn start_over(&mut self) {
         *self = Self { stale: true, ..Self::default() };
+    }
+
+    /// Whether declarations must be read again. They count as read from now on.
+    pub(crate) fn take_stale(&mut self) -> bool {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// Drops what was derived from declarations, because they are read again.
+    pub(crate) fn forget_declared(&mut self) {
+        self.given.clear();
+        self.queue_routes.clear();
+    }
+
+    /// Whether no workload has an entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    pub(crate) fn touch_all(&mut self, uids: impl IntoIterator<Item = Uid>) {
+        self.touched.extend(uids);
+    }
+
+    /// Marks all workloads that are outside of the queue state. They stay outside until the caller brings
+    /// them in line.
+    pub(crate) fn touch_outside(&mut self) {
+        self.touched.extend(&self.outside);
+    }
+
+    /// Marks all workloads that are outside of the queue state, and empties the set of those: each is put
+    /// outside again if it still belongs there.
+    pub(crate) fn reconsider_outside(&mut self) {
+        self.touched.append(&mut self.outside);
+    }
+
+    /// The marked workloads, which the caller brings in line.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<Uid> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Notes that the workload isn't in the queue state.
+    pub(crate) fn put_outside(&mut self, uid: Uid) {
+        self.outside.insert(uid);
+    }
+
+    /// Notes that the workload is being brought in line.
+    pub(crate) fn leave_outside(&mut self, uid: Uid) {
+        self.outside.remove(&uid);
+    }
+
+    /// Sets the resource prefixes that each queue ignores, and returns the previous ones.
+    pub(crate) fn exclude(
+        &mut self,
+        excluded: BTreeMap<QueueId, Vec<String>>,
+    ) -> BTreeMap<QueueId, Vec<String>> {
+        std::mem::replace(&mut self.excluded, excluded)
+    }
+
+    /// Resource prefixes that the queue ignores; `None` if there are none.
+    pub(crate) fn excluded_in(&self, queue: QueueId) -> Option<&Vec<String>> {
+        self.excluded.get(&queue)
+    }
+
+    /// Whether the waiting workloads of a class were last put into this queue; `None` stands for no queue.
+    pub(crate) fn is_routed_to(&self, class: ClassId, queue: Option<QueueId>) -> bool {
+        self.routes.get(&class) == Some(&queue)
+    }
+
+    /// Notes that the waiting workloads of a class are put into this queue.
+    pub(crate) fn route(&mut self, class: ClassId, queue: QueueId) {
+        self.routes.insert(class, Some(queue));
+    }
+
+    /// The candidate clusters of a class in a cluster queue, if they are known.
+    pub(crate) fn known_candidates(
+        &self,
+        class: ClassId,
+        queue: &Arc<str>,
+    ) -> Option<&Arc<CandidateClusters>> {
+        self.candidate_clusters.get(&class).filter(|candidates| candidates.queue == *queue)
+    }
+
+    pub(crate) fn know_candidates(&mut self, class: ClassId, candidates: Arc<CandidateClusters>) {
+        self.candidate_clusters.insert(class, candidates);
+    }
+
+    /// The queue route of a class, or why it has none, if that is known.
+    pub(crate) fn known_route(&self, class: ClassId) -> Option<&Result<QueueId, NoRoute>> {
+        self.queue_routes.get(&class)
+    }
+
+    pub(crate) fn know_route(&mut self, class: ClassId, route: Result<QueueId, NoRoute>) {
+        self.queue_routes.insert(class, route);
+    }
+
+    /// Pod counts of a workload in the queue state, if they differ from those of its admission.
+    pub(crate) fn sizes(&self, uid: Uid) -> Option<&Sizes> {
+        self.sizes.get(&uid)
+    }
+
+    pub(crate) fn set_sizes(&mut self, uid: Uid, sizes: Option<Sizes>) {
+        match sizes {
+            Some(sizes) => drop(self.sizes.insert(uid, sizes)),
+            None => drop(self.sizes.remove(&uid)),
+        }
     }
 
     /// Whether the queue state is in line with the state.
@@ -189,16 +295,21 @@ impl QueueMirror {
         self.name(uid, id);
     }
 
-    /// Maps an entry to its workload, but not the workload to the entry: a scale-up is a second entry of its
-    /// workload.
-    pub(crate) fn name(&mut self, uid: Uid, id: WorkloadId) {
+    /// The entry for additional pods of a running gang, a second entry of its workload.
+    pub(crate) fn know_scale_up(&mut self, uid: Uid, id: WorkloadId) {
+        self.scale_ups.insert(uid, id);
+        self.name(uid, id);
+    }
+
+    /// Maps an entry to its workload.
+    fn name(&mut self, uid: Uid, id: WorkloadId) {
         if self.uids.len() <= id.index() {
             self.uids.resize(id.index() + 1, None);
         }
         self.uids[id.index()] = Some(uid);
     }
 
-    /// Hashes the parked workloads and the pending alignment: all that doesn't follow from the state.
+    /// Hashes the parts that don't follow from the state: parked workloads and the pending alignment.
     pub(crate) fn hash_fingerprint(&self, into: &mut impl Hasher) {
         (self.stale, &self.touched).hash(into);
         for (_, queue) in self.state.queue_list() {
@@ -226,8 +337,8 @@ impl declare::References for CatalogReferences<'_> {
         true
     }
 
-    /// The controller of an admission check, and whether the check can pass. It can't if another controller
-    /// is named, as in a cluster where that controller isn't installed, or if its MultiKueueConfig doesn't
+    /// The controller of an admission check, and whether the check can pass. A check of another controller
+    /// can't pass, as in a cluster without that controller, nor can a check whose MultiKueueConfig doesn't
     /// exist.
     fn check(&self, name: &str) -> Option<(&str, bool)> {
         let controller = self.0.admission_check(name)?.controller_name.as_str();

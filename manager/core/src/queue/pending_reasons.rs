@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PendingReasons {
     /// Reasons that apply before any cluster is evaluated, such as missing quota.
-    pub(crate) before: BTreeMap<ClassId, Why>,
-    pub(crate) at_clusters: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
+    before: BTreeMap<ClassId, Why>,
+    at_clusters: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
     /// Classes that fitted in some cluster at their last evaluation.
-    pub(crate) able: BTreeSet<ClassId>,
+    able: BTreeSet<ClassId>,
     /// Classes with changes that readers haven't taken yet.
-    pub(crate) changed: BTreeSet<ClassId>,
+    changed: BTreeSet<ClassId>,
 }
 
 impl PendingReasons {
@@ -34,6 +34,21 @@ impl PendingReasons {
 
     pub fn at_clusters(&self, class: ClassId) -> Option<&BTreeMap<ClusterName, Why>> {
         self.at_clusters.get(&class)
+    }
+
+    /// Whether the class fitted in some cluster at its last evaluation.
+    pub(crate) fn is_able(&self, class: ClassId) -> bool {
+        self.able.contains(&class)
+    }
+
+    /// Classes with a reason of either kind.
+    pub(crate) fn classes(&self) -> BTreeSet<ClassId> {
+        self.before.keys().chain(self.at_clusters.keys()).copied().collect()
+    }
+
+    /// Classes with changes that readers haven't taken yet.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<ClassId> {
+        std::mem::take(&mut self.changed)
     }
 
     /// Sets or clears the reason that applies before any cluster is evaluated.

@@ -2,7 +2,7 @@
 
 use crate::dispatch::{offers, stops};
 use crate::facts::actor::Actor;
-use crate::facts::audit::{Action, Entry};
+use crate::facts::audit::Action;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, WriteResult, Written};
 use crate::facts::record::WorkloadFact;
@@ -73,7 +73,7 @@ pub(crate) fn set_active(turn: &mut Turn<'_>, key: Key, active: bool, by: &Actor
 
 /// Deactivates a workload that is active: nothing of it starts, and what runs is stopped.
 pub(crate) fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
-    audit_activity(turn, uid, by, Action::Deactivate);
+    turn.audit_workload(uid, by, Action::Deactivate);
     turn.record_workload(
         uid,
         WorkloadFact::Deactivated { by: by.clone(), at: turn.now.wall, max_execution_time_reached: false },
@@ -89,7 +89,7 @@ pub(crate) fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
 }
 
 fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
-    audit_activity(turn, uid, by, Action::Activate);
+    turn.audit_workload(uid, by, Action::Activate);
     turn.record_workload(uid, WorkloadFact::Activated { by: by.clone(), at: turn.now.wall });
     end_backoff(turn, uid);
     turn.capacity_changed();
@@ -99,21 +99,15 @@ fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
 /// preemptor, and a workload of an earlier leadership, which may still run unknown to this one, backs off
 /// until its term has passed.
 fn end_backoff(turn: &mut Turn<'_>, uid: Uid) {
-    if turn.world.live.reservations.pairs().1.contains_key(&uid) {
+    if turn.world.live.reservations().is_resting(uid) {
         return;
     }
-    let Some(until) = turn.world.live.backoff_until.remove(&uid) else { return };
+    let Some(until) = turn.world.live.backoffs_mut().end(uid) else { return };
     if let Some(workload) = turn.workload(uid).filter(|w| w.is_older_than(turn.world.state.led_since())) {
-        let lapsed = ManagerLease::from_composed(turn.world.live.sole_since, workload.term()).deadline;
-        turn.world.live.backoff_until.insert(uid, until.min(lapsed));
+        let lapsed =
+            ManagerLease::from_composed(turn.world.live.recovery().sole_since(), workload.term()).deadline;
+        turn.world.live.backoffs_mut().start(uid, until.min(lapsed));
     }
-}
-
-pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: Action) {
-    let named = turn.workload(uid).map(|w| format!("{}/{}", w.namespace(), w.name()));
-    let cluster = turn.workload(uid).and_then(Workload::right).map(|(_, leg)| leg.cluster.to_string());
-    let entry = Entry { cluster, detail: named, ..Entry::new(action, uid.to_string()) };
-    turn.audit(by.clone(), entry);
 }
 
 /// The workload of a key, which names either a `Workload` object or a job.

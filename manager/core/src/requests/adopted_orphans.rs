@@ -1,4 +1,4 @@
-//! Orphans that get their job back: an operator passes the job, or the management cluster has it.
+//! Adopts orphans as attempts of their job, which an operator passes or the management cluster has.
 
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
@@ -10,7 +10,7 @@ use crate::state::members::Orphan;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{Fence, Uid};
 
-/// The orphan of a uid with the highest fence: only that one may go on.
+/// The orphan of a uid with the highest fence. Only that run may continue.
 pub(crate) fn newest<'t>(turn: &'t Turn<'_>, uid: Uid) -> Option<(Fence, &'t Orphan)> {
     const FIRST: Fence = Fence { epoch: 0, leadership: 0, counter: 0 };
     let of_uid = turn.world.state.orphans().range((uid, FIRST)..).take_while(|((of, _), _)| *of == uid);
@@ -52,9 +52,9 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, by: &Actor, uid: Uid, fence: Fence, orp
     adoption::adopt(turn, &cluster, ledger, &run);
     // The record holds the run as it was first reported; the next inventory shows whether it has started
     // since.
-    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
-        live.want_inventory = true;
-        turn.out.wake.insert(cluster.clone());
+    if let Some(live) = turn.world.live.cluster_mut(&cluster) {
+        live.inventory_mut().want();
+        turn.wake(&cluster);
     }
     turn.capacity_changed();
 }

@@ -1,5 +1,5 @@
-//! Operators' cordons in the copies of a management cluster's objects. A cordon stays when that cluster sends
-//! its object again, which may say nothing about cordons.
+//! Operators' cordons on `Cluster` objects that a management cluster owns. A cordon stays when that cluster
+//! sends its object again without `spec.cordoned`.
 
 use crate::facts::actor::Actor;
 use crate::facts::input::{Change, Write};
@@ -9,9 +9,9 @@ use crate::state::catalog::{Catalog, Stored};
 use meridian_objects::{Kind, Object};
 use serde_json::{Value, json};
 
-/// Annotation of the copy of a management cluster's object: an operator cordoned it, and not that cluster.
-const MARK: &str = "meridian.dev/cordoned-by";
-/// Value of [`MARK`].
+/// Annotation on a stored object that says who set its cordon, if not the object's author.
+pub(super) const MARK: &str = "meridian.dev/cordoned-by";
+/// Value of [`MARK`] on the copy of a management cluster's object.
 const OPERATOR: &str = "operator";
 
 pub(super) fn is_managed(stored: &Stored) -> bool {
@@ -22,7 +22,7 @@ pub(super) fn is_marked(object: &Object) -> bool {
     object.annotations.contains_key(MARK)
 }
 
-/// What the object says about its cordon; `None` if it says nothing.
+/// Value of `spec.cordoned`; `None` if the field is absent.
 pub(super) fn cordoned_in(object: &Object) -> Option<bool> {
     object.stored.pointer("/spec/cordoned").and_then(Value::as_bool)
 }
@@ -44,9 +44,9 @@ pub(super) fn without_cordon(object: &Object) -> Value {
     value
 }
 
-/// Keeps operators' cordons where the management cluster sends an object that says nothing about
-/// `spec.cordoned`. A cordon that was the management cluster's own ends with its field. Returns a rejection
-/// of each object that can't be read with its cordon.
+/// Keeps operators' cordons if the management cluster sends an object without `spec.cordoned`. A cordon that
+/// the management cluster set ends when it removes the field. Returns a rejection for each object that is
+/// invalid with its cordon.
 pub(super) fn keep(catalog: &Catalog, write: &mut Write) -> Vec<Rejection> {
     if write.actor != Actor::ManagementCluster {
         return Vec::new();

@@ -1,7 +1,8 @@
-//! Cordons by operators. A `Cluster` object of the management cluster stays that cluster's: a cordon changes
-//! its copy here.
+//! Cordons by operators. If the management cluster owns the `Cluster` object, a cordon changes only the copy
+//! here.
 
 use super::cordon_marks::{cordoned_in, is_managed, is_marked, with_cordon, without_cordon};
+use super::file_objects;
 use super::operator::{operator_audit, rejection, unknown, unreadable};
 use crate::dispatch::residency;
 use crate::facts::actor::Actor;
@@ -26,7 +27,7 @@ pub(super) fn cordon(
     let (value, owner) = if is_managed(&stored) {
         (managed(&stored, cluster, cordoned)?, stored.by.clone())
     } else {
-        let mut value = stored.object.stored.clone();
+        let mut value = file_objects::without_cordon(&stored.object);
         value["spec"]["cordoned"] = json!(cordoned);
         (value, by.clone())
     };
@@ -41,15 +42,15 @@ pub(super) fn cordon(
     turn.capacity_changed();
     let said_there = cordoned && is_managed(&stored) && cordoned_in(&stored.object) == Some(true);
     let until = if said_there && !is_marked(&stored.object) {
-        "; its object in the management cluster says so, and the cordon ends with that object's field"
+        "; its object in the management cluster has `spec.cordoned: true`: change that field to end it"
     } else {
         ""
     };
     Ok(format!("cluster `{cluster}` is {}{until}", if cordoned { "cordoned" } else { "uncordoned" }))
 }
 
-/// The copy of a management cluster's object with or without an operator's cordon. Fails if the object itself
-/// says otherwise, because it would be sent again and undo the change.
+/// The copy of a management cluster's object, with or without an operator's cordon. Fails if the object
+/// itself sets the opposite, because that cluster would send it again and undo the change.
 fn managed(stored: &Stored, cluster: &ClusterName, cordoned: bool) -> Result<Value, Rejection> {
     let object = &stored.object;
     match cordoned_in(object) {

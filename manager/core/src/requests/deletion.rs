@@ -19,8 +19,8 @@ const USERS_SHOWN_MAX: usize = 5;
 /// Most manifests that one deletion reads: a tenth of a second.
 const MANIFESTS_READ_MAX: usize = 10_000;
 
-/// Refuses to delete an object in use: whatever `force` says, where quota or pods would have no owner any
-/// more, and else unless it is forced. `catalog` has the earlier changes of the request.
+/// Refuses to delete an object in use, unless forced. If quota or pods would lose their owner, refuses even
+/// then. `catalog` includes the earlier changes of the request.
 pub(super) fn check_delete(
     turn: &Turn<'_>,
     catalog: &Catalog,
@@ -52,22 +52,23 @@ fn listed(count: usize, what: &'static str, keys: impl Iterator<Item = Key>) -> 
     Users { what, count, first: keys.take(USERS_SHOWN_MAX).collect() }
 }
 
-/// Users that an object must outlive.
+/// Fails if the object has users that lose their owner with it, so that force doesn't help.
 fn check_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
     match key.kind {
-        Kind::Cluster => match turn.world.loads.get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
+        Kind::Cluster => match turn.world.loads().get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
             0 => Ok(()),
             count => {
-                let load = turn.world.loads.get(&ClusterName::new(&key.name));
+                let load = turn.world.loads().get(&ClusterName::new(&key.name));
                 let jobs = load.into_iter().flatten().filter_map(|(uid, _)| job(turn, *uid));
                 in_use(key, vec![listed(count, "workload", jobs)], false)
             }
         },
         Kind::Namespace if *key.name == *DEFAULT_NAMESPACE => {
-            let message = format!("{key} is there for everybody and can't be deleted");
+            let message = format!("{key} is built in and can't be deleted");
             rejection::reject(RejectionReason::Forbidden, None, message)
         }
-        // Residency policies match its labels: without the namespace, fewer policies would bind its jobs.
+        // Residency policies match the namespace's labels, so without it fewer policies would apply to its
+        // jobs.
         Kind::Namespace => {
             let jobs = unfinished(turn, |_, workload| **workload.namespace() == *key.name);
             let objects = turn.world.state.catalog().iter();
@@ -87,7 +88,8 @@ fn check_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
         }
         Kind::LocalQueue | Kind::ClusterQueue => {
             let users = of_queue(turn, key);
-            // Counted by workload: the queue's usage misses workloads that request no resource with quota.
+            // Count workloads, because the queue's usage doesn't show workloads that request no resource with
+            // quota.
             let charged = |uid: &&Uid| turn.workload(**uid).is_some_and(|w| w.phase().charged());
             match users.iter().filter(charged).count() {
                 0 => Ok(()),
@@ -98,7 +100,7 @@ fn check_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
     }
 }
 
-/// Users that an object may be taken from, by force.
+/// Fails if the object has users from which only a forced deletion may remove it.
 fn check_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rejection> {
     let referents = references::referents(catalog, key);
     if !referents.is_empty() {
@@ -156,10 +158,11 @@ fn unfinished(turn: &Turn<'_>, is: impl Fn(&Turn<'_>, &Workload) -> bool) -> Vec
     all.filter(|(_, w)| w.phase() != Phase::Finished && is(turn, w)).map(|(uid, _)| *uid).collect()
 }
 
-/// Workloads without a run whose pods name an object in this field, among the first [`MANIFESTS_READ_MAX`]
-/// that `may` name it. Only their manifests say so.
+/// Workloads without a run whose pods name an object in this field. Only manifests show that, so at most the
+/// first [`MANIFESTS_READ_MAX`] workloads for which `may` is true are read.
 fn naming(turn: &Turn<'_>, field: &str, name: &str, may: impl Fn(&Workload) -> bool) -> Vec<Uid> {
-    // manifests are stored as compact JSON, in which quotes within a text are escaped
+    // A search for text suffices: manifests are stored as compact JSON, in which quotes within a text are
+    // escaped.
     let written = format!("\"{field}\":{}", serde_json::Value::from(name));
     let all = turn.world.state.workloads().iter();
     let waiting = all.filter(|(_, w)| w.phase() != Phase::Finished && !w.phase().granted() && may(w));

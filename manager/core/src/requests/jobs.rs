@@ -13,9 +13,10 @@ use crate::facts::submission::{Class, Submission};
 use crate::link::session;
 use crate::queue::candidate_clusters::CandidateClusters;
 use crate::requests::write::{self, DENIALS_SHOWN_MAX};
-use crate::requests::{activity, adopted_orphans, rejection, resize, validation};
+use crate::requests::{activity, adopted_orphans, job_class, rejection, resize, validation};
 use crate::state::catalog::Catalog;
 use crate::state::residency;
+use crate::state::workload::Workload;
 use crate::world::turn::Turn;
 use meridian_objects::job::JobKind;
 use meridian_objects::spec::{ClusterLossMode, Supervision};
@@ -71,7 +72,8 @@ pub(crate) fn check_job(
         };
         return invalid(&field, format!("there is no {kind} `{name}`: create it first"));
     }
-    let (term, _) = lease_of(turn, catalog, &namespace, queue);
+    let existing = rejection::job_at(turn, key).and_then(|uid| turn.workload(uid));
+    let term = existing.map_or_else(|| lease_of(turn, catalog, &namespace, queue).0, Workload::term);
     if let Some(grace) = job.grace_period
         && grace > lease::stop_budget(term)
     {
@@ -84,12 +86,10 @@ pub(crate) fn check_job(
             ),
         );
     }
-    let before = rejection::job_at(turn, key)
-        .and_then(|uid| turn.workload(uid))
-        .map(|existing| turn.world.queues.class(existing.class()));
+    let before = existing.map(|existing| turn.world.queues.class(existing.class()));
     let class = match before.map_or_else(
-        || read.class(catalog, &namespace),
-        |before| Ok(read.class_after(catalog, &namespace, before)),
+        || job_class::of_new(read, catalog, &namespace),
+        |before| Ok(job_class::of_updated(read, catalog, &namespace, before)),
     ) {
         Ok(class) => class,
         Err(broken) => return invalid(&read.kind.pod_field(""), broken),
@@ -141,7 +141,7 @@ fn check_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<
     let denied: Result<Vec<Denied>, ()> = listed
         .iter()
         .map(|name| residency::check(catalog, class, name, turn.world.config.residency_required).err())
-        // A cluster that isn't declared yet may turn out to be in an allowed place.
+        // A cluster that isn't declared yet may be declared in an allowed place later.
         .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
         .collect();
     let Some(denied) = denied.ok().filter(|denied| !denied.is_empty()) else { return Ok(()) };
@@ -187,14 +187,16 @@ pub(crate) fn submit(
     dry_run: bool,
 ) -> Written {
     let (uid, result, warnings) = match (rejection::job_at(turn, &key), class) {
-        (Some(existing), None) if turn.world.live.damaged.contains(&existing) => {
+        (Some(existing), None) if turn.world.live.damaged().contains(existing) => {
             if !dry_run {
                 repair(turn, read, existing, by);
             }
             (existing, WriteResult::Configured, Vec::new())
         }
         (Some(existing), class) => {
-            (existing, resize::resize(turn, read, class, existing, by, dry_run), Vec::new())
+            let warning = class.as_ref().and_then(|_| resize::restart_warning(turn, read, existing));
+            let result = resize::resize(turn, read, class, existing, by, dry_run);
+            (existing, result, warning.into_iter().collect())
         }
         (None, Some(class)) => {
             let mut warnings = read.warnings.clone();
@@ -211,7 +213,7 @@ pub(crate) fn submit(
                 if read.inactive {
                     activity::deactivate(turn, uid, by);
                 }
-                turn.world.live.dirty = true;
+                turn.world.live.pass_mut().request();
             }
             (uid, WriteResult::Created, warnings)
         }
@@ -226,7 +228,7 @@ fn runners(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Vec<(ClusterNam
     let candidates = CandidateClusters::new(catalog, class, &queue, turn.world.config.residency_required);
     let usable = candidates.candidates.into_iter().filter(|one| one.listed.is_some() && one.verdict.is_ok());
     let runner =
-        |cluster: &ClusterName| turn.world.live.clusters.get(cluster).map(|live| live.capacity.runner());
+        |cluster: &ClusterName| turn.world.live.cluster(cluster).map(|live| live.capacity().runner());
     usable.map(|one| (one.cluster.clone(), runner(&one.cluster))).collect()
 }
 
@@ -244,7 +246,7 @@ fn check_image(turn: &Turn<'_>, catalog: &Catalog, class: &Class, field: &str) -
     rejection::reject(RejectionReason::Invalid, Some(field), message)
 }
 
-/// Warns of what some clusters that the job may use can't run, because of what their runners are.
+/// Warns if the runners of some clusters that the job may use can't run parts of the job.
 fn runner_warnings(turn: &Turn<'_>, class: &Class) -> Vec<String> {
     if !class.needs_containers() && class.without_image.is_none() {
         return Vec::new();
@@ -284,13 +286,13 @@ fn needs_containers(class: &Class) -> Option<String> {
 /// Stores a damaged manifest again: `read` is exactly what was submitted.
 fn repair(turn: &mut Turn<'_>, read: &ReadJob, uid: Uid, by: &Actor) {
     let body: Arc<str> = read.body_as(uid).into();
-    turn.new_bodies.insert(ContentHash::of(body.as_bytes()), body);
-    activity::audit_activity(turn, uid, by, Action::Repair);
+    turn.store_body(ContentHash::of(body.as_bytes()), body);
+    turn.audit_workload(uid, by, Action::Repair);
     manifests::note_intact(turn, uid);
 }
 
-/// Submits the job of an orphan under the orphan's uid and lease. Fails if the manifest isn't exactly the one
-/// that the orphan runs, if the job already exists, or if the job would be refused as a new one.
+/// Submits the job of an orphan under the orphan's uid and lease. Fails if the manifest differs from the one
+/// that the orphan runs, if the job already exists, or if a new job like it would be refused.
 pub(crate) fn submit_adopted(
     turn: &mut Turn<'_>,
     object: &Object,
@@ -334,7 +336,7 @@ fn accept(
     let (term, on_loss) =
         lease.unwrap_or_else(|| lease_of(turn, turn.world.state.catalog(), &namespace, &class.queue));
     let priority = turn.world.state.catalog().job_priority(job).unwrap_or(0);
-    turn.new_bodies.insert(read.hash, read.body.clone());
+    turn.store_body(read.hash, read.body.clone());
     let submission = Submission {
         namespace,
         name: key.name.clone(),

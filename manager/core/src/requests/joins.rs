@@ -23,7 +23,8 @@ pub(super) fn use_token(turn: &mut Turn<'_>, hash: &str) {
     let (Token { cluster, region, jurisdiction, hosted, .. }, cluster_uid) = joined;
     let by = Actor::agent(&cluster);
     turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
-    // an agent with the cluster's service account is another one, and would get the same certificates
+    // An agent that joins by the cluster's service account is a different agent, and would get equal
+    // certificates.
     let binding = void_certificates(turn, &cluster, cluster_uid, &by, Some(false), hosted);
     operator_audit(turn, &by, Action::Join, String::new(), Some(&cluster));
     turn.reply(Reply::Joined { cluster, region, jurisdiction, binding });
@@ -67,9 +68,9 @@ pub(super) fn void_certificates(
     CertificateBinding { cluster_uid, generation }
 }
 
-/// Lets an agent join that proved to be the service account of this cluster. The same service account may
-/// join again, after it lost its store or as another replica: its certificates stay those of one agent. Fails
-/// if an operator has locked the agent out, or another one has joined with a token.
+/// Lets an agent join that proved to be the service account of this cluster. The account may join again,
+/// after it lost its store or as another replica: its certificates count as those of one agent. Fails if an
+/// operator has locked the account out, or another agent has joined with a token.
 pub(super) fn join_by_issuer(turn: &mut Turn<'_>, place: ClusterPlace) {
     let reply = match issuer_binding(turn, &place) {
         Ok(binding) => {
@@ -101,8 +102,8 @@ fn issuer_binding(turn: &mut Turn<'_>, place: &ClusterPlace) -> Result<Certifica
     Ok(binding)
 }
 
-/// Lets the service account of a cluster join, after it was locked out or as the cluster's first agent. What
-/// was issued before is void.
+/// Lets the service account of a cluster join, after it was locked out or as the cluster's first agent. Voids
+/// all earlier certificates and tokens of the cluster.
 pub(super) fn let_account_join(
     turn: &mut Turn<'_>,
     by: &Actor,
@@ -119,7 +120,7 @@ pub(super) fn let_account_join(
     operator_audit(turn, by, Action::MintToken, what, Some(cluster));
     turn.capacity_changed();
     Ok(format!(
-        "the service account of cluster `{cluster}` may join, and every other agent of it is locked out"
+        "the service account of cluster `{cluster}` may join, and all its other agents are locked out"
     ))
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
             turn.capacity_changed();
             Ok("policies and quotas are confirmed".into())
         }
+        Operator::DoubtRules => Ok(recovery::stop_dispatching(turn)),
         Operator::StopOrphan { uid, fence } => stop_orphan(turn, &by, uid, fence),
         Operator::AdoptOrphan { uid, fence, job } => adopt_orphan(turn, &by, uid, fence, &job),
     };
@@ -171,11 +172,11 @@ fn declare_lost(
     // If the cluster has a newer ledger, its inventory is still needed.
     if ledger == newest {
         offers::withdraw_all(turn, cluster);
-        turn.world.live.clusters.remove(cluster);
+        turn.world.live.close_session(cluster);
         if recovery::no_longer_awaits(turn, cluster) {
             recovery::maybe_close(turn);
         }
-    } else if turn.world.live.awaited.contains(cluster) {
+    } else if turn.world.live.recovery().awaited().contains(cluster) {
         recovery::stop_awaiting(turn);
     }
     let released = counted(attempts.len(), "workload");
@@ -193,7 +194,8 @@ fn mint(
     ttl: meridian_shared::time::Millis,
     replace: bool,
 ) -> Result<String, Rejection> {
-    // Its earlier agent ended with the process that ran it. One that joined from elsewhere may still run.
+    // An earlier agent in the manager's own process ended with that process. An agent that joined from
+    // elsewhere may still run.
     let replace = replace || (*by == Actor::System && turn.world.state.hosts(&cluster));
     let has_joined = turn.world.state.members().contains_key(&cluster);
     if has_joined && !replace {
@@ -247,8 +249,9 @@ fn adopt_certificate(
     }
     if state.adopts_certificates_above(cluster).is_none_or(|above| binding.generation <= above) {
         let message = format!(
-            "this certificate of cluster `{cluster}` is not in this journal, and only a journal restored \
-             from a backup accepts later ones: join again with `meridian cluster join {cluster} --replace`"
+            "this certificate of cluster `{cluster}` is unknown to this journal, and only a journal \
+             restored from a backup accepts unknown certificates: join again with `meridian cluster join \
+             {cluster} --replace`"
         );
         return Err(rejection(RejectionReason::Forbidden, message));
     }
@@ -258,7 +261,7 @@ fn adopt_certificate(
     Ok(format!("the certificate of cluster `{cluster}` is adopted"))
 }
 
-/// Confirms that no other copy of this journal leads. The inventories of clusters are still awaited.
+/// Confirms that no other copy of this journal leads. Recovery still waits for the inventories of clusters.
 fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection> {
     let Some(recovery) = turn.world.state.recovery() else {
         let message = "recovery is not open: there is nothing to confirm";
@@ -283,14 +286,14 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
 /// Describes what open recovery waits for.
 fn awaited(turn: &Turn<'_>) -> String {
     let names: Vec<String> =
-        turn.world.live.awaited.iter().map(|cluster| awaited_name(turn, cluster)).collect();
+        turn.world.live.recovery().awaited().iter().map(|cluster| awaited_name(turn, cluster)).collect();
     if names.is_empty() {
         return "the leases of earlier leaderships must lapse first".to_owned();
     }
     format!("waiting for the inventory of {}", names.join(", "))
 }
 
-/// The name of an awaited cluster, with the ledger that it lost since recovery began.
+/// Name of an awaited cluster, with the ledger that it has lost since recovery began, if any.
 fn awaited_name(turn: &Turn<'_>, cluster: &ClusterName) -> String {
     match turn.world.state.members().get(cluster).and_then(|member| member.unheard) {
         Some(ledger) => format!("{cluster} (its agent lost its store: ledger `{ledger}`)"),

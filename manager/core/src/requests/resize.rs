@@ -1,6 +1,11 @@
-//! Changes of an existing job: pod counts, priority class, labels and annotations.
+//! Changes of an existing job, as Kueue makes them.
+//!
+//! A waiting job may change its queue, pod counts, labels, annotations, and the fields that direct its pods
+//! to nodes, and keeps its age. A job that runs or stops may change its priority class, and labels and
+//! annotations that don't affect admission. An elastic job is scaled while it runs. Any other gang whose pod
+//! counts change is stopped and requeued, so that old and new pods never run together.
 
-use crate::dispatch::{offers, priority, sizes};
+use crate::dispatch::{offers, priority, sizes, stops};
 use crate::facts::actor::Actor;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Rejection, RejectionReason, WriteResult};
@@ -15,7 +20,7 @@ use meridian_objects::job::{JobKind, PRIORITY_LABEL, affects_admission};
 use meridian_objects::last_applied::LAST_APPLIED;
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_shared::ids::{ContentHash, Uid};
-use meridian_shared::protocol::Size;
+use meridian_shared::protocol::{Size, StopReason};
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -33,68 +38,66 @@ struct Change {
     priority_changed: bool,
     /// Whether labels or annotations change that don't affect admission.
     metadata_changed: bool,
+    /// Whether something changes that may change only while the job waits.
+    requirements_changed: bool,
 }
 
-/// Checks whether an existing job may get this manifest. The checks of new jobs apply too, and are made
-/// elsewhere.
+/// Checks whether an existing job may get this manifest. The caller also makes the checks of new jobs.
 pub(crate) fn check_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key) -> Result<(), Rejection> {
     let invalid =
         |field: &str, message: String| rejection::reject(RejectionReason::Invalid, Some(field), message);
     let workload = turn.workload(uid).expect("every name has a workload");
-    let Some(Change { resized, priority_changed, .. }) = change_of(turn, read, uid) else {
+    let Some(Change { resized, priority_changed, requirements_changed, .. }) = change_of(turn, read, uid)
+    else {
         return invalid(
             "spec",
             format!(
                 "{key} exists with another spec. Of an existing job only the label `{PRIORITY_LABEL}`, \
-                 labels and annotations of other domains, and an elastic job's `parallelism` can be \
-                 changed: delete it and create it again"
+                 labels and annotations of other domains, and pod counts can be changed, and while it waits \
+                 also its queue, all labels and annotations, and the node selectors, node affinity and \
+                 tolerations of its pods: delete it and create it again"
             ),
         );
     };
     let class = turn.world.queues.class(workload.class());
-    if priority_changed && (workload.deletion().is_some() || workload.phase() == Phase::Finished) {
+    let ends = workload.deletion().is_some() || workload.phase() == Phase::Finished;
+    if ends && (priority_changed || resized || requirements_changed) {
+        let what = if priority_changed { "priority" } else { "spec" };
         return rejection::reject(
             RejectionReason::Conflict,
             None,
-            format!("{key} has ended or is being deleted: its priority can't be changed any more"),
+            format!("{key} has ended or is being deleted: its {what} can't be changed any more"),
         );
     }
-    if !resized {
-        return Ok(());
-    }
-    if !class.elastic {
-        return invalid(
-            "spec.parallelism",
+    if requirements_changed && workload.phase().granted() {
+        let name = &key.name;
+        return rejection::reject(
+            RejectionReason::Conflict,
+            None,
             format!(
-                "{key} exists with another `parallelism`, which can be changed only if the job was \
-                 submitted with the annotation `{ELASTIC_ANNOTATION}: \"true\"`: delete it and create it \
-                 again"
+                "{key} has been dispatched: its queue, the labels and annotations that affect admission, and \
+                 the node selectors, node affinity and tolerations of its pods can be changed only while it \
+                 waits. Use `meridian stop workload {name}`, change it once it has stopped, and `meridian \
+                 resume workload {name}`"
             ),
         );
     }
-    if workload.deletion().is_some() || workload.phase() == Phase::Finished {
-        return rejection::reject(
-            RejectionReason::Conflict,
-            None,
-            format!("{key} has ended or is being deleted: its `parallelism` can't be changed any more"),
-        );
-    }
-    if !matches!(workload.phase(), Phase::Granted | Phase::Running) {
+    if !resized || !class.elastic || !matches!(workload.phase(), Phase::Granted | Phase::Running) {
         return Ok(());
     }
     let pods: u32 = workload.runs_with(class).iter().sum();
     let requested: u32 = read.job.gang.pod_sets.iter().map(|set| set.count).sum();
     let Some((_, leg)) = workload.right() else { return Ok(()) };
-    let Some(live) = turn.world.live.clusters.get(&leg.cluster) else { return Ok(()) };
+    let Some(live) = turn.world.live.cluster(&leg.cluster) else { return Ok(()) };
     let cluster = &leg.cluster;
     let old_agent = format!(
         "{key} runs in cluster `{cluster}`, and its agent is of an older version that can't scale a gang"
     );
     match requested.cmp(&pods) {
-        Ordering::Less if !live.supports_scale_down => {
+        Ordering::Less if !live.features().scale_down() => {
             invalid("spec.parallelism", format!("{old_agent} down: update the agent first"))
         }
-        Ordering::Greater if !live.supports_scale_up => {
+        Ordering::Greater if !live.features().scale_up() => {
             let name = &key.name;
             let restart =
                 format!("`meridian stop workload {name}`, change it, and `meridian resume workload {name}`");
@@ -107,9 +110,22 @@ pub(crate) fn check_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
     }
 }
 
-/// Fails if the stored manifest can't be read, as a change can't be compared with it then.
+/// Warns of a change that stops the running gang.
+pub(crate) fn restart_warning(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<String> {
+    let workload = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running))?;
+    let elastic = turn.world.queues.class(workload.class()).elastic;
+    let resized = !elastic && change_of(turn, read, uid)?.resized;
+    resized.then(|| {
+        format!(
+            "the number of pods changes, so the gang is stopped and queued again: a job with the annotation \
+             `{ELASTIC_ANNOTATION}: \"true\"` is scaled while it runs"
+        )
+    })
+}
+
+/// Fails if the stored manifest can't be read, because the change can't be compared with it.
 pub(crate) fn check_stored_manifest(turn: &Turn<'_>, uid: Uid, key: &Key) -> Result<(), Rejection> {
-    if !turn.world.live.damaged.contains(&uid) {
+    if !turn.world.live.damaged().contains(uid) {
         return Ok(());
     }
     let message = format!(
@@ -120,7 +136,7 @@ pub(crate) fn check_stored_manifest(turn: &Turn<'_>, uid: Uid, key: &Key) -> Res
 }
 
 /// Makes a change that [`check_resize`] accepted. Open offers are withdrawn, because they carry the previous
-/// gang.
+/// gang. A gang that isn't elastic is stopped if its pod counts change, and is requeued with the new ones.
 pub(crate) fn resize(
     turn: &mut Turn<'_>,
     read: &ReadJob,
@@ -129,24 +145,31 @@ pub(crate) fn resize(
     by: &Actor,
     dry_run: bool,
 ) -> WriteResult {
-    let change = change_of(turn, read, uid)
-        .filter(|change| change.resized || change.priority_changed || change.metadata_changed);
-    let Some((Change { size, manifest, resized, priority_changed, .. }, class)) = change.zip(class) else {
-        return WriteResult::Unchanged;
-    };
+    let change = change_of(turn, read, uid).filter(Change::is_one);
+    let Some((change, class)) = change.zip(class) else { return WriteResult::Unchanged };
+    let Change { size, manifest, resized, priority_changed, requirements_changed, .. } = change;
     if dry_run {
         return WriteResult::Configured;
     }
     offers::withdraw_open(turn, uid);
+    let elastic = class.elastic;
     let body: Arc<str> = Arc::from(manifest.to_string());
     let hash = ContentHash::of(body.as_bytes());
-    turn.new_bodies.insert(hash, body);
+    turn.store_body(hash, body);
     turn.record_workload(
         uid,
         WorkloadFact::Resized { class: Box::new(class), body: hash, size, at: turn.now.wall, by: by.clone() },
     );
+    if requirements_changed || resized {
+        turn.world.live.refusals_mut().requirements_changed(uid);
+    }
     if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid).filter(|_| resized) {
-        sizes::send_scale_down(turn, &cluster, uid, fence);
+        if elastic {
+            sizes::send_scale_down(turn, &cluster, uid, fence);
+        } else {
+            // The protocol has no stop reason for it; agents treat it as an eviction.
+            stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
+        }
     }
     let priority = turn.world.state.catalog().job_priority(&read.job);
     if let Some(priority) = priority
@@ -158,26 +181,49 @@ pub(crate) fn resize(
     WriteResult::Configured
 }
 
+impl Change {
+    /// Whether the manifests differ at all.
+    const fn is_one(&self) -> bool {
+        self.resized || self.priority_changed || self.metadata_changed || self.requirements_changed
+    }
+}
+
 /// The change from the stored manifest to the one in `read`; `None` if anything differs that can't be
 /// changed. `completions` may change only together with `parallelism`, in jobs where both are equal and each
 /// index succeeds once.
 fn change_of(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<Change> {
     let kind = read.kind;
-    let mut manifest: Value = serde_json::from_str(&turn.body(turn.workload(uid)?.body())?).ok()?;
+    let stored: Value = serde_json::from_str(&turn.body(turn.workload(uid)?.body())?).ok()?;
     let written = read.manifest();
-    if immutable_part(kind, &manifest) != immutable_part(kind, &written) {
+    let requirements_changed =
+        without(JobKind::remove_counts, kind, &stored) != without(JobKind::remove_counts, kind, &written);
+    if requirements_changed && waiting_part(kind, &stored) != waiting_part(kind, &written) {
         return None;
     }
-    let (old, new) = (kind.size(&manifest)?, kind.size(&written)?);
-    let (before, after) = (kind.completions(&manifest).cloned(), kind.completions(&written).cloned());
+    let (old, new) = (kind.size(&stored)?, kind.size(&written)?);
+    let (before, after) = (kind.completions(&stored).cloned(), kind.completions(&written).cloned());
     let completions_follow = old.completions.is_some() && new.completions.is_some();
     if before != after && !completions_follow {
         return None;
     }
-    let resized = old.parallelism != new.parallelism || before != after;
+    let counts = |manifest: &Value| kind.pod_sets(manifest).iter().map(|set| set.count).collect::<Vec<_>>();
+    let resized =
+        old.parallelism != new.parallelism || before != after || counts(&stored) != counts(&written);
     let class = |manifest: &Value| manifest["metadata"]["labels"].get(PRIORITY_LABEL).cloned();
-    let priority_changed = class(&manifest) != class(&written);
-    let metadata_changed = informative_metadata(&manifest) != informative_metadata(&written);
+    let priority_changed = class(&stored) != class(&written);
+    let metadata_changed = informative_metadata(&stored) != informative_metadata(&written);
+    let size = Size { completions: new.completions.filter(|_| before != after), ..new };
+    let merged = merged(kind, stored, &written, size, resized);
+    let manifest = match requirements_changed || counts(&merged) != counts(&written) {
+        true => serde_json::from_str(&read.body_as(uid)).ok()?,
+        false => merged,
+    };
+    Some(Change { size, manifest, resized, priority_changed, metadata_changed, requirements_changed })
+}
+
+/// The stored manifest with the labels, annotations and size of the written one.
+fn merged(kind: &JobKind, stored: Value, written: &Value, size: Size, resized: bool) -> Value {
+    let mut manifest = stored;
     let new_maps = written["metadata"]
         .as_object()
         .into_iter()
@@ -187,11 +233,10 @@ fn change_of(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<Change> {
         metadata.retain(|part, _| !METADATA_MAPS.contains(&part.as_str()));
         metadata.extend(new_maps.map(|(part, entries)| (part.clone(), entries.clone())));
     }
-    let size = Size { completions: new.completions.filter(|_| before != after), ..new };
     if resized {
         kind.set_size(&mut manifest, size);
     }
-    Some(Change { size, manifest, resized, priority_changed, metadata_changed })
+    manifest
 }
 
 /// The maps in an object's metadata that users may add entries to.
@@ -214,10 +259,11 @@ fn informative_metadata(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {
         .collect()
 }
 
-/// A manifest without the parts that may change, and without those that the submitter doesn't set.
-fn immutable_part(kind: &JobKind, manifest: &Value) -> Value {
+/// A manifest without the fields that `remove` removes, without the labels and annotations that may always
+/// change, and without the uid, which the manager sets.
+fn without(remove: fn(&JobKind, &mut Value), kind: &JobKind, manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
-    kind.remove_mutable_fields(&mut manifest);
+    remove(kind, &mut manifest);
     let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) else {
         return manifest;
     };
@@ -228,6 +274,15 @@ fn immutable_part(kind: &JobKind, manifest: &Value) -> Value {
         if entries.is_empty() {
             metadata.remove(part);
         }
+    }
+    manifest
+}
+
+/// A manifest without what may change while the job waits.
+fn waiting_part(kind: &JobKind, manifest: &Value) -> Value {
+    let mut manifest = without(JobKind::remove_fields_mutable_while_waiting, kind, manifest);
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        METADATA_MAPS.iter().for_each(|part| drop(metadata.remove(*part)));
     }
     manifest
 }

@@ -87,9 +87,9 @@ pub(crate) fn check_change(
     }
 }
 
-/// Refuses to change what the management cluster has, because the next look at that cluster would undo it.
-/// And the other way round: an object of that cluster doesn't replace one of the same name that was applied
-/// here, unless both are equal. (It removes only objects with its own annotation.)
+/// Refuses to change an object of the management cluster, because the next synchronisation with that cluster
+/// would undo the change. Conversely, an object of that cluster doesn't replace an object of the same name
+/// that was applied here, unless both are equal.
 fn check_owner(
     turn: &Turn<'_>,
     catalog: &Catalog,
@@ -99,8 +99,8 @@ fn check_owner(
 ) -> Result<(), Rejection> {
     let differs =
         |stored: &Object| matches!(change, Change::Put { object, .. } if object.spec != stored.spec);
-    // `None` if the object doesn't exist, or if everybody may take it over. Jobs have uids: the management
-    // cluster's side compares them.
+    // `None` if the object doesn't exist, or if anybody may take it over. Jobs aren't compared here: the
+    // management cluster's side compares their uids.
     let is_managed = match key.kind {
         any_job!() | Kind::Workload => activity::named(turn, key)
             .and_then(|uid| turn.workload(uid))
@@ -108,7 +108,7 @@ fn check_owner(
             .map(|_| true),
         _ => catalog.get(key).and_then(|stored| match stored.by {
             Actor::ManagementCluster => Some(true),
-            // the manager makes these by itself, for jobs and for agents that join
+            // the manager creates these itself, for jobs and for agents that join
             _ if matches!(key.kind, Kind::Namespace | Kind::Cluster) => None,
             Actor::System => None,
             _ => Some(false).filter(|_| differs(&stored.object)),
@@ -121,7 +121,7 @@ fn check_owner(
         }
         (Some(false), Actor::ManagementCluster) => format!(
             "{key} was applied at the manager directly and stays as it is: make both equal with `meridian \
-             apply`, so that the management cluster's takes over, or delete it with `meridian delete`"
+             apply`, so that the management cluster takes it over, or run `meridian delete`"
         ),
         (Some(false) | None, _) => return Ok(()),
     };
@@ -144,8 +144,8 @@ fn check_kind(key: &Key, kind: Kind) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Checks that the object exists if it is to be replaced, that it doesn't if it is to be created, and that it
-/// didn't change since the version that the user read. Changes of the status don't count.
+/// Checks that an object to replace exists, that an object to create doesn't exist, and that the object
+/// hasn't changed since the version that the user read. Changes of the status don't count.
 fn check_put_mode(
     turn: &Turn<'_>,
     catalog: &Catalog,
@@ -180,8 +180,8 @@ fn check_put_mode(
     }
 }
 
-/// Refuses a new job with the uid of an orphan: the job would run twice. From the management cluster such a
-/// job is the orphan's own, and adopts it.
+/// Refuses a new job with the uid of an orphan, because the job would run twice. If the job comes from the
+/// management cluster, the orphan is a run of it, and the job adopts that run.
 fn check_uid(
     turn: &Turn<'_>,
     key: &Key,
@@ -259,7 +259,7 @@ pub(crate) fn check_references(catalog: &Catalog, config: &Config, object: &Obje
             let Some(term) = spec.on_cluster_loss.term else { return Ok(()) };
             let fits = match term > lease::TERM_MAX {
                 true => Err(format!(
-                    "lease term {term} is longer than the longest, {}: choose a shorter one",
+                    "lease term {term} is longer than the longest allowed, {}: choose a shorter one",
                     lease::TERM_MAX
                 )),
                 false => lease::fits(term, config.term_min),
@@ -272,7 +272,7 @@ pub(crate) fn check_references(catalog: &Catalog, config: &Config, object: &Obje
     }
 }
 
-/// Most names of a kind that a warning lists.
+/// Most existing names that a warning lists.
 const NAMED_MAX: usize = 10;
 
 /// Warnings about references of an object that have no effect. `catalog` includes the changes of the same
@@ -286,7 +286,7 @@ pub(crate) fn reference_warnings(catalog: &Catalog, object: &Object) -> Vec<Stri
 
 fn missing_queue_warning(catalog: &Catalog, name: &str) -> String {
     let is_local = catalog.all(Kind::LocalQueue).any(|(key, _)| &*key.name == name);
-    let instead = if is_local { ", but a local queue, and only cluster queues count here" } else { "" };
+    let instead = if is_local { ", only a local queue, which can't be named here" } else { "" };
     let mut known: Vec<&str> = catalog.cluster_queues().map(|(known, _)| &**known).collect();
     let others = known.len().saturating_sub(NAMED_MAX);
     known.truncate(NAMED_MAX);

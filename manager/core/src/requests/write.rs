@@ -10,7 +10,7 @@ use crate::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Writ
 use crate::facts::read_job::ReadJob;
 use crate::facts::record::{ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::Class;
-use crate::requests::{activity, cordon_marks, jobs, rejection, validation};
+use crate::requests::{activity, cordon_marks, file_objects, jobs, rejection, validation};
 use crate::state::catalog::Catalog;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -18,7 +18,7 @@ use crate::world::turn::Turn;
 use meridian_objects::spec::StopPolicy;
 use meridian_objects::{Kind, last_applied};
 use meridian_shared::ids::Uid;
-use meridian_shared::protocol::{RefuseReason, StopReason};
+use meridian_shared::protocol::StopReason;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,8 +46,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     // Check every change against a copy of the catalog that has the earlier ones. Jobs aren't in the catalog,
     // so a request with only jobs needn't copy it.
     let mut catalog = Cow::Borrowed(turn.world.state.catalog());
-    let (merge_warnings, mut rejections) = merge_applied(&catalog, &mut write.changes);
-    rejections.extend(cordon_marks::keep(&catalog, &mut write));
+    let (merge_warnings, mut rejections) = prepare(&catalog, &mut write);
     let mut seen = BTreeSet::new();
     let mut checked = Vec::with_capacity(write.changes.len());
     for (index, (change, job)) in write.with_jobs().enumerate() {
@@ -79,6 +78,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         perform(turn, change, job.map(|job| (job, class)), &write.actor, write.dry_run)
     });
     let mut written: Vec<Written> = accepted.collect();
+    written.extend(file_objects::release_absent(turn, &write));
     let warnings = merge_warnings.into_iter().chain(reference_warnings.into_iter().enumerate());
     for (index, warnings) in warnings {
         written[index].warnings.extend(warnings);
@@ -89,8 +89,10 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         written.result == WriteResult::Configured
             && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue)
     };
-    turn.world.live.starvation_check_due |=
-        turn.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(may_reopen);
+    let is_guarded = turn.world.config.starvation_guard.is_some();
+    if is_guarded && !write.dry_run && written.iter().any(may_reopen) {
+        turn.world.live.starvation_checks_mut().request();
+    }
     if turn.world.state.rules() != rules_before {
         residency::recheck_residency(turn);
         drain_stopped(turn);
@@ -100,10 +102,21 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         priority::apply_class_value(turn, &class, &write.actor);
     }
     turn.reply(Reply::Written(written));
-    turn.out.spent.push(write);
+    turn.spend(write);
 }
 
-/// For each change, warnings about what the put object refers to.
+/// Turns what the caller wrote into what is to be stored. Returns warnings by index of the change, and
+/// rejections.
+fn prepare(catalog: &Catalog, write: &mut Write) -> (Vec<(usize, Vec<String>)>, Vec<Rejection>) {
+    let mut rejections = file_objects::check(catalog, write);
+    let (warnings, unmerged) = merge_applied(catalog, &mut write.changes);
+    rejections.extend(unmerged);
+    rejections.extend(cordon_marks::keep(catalog, write));
+    rejections.extend(file_objects::lift_cordons(write));
+    (warnings, rejections)
+}
+
+/// For each change, warnings about references of the new object.
 fn reference_warnings(catalog: &Catalog, write: &Write) -> Vec<Vec<String>> {
     let of_change = |change: &Change| match change {
         Change::Put { object, scope: None, .. } => validation::reference_warnings(catalog, object),
@@ -136,10 +149,9 @@ fn drain_stopped(turn: &mut Turn<'_>) {
             None => offers::withdraw_open(turn, uid),
         }
     }
-    // The status of a drained workload says whether its queue is still stopped.
-    turn.out
-        .workloads
-        .extend(turn.world.state.workloads().iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
+    // The status of a drained workload shows whether its queue is still stopped, so it must be published
+    // again.
+    turn.views_changed(Workload::was_drained);
 }
 
 /// Writes jobs that residency rules refuse to the audit log: one line per request and message, so that a
@@ -215,7 +227,7 @@ fn perform(
                 });
                 if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
                     // Workloads that never fit on the nodes as described before may fit now.
-                    turn.world.live.refused.retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
+                    turn.world.live.refusals_mut().flavors_changed();
                 }
                 turn.capacity_changed();
             }

@@ -2,12 +2,14 @@
 //! sent.
 //!
 //! The outbox keeps references to commands, not messages. So the rules about sending (residency, the age of a
-//! grant, recovery) are checked whenever a command is sent, the first time or again.
+//! grant, recovery) are checked at every send.
 
+use crate::fingerprint::hash_age;
 use meridian_shared::ids::{Fence, OfferId, RecordNumber, Uid};
 use meridian_shared::protocol::{COMMANDS_MAX, Size, StopReason};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 /// Time after which an unacknowledged command is sent again.
 pub const RESEND: Millis = Millis::secs(2);
@@ -49,8 +51,8 @@ pub struct Outbox {
     /// The highest number that was ever sent.
     reached: u64,
     /// When the first command in `queue` was sent, or became the first by an acknowledgement. Sending newer
-    /// commands must not change it: an agent that missed a command can't use those after it, so under load
-    /// the resend would never come.
+    /// commands must not reset this time, or under load the resend would never be due, and an agent that
+    /// missed a command can't apply later ones.
     sent_at: Mono,
 }
 
@@ -154,9 +156,10 @@ impl Outbox {
         self.queue.len()
     }
 
-    /// For fingerprints: `queue`, `first`, `sent_through` with `reached`, `sent_at`.
-    pub(crate) fn parts(&self) -> (&VecDeque<CommandRef>, u64, [u64; 2], Mono) {
-        (&self.queue, self.first, [self.sent_through, self.reached], self.sent_at)
+    pub(crate) fn hash_fingerprint(&self, now: Mono, into: &mut impl Hasher) {
+        let Self { queue, numbers: _, first, sent_through, reached, sent_at } = self;
+        (queue, first, [sent_through, reached]).hash(into);
+        hash_age(now, *sent_at, RESEND, into);
     }
 
     /// Number of the newest command.

@@ -1,7 +1,7 @@
-//! Failures of node providers, by what the nodes were for.
+//! Failures of node providers, by gang and flavors.
 //!
-//! A provider that has no nodes of one flavor may have those of another. So a failure closes a cluster for
-//! the workload on these flavors only, and the next flavor of its queue is tried at once.
+//! A provider that has no nodes of one flavor may have those of another. So after a failure, the cluster is
+//! skipped for the workload on these flavors only, and the next flavor of its queue is tried at once.
 
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
@@ -20,8 +20,8 @@ pub(crate) struct ProviderFailure {
     pub(crate) text: String,
 }
 
-/// What providers failed to make nodes for. Gangs that differ only in their number of pods are one: a
-/// provider without nodes isn't asked again for each smaller number.
+/// Gangs for which providers failed to create nodes. Gangs that differ only in their number of pods count as
+/// one, so that partial admission doesn't ask the provider again for each smaller number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ProviderFailures(BTreeMap<(Uid, ClusterName), BTreeMap<Arc<Gang>, ProviderFailure>>);
 
@@ -61,7 +61,7 @@ impl ProviderFailures {
         self.0.values().flat_map(BTreeMap::values).map(|failure| failure.until).min()
     }
 
-    /// Forgets failures that keep nothing away any more. Returns whether there were any.
+    /// Forgets failures that are over. Returns whether there were any.
     pub(crate) fn expire(&mut self, now: Mono) -> bool {
         let mut expired = false;
         self.0.retain(|_, failures| {

@@ -70,7 +70,7 @@ impl State {
                 }
             }
             LeadershipFact::RulesDoubted { seen, until_heard } => {
-                // A doubt that only an operator can end stays.
+                // A new doubt must not weaken one that only an operator can end.
                 let was_firm = self.rules_doubted.is_some() && !self.rules_doubted_until_heard;
                 self.rules_doubted_until_heard = *until_heard && !was_firm;
                 self.rules_doubted = self.rules_doubted.max(Some(*seen));
@@ -101,7 +101,8 @@ impl State {
             if self.recovery.is_none() {
                 self.recovery_since = number;
             }
-            // a leadership without foreign records is a new process: what was confirmed before is asked again
+            // a leadership without foreign records is that of a new process, so the operator must confirm
+            // again
             self.copies_ruled_out &= !foreign.is_empty();
             self.behind |= !foreign.is_empty() || recovery.restored || recovery.members_unknown;
             if recovery.restored {
@@ -139,7 +140,7 @@ impl State {
             return;
         };
         let (cluster, region, jurisdiction) = (cluster.clone(), region.clone(), jurisdiction.clone());
-        // users' tokens are minted by users
+        // only users create tokens for other agents
         let hosted = *by == Actor::System;
         let token = Token { cluster, region, jurisdiction, expires: *expires, replace: *replace, hosted };
         self.tokens.insert(hash.to_owned(), token);
@@ -162,7 +163,7 @@ impl State {
                 }
             }
             MemberFact::CertificatesVoided { cluster_uid, by, account_may_join, hosted } => {
-                // journals of before the field: an operator's record locks the account out, a join doesn't
+                // Journals without this field: an operator's record locks the account out, a join doesn't.
                 let may_join = account_may_join.unwrap_or(*by == Actor::agent(cluster));
                 self.void_certificates(number, cluster, *cluster_uid, !may_join);
                 if *hosted {
@@ -240,7 +241,7 @@ impl State {
         }
     }
 
-    /// For absorbing a fact about a workload. The caller updates the caches over workloads.
+    /// A workload that is to absorb a fact. The caller updates the caches over workloads.
     pub(crate) fn workload_mut(&mut self, uid: Uid) -> Option<&mut Workload> {
         self.workloads.get_mut(&uid)
     }

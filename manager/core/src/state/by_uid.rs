@@ -1,7 +1,7 @@
 //! A hash map by uid, for values that are looked up far more often than listed.
 //!
 //! Iteration sorts by uid, so that no decision depends on hash or insertion order. The hash needs no random
-//! seed: uids are random numbers that the manager makes, so nobody can choose them to collide.
+//! seed: the manager makes uids at random, so nobody can choose uids that collide.
 
 use indexmap::IndexMap;
 use meridian_shared::ids::Uid;

@@ -4,8 +4,8 @@ use crate::state::catalog::Catalog;
 use meridian_objects::spec::{CapacityClass, Provisionable, ResourceFlavorSpec};
 use std::collections::BTreeSet;
 
-/// The class that the labels of the flavor tell, or else the class of the pools that have these labels. A
-/// flavor of which neither tells, or whose pools differ, counts as bought on demand.
+/// The class by the flavor's labels or, if they don't tell it, the class of the pools with these labels. If
+/// the pools don't tell it either, or differ, the flavor counts as bought on demand.
 pub(crate) fn capacity_class(catalog: &Catalog, flavor: &str) -> CapacityClass {
     let known = catalog.flavor(flavor).filter(|spec| !spec.node_labels.is_empty());
     let class = known.and_then(|spec| {

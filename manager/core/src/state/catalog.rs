@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Limit of cohorts above a cluster queue that are touched with it. Ends the walk if cohorts form a cycle.
+/// Most cohorts above a cluster queue whose statuses are touched with it. Ends the walk if cohorts form a
+/// cycle.
 const COHORTS_DEEP_MAX: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -89,8 +90,8 @@ impl Catalog {
         Some(Arc::clone(&stored.object))
     }
 
-    /// Notes that statuses changed: of a local queue, of the cluster queue that it points to, and of the
-    /// cluster queue that is charged.
+    /// Notes that the statuses of a local queue, of the cluster queue that it points to, and of the charged
+    /// cluster queue changed.
     pub(crate) fn touch_queues(
         &mut self,
         (namespace, name): (&Arc<str>, &str),
@@ -112,7 +113,7 @@ impl Catalog {
         self.touch(Kind::LocalQueue, Some(namespace), name, number);
     }
 
-    /// Notes that the status of a cluster queue changed, and with it the share of every cohort above.
+    /// Notes that the status of a cluster queue changed, and the share of every cohort above it.
     pub(crate) fn touch_cluster_queue(&mut self, name: &str, number: RecordNumber) {
         let mut object = self.touch(Kind::ClusterQueue, None, name, number);
         for _ in 0..COHORTS_DEEP_MAX {
@@ -165,7 +166,8 @@ impl Catalog {
         }
     }
 
-    /// The cluster queue that the local queue of a class points to; empty if the local queue doesn't exist.
+    /// Name of the cluster queue that the local queue of a class points to; empty if the local queue doesn't
+    /// exist.
     pub(crate) fn leads_to(&self, class: &Class) -> Arc<str> {
         self.local_queue(&class.namespace, &class.queue)
             .map_or_else(|| Arc::from(""), |queue| Arc::from(queue.cluster_queue.as_str()))
@@ -291,8 +293,8 @@ impl Catalog {
         })
     }
 
-    /// The dispatch policy for a cluster queue. One that names the queue takes precedence over one for `*`;
-    /// among equals, the first by name.
+    /// The dispatch policy for a cluster queue. A policy that names the queue takes precedence over a policy
+    /// for `*`; among equals, the first by name.
     pub fn dispatch_policy(&self, cluster_queue: &str) -> Option<&DispatchPolicySpec> {
         let policies = || {
             self.all(Kind::DispatchPolicy).filter_map(|(_, stored)| match &stored.object.spec {
@@ -360,7 +362,7 @@ impl Catalog {
         }
     }
 
-    /// The MultiKueueConfig that an admission check names, if that doesn't exist.
+    /// Name of the MultiKueueConfig that an admission check refers to, if that config doesn't exist.
     pub(crate) fn missing_config_of(&self, check: &str) -> Option<&str> {
         let multikueue =
             self.admission_check(check).filter(|spec| spec.controller_name == MULTIKUEUE_CONTROLLER)?;

@@ -2,9 +2,8 @@
 //! and a generation.
 //!
 //! Each join with a token, `cluster revoke`, `cluster join --issuer` and deletion voids all earlier
-//! certificates and join tokens of the cluster.
-//! The generation is the number of the record that did it, and record numbers never go back, so no
-//! certificate of a lost copy of the journal becomes valid by chance.
+//! certificates and join tokens of the cluster. The generation is the number of the record that voided them,
+//! and record numbers never go back, so no certificate of a lost copy of the journal becomes valid by chance.
 
 use crate::state::State;
 use meridian_shared::identity::CertificateBinding;
@@ -137,8 +136,8 @@ impl State {
         self.certificates.insert(cluster.clone(), valid);
     }
 
-    /// Voids what was issued for a cluster that is deleted. While certificates of another copy of the journal
-    /// may be adopted, a generation must say that these may not. A lock of the service account is kept.
+    /// Voids what was issued for a cluster that is deleted. While certificates of other copies of the journal
+    /// may be adopted, keeps a generation by which these are refused. Keeps a lock of the service account.
     pub(super) fn forget_certificates(&mut self, number: RecordNumber, cluster: &ClusterName, uid: Uid) {
         let account_locked = self.account_locked(cluster);
         self.void_certificates(number, cluster, uid, account_locked);

@@ -30,7 +30,7 @@ pub struct Leg {
     /// Why this cluster was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
-    /// Set once the agent came back with another ledger.
+    /// Set once the cluster's agent has another ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_ledger: Option<ReplacedLedger>,
     /// Newest placement of the pods that the agent reported.

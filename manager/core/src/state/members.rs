@@ -19,7 +19,7 @@ pub struct Member {
     #[serde(default)]
     pub session_since: RecordNumber,
     /// The ledger that the cluster had when the open recovery began, if it was replaced since and not
-    /// declared lost: a journal that is behind may not know what ran under it.
+    /// declared lost. A journal that is behind may not know its runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unheard: Option<LedgerId>,
     /// Whether the cluster may get workloads: another member acknowledged a member list with its name, an
@@ -37,7 +37,7 @@ pub struct Token {
     pub expires: Wall,
     /// Whether a cluster of this name may already exist.
     pub replace: bool,
-    /// The manager made it, for an agent in its own process.
+    /// The manager created the token itself, for an agent in its own process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hosted: bool,
 }
@@ -54,9 +54,9 @@ pub struct Orphan {
     pub stopping: bool,
 }
 
-/// Limit of replaced ledgers per cluster; beyond it a session with a new ledger is refused. An agent makes a
-/// new ledger when its disk is lost, and each replaced one must be remembered because a copy of it could come
-/// back.
+/// Limit of replaced ledgers per cluster; beyond it a session with a new ledger is refused. An agent creates
+/// a new ledger when its disk is lost. Replaced ledgers must be remembered, because an agent could start on a
+/// copy of one.
 pub(crate) const LEDGERS_REPLACED_MAX: usize = 1_000;
 
 impl Member {

@@ -2,10 +2,10 @@
 //!
 //! A cluster is allowed if no matching policy denies it, and if every matching policy with an allow list
 //! lists it. Deny takes precedence over allow. Policies match by namespace, by the namespace's labels, by
-//! queue, and by the workload's own labels. Namespace and namespace labels bind whatever the workload says;
-//! queue and own labels can only make more policies match, so leaving one out allows nothing more. Regions
-//! that the submitter names narrow the choice further. A cluster with an unknown region or jurisdiction is
-//! never allowed.
+//! queue, and by the workload's own labels. Submitters can't choose the namespace's name and labels. A policy
+//! that matches by queue or own labels applies only in addition, so a submitter gains nothing by omitting
+//! them. Regions that the submitter names narrow the choice further. A cluster with an unknown region or
+//! jurisdiction is never allowed.
 
 use crate::facts::reason::Denied;
 use crate::facts::submission::Class;
@@ -59,7 +59,9 @@ pub fn check(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: 
         Some(denied) => Err(denied),
         None if !any_matches && required => Err(Denied::NoPolicy),
         // Checked last: if a policy forbids the cluster, other regions in the job wouldn't help.
-        None if !class.regions.is_empty() && !class.regions.contains(&spec.region) => Err(Denied::NotWished),
+        None if !class.regions.is_empty() && !class.regions.contains(&spec.region) => {
+            Err(Denied::NotRequested)
+        }
         None => Ok(()),
     }
 }

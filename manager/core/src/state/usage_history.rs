@@ -1,8 +1,8 @@
 //! Usage history of local queues, for admission fair sharing.
 //!
 //! Each interval, the history decays and current usage is added. The result is a *sample*, written as a
-//! record: it survives a restart, and a replay doesn't depend on today's decay. Queues without usage and
-//! history aren't sampled.
+//! record, so that it survives a restart and a replay doesn't depend on today's decay formula. Queues without
+//! usage and history aren't sampled.
 //!
 //! An admission costs an extra penalty at once. From the reservation of quota until the grant, the queue
 //! state keeps the penalty as pending; it is dropped if quota is released without a grant. The first sample

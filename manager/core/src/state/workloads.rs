@@ -56,7 +56,7 @@ impl Workloads {
         self.0.iter().map(|(uid, workload)| (uid, &**workload))
     }
 
-    /// In order. Sorts all workloads first.
+    /// Uids in order. Sorts all workloads first.
     pub fn keys(&self) -> impl Iterator<Item = &Uid> {
         self.iter().map(|(uid, _)| uid)
     }

@@ -12,16 +12,16 @@ use crate::facts::end::EvictionCause;
 use crate::facts::key::Key;
 use crate::facts::record::{LeadershipFact, ObjectFact, Record, WorkloadFact};
 use crate::facts::submission::{ClassId, Submission};
+use crate::live::Live;
 use crate::queue::classes::QueuePosition;
 use crate::state::State;
 use crate::state::catalog::Catalog;
 use crate::state::workload::Workload;
 use crate::state::workload::absorb::Context;
-use crate::world::{Live, World};
+use crate::world::World;
 use meridian_objects::Kind;
 use meridian_objects::spec::StopPolicy;
 use meridian_shared::ids::{ContentHash, JournalId, RecordNumber, Uid};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl World {
@@ -37,9 +37,8 @@ impl World {
             live: Live::default(),
             config,
             queues: Default::default(),
-            names: BTreeMap::new(),
-            shortened_names: BTreeMap::new(),
-            loads: BTreeMap::new(),
+            names: Default::default(),
+            loads: Default::default(),
             counts_by_queue: Default::default(),
             mirror: Default::default(),
         }
@@ -103,7 +102,7 @@ impl World {
             }
             WorkloadFact::PriorityChanged { .. } => preemptions::rights_changed(self, Some(uid)),
             WorkloadFact::Finished { at, .. } => {
-                self.live.finished.insert((*at, uid));
+                self.live.retention_mut().add_finished(*at, uid);
             }
             _ => {}
         }
@@ -115,7 +114,7 @@ impl World {
     fn absorb_submitted(&mut self, number: RecordNumber, uid: Uid, submission: &Submission) {
         let class = self.queues.intern(&submission.class, &self.config.resources);
         let workload = Workload::new(submission, class, number);
-        self.remember_names(uid, &workload);
+        self.names.remember(uid, &workload);
         self.queues.wait(class, QueuePosition::new(workload.priority(), workload.submitted(), uid));
         self.state.insert_workload(uid, workload);
         caches::count_workload(self, uid, true);
@@ -136,18 +135,16 @@ impl World {
         let total = self.config.resources.total(&gang);
         self.queues.refund(uid, &workload.flavors().usage(&gang, &total, &self.config.resources));
         for leg in workload.legs().values() {
-            if let Some(load) = self.loads.get_mut(&leg.cluster) {
-                load.remove(&uid);
-            }
+            self.loads.remove(&leg.cluster, uid);
         }
         caches::drop_member(self, workload.class());
-        self.live.backoff_until.remove(&uid);
-        self.live.damaged.remove(&uid);
-        self.live.reservations.forget(uid);
+        self.live.backoffs_mut().end(uid);
+        self.live.damaged_mut().forget(uid);
+        self.live.reservations_mut().forget(uid);
         if let Some(finish) = &workload.finished() {
-            self.live.finished.remove(&(finish.at, uid));
+            self.live.retention_mut().forget(finish.at, uid);
         }
-        self.forget_names(uid, &workload);
+        self.names.forget(uid, &workload);
         Some(workload.body())
     }
 

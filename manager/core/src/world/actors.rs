@@ -1,4 +1,4 @@
-//! The actor that caused a record, for readers of a journal.
+//! The cause of a record (a user, an agent or the manager), for readers of a journal.
 
 use crate::facts::actor::Actor;
 use crate::facts::record::{
@@ -8,9 +8,9 @@ use crate::world::World;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 
 impl World {
-    /// The actor that caused a record: the one that the record names, or the agent of the record's cluster.
-    /// `None` for the manager's own decisions. Call this before the record is absorbed, as it may remove the
-    /// leg or token that names the cluster.
+    /// The actor that the record names, or the agent of the record's cluster. `None` for the manager's own
+    /// decisions. Call this before absorbing the record, because that may remove the leg or token that names
+    /// the cluster.
     pub fn actor_of(&self, record: &Record) -> Option<Actor> {
         match record {
             Record::Leadership(

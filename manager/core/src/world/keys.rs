@@ -1,7 +1,7 @@
 //! Keys of the objects that display a workload.
 
 use crate::facts::key::Key;
-use crate::facts::names::{is_shortened, possible_jobs};
+use crate::facts::names::possible_jobs;
 use crate::facts::submission::Class;
 use crate::state::workload::Workload;
 use crate::world::World;
@@ -39,7 +39,8 @@ impl World {
 
     /// The workload that a `Workload` object's key names.
     pub fn workload_at(&self, key: &Key) -> Option<(Uid, &Workload)> {
-        // The object's name contains the job's name, or the part of it that fits, so no search is needed.
+        // The object's name contains the job's name, perhaps shortened, so no search over all workloads is
+        // needed.
         let namespace = key.namespace.as_ref()?;
         let found = |uid: Uid| Some((uid, self.state.workloads().get(&uid)?));
         let has_name = |(_, workload): &(Uid, &Workload)| workload.object_name() == key.name;
@@ -47,7 +48,7 @@ impl World {
             .filter_map(|(kind, job)| self.uid_of(kind, namespace, job).and_then(found))
             .find(has_name);
         whole.or_else(|| {
-            let shortened = self.shortened_names.get(&(namespace.clone(), key.name.clone())).copied();
+            let shortened = self.names.find_shortened(namespace, &key.name);
             shortened.and_then(found).filter(has_name)
         })
     }
@@ -57,32 +58,6 @@ impl World {
         let job = JobKind::all().find_map(|job| self.uid_of(job.kind(), namespace, name));
         let workload = || self.workload_at(&Key::namespaced(Kind::Workload, namespace, name));
         job.or_else(|| workload().map(|(uid, _)| uid))
-    }
-
-    pub(super) fn remember_names(&mut self, uid: Uid, workload: &Workload) {
-        let (kind, namespace, job) = (workload.kind(), workload.namespace(), workload.name());
-        self.names.entry(kind).or_default().entry(namespace.clone()).or_default().insert(job.clone(), uid);
-        if is_shortened(kind, job) {
-            self.shortened_names.insert((namespace.clone(), workload.object_name()), uid);
-        }
-    }
-
-    pub(super) fn forget_names(&mut self, uid: Uid, workload: &Workload) {
-        if is_shortened(workload.kind(), workload.name()) {
-            self.shortened_names.remove(&(workload.namespace().clone(), workload.object_name()));
-        }
-        let Some(namespaces) = self.names.get_mut(&workload.kind()) else { return };
-        if let Some(names) =
-            namespaces.get_mut(workload.namespace()).filter(|names| names.get(workload.name()) == Some(&uid))
-        {
-            names.remove(workload.name());
-            if names.is_empty() {
-                namespaces.remove(workload.namespace());
-            }
-        }
-        if namespaces.is_empty() {
-            self.names.remove(&workload.kind());
-        }
     }
 }
 

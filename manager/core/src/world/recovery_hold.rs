@@ -1,5 +1,5 @@
-//! Until when open recovery holds workloads of earlier leaderships, because they may run in a cluster that
-//! hasn't sent its inventory.
+//! How long open recovery holds back workloads of earlier leaderships, which may run in a cluster that hasn't
+//! sent its inventory.
 
 use crate::facts::reason::Why;
 use crate::state::workload::Workload;
@@ -13,10 +13,10 @@ use meridian_shared::time::Mono;
 /// Condition that ends a hold before all awaited clusters have reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldEnd {
-    /// `Fence`: the time by which every lease that the workload may hold has lapsed. If the journal is a copy
-    /// that nobody has confirmed, it is counted from now, as if an operator confirmed it now.
+    /// `Fence`: the time by which every lease that the workload may hold has lapsed. If the journal may be a
+    /// copy and no operator has confirmed it, the time counts from now, as if an operator confirmed it now.
     At(Mono),
-    /// `Wait`: only `declare-lost`, for each awaited cluster.
+    /// `Wait`: only `declare-lost` of each awaited cluster ends the hold.
     DeclareLost,
 }
 
@@ -38,7 +38,7 @@ impl World {
             move |(uid, workload)| {
                 let (cluster, end) = match workload.right() {
                     None => (None, self.recovery_hold(workload, now)?),
-                    Some((_, leg)) if !self.live.awaited.contains(&leg.cluster) => return None,
+                    Some((_, leg)) if !self.live.recovery().awaited().contains(&leg.cluster) => return None,
                     Some((_, leg)) => (Some(&leg.cluster), self.lease_end(workload, now)),
                 };
                 Some(RecoveryHold { uid: *uid, workload, cluster, end })
@@ -59,7 +59,7 @@ impl World {
         if !workload.is_older_than(self.state.led_since()) {
             return None;
         }
-        let counted_from = if recovery.restored { now } else { self.live.sole_since };
+        let counted_from = if recovery.restored { now } else { self.live.recovery().sole_since() };
         let lease = ManagerLease::from_composed(counted_from, workload.term());
         match workload.on_loss() {
             OnLoss::Wait => Some(HoldEnd::DeclareLost),
@@ -68,8 +68,10 @@ impl World {
     }
 
     fn lease_end(&self, workload: &Workload, now: Mono) -> HoldEnd {
-        let lease = workload.fence().and_then(|fence| self.live.leases.get(&fence)).map(|lease| lease.lease);
-        let mut lease = lease.unwrap_or(ManagerLease::from_composed(self.live.sole_since, workload.term()));
+        let lease =
+            workload.fence().and_then(|fence| self.live.leases().get(fence)).map(|lease| lease.lease());
+        let mut lease =
+            lease.unwrap_or(ManagerLease::from_composed(self.live.recovery().sole_since(), workload.term()));
         if self.disputed(workload) {
             lease.compose(now);
         }

@@ -4,7 +4,8 @@
 //! sees it.
 
 use crate::facts::actor::Actor;
-use crate::facts::audit::{Entry, Line};
+use crate::facts::audit::{Action, Entry, Line};
+use crate::facts::input::Write;
 use crate::facts::key::Key;
 use crate::facts::outcome::{Bodies, Outcome, Reply};
 use crate::facts::reason::Why;
@@ -25,9 +26,9 @@ use std::sync::Arc;
 pub struct Turn<'a> {
     pub(crate) world: &'a mut World,
     pub(crate) now: Now,
-    pub(crate) bodies: &'a dyn Bodies,
-    pub(crate) new_bodies: BTreeMap<ContentHash, Arc<str>>,
-    pub(crate) out: Outcome,
+    bodies: &'a dyn Bodies,
+    new_bodies: BTreeMap<ContentHash, Arc<str>>,
+    out: Outcome,
 }
 
 impl fmt::Debug for Turn<'_> {
@@ -91,30 +92,75 @@ impl<'a> Turn<'a> {
         self.record(Record::Audited(Box::new(line)));
     }
 
+    /// Writes a line about a workload, with its name and the cluster where it runs or ran last.
+    pub(crate) fn audit_workload(&mut self, uid: Uid, by: &Actor, action: Action) {
+        let detail = self.workload(uid).map(|w| format!("{}/{}", w.namespace(), w.name()));
+        let cluster = self.workload(uid).and_then(Workload::right).map(|(_, leg)| leg.cluster.to_string());
+        self.audit(by.clone(), Entry { cluster, detail, ..Entry::new(action, uid.to_string()) });
+    }
+
     /// Queues a command to an agent and returns its number. Without a session the command is dropped: the
     /// inventory at the start of the next session shows what must be done.
     pub(crate) fn send(&mut self, cluster: &ClusterName, command: CommandRef) -> Option<u64> {
-        let live = self.world.live.clusters.get_mut(cluster)?;
+        let live = self.world.live.cluster_mut(cluster)?;
         self.out.wake.insert(cluster.clone());
-        Some(live.outbox.push(command))
+        Some(live.outbox_mut().push(command))
     }
 
     /// Queues a command that corrects what an agent reported. An agent may report anything, so the outbox is
     /// bounded for corrections; those dropped are found again in the agent's next inventory.
     pub(crate) fn send_correction(&mut self, cluster: &ClusterName, command: CommandRef) {
-        if self.world.live.clusters.get(cluster).is_some_and(|live| live.outbox.waiting() < CORRECTIONS_MAX) {
+        if self.world.live.cluster(cluster).is_some_and(|live| live.outbox().waiting() < CORRECTIONS_MAX) {
             self.send(cluster, command);
         }
     }
 
-    /// Has the next pass evaluate parked workloads again, because something changed that may let them start.
+    /// Makes the next pass evaluate parked workloads again, because something changed that may let them
+    /// start.
     pub(crate) fn capacity_changed(&mut self) {
-        self.world.live.capacity_changed = true;
-        self.world.live.dirty = true;
+        self.world.live.pass_mut().capacity_changed();
     }
 
     pub(crate) fn reply(&mut self, reply: Reply) {
         self.out.reply = reply;
+    }
+
+    /// Answers a parked request of the cluster's agent after the commit, if there is something to send.
+    pub(crate) fn wake(&mut self, cluster: &ClusterName) {
+        self.out.wake.insert(cluster.clone());
+    }
+
+    /// [`Self::wake`] for every session with something to send.
+    pub(crate) fn wake_due(&mut self) {
+        let now = self.now.mono;
+        let due = self.world.live.clusters().iter().filter(|(_, live)| live.outbox().due(now));
+        self.out.wake.extend(due.map(|(cluster, _)| cluster.clone()));
+    }
+
+    /// [`Self::wake`] for every session.
+    pub(crate) fn wake_all(&mut self) {
+        self.out.wake.extend(self.world.live.clusters().keys().cloned());
+    }
+
+    /// Renews the views of a workload although no record of this turn is about it.
+    pub(crate) fn view_changed(&mut self, uid: Uid) {
+        self.out.workloads.insert(uid);
+    }
+
+    /// [`Self::view_changed`] for every workload that satisfies `predicate`.
+    pub(crate) fn views_changed(&mut self, predicate: impl Fn(&Workload) -> bool) {
+        let changed = self.world.state.workloads().iter().filter(|(_, workload)| predicate(workload));
+        self.out.workloads.extend(changed.map(|(uid, _)| *uid));
+    }
+
+    /// Hands back a request that was applied: the shell drops it when no caller waits for it.
+    pub(crate) fn spend(&mut self, write: Write) {
+        self.out.spent.push(write);
+    }
+
+    /// Stores a job manifest with the records of this turn.
+    pub(crate) fn store_body(&mut self, hash: ContentHash, body: Arc<str>) {
+        self.new_bodies.insert(hash, body);
     }
 
     pub fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
@@ -127,7 +173,7 @@ impl<'a> Turn<'a> {
 
     /// Stores why a cluster can't start a class.
     pub(crate) fn note(&mut self, class: crate::facts::submission::ClassId, cluster: &ClusterName, why: Why) {
-        self.world.live.pending_reasons.set_at(class, cluster, why);
+        self.world.live.pending_reasons_mut().set_at(class, cluster, why);
     }
 }
 

@@ -50,7 +50,7 @@ impl Fleet {
     fn deliver(&mut self, name: &str, answer: Box<SyncAnswer>) {
         let name = ClusterName::new(name);
         let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Answer(answer));
-        self.perform(&name, out.effects);
+        self.perform(&name, out.into_effects());
     }
 
     /// One request of the news lane and its answer.
@@ -176,5 +176,5 @@ fn an_end_is_acknowledged_until_the_agent_received_it() {
     assert_eq!(uid, job);
     f.deliver("eu", Box::new(SyncAnswer::Ok(answer)));
     f.exchange_news("eu");
-    assert!(f.world.live.clusters[&eu()].acknowledge.is_empty());
+    assert!(f.world.live.clusters()[&eu()].answers().ends_waiting() == 0);
 }

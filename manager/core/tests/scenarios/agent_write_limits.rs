@@ -2,6 +2,7 @@
 
 use super::*;
 use meridian_manager_core::facts::record::{MemberFact, WorkloadFact};
+use meridian_manager_core::live::counts::Count;
 use meridian_shared::ids::Session;
 use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{SyncRefusal, VERSION, VERSIONS};
@@ -27,7 +28,7 @@ impl Flood {
         let mut accepted = 0;
         for _ in 0..events.len().div_ceil(1_000) {
             let composed = self.f.agents.get_mut(&eu()).unwrap().compose(now(self.f.now), Lane::News);
-            let before = self.f.world.live.clusters[&eu()].events_through;
+            let before = self.f.world.live.clusters()[&eu()].events_through();
             let batch: Vec<Event> = events[accepted..].iter().take(1_000).cloned().collect();
             let events_last = before + batch.len() as u64;
             let request = SyncRequest {
@@ -39,7 +40,8 @@ impl Flood {
                 ..composed
             };
             self.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false });
-            accepted += usize::try_from(self.f.world.live.clusters[&eu()].events_through - before).unwrap();
+            accepted +=
+                usize::try_from(self.f.world.live.clusters()[&eu()].events_through() - before).unwrap();
         }
         accepted
     }
@@ -98,7 +100,7 @@ fn reports_over_the_limit_are_put_off_and_the_last_is_kept() {
     let accepted = flood.send(&events);
     assert!(accepted < events.len() && accepted <= RECORDS_MAX, "{accepted}");
     assert_eq!(flood.written(is_waiting), accepted);
-    assert!(flood.f.world.live.counts.put_off > 0);
+    assert!(flood.f.world.live.counts().of(Count::PutOff) > 0);
     let seconds = flood.send_all(&events[accepted..]);
     assert!((2..100).contains(&seconds), "{seconds}");
     let leg = flood.f.world.state.workloads()[&flood.uid].legs().values().next().unwrap();

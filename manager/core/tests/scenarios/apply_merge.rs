@@ -5,6 +5,9 @@ use super::*;
 use meridian_manager_core::facts::outcome::RejectionReason;
 use meridian_objects::last_applied;
 
+#[path = "apply_merge/files.rs"]
+mod files;
+
 fn cluster(spec: &Value) -> Value {
     let mut whole = json!({"region": "europe-west4", "jurisdiction": "EU"});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());

@@ -249,7 +249,7 @@ fn a_changed_pool_is_reported_without_a_changed_node() {
             .next()
             .unwrap()
             .apply(now(f.now), AgentInput::Nodes { nodes: nodes.clone(), pools });
-        f.perform(&ClusterName::new("eu"), out.effects);
+        f.perform(&ClusterName::new("eu"), out.into_effects());
         f.settle();
     };
     set_pool(&mut f, false);

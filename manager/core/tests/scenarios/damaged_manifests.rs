@@ -113,7 +113,10 @@ fn a_start_that_cannot_be_delivered_backs_off() {
     f.bodies.0.insert(f.hash_of(damaged), body);
     f.advance(Millis::secs(10));
     assert_eq!(f.offers_and_grants(damaged), (2, 0), "{:#}", f.why(damaged));
-    assert!(f.world.live.clusters.values().all(|live| live.failed_starts == 0), "no cluster is to blame");
+    assert!(
+        f.world.live.clusters().values().all(|live| live.starts().in_a_row() == 0),
+        "no cluster is to blame"
+    );
     f.advance(Millis::secs(60));
     assert_eq!(f.phase(damaged), Some(Phase::Running), "{:#}", f.why(damaged));
 }
@@ -133,7 +136,7 @@ fn a_grant_whose_manifest_is_lost_before_it_arrives_is_stopped() {
         if f.phase(uid) != Some(Phase::Granted) {
             let agent = f.agents.get_mut(&ClusterName::from("eu")).unwrap();
             let out = agent.apply(now(f.now), AgentInput::Answer(answer));
-            f.perform(&"eu".into(), out.effects);
+            f.perform(&"eu".into(), out.into_effects());
         }
     }
     f.lose_manifest(uid);

@@ -4,6 +4,7 @@ use super::*;
 use meridian_manager_core::facts::audit::Action;
 use meridian_manager_core::facts::lifecycle;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, WriteResult};
+use meridian_manager_core::live::counts::Count;
 use meridian_shared::protocol::StopReason;
 
 impl Fleet {
@@ -247,7 +248,7 @@ fn a_run_of_a_workload_that_the_restored_journal_deactivates_is_stopped() {
     f.settle();
     f.settle();
     let w = &f.world.state.workloads()[&uid];
-    assert!(w.inactive().is_some() && f.world.live.counts.adoptions == 1);
+    assert!(w.inactive().is_some() && f.world.live.counts().of(Count::Adoptions) == 1);
     assert_eq!((w.phase(), f.cluster_of(uid)), (Phase::Pending, None), "the restored journal decides");
 }
 

@@ -202,7 +202,7 @@ fn no_offer_is_lost_when_answers_arrive_out_of_order() {
     }
     for answer in answers.into_iter().rev() {
         let out = f.agents.get_mut(&eu).unwrap().apply(now(f.now), AgentInput::Answer(answer));
-        f.perform(&eu, out.effects);
+        f.perform(&eu, out.into_effects());
     }
     assert_eq!(f.agents[&eu].held().count(), 2, "both offers are held, and none was repeated");
     f.settle();

@@ -2,6 +2,8 @@
 
 use super::*;
 use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, WriteResult};
+use meridian_manager_core::live::counts::Count;
+use meridian_manager_core::sessions::features::Features;
 
 pub(super) fn elastic(name: &str, pods: u32) -> Value {
     let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
@@ -72,7 +74,7 @@ fn a_scale_down_frees_quota_once_the_pods_have_ended() {
     let event =
         RunnerEvent::Reclaimable { uid: gang, fence, places: vec![("main".into(), 2), ("main".into(), 3)] };
     let out = f.agents.get_mut(&ClusterName::new("eu")).unwrap().apply(now(f.now), AgentInput::Runner(event));
-    f.perform(&ClusterName::new("eu"), out.effects);
+    f.perform(&ClusterName::new("eu"), out.into_effects());
     f.settle();
     assert_eq!(
         (f.used(), f.phase(gang), f.phase(next)),
@@ -158,7 +160,8 @@ fn other_changes_are_refused_with_a_remedy() {
         "the completions of this job can't change"
     );
     rigid["spec"]["completions"] = json!(2);
-    assert!(f.refused(rigid).message.contains("kueue.x-k8s.io/elastic-job"));
+    assert_eq!(f.put(rigid).1, WriteResult::Configured, "it is stopped and queued again");
+    f.settle();
     // A deactivated job has its last requested size when it is reactivated.
     let active = |f: &mut Fleet, active| {
         f.write(vec![Change::SetActive {
@@ -172,7 +175,7 @@ fn other_changes_are_refused_with_a_remedy() {
     assert_eq!(f.put(elastic("gang", 1)).1, WriteResult::Configured);
     assert_eq!(f.put(elastic("gang", 2)).1, WriteResult::Configured);
     active(&mut f, true);
-    assert_eq!((f.phase(gang), f.used()), (Some(Phase::Running), 4));
+    assert_eq!((f.phase(gang), f.used()), (Some(Phase::Running), 3));
 }
 
 #[test]
@@ -200,7 +203,7 @@ fn user_labels_and_annotations_may_change_at_any_time() {
         object["metadata"]["labels"].as_object_mut().unwrap().remove("app.kubernetes.io/version");
         assert_eq!(f.put(object.clone()).1, WriteResult::Configured);
         assert_eq!((user_metadata(&f).0, f.phase(uid)), (Value::Null, phase));
-        // Labels that scheduling uses can't change.
+        // Labels that scheduling uses can change only while the job waits.
         for (key, value) in [
             ("kueue.x-k8s.io/max-exec-time-seconds", "60"),
             ("meridian.dev/region", "us-east4"),
@@ -208,7 +211,15 @@ fn user_labels_and_annotations_may_change_at_any_time() {
         ] {
             let mut other = object.clone();
             other["metadata"]["labels"][key] = json!(value);
-            assert!(f.refused(other).message.contains("labels and annotations of other domains"), "{key}");
+            if phase == Some(Phase::Running) {
+                assert!(f.refused(other).message.contains("only while it waits"), "{key}");
+            } else if key == "meridian.dev/region" {
+                let Reply::Rejected(denied) = f.apply(vec![other]) else { panic!("{key} is taken") };
+                assert!(denied[0].message.contains("no cluster of its queue may run"), "{key}");
+            } else {
+                assert_eq!(f.put(other).1, WriteResult::Configured, "{key}");
+                assert_eq!(f.put(object.clone()).1, WriteResult::Configured, "{key}");
+            }
         }
     }
     f.restart(2, None);
@@ -221,7 +232,7 @@ fn a_scale_down_is_refused_if_the_agent_doesnt_support_it() {
     let mut f = Fleet::new(EU);
     let (gang, _) = f.put(elastic("gang", 2));
     f.settle();
-    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().supports_scale_down = false;
+    f.world.live.cluster_mut(&ClusterName::new("eu")).unwrap().set_features(Features::default());
     assert!(f.refused(elastic("gang", 1)).message.contains("agent is of an older version"));
     assert_eq!(f.phase(gang), Some(Phase::Running));
 }
@@ -263,7 +274,10 @@ fn an_adopted_run_is_charged_for_the_reported_pods() {
     f.lead_from_backup(&backup);
     f.settle();
     f.settle();
-    assert_eq!((f.world.live.counts.adoptions, f.used(), f.phase(gang)), (1, 2, Some(Phase::Running)));
+    assert_eq!(
+        (f.world.live.counts().of(Count::Adoptions), f.used(), f.phase(gang)),
+        (1, 2, Some(Phase::Running))
+    );
 }
 
 #[test]

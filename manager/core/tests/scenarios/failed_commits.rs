@@ -1,6 +1,7 @@
 //! Failed commits: the manager reads back its durable state and keeps leading.
 
 use super::*;
+use meridian_manager_core::live::counts::Count;
 
 impl Fleet {
     /// A commit fails: the world is restored from durable state, and the process keeps leading.
@@ -48,7 +49,7 @@ fn a_lapse_that_was_not_committed_is_repeated_at_once() {
     f.now += 9_500;
     f.world.committed(Mono(f.now));
     f.world.apply(now(f.now), Input::Turn, &f.bodies);
-    assert_eq!(f.world.live.counts.lapses, 1);
+    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
     f.fail_commit(&durable, 100);
     assert_eq!(f.phase(uid), Some(Phase::Running), "the lapse wasn't committed");
     f.world.apply(now(f.now), Input::Turn, &f.bodies);

@@ -1,6 +1,8 @@
 //! Metrics of clusters, waits and limits, from the state of a fleet.
 
 use super::*;
+use meridian_agent_core::ProviderEvent;
+use meridian_shared::packing::Block;
 use meridian_views::fleet;
 
 /// Total, free, held and granted GPUs of a cluster.
@@ -21,6 +23,44 @@ fn capacity_is_what_agents_report_and_what_workloads_hold() {
     f.end(uid, EndResult::Succeeded);
     f.settle();
     assert_eq!(gpus(&f, "eu"), [4, 4, 0, 0]);
+}
+
+#[test]
+fn offers_that_wait_for_nodes_count_by_the_providers_documented_reason() {
+    let mut f = Fleet::without_agents(EU);
+    f.add_agent("eu", 1_000);
+    let gpus = Amounts::from([(GPU.into(), 4)]);
+    let pool =
+        Block { nodes: 4, free: gpus.clone(), capacity: gpus, labels: BTreeMap::new(), taints: Vec::new() };
+    let nodes = AgentInput::Nodes { nodes: Vec::new(), pools: vec![pool] };
+    f.agents.get_mut(&ClusterName::from("eu")).unwrap().apply(now(f.now), nodes);
+    f.settle();
+    let waiting = |f: &Fleet| -> Vec<(&'static str, u64)> {
+        let rows = fleet::waiting_offers(&f.world).into_iter();
+        rows.map(|((cluster, reason), n)| {
+            assert_eq!(cluster.as_str(), "eu");
+            (reason.word(), n)
+        })
+        .collect()
+    };
+    for name in ["first", "second", "third"] {
+        f.submit(name, 4);
+    }
+    f.settle();
+    assert_eq!((f.node_requests.len(), waiting(&f)), (3, vec![("Other", 3)]), "the provider was only asked");
+    let say = |f: &mut Fleet, at: usize, reason: &str| {
+        let (offer, reason) = (f.node_requests[at].offer, reason.to_owned());
+        let event = ProviderEvent::Waiting { offer, reason, estimate: None };
+        let agent = f.agents.get_mut(&ClusterName::from("eu")).unwrap();
+        agent.apply(now(f.now), AgentInput::Provider(event));
+        f.settle();
+    };
+    say(&mut f, 0, "QuotaExceeded: NVIDIA_T4_GPUS, 4.0, europe-west4");
+    say(&mut f, 1, "ResourcePoolExhausted: expected time is indefinite");
+    say(&mut f, 2, "words of its own {\"a\"}");
+    assert_eq!(waiting(&f), [("Other", 1), ("QuotaExceeded", 1), ("ResourcePoolExhausted", 1)]);
+    say(&mut f, 0, "ResourcePoolExhausted: none now");
+    assert_eq!(waiting(&f), [("Other", 1), ("ResourcePoolExhausted", 2)]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Fleet {
         let fence = self.agents[&name].runs().find(|(running, ..)| *running == uid).unwrap().1;
         let event = RunnerEvent::Completed { uid, fence, indexes: indexes.parse().unwrap() };
         let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Runner(event));
-        self.perform(&name, out.effects);
+        self.perform(&name, out.into_effects());
     }
 
     /// What the last attempt was started with: the number of pods, and the indexes that it doesn't run.
@@ -106,7 +106,7 @@ impl Fleet {
         let fence = self.agents[&eu].runs().find(|(running, ..)| *running == uid).unwrap().1;
         let event = RunnerEvent::Reclaimable { uid, fence, places: vec![("main".into(), index)] };
         let out = self.agents.get_mut(&eu).unwrap().apply(now(self.now), AgentInput::Runner(event));
-        self.perform(&eu, out.effects);
+        self.perform(&eu, out.into_effects());
         self.settle();
     }
 }

@@ -240,7 +240,7 @@ fn only_the_pods_with_a_managed_resource_wait_for_nodes() {
     let free: i64 = eu.ledger().blocks().iter().map(|block| block.free["cpu"]).sum();
     assert_eq!(free, 8_000 - 2 * 2_000, "its driver has room beside the first one");
     let ready = ProviderEvent::Ready { offer, nodes: vec![node("large", 8)], keeps: None };
-    let effects = eu.apply(now(f.now), AgentInput::Provider(ready)).effects;
+    let effects = eu.apply(now(f.now), AgentInput::Provider(ready)).into_effects();
     f.perform(&"eu".into(), effects);
     f.settle();
     assert_eq!(f.phase(whole), Some(Phase::Running), "{:#}", f.why(whole));

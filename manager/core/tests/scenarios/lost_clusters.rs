@@ -1,6 +1,7 @@
 //! Clusters that stop reporting or lose their ledger: when a gang may run elsewhere.
 
 use super::*;
+use meridian_manager_core::live::counts::Count;
 use meridian_shared::protocol::OnLoss;
 
 #[test]
@@ -31,7 +32,7 @@ fn renewals_keep_a_gang_running_for_several_terms() {
     f.advance(Millis(60_000));
     assert_eq!(f.cluster_of(uid), home);
     assert_eq!(f.world.state.workloads()[&uid].attempts(), 1);
-    assert!(f.world.live.counts.renewals > 10);
+    assert!(f.world.live.counts().of(Count::Renewals) > 10);
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn a_run_of_a_replaced_ledger_is_reported_as_lost_at_once() {
     assert!(summary.starts_with("lost in cluster `eu`: its agent lost its store"), "{summary}");
     let leg = f.world.state.workloads()[&uid].right().unwrap().1;
     let until = leg.replaced_ledger.unwrap().until.unwrap();
-    let lapses = f.world.live.leases[&leg.fence.unwrap()].lease.deadline;
+    let lapses = f.world.live.leases().get(leg.fence.unwrap()).unwrap().deadline();
     assert_eq!(
         until.since(now(f.now).wall),
         lapses.since(Mono(f.now)),
@@ -157,10 +158,10 @@ fn a_manager_without_its_claim_calls_no_lease_lapsed() {
     // No commit succeeds any more: another manager may lead, and renew the lease.
     f.now += 3 * TERM.0;
     f.input(Input::Turn);
-    assert_eq!((f.phase(uid), f.world.live.counts.lapses), (Some(Phase::Running), 0));
+    assert_eq!((f.phase(uid), f.world.live.counts().of(Count::Lapses)), (Some(Phase::Running), 0));
     f.world.committed(Mono(f.now));
     f.input(Input::Turn);
-    assert_eq!(f.world.live.counts.lapses, 1);
+    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
 }
 
 /// An agent in the manager's process can't end a gang while the manager is down, so no lease may end it
@@ -206,7 +207,7 @@ fn inventories_that_close_the_recovery_of_a_copy_start_leases_anew() {
     assert!(f.world.state.recovery().is_none(), "its inventory has arrived");
     // Until then a manager with the original may have renewed the lease.
     f.advance(Millis(TERM.0 - 500));
-    assert_eq!(f.world.live.counts.lapses, 0);
+    assert_eq!(f.world.live.counts().of(Count::Lapses), 0);
     f.advance(Millis(3_000));
-    assert_eq!(f.world.live.counts.lapses, 1);
+    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
 }

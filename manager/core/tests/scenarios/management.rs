@@ -262,3 +262,25 @@ fn a_lost_job_that_was_stopped_in_the_management_cluster_does_not_start() {
     submit(&mut f);
     assert_eq!(f.phase(UID), Some(Phase::Pending), "{:#}", f.why(UID));
 }
+
+#[test]
+fn a_manager_whose_management_cluster_is_taken_over_starts_nothing_more() {
+    let mut f = Fleet::regions();
+    let runs = f.submit("runs", 3);
+    f.settle();
+    let offered = f.submit("offered", 3);
+    assert_ne!(f.phase(offered), Some(Phase::Pending), "it is offered");
+    for _ in 0..2 {
+        f.input(Input::Operator { actor: Actor::System, action: Operator::DoubtRules });
+    }
+    let later = f.submit("later", 3);
+    f.settle();
+    f.settle();
+    let all = [runs, offered, later];
+    let [running, pending] = [Some(Phase::Running), Some(Phase::Pending)];
+    assert_eq!(f.phases(&all), [running, pending, pending]);
+    f.confirm_rules();
+    f.settle();
+    f.settle();
+    assert_eq!(f.phases(&all), [running; 3]);
+}

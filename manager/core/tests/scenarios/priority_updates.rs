@@ -2,6 +2,7 @@
 
 use super::elastic::elastic;
 use super::*;
+use meridian_manager_core::sessions::features::Features;
 
 /// The priorities of the cluster's gangs, as its agent has stored them.
 fn agent_priorities(f: &Fleet, cluster: &str) -> Vec<i64> {
@@ -50,9 +51,9 @@ fn priorities_are_sent_only_to_agents_that_support_them() {
     f.apply(vec![class(7)]);
     f.put(named("gang", "vip"));
     f.settle();
-    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().supports_priority = false;
+    f.world.live.cluster_mut(&ClusterName::new("eu")).unwrap().set_features(Features::default());
     f.apply(vec![class(8)]);
-    assert!(f.world.live.clusters[&ClusterName::new("eu")].outbox.quiet());
+    assert!(f.world.live.clusters()[&ClusterName::new("eu")].outbox().quiet());
     f.restart(2, RECOVERY);
     f.settle();
     f.settle();
@@ -124,7 +125,7 @@ fn a_wrong_priority_that_is_reported_repeatedly_is_corrected_once() {
         f.apply(vec![local_queue(&format!("other-{other}"), "cq")]);
         report(&mut f, -5);
     }
-    let queued = f.world.live.clusters[&eu].outbox.waiting();
+    let queued = f.world.live.clusters()[&eu].outbox().waiting();
     assert!(queued <= 2, "{queued} commands");
     assert_eq!(f.phase(gang), Some(Phase::Running));
 }

@@ -2,6 +2,7 @@
 //! runs.
 
 use super::*;
+use meridian_manager_core::live::counts::Count;
 
 impl Fleet {
     /// The first `pods` pods of a gang succeed, and the agent hasn't reported that yet.
@@ -14,7 +15,7 @@ impl Fleet {
             places: (0..pods).map(|index| ("main".to_owned(), index)).collect(),
         };
         let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Runner(event));
-        self.perform(&name, out.effects);
+        self.perform(&name, out.into_effects());
         self.agents[&name].check().unwrap();
     }
 
@@ -45,7 +46,7 @@ fn pod_failures_of_a_lost_attempt_still_count_in_the_next() {
     let fence = f.agents[&name].runs().find(|(u, ..)| *u == uid).unwrap().1;
     let event = RunnerEvent::PodsFailed { uid, fence, failures: 2 };
     let out = f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(event));
-    f.perform(&name, out.effects);
+    f.perform(&name, out.into_effects());
     f.settle();
     assert_eq!(f.world.state.workloads()[&uid].pod_failures(), 2);
     assert!(f.why(uid)["summary"].as_str().unwrap().contains("2 pod failures so far"), "{:#}", f.why(uid));
@@ -79,11 +80,11 @@ fn quota_and_capacity_of_succeeded_pods_are_reused_at_once() {
         "{:#}",
         f.why(gang)
     );
-    assert_eq!(f.world.live.counts.reclaimed, 2);
+    assert_eq!(f.world.live.counts().of(Count::Reclaimed), 2);
     // A repeated or lower report changes nothing.
     f.succeed(gang, 2);
     f.succeed(gang, 1);
-    assert_eq!((f.world.live.counts.reclaimed, f.charged()), (2, 4));
+    assert_eq!((f.world.live.counts().of(Count::Reclaimed), f.charged()), (2, 4));
     f.end(gang, EndResult::Succeeded);
     assert_eq!((f.phase(gang), f.charged()), (Some(Phase::Finished), 2));
     f.end(next, EndResult::Succeeded);
@@ -158,7 +159,10 @@ fn an_adopted_run_is_charged_for_its_remaining_pods() {
     f.lead_from_backup(&backup);
     f.settle();
     f.settle();
-    assert_eq!((f.world.live.counts.adoptions, f.phase(gang), f.charged()), (1, Some(Phase::Running), 1));
+    assert_eq!(
+        (f.world.live.counts().of(Count::Adoptions), f.phase(gang), f.charged()),
+        (1, Some(Phase::Running), 1)
+    );
 }
 
 #[test]

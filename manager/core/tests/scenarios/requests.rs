@@ -201,10 +201,10 @@ fn a_policy_without_times_leaves_those_of_the_manager() {
     assert_eq!(f.world.state.workloads()[&uid].term(), Millis::mins(4 * 60));
     f.settle();
     let (_, leg) = f.world.state.workloads()[&uid].right().unwrap();
-    let lease = &f.world.live.leases[&leg.fence.unwrap()];
-    assert_eq!(lease.lease.term, Millis::mins(4 * 60));
+    let lease = f.world.live.leases().get(leg.fence.unwrap()).unwrap();
+    assert_eq!(lease.term(), Millis::mins(4 * 60));
     // The scenarios' manager has a start timeout of 30 s.
-    assert!(lease.start_by <= Mono(f.now) + Millis::secs(30));
+    assert!(lease.start_by() <= Mono(f.now) + Millis::secs(30));
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn a_dispatch_policy_for_a_queue_that_no_cluster_queue_has_causes_a_warning() {
     assert_eq!(warnings("cp"), ["spec.applies.queues: there is no cluster queue `cp`; there is `cq`"]);
     assert_eq!(
         warnings("lq"),
-        ["spec.applies.queues: there is no cluster queue `lq`, but a local queue, and only cluster queues \
-          count here; there is `cq`"]
+        ["spec.applies.queues: there is no cluster queue `lq`, only a local queue, which can't be named \
+          here; there is `cq`"]
     );
     // A queue of the same request counts.
     let policy = meridian_object("DispatchPolicy", "p", json!({"applies": {"queues": ["new"]}}));

@@ -2,6 +2,7 @@
 //! there.
 
 use super::*;
+use meridian_manager_core::live::counts::Count;
 
 fn queue(quotas: &[(&str, i64)], strategy: &str) -> Vec<Value> {
     let flavors: Vec<Value> = quotas.iter().map(|(name, quota)| flavor_quota(name, *quota)).collect();
@@ -106,7 +107,7 @@ fn heads_over_the_limit_of_a_turn_are_evaluated_in_the_next() {
     }
     f.input(Input::Turn);
     assert!(!f.world.undecided());
-    assert_eq!(f.world.live.counts.cut_short, 4);
+    assert_eq!(f.world.live.counts().of(Count::CutShort), 4);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::untrusted_agents::invented_end;
 use super::*;
+use meridian_manager_core::live::counts::Count;
 
 #[test]
 fn a_restored_journal_adopts_running_gangs() {
@@ -235,7 +236,7 @@ fn a_restarted_manager_renews_leases_at_once() {
     f.settle();
     f.restart(2, RECOVERY);
     f.advance(Millis(2_000));
-    assert_eq!((f.world.state.recovery().is_some(), f.world.live.counts.renewals), (false, 1));
+    assert_eq!((f.world.state.recovery().is_some(), f.world.live.counts().of(Count::Renewals)), (false, 1));
 }
 
 impl Fleet {
@@ -284,13 +285,13 @@ fn an_unconfirmed_copy_never_calls_an_older_lease_lapsed() {
     let home = f.restore_while_disconnected(uid, &backup);
     f.advance(Millis(5 * TERM.0));
     let (_, leg) = f.world.state.workloads()[&uid].right().expect("its lease isn't called lapsed");
-    assert_eq!((&leg.cluster, f.world.live.counts.lapses), (&home, 0));
+    assert_eq!((&leg.cluster, f.world.live.counts().of(Count::Lapses)), (&home, 0));
     // From the confirmation on this manager is the only one, and the lease counts in full.
     f.confirm_recovery();
     f.advance(Millis(TERM.0 - 500));
-    assert_eq!(f.world.live.counts.lapses, 0);
+    assert_eq!(f.world.live.counts().of(Count::Lapses), 0);
     f.advance(Millis(3_000));
-    assert_eq!(f.world.live.counts.lapses, 1);
+    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
     assert!(f.runs_elsewhere(uid, &home));
 }
 
@@ -364,7 +365,7 @@ fn a_cluster_that_only_member_lists_name_can_be_declared_lost() {
     f.lead_from_backup(&backup);
     f.confirm_rules();
     f.settle();
-    assert!(!f.world.state.members().contains_key(&us) && f.world.live.awaited.contains(&us));
+    assert!(!f.world.state.members().contains_key(&us) && f.world.live.recovery().awaited().contains(&us));
     f.confirm_recovery();
     f.settle();
     assert!(f.world.state.recovery().is_some(), "a confirmation doesn't answer for a cluster");

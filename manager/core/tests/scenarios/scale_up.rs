@@ -61,7 +61,7 @@ impl Fleet {
             .get_mut(&ClusterName::new(cluster))
             .unwrap()
             .apply(now(self.now), AgentInput::Nodes { nodes, pools: Vec::new() });
-        self.perform(&cluster.into(), out.effects);
+        self.perform(&cluster.into(), out.into_effects());
     }
 }
 
@@ -466,7 +466,7 @@ fn the_last_requested_size_counts() {
         .get_mut(&ClusterName::new("eu"))
         .unwrap()
         .apply(now(f.now), AgentInput::Runner(RunnerEvent::Reclaimable { uid: gang, fence, places }));
-    f.perform(&ClusterName::new("eu"), out.effects);
+    f.perform(&ClusterName::new("eu"), out.into_effects());
     f.settle();
     f.settle();
     assert_eq!((f.used(), f.scale_ups() - before), (3, 1), "{}", f.summary(gang));

@@ -45,7 +45,7 @@ fn a_workload_that_starts_nowhere_blocks_no_cluster_for_others() {
     assert_ne!(first, second, "the cluster where it didn't start comes last");
     // The workload fails to start in both clusters, repeatedly.
     f.advance(Millis::secs(150));
-    assert!(f.world.live.clusters.values().all(|live| live.backed_off == Mono(0)));
+    assert!(f.world.live.clusters().values().all(|live| live.starts().backoff_end().is_none()));
     while f.phase(stuck) != Some(Phase::Pending) {
         f.advance(Millis::secs(1));
     }
@@ -79,7 +79,7 @@ fn a_cluster_where_several_workloads_dont_start_backs_off() {
     f.running.clear();
     f.advance(Millis::mins(2));
     assert_eq!(
-        (f.phase(late), f.world.live.clusters.values().next().unwrap().failed_starts),
+        (f.phase(late), f.world.live.clusters().values().next().unwrap().starts().in_a_row()),
         (Some(Phase::Running), 0)
     );
     assert_eq!(two.map(|uid| f.phase(uid)), [Some(Phase::Running); 2]);
@@ -104,7 +104,7 @@ fn new_nodes_get_an_offer_for_a_gang_that_was_too_large_before() {
             .next()
             .unwrap()
             .apply(now(f.now), AgentInput::Nodes { nodes: nodes(n), pools: Vec::new() });
-        f.perform(&ClusterName::new("eu"), out.effects);
+        f.perform(&ClusterName::new("eu"), out.into_effects());
     };
     set_nodes(&mut f, 2);
     f.settle();

@@ -3,6 +3,7 @@
 use super::*;
 use meridian_manager_core::facts::end::{EvictionCause, PreemptionReason};
 use meridian_manager_core::facts::lifecycle::{self, LifecycleEvent};
+use meridian_manager_core::live::counts::Count;
 use meridian_objects::PlanObject;
 use meridian_queueing::settings::FairSharing;
 use meridian_shared::timestamp::timestamp;
@@ -234,7 +235,7 @@ fn admission_and_finish_publish_lifecycle_events_with_times() {
     let lifecycle::Event::Ready { waited: until_ready, started } = ready else { panic!("{ready:?}") };
     assert_eq!(*until_ready, *waited + *started);
     assert_eq!(*finished, lifecycle::Event::Finished { ran: Millis(10) });
-    assert_eq!(f.world.live.counts.attempts_fruitful, 1);
+    assert_eq!(f.world.live.counts().of(Count::AttemptsFruitful), 1);
 }
 
 /// One eviction was published: the first one of a preempted workload of the class `low`.

@@ -3,6 +3,7 @@
 
 use super::*;
 use meridian_manager_core::facts::end::AttemptEnd;
+use meridian_manager_core::live::counts::Count;
 use meridian_shared::gang::Gang;
 use meridian_shared::placement::{PlacedDomain, Placement};
 
@@ -166,7 +167,7 @@ fn an_adopted_run_brings_its_placement() {
     f.confirm_rules();
     f.settle();
     f.settle();
-    assert_eq!(f.world.live.counts.adoptions, 1);
+    assert_eq!(f.world.live.counts().of(Count::Adoptions), 1);
     assert_eq!(placement(&f, uid), reported);
 }
 
@@ -184,8 +185,7 @@ fn an_outdated_or_mismatched_placement_is_ignored() {
     let report = |f: &mut Fleet, placement: Placement| {
         let mut request = f.agents.get_mut(&name).unwrap().compose(now(f.now), Lane::News);
         request.events = vec![Event::Running { uid, fence, placement: Some(Arc::new(placement)) }];
-        request.events_from = request.events_last + 1;
-        f.world.live.clusters.get_mut(&name).unwrap().events_through = request.events_last;
+        request.events_from = f.world.live.clusters()[&name].events_through() + 1;
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
     for invalid in [moved(0, 5), moved(1, 4), Placement { revision: 1, ..Placement::default() }] {
@@ -215,7 +215,7 @@ fn pods_of_a_lost_node_move_and_the_new_placement_is_recorded() {
             .get_mut(&name)
             .unwrap()
             .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
-        f.perform(&name, out.effects);
+        f.perform(&name, out.into_effects());
         f.settle();
     };
     lose(&mut f, &["b0-r0-h1"]);
@@ -261,8 +261,7 @@ fn unhealthy_nodes_of_a_gang_are_shown() {
             fence,
             placement: Some(Arc::new(Placement { revision, unhealthy, ..reported.clone() })),
         }];
-        request.events_from = request.events_last + 1;
-        f.world.live.clusters.get_mut(&name).unwrap().events_through = request.events_last;
+        request.events_from = f.world.live.clusters()[&name].events_through() + 1;
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
     let unhealthy = |f: &Fleet| {

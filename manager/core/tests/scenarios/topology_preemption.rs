@@ -72,7 +72,7 @@ fn a_gang_too_large_for_any_domain_preempts_nothing() {
         .next()
         .unwrap()
         .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
-    f.perform(&ClusterName::new("eu"), out.effects);
+    f.perform(&ClusterName::new("eu"), out.into_effects());
     for _ in 0..10 {
         f.settle();
         f.advance(Millis::secs(5));
@@ -142,7 +142,7 @@ fn fill_with_small_jobs(f: &mut Fleet, annotations: &Value) -> Vec<Uid> {
 /// Replaces the cluster's nodes and growable pools.
 fn set_nodes(f: &mut Fleet, nodes: Vec<NodeSpec>, pools: Vec<Block>) {
     let out = f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools });
-    f.perform(&ClusterName::new("eu"), out.effects);
+    f.perform(&ClusterName::new("eu"), out.into_effects());
     f.settle();
 }
 

@@ -1,6 +1,7 @@
 //! Agents that report what they may not: their reports harm no other cluster.
 
 use super::*;
+use meridian_manager_core::live::counts::Count;
 use meridian_shared::ids::Session;
 use meridian_shared::protocol::{OnLoss, Run};
 
@@ -66,7 +67,7 @@ fn a_reported_run_without_the_managers_mac_is_not_adopted() {
     f.settle();
     f.end(uid, EndResult::Succeeded);
     assert_ne!(home, None);
-    assert_eq!(f.world.live.counts.adoptions, 0);
+    assert_eq!(f.world.live.counts().of(Count::Adoptions), 0);
     assert_eq!(f.phase(pending), Some(Phase::Running), "the report delays no other workload");
 }
 
@@ -169,7 +170,7 @@ fn invented_offers_and_ends_take_bounded_memory() {
     let end = |n: u64| End { result: EndResult::Stopped, ..invented_end(Uid(n.into()), n) };
     for round in 0..40 {
         let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-        let events_from = f.world.live.clusters[&eu].events_through + 1;
+        let events_from = f.world.live.clusters()[&eu].events_through() + 1;
         let events = (0..1_024).map(|i| Event::Ended(end(1_024 * round + i))).collect();
         let request = Box::new(SyncRequest {
             events_from,
@@ -180,6 +181,6 @@ fn invented_offers_and_ends_take_bounded_memory() {
         });
         f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
     }
-    let live = &f.world.live.clusters[&eu];
-    assert!(live.outbox.waiting() <= 8_192 && live.acknowledge.len() <= 32_768);
+    let live = &f.world.live.clusters()[&eu];
+    assert!(live.outbox().waiting() <= 8_192 && live.answers().ends_waiting() <= 32_768);
 }

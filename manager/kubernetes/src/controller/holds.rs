@@ -1,7 +1,7 @@
-//! What holds new jobs back: settings of the cluster that decide about jobs and aren't at the manager yet.
+//! Holds back new jobs while settings of the cluster that decide about jobs aren't at the manager yet.
 //!
-//! Jobs wait for most settings only while these are on their way. They wait without limit for rules, which
-//! say where jobs may run: a job that is submitted without one of them may run where it is forbidden.
+//! Jobs wait for most settings only while these are being written. They wait without limit for rules, which
+//! say where jobs may run, because a job that is submitted without one of them may run where it is forbidden.
 
 use super::{RULES_EVERY, SETTINGS_WAIT, Shared, lock};
 use crate::decide::{self, Memory, Pair};
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// New jobs are held back when the rules can't be watched for longer than this.
+/// Time without a watch of the rules after which new jobs are held back.
 const UNWATCHED_MOST: Duration = Duration::from_secs(10);
-/// A job that is held back is looked at again this often.
+/// How often a job that is held back is checked again.
 const HELD_AGAIN: Duration = Duration::from_secs(5);
 
-/// Kinds that say where jobs may run and what their queues may use. Objects of other kinds, such as local
-/// queues, only name something or restrict jobs further.
+/// Kinds that determine where jobs may run and what their queues may use. Objects of other kinds, such as
+/// local queues, only refer to these or restrict jobs further.
 const DECIDING: [Kind; 9] = [
     Kind::ResidencyPolicy,
     Kind::Namespace,
@@ -39,7 +39,7 @@ pub(super) fn is_rule(kind: Kind) -> bool {
     RULES.contains(&kind)
 }
 
-/// Kinds of the cluster whose watch fails: since when, and why.
+/// Kinds of the cluster whose watch fails, with the start and the reason.
 #[derive(Debug, Default)]
 pub(super) struct Unwatched(BTreeMap<Kind, (Instant, String)>);
 
@@ -67,19 +67,19 @@ impl Unwatched {
     }
 }
 
-/// Why a job waits, of the rules that aren't at the manager after several tries.
+/// Why a job waits, if rules aren't at the manager after several attempts.
 fn reason_of(job: &ObjectKey, stuck: &[ObjectKey]) -> Option<String> {
     let concerns = |rule: &&ObjectKey| rule.kind != Kind::Namespace || rule.name == job.namespace;
     let rule = stuck.iter().find(concerns)?;
     Some(format!(
-        "waits: {rule} isn't at the manager as it is here, so it isn't known where the job may run: the \
-         events of that object say why"
+        "waits: the manager doesn't have the present version of {rule}, so it isn't known where the job may \
+         run: the events of that object say why"
     ))
 }
 
 /// Why a submission waits.
 pub(super) enum Hold {
-    /// Settings are on their way.
+    /// Settings are being written to the manager.
     Soon,
     /// Rules are missing, with the reason for users.
     Because(String),
@@ -88,7 +88,7 @@ pub(super) enum Hold {
 impl Shared {
     /// Why a job isn't submitted now; `None` if it may be.
     pub(super) fn hold_of(&self, job: &ObjectKey) -> Option<Hold> {
-        // a rule whose status can't be written is at the manager all the same
+        // a rule whose status can't be written fails too, but is at the manager
         let stuck: Vec<ObjectKey> =
             self.queue.failing(&RULES, STUBBORN).into_iter().filter(|rule| !self.was_taken(rule)).collect();
         let reason = self.unwatched_reason().or_else(|| reason_of(job, &stuck));
@@ -103,14 +103,14 @@ impl Shared {
         lock(&self.unwatched).reason(|kind| sides.is_complete(kind))
     }
 
-    /// Whether the manager has a rule as the cluster has it, or the cluster has it no more.
+    /// Whether the manager has a rule in the cluster's version, or the rule is gone in the cluster.
     fn was_taken(&self, rule: &ObjectKey) -> bool {
         let object = lock(&self.sides).get(Side::Cluster, rule);
         let memory = self.memory(rule, Flow::Settings);
         object.is_none_or(|object| decide::was_taken(rule.kind, &object, &memory))
     }
 
-    /// Says once why a job waits. Returns when to look again.
+    /// Reports once why a job waits. Returns when to check again.
     pub(super) async fn hold(
         &self,
         key: &ObjectKey,
@@ -130,17 +130,17 @@ impl Shared {
         HELD_AGAIN
     }
 
-    /// Says at a rule that it isn't at the manager, and that jobs wait for it.
+    /// Reports in an event about a rule that the manager doesn't have it, and that jobs wait for it.
     pub(super) async fn tell_of_stuck(&self, rule: &ObjectKey, why: &str) {
         let object = lock(&self.sides).get(Side::Cluster, rule);
         if let Some(object) = object.filter(|_| !self.was_taken(rule)) {
-            let text = format!("not at the manager as it is here, and new jobs wait for it: {why}");
+            let text = format!("the manager doesn't have this version, and new jobs wait for it: {why}");
             self.performer.event(&object, events::of_hold(&text)).await;
         }
     }
 
-    /// Whether settings, which decide about jobs, must still be written to the manager. Jobs wait for them,
-    /// so that a policy counts for the jobs that are applied together with it.
+    /// Whether settings must still be written to the manager. Jobs wait for them, so that a policy applies to
+    /// the jobs that are created together with it.
     fn settings_are_on_their_way(&self) -> bool {
         let (settings, has_workloads) = {
             let resources = lock(&self.resources);
@@ -154,8 +154,8 @@ impl Shared {
             || self.queue.has_fresh(&settings)
     }
 
-    /// Confirms rules in doubt: once every deciding object of the cluster is at the manager, its policies and
-    /// quotas are the cluster's, however old its journal is.
+    /// Confirms rules in doubt once the manager has every deciding object of the cluster. Then its policies
+    /// and quotas are the cluster's, even if its journal is old.
     pub(super) async fn vouch_for_rules(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RULES_EVERY).await;
@@ -170,8 +170,8 @@ impl Shared {
         }
     }
 
-    /// Whether the manager has every object that decides where jobs may run as the cluster has it. False if
-    /// the cluster doesn't serve the kinds of rules: those at the manager can't be compared then.
+    /// Whether every object that decides where jobs may run is equal at the manager and in the cluster. False
+    /// if the cluster doesn't serve the kinds of rules, because then they can't be compared.
     fn settings_are_in_line(&self) -> bool {
         let all_followed = {
             let resources = lock(&self.resources);

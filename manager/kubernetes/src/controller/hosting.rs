@@ -1,4 +1,4 @@
-//! Follows the kubeconfigs of MultiKueueClusters, and says in events why an agent can't run.
+//! Follows the kubeconfigs of MultiKueueClusters, and reports in events why an agent can't run.
 
 use super::{Shared, lock};
 use crate::events;
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often kubeconfigs are read: a rotated credential is used soon after.
+/// How often kubeconfigs are read, and so how soon a rotated credential is used.
 const READ_EVERY: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Passes the clusters that have what an agent needs to the host. A kubeconfig that can't be read now
-    /// counts as unchanged, because its agent may be starting gangs with it.
+    /// Passes the clusters with a usable kubeconfig and a known place to the host. A kubeconfig that can't be
+    /// read now counts as unchanged, because stopping its agent would disturb gangs.
     pub(super) async fn follow_kubeconfigs(self: Arc<Self>, hosting: Hosting) {
         let mut said: BTreeMap<String, String> = BTreeMap::new();
         loop {
@@ -41,7 +41,7 @@ impl Shared {
         }
     }
 
-    /// The clusters that have what an agent needs, and the problems of the others.
+    /// The clusters with a usable kubeconfig and a known place, and the problems of the others.
     async fn read_kubeconfigs(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! What is done for groups of pods, and for pods that aren't jobs by themselves. Pure.
+//! Decides on writes for groups of pods, and for pods that aren't jobs by themselves. Pure.
 
 use super::stage::{self, Stage};
 use super::{Action, Memory, Next, Pair, explain, is_being_deleted, next_for_job, write_status};
@@ -16,13 +16,13 @@ use std::time::Duration;
 /// Time for the pods of a group to be created, before an event says that some are missing.
 const GROUP_SETTLES: Duration = Duration::from_secs(5);
 
-/// A group: the manager has it while all of its pods are in the cluster.
+/// The next step for a group. The manager has a group only while all of its pods are in the cluster.
 pub(super) fn next_for_group(resource: &Resource, pair: Pair<'_>, memory: &Memory) -> Next {
     let held = pair.manager;
     match groups::read(pair.members) {
         None => remove(held),
         Some(Group::Incomplete { .. }) if held.is_some() => remove(held),
-        // its other pods were deleted after its end
+        // keep it: some pods were deleted after the end of the group
         Some(Group::Incomplete { .. }) if groups::ended(pair.members).is_some() => Next::Nothing,
         Some(Group::Incomplete { here, total }) => {
             let wait = GROUP_SETTLES.saturating_sub(memory.known);
@@ -44,15 +44,16 @@ fn remove(held: Option<&Value>) -> Next {
     }
 }
 
-/// A group of which a pod has ended, and which the manager doesn't have: it isn't started again.
+/// The next step for a group that the manager doesn't have and of which a pod has ended: it isn't started
+/// again.
 fn next_for_ended(members: &[Arc<Value>], memory: &Memory) -> Next {
     let new = members.iter().any(|pod| pod["status"]["phase"] == "Pending");
     match groups::ended(members).filter(|_| new) {
         Some(ended) => {
             let name = ended["metadata"]["name"].as_str().unwrap_or_default();
             let text = format!(
-                "pod `{name}` of the group has ended, and a group starts whole: delete all of its pods, and \
-                 create them again"
+                "pod `{name}` of the group has ended, and a group starts only with all of its pods: delete \
+                 them all, and create them again"
             );
             explain(events::of_refusal(&text), memory)
         }
@@ -60,7 +61,7 @@ fn next_for_ended(members: &[Arc<Value>], memory: &Memory) -> Next {
     }
 }
 
-/// The next step for a pod that isn't a job by itself: it is in a group, or isn't taken.
+/// The next step for a pod that isn't a job by itself, because it is in a group or isn't taken.
 pub(super) fn next_for_left(pod: &Value, pair: Pair<'_>, memory: &Memory) -> Next {
     if is_being_deleted(pod) || pods::has_ended(pod) {
         return Next::Nothing;
@@ -81,8 +82,8 @@ pub(super) fn next_for_left(pod: &Value, pair: Pair<'_>, memory: &Memory) -> Nex
     write_status(&pod_status::comparable(pod, &status), status, memory.status, None, pace)
 }
 
-/// The status of a pod whose group the manager doesn't have. If it shows that it runs and another pod of the
-/// group has ended, then the journal was lost between the two writes.
+/// The status of a pod whose group the manager doesn't have. If the pod still shows that it runs although
+/// another pod of the group has ended, the journal was lost between the two writes.
 fn without_group(pod: &Value, members: &[Arc<Value>]) -> Value {
     let ended = groups::ended(members).filter(|_| pod["status"]["phase"] == "Running");
     match (ended, Kind::Pod.job()) {

@@ -1,4 +1,4 @@
-//! How soon a status is written. Statuses that follow each other closely become one write. Pure.
+//! Decides how soon a status is written, so that statuses in quick succession become one write. Pure.
 
 use meridian_objects::job::JobKind;
 use serde_json::Value;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 /// Shortest time between two statuses of one job or Workload, unless users wait for the later one.
 const EVERY: Duration = Duration::from_secs(1);
-/// The same while a Workload stays admitted: only details of its pods change.
+/// Like [`EVERY`], for a Workload that stays admitted: only details of its pods change.
 const DETAILS_EVERY: Duration = Duration::from_secs(10);
 
-/// Where a job or Workload is in its life.
+/// Stage in the life of a job or Workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Waiting,
@@ -40,14 +40,14 @@ impl Stage {
     }
 }
 
-/// Shortest time between the last write and the next status of a job. The start waits for its pods, which
-/// often follow at once.
+/// Shortest time between the last write and the next status of a job. The write of a start waits for the
+/// status of its pods, which often follows at once.
 pub(super) fn pace_of_job(stage: Stage) -> Duration {
     if stage == Stage::Ended { Duration::ZERO } else { EVERY }
 }
 
-/// Shortest time between the last write and the next status of a Workload. An admission is written at once:
-/// it says where the job runs.
+/// Shortest time between the last write and the next status of a Workload. An admission is written at once,
+/// because it shows the cluster of the job.
 pub(super) fn pace_of_workload(written: Stage, next: Stage) -> Duration {
     match (written, next) {
         (_, Stage::Ended) | (Stage::Waiting, Stage::Admitted) => Duration::ZERO,

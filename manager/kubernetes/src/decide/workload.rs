@@ -1,11 +1,11 @@
 //! Decides on writes of Workloads: object and status in the cluster, and `spec.active` in both directions.
 //!
-//! Users set `spec.active` in the cluster. The manager writes it only when it deactivates a workload itself,
-//! together with a mark of that deactivation. A field that is `true` without the mark is the older state;
-//! with the mark, somebody has activated the workload since.
+//! Users set `spec.active` in the cluster. The manager writes the field only when it deactivates a workload
+//! itself, together with a mark of that deactivation. If the field is `true` without the mark, the
+//! deactivation must still be written; with the mark, somebody has activated the workload since.
 //!
-//! The object is applied without `spec.active`, and both writes of the field are updates and not applies, so
-//! that the API server neither removes the field nor takes it from the user who set it.
+//! The object is applied without `spec.active`, and the field is written by updates instead of applies, so
+//! that the API server neither removes the field nor takes its ownership from the user who set it.
 
 use super::stage::{self, Stage};
 use super::{
@@ -17,9 +17,10 @@ use meridian_objects::job::{SOURCE_ANNOTATION, SOURCE_CLUSTER};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Annotation of a Workload in the cluster: the manager's own deactivation that its `spec.active` shows.
+/// Annotation of a Workload in the cluster with the mark: the time of the manager's own deactivation that
+/// `spec.active` shows.
 pub(crate) const DEACTIVATED: &str = "meridian.dev/deactivated";
-/// A Workload whose job is to be submitted is looked at again this often.
+/// How often a Workload whose job has yet to be submitted is checked again.
 const JOB_COMES_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
@@ -30,7 +31,7 @@ pub(super) fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
     let (mut object, status) = status::of_workload(held);
     if pods::is_of_group(&object) {
         if pair.members.is_empty() {
-            // the group follows its pods, and the Workload follows the group
+            // the group will be removed after its pods, and the Workload after the group
             return Next::LookIn(SEEN_WITHIN);
         }
         object["metadata"]["ownerReferences"] = pods::owner_references(pair.members);
@@ -44,7 +45,7 @@ pub(super) fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
     }
     let mut repair_in = None;
     if !has_ended && !status::contains(written, &object) {
-        // what was written a moment ago is about to be shown, or was changed by hand since
+        // the watch will soon show the last write, unless somebody changed the object since
         let ago = applied(memory, &object);
         repair_in = ago.map(|ago| REPAIR_EVERY.saturating_sub(ago)).filter(|wait| !wait.is_zero());
         if repair_in.is_none() {
@@ -61,8 +62,8 @@ pub(super) fn next_for_workload(pair: Pair<'_>, memory: &Memory) -> Next {
     }
 }
 
-/// A Workload that only the cluster has, and that this manager made, perhaps from a journal that was lost.
-/// While its job is to come, it stays: its `spec.active` goes to the manager with the job.
+/// A Workload of this manager that only the cluster has, perhaps because the journal was lost. It stays until
+/// its job has been submitted, because its `spec.active` is submitted with the job.
 fn next_for_orphan(pair: Pair<'_>) -> Next {
     match pair.cluster.filter(|object| manifest::is_from_cluster(object)) {
         Some(_) if pair.awaits_job => Next::LookIn(JOB_COMES_WITHIN),
@@ -71,8 +72,9 @@ fn next_for_orphan(pair: Pair<'_>) -> Next {
     }
 }
 
-/// Creates the Workload, unless that was done a moment ago and the watch is about to show it. One that is
-/// inactive says so from the start: without the field it would be active, as if somebody had activated it.
+/// Creates the Workload, unless that was just done and the watch will soon show it. An inactive Workload is
+/// created with `spec.active: false`, because without the field it would look as if somebody had activated
+/// it.
 fn create(mut object: Value, held: &Value, memory: &Memory) -> Next {
     let is_inactive = !is_active(held);
     if is_inactive {
@@ -89,7 +91,7 @@ fn create(mut object: Value, held: &Value, memory: &Memory) -> Next {
     }
 }
 
-/// Brings `spec.active` of both sides in line, before anything else: it stops and starts gangs.
+/// Makes `spec.active` equal on both sides, before anything else, because it stops and starts gangs.
 fn next_activity(written: &Value, held: &Value) -> Option<Action> {
     if let Some(mark) = own_deactivation(held)
         && written["metadata"]["annotations"][DEACTIVATED] != mark

@@ -1,4 +1,4 @@
-//! Which pods of the cluster are one group.
+//! Finds the pods of the cluster that form a group.
 
 use super::ObjectKey;
 use crate::pods;
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Groups(BTreeMap<ObjectKey, BTreeSet<ObjectKey>>);
 
 impl Groups {
-    /// Takes a change of a pod, and returns the groups that may differ now. A status makes no difference to a
-    /// group: there are many of them, and each look at a group reads all of its pods.
+    /// Takes a change of a pod, and returns the groups to compare again. Ignores changes of only the status,
+    /// because they are frequent, and comparing a group reads all of its pods.
     pub(super) fn take(
         &mut self,
         pod: &ObjectKey,

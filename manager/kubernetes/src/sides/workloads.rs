@@ -1,4 +1,4 @@
-//! Workloads of the cluster: which jobs they keep from running, and whether their jobs are still to come.
+//! Workloads of the cluster: which jobs they stop, and whether their jobs have yet to be submitted.
 
 use super::{ObjectKey, Side, Sides, uid};
 use crate::manifest;
@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Workloads of the cluster with `spec.active: false`.
 #[derive(Debug, Default)]
 pub(super) struct Stopped {
-    /// The uid of the job of each.
+    /// Uid of each Workload's job.
     jobs: BTreeMap<ObjectKey, String>,
-    /// The same, by job.
+    /// The same pairs, by job.
     workloads: BTreeSet<(String, ObjectKey)>,
 }
 
@@ -29,7 +29,7 @@ impl Stopped {
         }
     }
 
-    /// Whether a Workload in the job's namespace keeps the job with this uid from running.
+    /// Whether a Workload in the job's namespace stops the job with this uid.
     fn has(&self, namespace: &str, job: &str) -> bool {
         let first = ObjectKey { kind: Kind::Workload, namespace: namespace.to_owned(), name: String::new() };
         let next = self.workloads.range((job.to_owned(), first)..).next();
@@ -43,8 +43,8 @@ fn job_uid(workload: &Value) -> Option<&str> {
 }
 
 impl Sides {
-    /// Whether the job of a Workload exists in the cluster and not yet at the manager, as after a lost
-    /// journal. A job of which this isn't known counts as existing.
+    /// Whether the job of a Workload exists in the cluster but not yet at the manager, as after the loss of a
+    /// journal. If that isn't known, the job counts as existing.
     pub(super) fn awaits_job(&self, workload: &Value) -> bool {
         let Some(owner) = workload["metadata"]["ownerReferences"].as_array().and_then(|all| all.first())
         else {
@@ -79,7 +79,7 @@ impl Sides {
         self.stopped.has(namespace, job)
     }
 
-    /// Whether the Workloads of the cluster were listed, so that a job without one is known to have none.
+    /// Whether the Workloads of the cluster were listed, so that it is known which jobs have none.
     pub(crate) fn knows_stopped(&self) -> bool {
         self.objects.get(&(Side::Cluster, Kind::Workload)).is_some_and(|workloads| workloads.is_complete)
     }

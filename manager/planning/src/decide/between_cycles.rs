@@ -1,4 +1,4 @@
-//! What happens between two cycles: evicted workloads stop, admitted scale-ups join their gangs.
+//! Steps between two cycles: evicted workloads stop, and admitted scale-ups join their gangs.
 
 use super::{Decisions, PlanExtras};
 use crate::load::RequeueTarget;
@@ -47,7 +47,7 @@ fn add_quota(state: &mut QueueState, id: WorkloadId, running: Workload, added: V
     debug_assert_eq!(new_id, id, "the id that was freed last is assigned first");
 }
 
-/// Usage and pods of one pod set, added up; flavors and placement stay those of `held`.
+/// Adds usage and pods of one pod set. Flavors and placement are those of `held`.
 fn sum(held: PodSetAdmission, added: PodSetAdmission) -> PodSetAdmission {
     let mut usage = held.usage;
     for (resource, amount) in added.usage {
@@ -95,8 +95,8 @@ pub(super) fn finish_evictions(
     notes
 }
 
-/// A workload that is requeued asks for all its pods at once, so its scale-up is dropped unless it holds
-/// quota already.
+/// Drops the scale-up of a requeued workload, unless the scale-up holds quota, because the workload now
+/// requests all its pods at once.
 fn drop_pending_scale_up(
     state: &mut QueueState,
     extras: &mut PlanExtras<'_>,

@@ -1,6 +1,6 @@
-//! Keeps contradictory preemption policies from running in circles, by the rule of
-//! [`meridian_queueing::preemption_cycles`]. The manager applies the rule for ten minutes, a plan for as long
-//! as it runs.
+//! Prevents endless preemption by contradictory policies, with the rule of
+//! [`meridian_queueing::preemption_cycles`]. The manager remembers preemptions for ten minutes, a plan until
+//! its end.
 
 use meridian_queueing::QueueState;
 use meridian_queueing::capacity_model::{CapacityModel, ClusterIndex};

@@ -75,7 +75,7 @@ impl Loaded {
         let written = kind.templates(&planned.object.stored);
         let mut pod_sets = Vec::with_capacity(job.gang.pod_sets.len());
         for ((set, template), written) in job.gang.pod_sets.iter().zip(&job.templates).zip(written) {
-            // the namespace and the runtime class add to a template
+            // complete the template first: the namespace and the runtime class add requests
             let requested = self.complete_template(template, namespace).requests();
             pod_sets.push(PodSet {
                 name: Arc::from(set.name.as_str()),

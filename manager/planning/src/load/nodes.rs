@@ -1,4 +1,4 @@
-//! Topologies, their nodes, and what other pods use of the nodes.
+//! Loads topologies, their nodes, and the usage of other pods on the nodes.
 
 use super::Loaded;
 use super::queues::planned_objects;

@@ -14,7 +14,7 @@ use meridian_shared::gang::Amounts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Objects that cluster queues refer to. A queue with a missing or inactive one is inactive.
+/// Objects that cluster queues refer to. If one is missing or inactive, the queue is inactive.
 #[derive(Default)]
 struct ReferencedObjects<'a> {
     flavors: BTreeMap<&'a str, &'a ResourceFlavorSpec>,
@@ -81,7 +81,7 @@ impl Loaded {
     pub(super) fn declare_queues(&mut self, objects: &[PlanObject]) {
         let referenced =
             ReferencedObjects::collect(objects, self.catalog.options.checks_need_active_condition);
-        // Resource ids follow the names, so ties fall the same way in whatever order the objects are written.
+        // Assign resource ids in the order of names, so that ties don't depend on the order of the objects.
         let resources: BTreeSet<&String> = planned_objects(objects).flat_map(resources_with_quota).collect();
         for resource in resources {
             self.state.resource(resource);
@@ -143,8 +143,8 @@ impl Loaded {
         }
     }
 
-    /// Restores the usage history of local queues: from the options, else from the status. A local queue that
-    /// the options name and that is not declared has the default weight.
+    /// Restores the usage history of local queues from the options or, if these have none, from the status. A
+    /// local queue that only the options name has the default weight.
     pub(super) fn restore_local_usage(&mut self, objects: &[PlanObject]) {
         for (key, amounts) in self.catalog.options.local_usage.clone() {
             let consumed = parts_of(&mut self.state, amounts);
@@ -172,7 +172,7 @@ fn resources_with_quota(planned: &PlannedObject) -> impl Iterator<Item = &String
     groups.iter().flat_map(|group| &group.flavors).flat_map(|flavor| flavor.resources.keys())
 }
 
-/// Why a cluster queue is inactive, to follow "cluster queue `NAME` is inactive: ".
+/// Why a cluster queue is inactive, as the end of "cluster queue `NAME` is inactive: ".
 pub(crate) fn inactive_message(why: &Inactive) -> String {
     match why {
         Inactive::Stopped => "it is stopped".to_owned(),
@@ -202,7 +202,7 @@ fn local_usage(
     let status = &planned.status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
     let consumed = match given {
         Some(given) => parts_of(state, given.clone()),
-        // Decayed usage is rarely a whole number of base units.
+        // Read fractions too, because decayed usage is rarely a whole number of base units.
         None => status
             .as_object()
             .into_iter()

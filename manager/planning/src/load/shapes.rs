@@ -120,7 +120,7 @@ impl Loaded {
             self.catalog.options.reclaimable_pods && pod_sets.iter().any(|set| reclaimable(set) > 0);
         let counts =
             reclaims.then(|| pod_sets.iter().map(|set| set.count.saturating_sub(reclaimable(set))).collect());
-        // Without the gate the annotation has no effect, so it must not make workloads different.
+        // Without the gate the annotation has no effect, so it must not separate equivalent workloads.
         let allowed = workload
             .meta
             .annotations
@@ -141,7 +141,7 @@ impl Loaded {
         (!broken.is_empty()).then(|| broken.join("; "))
     }
 
-    /// How the complete template violates limits: its own, or else the limit ranges of its namespace.
+    /// The limits that the complete template violates: its own, otherwise the limit ranges of its namespace.
     pub(super) fn broken_limits(&self, template: &PodTemplate, namespace: &str) -> Option<String> {
         let filled = self.complete_template(template, namespace);
         let own = limit_violations(&filled);

@@ -16,9 +16,9 @@ use meridian_topology::compressed::Compressed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Label of a workload that only stands for its variants (concurrent admission).
+/// Label of a workload that is never queued itself, because its variants are (concurrent admission).
 const PARENT_LABEL: &str = "kueue.x-k8s.io/concurrent-admission-parent";
-/// Annotation with the controllers that hold back a workload's admission; empty: none.
+/// Annotation with the controllers that hold back a workload's admission. Empty means none.
 const GATED_ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-by";
 /// Annotation of a workload that stands for a group of pods.
 const GROUP_ANNOTATION: &str = "kueue.x-k8s.io/is-group-workload";
@@ -83,7 +83,7 @@ impl Loaded {
         Some(ParkReason::BackoffUntil(until))
     }
 
-    /// Remembers where a holder is requeued, if that isn't the queue that it holds quota of.
+    /// Notes the queue in which a holder is requeued, if that isn't the queue whose quota it holds.
     fn set_requeue_target(&mut self, workload: &WorkloadObject, id: WorkloadId, charged: QueueId) {
         let local = local_queue_key(workload);
         let cluster_queue = self.catalog.local_queues.get(&local).map(|queue| queue.cluster_queue.clone());
@@ -104,14 +104,15 @@ impl Loaded {
     fn requeue_into(&mut self, workload: &WorkloadObject, queue: QueueId) -> RequeueTarget {
         let mut new = self.new_workload(workload, queue);
         if let Some(marks) = &mut new.marks {
-            // A pending workload is placed on no node that could be lost.
+            // A pending workload has no placement, so none of its nodes can be lost.
             marks.lost_nodes.clear();
         }
         let shape = (**self.state.shape_of(new.shape)).clone();
         RequeueTarget::Queue(Box::new((new, shape)))
     }
 
-    /// Queues the scale-up of a running gang. It waits for the flavors and in the queue of the gang's quota.
+    /// Queues the scale-up of a running gang, in the queue whose quota the gang holds, for the gang's
+    /// flavors.
     fn add_scale_up(&mut self, workload: &WorkloadObject, gang: &str) {
         let Some(id) = self.state.find(gang) else { return };
         let Some(running) = self.state.workload(id) else { return };
@@ -123,7 +124,7 @@ impl Loaded {
         pinned.dedup();
         let mut new = self.new_workload(workload, queue);
         new.marks = Some(Box::new(Marks { pinned, ..Marks::default() }));
-        // A stopped local queue stops scale-ups too, whichever queue the gang holds quota of.
+        // A stopped local queue stops scale-ups too, even if the gang holds quota of another cluster queue.
         let scale_up = if self.has_open_route(workload) {
             self.state.add_pending(new)
         } else {
@@ -168,7 +169,7 @@ impl Loaded {
         }
     }
 
-    /// Adds a pending workload; with a reason, no cycle evaluates it.
+    /// Adds a pending workload. With a `park_reason`, no cycle evaluates it.
     pub(super) fn enqueue(&mut self, new: NewWorkload, park_reason: Option<ParkReason>) {
         let Some(reason) = park_reason else {
             self.state.add_pending(new);
@@ -197,7 +198,7 @@ impl Loaded {
         Some((queue, stopped))
     }
 
-    /// Why a workload without quota isn't pending either.
+    /// Why a workload that has no quota isn't pending.
     fn not_pending(&self, workload: &WorkloadObject) -> Option<&'static str> {
         let status = &workload.status;
         let on_hold = |condition: &Condition| {
@@ -238,7 +239,7 @@ impl Loaded {
             );
         }
         let status = &workload.status;
-        // A missing condition means that the quota is being reserved now.
+        // If the condition is missing, count the quota as reserved now.
         let since = true_condition(&status.conditions, "QuotaReserved")
             .map_or(self.state.now(), |c| c.since.unwrap_or(NO_MOMENT));
         self.state.add_holder(new, given, since, status.is("Evicted"), status.is("Admitted"))
@@ -343,8 +344,8 @@ fn missing_cluster_queue(local_queue: &str, cluster_queue: &str) -> String {
 
 fn not_requeued(workload: &WorkloadObject) -> Option<ParkReason> {
     let condition = workload.status.condition("Requeued")?;
-    // A workload evicted by a stopped queue is requeued when the queue resumes, and the queue is checked by
-    // itself.
+    // Ignore evictions by a stopped queue: such a workload is requeued when the queue resumes, and the stop
+    // is checked separately.
     let queue_stopped = ["LocalQueueStopped", "ClusterQueueStopped"].contains(&condition.reason.as_str());
     (condition.status == ConditionStatus::False && !queue_stopped)
         .then(|| ParkReason::NotRequeued(Arc::from(condition.reason.as_str())))
@@ -369,7 +370,7 @@ fn updates(workload: &WorkloadObject) -> BTreeMap<Arc<str>, Update> {
     updates
 }
 
-/// Of a variant: the uid of its parent workload, and the variant's flavor.
+/// For a variant: the uid of its parent workload, and the variant's flavor.
 fn variant(workload: &WorkloadObject) -> Option<(Arc<str>, Arc<str>)> {
     let parent = workload.meta.owners.iter().find(|owner| {
         owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/") && !owner.uid.is_empty()

@@ -28,7 +28,7 @@ pub struct PreemptedWorkload {
     pub cycle: u32,
 }
 
-/// A workload that was evicted, and not by preemption.
+/// A workload that was evicted for a reason other than preemption.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EvictedWorkload {
@@ -52,7 +52,7 @@ pub struct ReplacedSlice {
     pub cycle: u32,
 }
 
-/// Turns ids into names, also for workloads that are gone at the end.
+/// Turns ids into names, including those of workloads that are gone at the end.
 pub(super) struct Events<'a> {
     state: &'a QueueState,
     decisions: &'a Decisions,

@@ -35,7 +35,7 @@ pub struct Holder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum HolderState {
     Admitted,
-    /// An admission check or the placement of pods is missing.
+    /// An admission check or the placement of pods is still missing.
     QuotaReserved,
     /// The workload is being evicted.
     Stopping,

@@ -1,4 +1,4 @@
-//! Usage of quota, and shares: what each queue and cohort has, uses, borrows and lends.
+//! Quota of each queue and cohort: amounts owned, used, borrowed and lent, and shares.
 
 use super::paths::{node_path, queue_path};
 use crate::load::inactive_message;
@@ -45,7 +45,7 @@ pub struct CohortUsage {
     pub quota: Vec<QuotaUsage>,
 }
 
-/// Fair share: what a queue or cohort borrows, relative to what could be lent to it.
+/// Fair share: the amount that a queue or cohort borrows, relative to the amount that could be lent to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShareStatus {
@@ -64,14 +64,14 @@ pub struct ShareStatus {
 pub struct QuotaUsage {
     pub flavor: String,
     pub resource: String,
-    /// The own quota; of a cohort, also what its members lend.
+    /// Own quota. For a cohort, includes the quota that its members lend.
     pub nominal: String,
-    /// Usage; of a cohort, without the usage of quota that its members don't lend.
+    /// Usage. For a cohort, excludes the usage of quota that its members don't lend.
     pub used: String,
     /// The part of the usage that exceeds the own quota.
     pub borrowed: String,
-    /// The part of the own quota that others use. Which quota a borrower uses isn't recorded; see
-    /// [`lent_quota`].
+    /// The part of the own quota that others use. An attribution, because it isn't recorded whose quota a
+    /// borrower uses; see [`lent_quota`].
     pub lent: String,
     /// Quota that is available without preemption.
     pub available: String,
@@ -192,14 +192,14 @@ fn borrowed(cell: &Cell) -> Amount {
     (cell.usage - cell.subtree).floor()
 }
 
-/// The unused part of what a node lends.
+/// The unused part of the quota that a node lends.
 fn unused(cell: &Cell) -> Amount {
     (cell.subtree - cell.usage.max(cell.local)).floor()
 }
 
-/// Attributes borrowed quota to lenders. In each cohort, what the members borrow comes first from the
-/// cohort's own quota, then from its ancestors as far as the cohort borrows itself, then from the members
-/// with the most unused quota.
+/// Attributes borrowed quota to lenders. In each cohort, members borrow first from the cohort's own quota,
+/// then from its ancestors as far as the cohort itself borrows, then from the members with the most unused
+/// quota.
 fn lent_quota(forest: &Forest) -> LentQuota {
     let mut lent = LentQuota::new();
     let roots = forest.nodes().filter(|(_, node)| node.cohort && node.parent.is_none());
@@ -222,7 +222,7 @@ struct Lending<'a> {
 }
 
 impl Lending<'_> {
-    /// Distributes what a cohort lends to its ancestors and to its own members over its members.
+    /// Attributes the quota that a cohort lends (to its ancestors and among its members) to its members.
     fn distribute(&mut self, cohort: NodeId, to_ancestors: Amount) {
         let forest = self.forest;
         let cell = |node: NodeId| forest.cell(node, self.cell);

@@ -8,7 +8,7 @@ use meridian_queueing::names::FlavorId;
 use meridian_queueing::{Amount, QueueState};
 use serde::{Deserialize, Serialize};
 
-/// Why a flavor can't be assigned, or not yet.
+/// Why a flavor can't be assigned now or ever.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FlavorReason {
@@ -24,7 +24,7 @@ pub struct FlavorReason {
     pub message: String,
 }
 
-/// Whether only another spec or another quota can help.
+/// Whether only a changed spec or changed quota can help.
 pub(super) fn is_permanent(obstacle: Option<Obstacle>) -> bool {
     matches!(obstacle, Some(Obstacle::ExceedsMaxQuota | Obstacle::NoMatchingFlavor))
 }
@@ -46,8 +46,8 @@ pub(super) fn of_assignment(state: &QueueState, shape: &Shape, assignment: &Assi
 /// The name of [`forbidden_borrowing`] reasons.
 pub(super) const BORROWS: &str = "BorrowsWhileReclaiming";
 
-/// One reason for each quota that the queue would have to borrow, if only that forbids it to preempt others
-/// in its cohort.
+/// If the queue may not preempt in its cohort only because it would borrow: one reason for each quota that it
+/// would have to borrow.
 pub(super) fn forbidden_borrowing(state: &QueueState, entry: &CycleEntry) -> Vec<FlavorReason> {
     // The workload may have started or ended since.
     if state.workload(entry.workload).is_none_or(|of| of.holding.is_some()) {
@@ -81,7 +81,7 @@ pub(super) fn forbidden_borrowing(state: &QueueState, entry: &CycleEntry) -> Vec
     borrowed.iter().map(reason).collect()
 }
 
-/// Clusters always have room.
+/// A capacity model in which clusters always have capacity.
 struct QuotaOnly;
 
 impl TrialCapacity for QuotaOnly {
@@ -94,7 +94,7 @@ impl TrialCapacity for QuotaOnly {
     }
 }
 
-/// One reason for each flavor that earlier entries of the same cycle took quota of.
+/// One reason for each flavor of which earlier entries of the same cycle took quota.
 pub(super) fn taken_by_others(state: &QueueState, entry: &CycleEntry) -> Vec<FlavorReason> {
     let mut flavors: Vec<FlavorId> = entry
         .assignment

@@ -27,12 +27,12 @@ pub struct WaitingWorkload {
     /// Kueue's name of the reason; left out if no cycle evaluated the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// Only another spec or another quota can help.
+    /// Whether only a changed spec or changed quota can help.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub blocked_for_good: bool,
     /// The reason as a sentence.
     pub message: String,
-    /// Why each flavor can't be assigned, or not yet.
+    /// Why each flavor can't be assigned now or ever.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<FlavorReason>,
     /// Victims that have to stop first.
@@ -64,7 +64,7 @@ pub(super) fn list(loaded: &Loaded, decisions: &Decisions) -> Vec<WaitingWorkloa
     queues.flat_map(|(_, queue)| QueueView::new(loaded, decisions, queue).list(&gangs)).collect()
 }
 
-/// An evaluation that stands for all workloads of one shape.
+/// An evaluation that applies to all workloads of one shape.
 #[derive(Clone, Copy)]
 struct ClassEvaluation<'a> {
     evaluated: WorkloadId,
@@ -93,8 +93,8 @@ impl<'a> QueueView<'a> {
         let state = &loaded.state;
         let queue = state.queue(id);
         let order = state.pending_order(id);
-        // An evaluation holds for all workloads of the same shape, unless an obstacle concerns one workload
-        // alone.
+        // An evaluation applies to all workloads of the same shape, unless its obstacle concerns only that
+        // workload.
         let mut classes = BTreeMap::new();
         for id in &order {
             if let (Some(workload), Some(evaluation)) = (state.workload(*id), decisions.evaluations.get(id))
@@ -103,7 +103,7 @@ impl<'a> QueueView<'a> {
                 classes.entry(workload.shape).or_insert(ClassEvaluation { evaluated: *id, evaluation });
             }
         }
-        // A workload of a namespace that isn't selected is skipped, also in StrictFIFO.
+        // Even in StrictFIFO, workloads of namespaces that aren't selected are skipped.
         let holds_up = |workload: &&Workload| !workload.marks().wrong_namespace;
         let head = order.iter().enumerate().find_map(|(index, id)| {
             let key = state.workload(*id).filter(holds_up)?.key.to_string();
@@ -177,8 +177,8 @@ impl<'a> QueueView<'a> {
     }
 }
 
-/// Merges an evaluation with the earlier ones of the same flavor scan: each says nothing about the flavors
-/// before it.
+/// Merges an evaluation with the earlier ones of the same flavor scan, because each covers only the flavors
+/// that it tried.
 fn explain_evaluation(state: &QueueState, workload: &Workload, evaluation: &Evaluation) -> Explanation {
     let mut merged = explain_entry(state, workload, &evaluation.entry);
     let mut current = evaluation;
@@ -272,7 +272,7 @@ fn explain_entry(state: &QueueState, workload: &Workload, entry: &CycleEntry) ->
         EntryOutcome::Deferred => "starts when workloads that others preempted have stopped".to_owned(),
         EntryOutcome::Gated => "a preemption gate keeps it from preempting other workloads".to_owned(),
         EntryOutcome::Migrating => {
-            "takes over when its variant with a less preferred flavor has stopped".to_owned()
+            "starts when its variant with a less preferred flavor has stopped".to_owned()
         }
         EntryOutcome::Nominated | EntryOutcome::Admitted | EntryOutcome::Evicted => {
             "evaluated again in the next cycle".to_owned()
@@ -286,7 +286,7 @@ fn explain_entry(state: &QueueState, workload: &Workload, entry: &CycleEntry) ->
     Explanation { obstacle, permanent: reasons::is_permanent(barrier), message, reasons, waits_for }
 }
 
-/// Names with a verb: all of up to two names, else the first and the number of the others.
+/// Names with a verb: up to two names, otherwise the first name and the number of the others.
 fn subject_of(names: &[String]) -> String {
     match names {
         [] => "others have".to_owned(),
@@ -310,8 +310,8 @@ fn obstacle_message(obstacle: Option<Obstacle>) -> &'static str {
     }
 }
 
-/// An obstacle of the workload itself or of its queues, for which no cycle evaluates the workload whatever
-/// quota is free.
+/// An obstacle of the workload or its queues that keeps every cycle from evaluating the workload, regardless
+/// of free quota.
 fn own_obstacle(loaded: &Loaded, queue: &Queue, workload: &Workload, id: WorkloadId) -> Option<Explanation> {
     let marks = workload.marks();
     let name = &queue.setup.name;

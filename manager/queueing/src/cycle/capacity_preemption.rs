@@ -6,8 +6,8 @@ use crate::model::{Mode, Target};
 
 impl Cycle<'_> {
     /// Preempts workloads to free cluster capacity for an entry that has quota, by the rules for reclaiming
-    /// quota, as Kueue does for topologies. First other flavors that may have capacity are tried; then the
-    /// first flavor in which preemption is possible.
+    /// quota, as Kueue does for topologies. Tries other flavors that may have capacity first, then preemption
+    /// in the first flavor that allows it.
     pub(super) fn preempt_for_capacity(&mut self, entry: &mut CycleEntry) -> bool {
         let workload = entry.workload;
         let fits = entry.assignment.mode() == Mode::Fit;
@@ -69,8 +69,8 @@ impl Cycle<'_> {
         true
     }
 
-    /// Victims that would free capacity, other than the victims of others. Empty if capacity isn't what is
-    /// missing.
+    /// Victims that would free capacity, without the victims of other entries. Empty if something other than
+    /// capacity is missing.
     fn victims_for_capacity(&mut self, entry: &CycleEntry) -> Vec<Target> {
         self.capacity.assume_assignment(self.state, entry.workload, Some(&entry.assignment));
         if self.capacity.fits_now(self.state, entry.workload)

@@ -16,7 +16,7 @@ pub enum EntryOutcome {
     Preempting,
     /// The workload fits once the victims of other entries are gone.
     Deferred,
-    /// Previous entries took what it needs.
+    /// Previous entries took the quota or capacity that it needs.
     Skipped,
     /// The workload fits, but yields to a starved head.
     Yields,
@@ -33,7 +33,7 @@ pub enum EntryOutcome {
     Evicted,
 }
 
-/// Where an entry waits after the cycle.
+/// State of a workload in its queue after the cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requeued {
     /// The workload is evaluated in the next cycle.

@@ -1,4 +1,4 @@
-//! Nomination: flavors and victims of every head by the same state.
+//! Nomination: chooses flavors and victims for every head, all by the same state.
 
 use crate::cycle::{Cycle, CycleEntry};
 use crate::flavors::FlavorAssigner;
@@ -72,7 +72,7 @@ impl Cycle<'_> {
             self.first_assignment(workload, entry.queue, preempting.as_deref().or(nominated));
         self.state.place_with_victims(workload, &mut assignment, &targets);
         if preempting.is_some() || !self.state.get(&workload).marks().pinned.is_empty() {
-            // Nor does it try the next flavor while it has no capacity in this one.
+            // Nor does it try the next flavor while no cluster has capacity in this one.
             assignment.scan.tried.clear();
         }
         let scan = assignment.scan.pending().then(|| Box::new(assignment.scan.clone()));
@@ -94,7 +94,7 @@ impl Cycle<'_> {
         if scan.is_some_and(is_outdated) {
             self.clear_scan(entry.workload);
         } else if has_changed && let Some(progress) = self.state.progress_mut(entry.workload) {
-            // The search goes on behind flavors that may have room by now.
+            // The search continues after flavors that may have quota or capacity by now.
             progress.overtaken = true;
         }
     }
@@ -125,8 +125,8 @@ impl Cycle<'_> {
                 if !found.is_empty() {
                     return (full, slice.into_iter().chain(found).collect());
                 }
-                // Victims would free quota, but no cluster capacity. If it fits without them, even by
-                // borrowing, take that.
+                // Victims would free quota, but no cluster capacity. If the workload fits without victims,
+                // even by borrowing, prefer that.
                 let alone = (self.short_of_capacity && nominated.is_none())
                     .then(|| self.assign_alone(workload, queue, replaces));
                 if let Some(alone) = alone.filter(|alone| alone.mode() == Mode::Fit) {
@@ -161,7 +161,8 @@ impl Cycle<'_> {
         (self.with_obstacle_of_fewest_pods(full, workload, queue, nominated), Vec::new())
     }
 
-    /// Explains or reserves quota for the fewest pods of a workload that doesn't fit even with these.
+    /// For a workload that doesn't fit even with its fewest pods, explains the obstacle of these or reserves
+    /// their quota.
     fn with_obstacle_of_fewest_pods(
         &mut self,
         mut full: Assignment,
@@ -181,7 +182,7 @@ impl Cycle<'_> {
             // Reserve quota for the fewest pods.
             return least;
         }
-        // The reported obstacle stays that of all pods, as in Kueue.
+        // The reported obstacle is still that of the full size, as in Kueue.
         full.barrier = least.barrier.or(Some(Obstacle::WaitingForQuota));
         full
     }

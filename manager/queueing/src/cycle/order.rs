@@ -15,7 +15,7 @@ pub struct EntryKey {
     pub holds: bool,
     /// Whether it is the preemptor of its queue.
     pub preemptor: bool,
-    /// Height of the subtree that provides the quota.
+    /// Height of the subtree that provides the quota; 0 if the queue doesn't borrow.
     pub borrowing: u32,
     pub priority: i64,
     /// Position in time.
@@ -29,9 +29,10 @@ pub enum Precedence {
     Holds,
     /// The workload's victims are stopping already.
     Preempting,
-    /// The workload doesn't borrow, or from a lower subtree.
+    /// The workload doesn't borrow, or borrows from a lower subtree.
     BorrowsLess,
-    /// The share of each if admitted: its own and the other one's.
+    /// The entry's share would be smaller. Has the shares of this entry and of the other one, each as if that
+    /// entry were admitted.
     Share(Share, Share),
     Priority,
     Age,
@@ -238,7 +239,8 @@ impl Tournament {
         })
     }
 
-    /// Order of two entries, each by its state at the given height above its queue, and the reason for it.
+    /// Order of two entries and the reason for it. Each entry is compared by its state at the given height
+    /// above its queue.
     fn compare(
         &self,
         a: usize,

@@ -23,11 +23,11 @@ impl Cycle<'_> {
             .zip(&all)
             .map(|(set, all)| (*all, set.min_count.map_or(*all, |least| least.min(*all))))
             .collect();
-        // Keep the flavors: the scan has moved on past them.
+        // Keep the flavors, because the scan has already moved past them.
         let flavors = nomination(&entry.assignment);
         let scan = self.state.progress_mut(workload).and_then(|progress| progress.scan.take());
-        // A preempting entry is charged already. Counted in addition to its victims, it would hide available
-        // quota.
+        // A preempting entry is already charged. If its victims counted too, available quota would seem to be
+        // used.
         self.count_victims(false);
         let found = pod_set_reducer::search(&sets, &mut |counts| {
             let assignment = self.assign_counts(workload, queue, None, Some(&flavors), Some(counts));

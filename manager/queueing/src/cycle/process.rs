@@ -1,4 +1,4 @@
-//! Processing of an entry by the state that previous entries left.
+//! Processes an entry by the state that previous entries left.
 
 use crate::cycle::nominate::nomination;
 use crate::cycle::{Cycle, CycleEntry, EntryOutcome, Eviction};
@@ -94,13 +94,13 @@ impl Cycle<'_> {
     /// Whether processing ends because previous entries or starved heads come first.
     fn ends_overtaken(&mut self, entry: &mut CycleEntry, mode: Mode, fits: bool) -> bool {
         if self.has_taken_targets(entry) {
-            self.skip(entry, "another workload's victims are among those that it needs");
+            self.skip(entry, "another workload of this cycle already preempts victims that it needs");
             self.count_skipped_preemption(entry);
             return true;
         }
         if !fits {
-            // A preemptor stays the head of its queue. If it yielded, a workload behind it would get the
-            // quota that its victims free.
+            // A preemptor stays the head of its queue. If it yielded, the next workload of the queue would
+            // get the quota that its victims free.
             let awaits_victims = self.state.awaits_victims(entry.workload);
             if !awaits_victims && self.fits_without_starved_reservations(entry) {
                 self.yield_to_starved(entry);
@@ -120,7 +120,7 @@ impl Cycle<'_> {
         }
         // A previous entry may have taken or reserved the capacity found before.
         if mode == Mode::Preempt && !self.capacity.fits(self.state, entry.workload, &entry.targets) {
-            self.skip(entry, "the room went to another workload of this cycle");
+            self.skip(entry, "another workload of this cycle took the cluster capacity");
             self.count_skipped_preemption(entry);
             return true;
         }
@@ -135,7 +135,7 @@ impl Cycle<'_> {
         false
     }
 
-    /// The entry fits once the victims of others are gone.
+    /// Defers an entry that fits once the victims of others are gone.
     fn defer(&mut self, entry: &mut CycleEntry) {
         entry.end(EntryOutcome::Deferred, Obstacle::WaitingForPreemptedWorkloads);
         self.clear_scan(entry.workload);
@@ -173,7 +173,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// Admits an entry. `slice` is the one that it replaces.
+    /// Admits an entry. `slice` is the slice that it replaces.
     pub(super) fn admit(&mut self, entry: &mut CycleEntry, slice: Option<WorkloadId>) {
         let given: Vec<PodSetAdmission> =
             entry.assignment.pod_sets.iter().map(PodSetAssignment::given).collect();
@@ -188,7 +188,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// Preempts the targets of an entry. `slice` is the one that it replaces.
+    /// Preempts the targets of an entry. `slice` is the slice that it replaces.
     pub(super) fn preempt(&mut self, entry: &mut CycleEntry, slice: Option<WorkloadId>) {
         entry.end(EntryOutcome::Preempting, Obstacle::WaitingForPreemptedWorkloads);
         for target in entry.targets.iter().filter(|t| Some(t.workload) != slice) {

@@ -1,4 +1,5 @@
-//! Quota and usage during a cycle: what the previous entries took and what their victims will release.
+//! Quota and usage during a cycle: amounts that previous entries took, and amounts that their victims will
+//! release.
 
 use crate::amount::Amount;
 use crate::cycle::{Cycle, CycleEntry};
@@ -30,7 +31,7 @@ impl Cycle<'_> {
         let asks = self.net_charge(entry);
         let topology = self.state.settings().gates.topology;
         if !topology && self.is_available(node, &asks) {
-            // Released quota can't make it less.
+            // It fits already, and released quota can't change that.
             return EntryFit { quota: true, placed: true };
         }
         if entry.targets.is_empty() && self.is_exhausted(node, &asks) {
@@ -59,7 +60,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// Whether the parent is known to leave less than a queue that lends everything requests.
+    /// Whether the parent is known to have less left than the request of a queue that lends all its quota.
     fn is_exhausted(&self, node: NodeId, asks: &[(CellId, Amount)]) -> bool {
         let parent = self.state.forest().node(node).parent;
         asks.iter().any(|(cell, amount)| {
@@ -94,8 +95,8 @@ impl Cycle<'_> {
         }
     }
 
-    /// Adds or removes the usage of the victims of this cycle. They are summed per queue, which gives the
-    /// same result as one by one.
+    /// Adds or removes the usage of the victims of this cycle. Their usage is summed per queue first, which
+    /// gives the same result.
     pub(super) fn count_victims(&mut self, used: bool) {
         self.state.count_charges(&self.freed, used);
         if self.state.topologies().knows_any() {
@@ -107,13 +108,13 @@ impl Cycle<'_> {
         asks.iter().all(|(cell, amount)| *amount <= self.state.forest().available(node, *cell))
     }
 
-    /// Whether quota is available while the victims of this cycle still hold theirs. Reserved quota doesn't
-    /// count here; it was checked before.
+    /// Whether quota is available while the victims of this cycle still hold theirs. Ignores reserved quota,
+    /// which was checked before.
     pub(super) fn is_free_now(&mut self, entry: &CycleEntry) -> bool {
         let Some(node) = self.state.node_of(entry.workload) else { return false };
         let asks = self.net_charge(entry);
         if self.is_available(node, &asks) {
-            // Then it is also available without what other entries took.
+            // Quota that is available beside the other entries' usage is also available without it.
             return true;
         }
         self.count_temporary(false);
@@ -142,32 +143,32 @@ impl Cycle<'_> {
         self.temporary.assignments.push((entry.workload, entry.assignment.clone()));
     }
 
-    /// Adds or removes what the entries of this cycle took and reserved.
+    /// Adds or removes the quota that entries of this cycle took and reserved.
     pub(super) fn count_temporary(&mut self, used: bool) {
         self.state.count_charges(&self.temporary.charges, used);
         self.count_reserved(used);
     }
 
-    /// Adds or removes what is only reserved.
+    /// Adds or removes the quota that is only reserved.
     pub(super) fn count_reserved(&mut self, used: bool) {
         self.state.count_charges(&self.temporary.reserved, used);
     }
 
-    /// The same, unless it has to count.
+    /// Like [`Self::count_reserved`], but does nothing if reserved quota `counts`.
     pub(super) fn count_reserved_unless(&mut self, counts: bool, used: bool) {
         if !counts {
             self.count_reserved(used);
         }
     }
 
-    /// Takes what the entry needs until the cycle ends.
+    /// Takes the quota that the entry needs, until the cycle ends.
     pub(super) fn take(&mut self, entry: &CycleEntry) {
         let taken = self.charge(entry);
         self.temporary.charges.extend(taken);
     }
 
-    /// Reserves what the entry needs until the cycle ends: it becomes free when the victims of others are
-    /// gone.
+    /// Reserves the quota that the entry needs until the cycle ends. The quota becomes free when the victims
+    /// of others are gone.
     pub(super) fn reserve_all(&mut self, entry: &CycleEntry) {
         let taken = self.charge(entry);
         self.temporary.reserved.extend(taken);
@@ -187,7 +188,7 @@ impl Cycle<'_> {
         charges
     }
 
-    /// Additional quota usage of the entry. None if it holds quota already.
+    /// Additional quota usage of the entry. Empty if the workload already holds quota.
     fn net_charge(&self, entry: &CycleEntry) -> Vec<(CellId, Amount)> {
         if self.state.get(&entry.workload).holding.is_some() {
             return Vec::new();

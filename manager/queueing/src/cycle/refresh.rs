@@ -1,4 +1,4 @@
-//! New evaluation of an entry after changes by previous entries.
+//! Evaluates an entry again after changes by previous entries.
 
 use crate::cycle::nominate::nomination;
 use crate::cycle::{Cycle, CycleEntry, Recomputed};
@@ -31,8 +31,8 @@ impl Cycle<'_> {
         }
         self.clear_scan(entry.workload);
         let nominated = nomination(&entry.assignment);
-        // Quota that was promised to an earlier entry with the same victims isn't promised twice. Otherwise
-        // reserved quota isn't in use, so it doesn't count.
+        // If an earlier entry has the same victims, the quota reserved for it counts as used, so that it
+        // isn't promised twice. Otherwise reserved quota isn't in use and doesn't count.
         self.count_reserved_unless(overlaps, false);
         self.assign(entry, Some(&nominated));
         self.count_reserved_unless(overlaps, true);
@@ -63,17 +63,17 @@ impl Cycle<'_> {
         entry.targets.iter().any(|target| self.victims.contains(&target.workload))
     }
 
-    /// Whether previous entries may have used up the quota by which the entry may preempt. In a hierarchy
-    /// that is quota of its subtree; in a flat cohort it is its own queue's, which no other entry uses. Its
-    /// victims would stop for nothing, because the next cycle would not choose it again. Pinned by
-    /// `semantics::preemption::cohort_quota_is_reclaimed_once_per_cycle`.
+    /// Whether previous entries may have used up the quota that entitles the entry to preempt: in a
+    /// hierarchy, quota of its subtree. (In a flat cohort it is the quota of its own queue, which no other
+    /// entry uses.) Then its victims would stop in vain, because the next cycle wouldn't choose the entry
+    /// again. Pinned by `semantics::preemption::cohort_quota_is_reclaimed_once_per_cycle`.
     fn may_have_lost_entitlement(&self, entry: &CycleEntry) -> bool {
         let Some(node) = self.state.node_of(entry.workload) else { return false };
         self.state.excluded().has_admitted() && self.state.forest().ancestors(node).nth(1).is_some()
     }
 
-    /// Drops victims in queues that don't borrow yet: they would borrow only once others have stopped for
-    /// them.
+    /// Drops victims in queues that don't borrow yet. These queues would borrow only after other workloads
+    /// have stopped for them.
     pub(super) fn drop_victims_of_lenders(&mut self, entry: &mut CycleEntry) {
         let Some(tree) = self.state.queue(entry.queue).tree else { return };
         let contested: Vec<CellId> = entry

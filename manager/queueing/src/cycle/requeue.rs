@@ -55,7 +55,7 @@ impl QueueState {
         } else {
             pending.park(&class, position, is_mismatch);
             if own_obstacle {
-                // Equivalent workloads of one that an agent refused must still be evaluated.
+                // If an agent refused only this workload, equivalent workloads must still be evaluated.
                 pending.note_short_of_capacity(&class, short_of_capacity);
             } else if short_of_capacity {
                 pending.park_shape_for_capacity(shape);
@@ -81,11 +81,12 @@ impl QueueState {
         rescans
     }
 
-    /// Records whether a workload waits for cluster capacity, and returns it. `active` workloads continue
-    /// their scan, so the progress remembers it for them.
+    /// Records whether a workload waits for cluster capacity, and returns that. An `active` workload
+    /// continues its scan, so the answer is kept in its progress.
     fn update_capacity_shortage(&mut self, entry: &CycleEntry, active: bool) -> bool {
         let id = entry.workload;
-        // Freed cluster capacity requeues it, whatever flavor or victims it depends on.
+        // Freed cluster capacity requeues the workload, regardless of the flavor or victims that it waits
+        // for.
         let mut short_of_capacity = entry.outcome == EntryOutcome::NoCapacity;
         let preempted_in_vain = short_of_capacity && self.is_preemptor(id) && !self.must_await_victims(entry);
         if let Some(progress) = self.progress_mut(id) {

@@ -26,8 +26,8 @@ impl QueueState {
         self.cycle_over(capacity, &queues, heads, second_pass)
     }
 
-    /// Runs cycles in all changed trees until nothing changes any more. `each` gets the report of every
-    /// cycle. If it returns false, the next run continues with the remaining trees.
+    /// Runs cycles in all changed trees until nothing changes. `each` gets the report of every cycle. If
+    /// `each` returns false, the run ends, and the next run continues with the remaining trees.
     pub fn run(
         &mut self,
         capacity: &mut dyn CapacityModel,
@@ -43,7 +43,7 @@ impl QueueState {
         }
     }
 
-    /// Runs cycles in one tree until nothing changes any more. False if `each` interrupted the run.
+    /// Runs cycles in one tree until nothing changes. False if `each` interrupted the run.
     fn run_tree(
         &mut self,
         tree: TreeId,
@@ -121,8 +121,8 @@ impl QueueState {
                 let Some(head) = self.pop_head(*queue) else { break };
                 nominees.push(Nominee { workload: head, second_pass: false });
             }
-            // Only cycles in which the queue had a head count: those of other trees don't make a flavor scan
-            // outdated.
+            // Count only cycles in which the queue had a head, because cycles of other trees don't make a
+            // flavor scan outdated.
             if nominees.len() > before {
                 self.count_cycle(*queue);
             }
@@ -157,11 +157,11 @@ impl QueueState {
         let starved = self.starved_head(queue);
         let (position, class) = self.ask_ordered(queue, Pending::head)?;
         if let Some(passed) = starved.filter(|id| *id != position.workload) {
-            // The workload isn't the head any more. Its quota would be reserved in some cycles and not in
+            // The workload is no longer the head, so its quota would be reserved in some cycles and not in
             // others.
             self.end_starvation(passed);
         }
-        // The preemptor stays known.
+        // `remove` would also forget the preemptor, which must stay.
         let pending = self.pending_mut(queue);
         let preemptor = pending.preemptor();
         pending.remove(&class, &position);
@@ -207,7 +207,7 @@ impl Cycle<'_> {
             self.state.remove(*old);
         }
         if !vacated.is_empty() {
-            // Nobody could have that room in this cycle.
+            // No other entry could get that capacity in this cycle.
             self.state.requeue_all();
         }
         report

@@ -21,8 +21,8 @@ pub(super) struct TemporaryUsage {
     /// Length of the prefix of `reserved` that belongs to starved heads.
     pub(super) reserved_for_starved: usize,
     pub(super) assignments: Vec<(WorkloadId, Assignment)>,
-    /// Topology usage that holders left when they moved in this cycle. As in Kueue, it counts until the cycle
-    /// ends.
+    /// Topology usage that holders gave up when they moved in this cycle. As in Kueue, it counts until the
+    /// cycle ends.
     pub(super) vacated: Vec<PlacedPods>,
 }
 
@@ -36,8 +36,8 @@ pub(crate) struct Cycle<'a> {
     pub(super) temporary: TemporaryUsage,
     /// Starved heads that found no quota and no victims.
     pub(super) unserved: Vec<WorkloadId>,
-    /// Quota that a node leaves to its children once all victims so far are gone. Cleared when victims are
-    /// added; otherwise it only decreases, so a stale value is an upper bound.
+    /// Quota that is left to a node's children once all victims so far are gone. Cleared when victims are
+    /// added. Otherwise it only decreases, so a stale value is an upper bound.
     pub(super) known_left: Charges,
     /// Searches for victims during the current flavor assignment.
     pub(super) searches: Vec<SearchRecord>,

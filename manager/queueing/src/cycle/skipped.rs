@@ -1,8 +1,8 @@
 //! Heads that are skipped because their shortage is unchanged and they may not preempt.
 //!
-//! A change requeues all workloads of a tree, but for most nothing has changed. For a typical head, a few
-//! numbers of its queue tell whether it would be parked again, so its class is parked without evaluation. All
-//! other heads are evaluated: a case that is not covered here costs time, but changes no decision.
+//! A change requeues all workloads of a tree, but most of them aren't affected. For a typical head, a few
+//! numbers of its queue show that it would be parked again, so its class is parked without evaluation. All
+//! other heads are evaluated: a case that isn't covered here costs time, but changes no decision.
 
 use crate::amount::Amount;
 use crate::model::{PreemptionRule, QueueId, Requests, ResourceGroup, Shape, WorkloadId};
@@ -32,8 +32,8 @@ impl QueueState {
         }
     }
 
-    /// The head of a queue, if its evaluation would find a shortage and no candidates: its queue has no lower
-    /// workloads, it may not reclaim because it would borrow, and it reserves no quota.
+    /// The head of a queue, if its evaluation would find a shortage and no candidates: no holder of its queue
+    /// has a lower priority, the head may not reclaim because it would borrow, and it reserves no quota.
     pub fn unchanged_shortage(&self, queue: QueueId) -> Option<SkippedHead> {
         let of = self.queue(queue);
         let setup = &of.setup;
@@ -43,7 +43,7 @@ impl QueueState {
             && !self.settings().gates.topology;
         let policies = setup.preemption.reclaim_within_cohort == PreemptionRule::Any
             && setup.preemption.borrow_within_cohort.is_none();
-        // In a hierarchy a subtree may have an advantage over others.
+        // In a hierarchy, the head's subtree may have a hierarchical advantage, which isn't covered here.
         let flat =
             self.forest().node(node).parent.is_none_or(|above| self.forest().node(above).parent.is_none());
         if !(is_usual && policies && flat) || self.starved_head(queue).is_some() {
@@ -89,7 +89,7 @@ impl QueueState {
         let (mut by_group, mut may_not_reclaim) = (Vec::new(), false);
         let mut groups: Vec<&ResourceGroup> = Vec::with_capacity(setup.groups.len());
         for (resource, _) in catalog.in_evaluation_order(&asks) {
-            // An uncovered resource is another obstacle.
+            // An uncovered resource is another obstacle, which isn't covered here.
             let group = setup.group_of(resource)?;
             if groups.iter().any(|known| std::ptr::eq(*known, group)) {
                 continue;
@@ -101,7 +101,7 @@ impl QueueState {
                 return (!shortage.short.is_empty()).then_some(shortage.short);
             }
             if !shortage.may_not_reclaim && group.flavors.len() > 1 {
-                // The next flavor to evaluate depends on where the last search ended.
+                // The next flavor to evaluate depends on the flavor at which the last search ended.
                 return None;
             }
             may_not_reclaim |= shortage.may_not_reclaim;

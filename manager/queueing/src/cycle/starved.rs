@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 impl QueueState {
-    /// Indexes of the entries of starved heads: those with stopping victims first, because their victims were
-    /// chosen for what was left over then; then by priority and age. Pinned by
+    /// Indexes of the entries of starved heads: those with stopping victims first, because the victims were
+    /// chosen before the other reservations; then by priority and age. Pinned by
     /// `semantics::starvation::starved_preemptor_comes_first`.
     pub(crate) fn starved_entries(&self, entries: &[CycleEntry]) -> Vec<usize> {
         if self.starved_heads().next().is_none() {
@@ -31,9 +31,9 @@ impl QueueState {
 }
 
 impl Cycle<'_> {
-    /// Tries the remaining flavors of a starved head that no cluster fits in this flavor. Reserves the quota
-    /// of this flavor if none helps. Trying one flavor per cycle would reserve alternating flavors, and
-    /// others would preempt for quota that is reserved again when their victims have stopped.
+    /// Tries the remaining flavors of a starved head for which no cluster has capacity in this flavor. If
+    /// none helps, reserves the quota of this flavor. Trying one flavor per cycle would reserve alternating
+    /// flavors: others would preempt for quota that is reserved again by the time their victims have stopped.
     pub(super) fn try_other_flavors_or_reserve(&mut self, entry: &mut CycleEntry) {
         let workload = entry.workload;
         let mut first = entry.assignment.clone();
@@ -75,9 +75,9 @@ impl Cycle<'_> {
         self.reserve_all(entry);
     }
 
-    /// Whether the entry's victims would free enough for an unserved starved head. A starved head comes first
-    /// in all its flavors, not only in the one with reserved quota, so the victims would stop for nothing.
-    /// Pinned by `semantics::starvation::no_preemption_that_only_serves_a_starved_head`.
+    /// Whether the entry's victims would free enough for a starved head that has no quota yet. A starved head
+    /// comes first in all its flavors, not only in the flavor with reserved quota, so the head would get the
+    /// freed quota. Pinned by `semantics::starvation::no_preemption_that_only_serves_a_starved_head`.
     pub(super) fn serves_a_starved_head(&mut self, entry: &CycleEntry) -> bool {
         let all: BTreeSet<WorkloadId> = entry.targets.iter().map(|target| target.workload).collect();
         if self.unserved.is_empty() || all.iter().all(|victim| self.state.get(victim).evicted()) {

@@ -1,4 +1,4 @@
-//! Which other workloads would use freed quota first.
+//! Finds the workloads that would use freed quota first.
 
 use crate::amount::Amount;
 use crate::capacity_model::UnlimitedCapacity;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// Maximum number of queues of a tree to evaluate; each costs as much as a head in a cycle.
 const CONTENDERS_MAX: usize = 1_000;
 
-/// The first entry, and why it precedes another one.
+/// The first entry, and why it precedes a given workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FirstEntry {
     pub workload: WorkloadId,
@@ -29,7 +29,7 @@ pub struct CompetingWorkloads {
     pub in_other_queues: usize,
     /// Upper bound of their requests.
     pub requested: i64,
-    /// Requests of those that fit into the declared quota.
+    /// Requests of the workloads that fit into the declared quota.
     pub requested_within_quota: i64,
     /// The first of them in its own queue.
     pub first: Option<WorkloadId>,
@@ -56,8 +56,8 @@ impl Waiting {
 }
 
 impl QueueState {
-    /// The head of another queue that would get freed quota of a flavor and resource before a workload that
-    /// is the first of its own queue, if any. Heads whose shape no cluster `can_run` take none.
+    /// For the first workload of a queue: the head of another queue, if any, that would get freed quota of a
+    /// flavor and resource before it. Heads that no cluster `can_run`, by their shape, don't count.
     pub fn served_before(
         &self,
         id: WorkloadId,
@@ -83,8 +83,8 @@ impl QueueState {
             return None;
         }
         let mut copy = self.copy_of_quota([tree]);
-        // Remove the usage at the root only: everything shared is free, but queues keep their usage, which
-        // determines their shares.
+        // Remove the usage at the root only, so that all shared quota is free while queues keep the usage
+        // that determines their shares.
         let root = self.forest().root(self.queue(of.queue).node?);
         for cell in self.forest().cells(root).filter_map(|(key, _)| self.forest().find_cell(tree, key)) {
             let used = self.forest().cell(root, cell).usage;
@@ -136,8 +136,9 @@ impl QueueState {
     }
 
     /// The pending workloads, of the same or of other queues, that may use freed quota of a flavor and
-    /// resource before a given workload. Workloads that request more than the maximum don't count, unless the
-    /// others free that much, and neither do those whose shape no cluster `can_run`.
+    /// resource before a given workload. Workloads that request more than their maximum count only if the
+    /// others together would free that much. Workloads that no cluster `can_run`, by their shape, don't
+    /// count.
     pub fn competing_workloads(
         &self,
         id: WorkloadId,
@@ -208,8 +209,8 @@ impl QueueState {
         }
     }
 
-    /// The first of these heads in the order of a cycle, and why it precedes the first one given. Heads
-    /// rejected by `counts` are ignored; `None` if the first one is.
+    /// The first of these heads in the order of a cycle, and why it precedes the first head of the list.
+    /// Heads that `counts` rejects are ignored; `None` if it rejects the first of the list.
     fn first_of(
         &mut self,
         heads: &[WorkloadId],

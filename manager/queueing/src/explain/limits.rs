@@ -36,7 +36,7 @@ pub enum QuotaScope {
 }
 
 impl QueueState {
-    /// Limits each of which alone withholds quota from a queue: borrowing limits of the queue and its
+    /// Limits that withhold quota from a queue, each on its own: borrowing limits of the queue and its
     /// ancestors, and lending limits of others, largest unlent quota first.
     pub fn limits(&self, queue: QueueId, key: (FlavorId, ResourceId), scope: QuotaScope) -> Vec<Limit> {
         let queue = self.queue(queue);

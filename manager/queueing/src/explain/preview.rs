@@ -1,4 +1,4 @@
-//! Preview: the outcome if a workload were evaluated now.
+//! Previews: the outcome of an evaluation now, without changing the state.
 
 use crate::capacity_model::UnlimitedCapacity;
 use crate::cycle::{Cycle, CycleEntry, Nominee};
@@ -8,12 +8,12 @@ use crate::quota::TreeId;
 use std::collections::BTreeSet;
 
 impl QueueState {
-    /// The entry of a pending workload if it were evaluated now without preemption, and the copy of the state
-    /// that knows its names.
+    /// Evaluates a pending workload without preemption. Returns its entry, and the copy of the state that has
+    /// the entry's names.
     pub fn preview(&self, id: WorkloadId) -> (Self, CycleEntry) {
         let mut copy = self.copy_of_quota(self.tree_of(id));
         let copied = copy.copy_workload(self, id);
-        // While victims stop for it in one flavor, the workload doesn't try another.
+        // While the workload's victims stop in one flavor, it doesn't try another flavor.
         let pending = self.get(&id).progress.pending_preemption.as_ref().filter(|_| self.awaits_victims(id));
         if let Some(pending) = pending {
             copy.assume_preemption(copied, pending.flavors.clone());

@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 const WEIGHED_MAX: usize = 4_096;
 
 impl QueueState {
-    /// The least important holder without which `asks` of a flavor and resource would be available to a
-    /// queue, regardless of preemption policies. Stopping holders don't count.
+    /// The least important holder whose end would make `asks` of a flavor and resource available to a queue,
+    /// regardless of preemption policies. Stopping holders don't count.
     pub fn blocking_holder(
         &self,
         queue: QueueId,
@@ -50,8 +50,8 @@ impl QueueState {
         })
     }
 
-    /// Requests of a workload and of `others` that lack quota now: `key`, and every other shortage in the
-    /// same flavor, or in every flavor of another group.
+    /// Requests of a workload and of `others` for which quota is short now: `key`, every other shortage in
+    /// the same flavor, and resources that are short in every flavor of another group.
     pub fn needed(
         &self,
         id: WorkloadId,

@@ -1,4 +1,4 @@
-//! Trials of remedies: a workload is decided again on a copy of the state in which something was changed.
+//! Trials of remedies: a workload is evaluated again on a changed copy of the state.
 //!
 //! Unlike the other questions, a trial knows the holders of the tree, so it includes preemption.
 
@@ -11,10 +11,11 @@ use crate::queue_state::{NewWorkload, QueueState};
 use crate::quota::TreeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most holders that a trial copies. Without them nothing is preempted, which promises less.
+/// Most holders that a trial copies. With more, none is copied, so the trial finds no preemption and may miss
+/// a remedy, but never suggests a wrong one.
 const HOLDERS_MAX: usize = 1_024;
 
-/// What a trial changes.
+/// Changes to the state of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct TrialChanges {
     /// Nominal quotas of the workload's queue.
@@ -27,7 +28,7 @@ pub struct TrialChanges {
     pub started: Option<QueueId>,
 }
 
-/// Capacity of clusters in a trial, asked with the workloads of the real state.
+/// Capacity of clusters in a trial. Its arguments are workloads of the real state, not copies.
 pub trait TrialCapacity {
     /// Whether a cluster fits the workload after these holders have stopped.
     fn fits_without(&self, gone: &[WorkloadId]) -> bool;
@@ -39,9 +40,9 @@ pub trait TrialCapacity {
 /// Result of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// It is admitted.
+    /// The workload is admitted.
     Admitted,
-    /// It is admitted once these workloads, which it preempts, have stopped.
+    /// The workload preempts these workloads, and is admitted once they have stopped.
     Preempts(Vec<WorkloadId>),
     Pending,
 }
@@ -52,7 +53,7 @@ pub struct ForbiddenBorrowing {
     pub key: (FlavorId, ResourceId),
     /// Nominal quota of the queue.
     pub nominal: i64,
-    /// What the queue would use, which is more.
+    /// Amount that the queue would use, above its nominal quota.
     pub asks: i64,
 }
 
@@ -83,8 +84,8 @@ impl CapacityModel for CopiedCapacity<'_> {
 }
 
 impl QueueState {
-    /// Decides a pending workload on a copy of the state with some changes. Other pending workloads are left
-    /// out.
+    /// Evaluates a pending workload on a copy of the state with some changes and without other pending
+    /// workloads.
     pub fn try_changes(&self, id: WorkloadId, changes: &TrialChanges, capacity: &dyn TrialCapacity) -> Trial {
         let mut copy = self.copy_of_quota(self.tree_of(id));
         let originals = copy.copy_holders(self, self.tree_of(id), &changes.ended);
@@ -96,8 +97,8 @@ impl QueueState {
         copy.decide_trial(copied, CopiedCapacity { capacity, originals })
     }
 
-    /// Decides a workload that isn't part of the state on a copy in which it is pending in a queue. Other
-    /// pending workloads are left out. `None` if the queue has no quota node.
+    /// Evaluates a workload that isn't part of the state, on a copy in which it is pending in a queue,
+    /// without other pending workloads. `None` if the queue has no quota node.
     pub fn try_in(
         &self,
         queue: QueueId,
@@ -149,8 +150,8 @@ impl QueueState {
         usage.iter().filter_map(would_borrow).collect()
     }
 
-    /// Copies the holders of a tree, except those that have ended. Returns the originals by their
-    /// copies; none if there are too many.
+    /// Copies the holders of a tree, except those that have ended. Returns the originals by their copies;
+    /// empty if there are too many.
     fn copy_holders(
         &mut self,
         of: &Self,

@@ -157,8 +157,8 @@ impl FlavorAssigner<'_> {
         failed
     }
 
-    /// Completes the flavors of a group and returns why they don't fit immediately. Fails, without any
-    /// flavors, if a resource gets none.
+    /// Completes the flavors of a group and returns why they don't fit now. Fails and leaves no flavors if a
+    /// resource gets none.
     fn choose(
         &mut self,
         request: GroupRequest<'_>,
@@ -212,7 +212,8 @@ impl FlavorAssigner<'_> {
         if set.group.is_none() {
             return Vec::new();
         }
-        // A leader without requests is placed with its group.
+        // A leader without requests still needs a flavor with a topology, because it is placed with its
+        // group.
         chosen.iter().filter(|(_, c)| self.state.has_topology(c.flavor)).copied().collect()
     }
 

@@ -1,4 +1,4 @@
-//! Results of the evaluated flavors, and the obstacle that follows for the workload.
+//! Results of the evaluated flavors, and the obstacle that they show for the workload.
 
 use crate::model::{
     Assignment, FlavorAttempt, Mode, Obstacle, PreemptionPossibility, QueueSetup, Reason, ResourceGroup,
@@ -87,7 +87,7 @@ impl Attempts {
         }
     }
 
-    /// The attempts by name of the flavor.
+    /// The attempts, sorted by flavor name.
     pub(super) fn finish(mut self, state: &QueueState) -> Vec<FlavorAttempt> {
         if self.all.len() > 1 {
             self.all.sort_by(|a, b| state.flavor_name(a.flavor).cmp(state.flavor_name(b.flavor)));
@@ -107,8 +107,8 @@ pub(super) fn barrier(assignment: &Assignment) -> Option<Obstacle> {
     if uncovered { Some(Obstacle::NoMatchingFlavor) } else { assignment.obstacle }
 }
 
-/// The reported obstacle of a workload that doesn't fit: the mildest of alternatives, the worst of joint
-/// requirements. As in Kueue, it concerns the flavors that were tried, if any.
+/// The reported obstacle of a workload that doesn't fit: the mildest among alternative flavors, the worst
+/// among requirements that must all be met. As in Kueue, only flavors that were tried count, if any were.
 pub(super) fn obstacle(assignment: &Assignment, setup: &QueueSetup) -> Option<Obstacle> {
     if assignment.mode() != Mode::NoFit {
         return None;

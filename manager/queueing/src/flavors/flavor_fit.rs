@@ -29,13 +29,7 @@ impl QueueState {
                     && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint))
             });
             if let Some(taint) = untolerated {
-                let effect = match taint.effect {
-                    TaintEffect::NoSchedule => "NoSchedule",
-                    TaintEffect::NoExecute => "NoExecute",
-                    TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-                };
-                let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
-                return Some(Reason::Taint { flavor, taint: format!("{}{value}:{effect}", taint.key) });
+                return Some(Reason::Taint { flavor, taint: taint.to_string() });
             }
             let selected =
                 set.node_selector.iter().all(|(k, v)| spec.labels.get(k).is_none_or(|has| has == v));

@@ -50,8 +50,8 @@ impl QuotaFit {
 }
 
 impl FlavorAssigner<'_> {
-    /// Searches the flavors of a resource group. If a later flavor fits anyway, preemption in an earlier one
-    /// doesn't matter and is only simulated to explain it.
+    /// Searches the flavors of a resource group. If a later flavor fits without preemption, preemption in
+    /// earlier flavors is simulated only for explanations.
     pub(super) fn find(
         &mut self,
         request: GroupRequest<'_>,
@@ -61,7 +61,8 @@ impl FlavorAssigner<'_> {
     ) -> GroupResult {
         let fungibility = &request.setup.fungibility;
         let continues_anyway = !fungibility.preempt_rather_than_next && !fungibility.prefers_preemption;
-        // A workload with stopping victims has its answer in their flavor only.
+        // If victims are stopping for the workload, only the simulation in their flavor finds that they
+        // suffice, so don't skip it.
         let awaits_victims = self.state.get(&self.workload).progress.pending_preemption.is_some();
         let settings = self.state.settings();
         let one_of_many =
@@ -139,7 +140,7 @@ impl FlavorAssigner<'_> {
         GroupResult { flavors: best, reasons }
     }
 
-    /// Why the workload may not get a flavor, whatever the flavor is like.
+    /// Why the workload may not get a flavor, regardless of the flavor's properties.
     fn is_ruled_out(
         &self,
         request: GroupRequest<'_>,
@@ -205,8 +206,9 @@ impl FlavorAssigner<'_> {
         option
     }
 
-    /// Subtracts what the replaced slice has of a flavor. Fails with the slice's flavor if a member of the
-    /// group has another one; as in Kueue, that member and the following ones are not subtracted then.
+    /// Subtracts the replaced slice's amounts of a flavor. Fails with the slice's flavor if a member of the
+    /// group has another flavor; as in Kueue, nothing is then subtracted for that member and the following
+    /// ones.
     fn subtract_slice(
         &self,
         group: &[usize],
@@ -256,7 +258,7 @@ impl FlavorAssigner<'_> {
         let while_borrowing = setup.preemption.borrow_within_cohort.is_some()
             || (self.state.settings().fair_sharing.is_some()
                 && setup.preemption.reclaim_within_cohort != PreemptionRule::Never);
-        // A preemptor waits for its victims even if it could not preempt them any more. Pinned by
+        // A preemptor waits for its victims even if it could no longer preempt them. Pinned by
         // `semantics::preemption::preemptor_waits_for_victims_after_losing_its_right`.
         let stopping = self.oracle.simulate_with_stopping(self.state, self.workload, key, amount);
         if let Some((possibility, borrowing)) = stopping {

@@ -52,8 +52,8 @@ enum PodSetTopology {
 type ChosenDomains = Vec<(usize, TopologyAssignment)>;
 
 impl QueueState {
-    /// The pod sets to place, as far as the assignment determines their nodes. Delayed and invalid requests
-    /// are recorded in the assignment.
+    /// The pod sets whose nodes the assignment determines. Records delayed and invalid requests in the
+    /// assignment.
     fn topology_requests_of(&self, id: WorkloadId, assignment: &mut Assignment) -> TopologyRequests {
         let workload = self.get(&id);
         let mut requests = TopologyRequests::default();
@@ -102,7 +102,7 @@ impl QueueState {
             Err(why) => return PodSetTopology::Invalid(why),
             Ok(flavor) => flavor,
         };
-        // A worker cluster or a provider comes first; the domains are chosen later.
+        // A worker cluster or a provider must act first; the domains are chosen afterwards.
         if queue.setup.placed_elsewhere
             || (workload.holding.is_none() && queue.setup.provisioned.contains(&flavor))
         {
@@ -140,8 +140,7 @@ impl QueueState {
         }
     }
 
-    /// The pod sets to place, as far as the assignment determines their nodes. Leaves the assignment
-    /// unchanged.
+    /// The pod sets whose nodes the assignment determines. Leaves the assignment unchanged.
     pub(crate) fn topology_requests(
         &self,
         id: WorkloadId,
@@ -216,8 +215,8 @@ impl QueueState {
         (chosen, failed)
     }
 
-    /// Chooses domains as if the victims were gone or, without victims, as if the topology were empty, so
-    /// that other workloads don't take them first.
+    /// Chooses domains as if the victims were gone or, without victims, as if the topology were empty. Other
+    /// workloads of the cycle then don't take these domains first.
     pub(crate) fn place_with_victims(
         &mut self,
         id: WorkloadId,
@@ -309,8 +308,8 @@ impl FlavorAssigner<'_> {
         }
         match self.state.find_domains(&requests, self.workload, true) {
             Ok(_) => {
-                // Enough unused quota doesn't imply a fitting domain: preemption may be needed for that as
-                // well.
+                // Unused quota doesn't imply a fitting domain, so preemption may be needed for the domain
+                // too.
                 for at in requests.pod_sets().collect::<Vec<_>>() {
                     assignment.set_mode_in_group(at, group_of(at), Mode::Preempt);
                 }

@@ -64,7 +64,7 @@ pub struct FlavorAttempt {
     pub borrowing: u32,
     /// Result of the simulated preemption, if any.
     pub possibility: Option<PreemptionPossibility>,
-    /// Why it doesn't fit, or not yet.
+    /// Why it doesn't fit now, or never will.
     pub reasons: Vec<Reason>,
     /// Set if it doesn't fit.
     pub obstacle: Option<Obstacle>,
@@ -75,7 +75,7 @@ pub struct FlavorAttempt {
 pub struct PodSetAssignment {
     /// Flavor of each resource, in the order of the resources' names.
     pub flavors: Vec<(ResourceId, FlavorAssignment)>,
-    /// Why it doesn't fit, or not yet.
+    /// Why it doesn't fit now, or never will.
     pub reasons: Vec<Reason>,
     /// Quota request of all pods.
     pub requests: Requests,
@@ -110,7 +110,7 @@ impl PodSetAssignment {
         self.flavors.iter().find(|(r, _)| *r == resource).map(|(_, c)| c)
     }
 
-    /// The admission of the pod set by this assignment.
+    /// The admission that the pod set would get by this assignment.
     pub fn given(&self) -> PodSetAdmission {
         PodSetAdmission {
             flavors: self.flavors.iter().map(|(resource, choice)| (*resource, choice.flavor)).collect(),
@@ -135,8 +135,8 @@ pub struct Assignment {
     pub scan: FlavorScan,
     /// The reported obstacle if nothing fits. As in Kueue, it concerns the flavors that were tried.
     pub obstacle: Option<Obstacle>,
-    /// The obstacle that must change before the workload can start. It differs from `obstacle` where Kueue's
-    /// concerns more or less than is needed.
+    /// The obstacle that must change before the workload can start. It may differ from `obstacle`, because
+    /// Kueue considers only the flavors that were tried.
     pub barrier: Option<Obstacle>,
     /// The slice to replace.
     pub replaces: Option<WorkloadId>,

@@ -18,8 +18,8 @@ id!(QueueId);
 pub enum PreemptionRule {
     #[default]
     Never,
-    /// None, because the policy is not set. With fair sharing, a request may still count as one that could
-    /// preempt.
+    /// No workload, because the policy isn't set. With fair sharing, a request may still be reported as one
+    /// that could preempt.
     Unset,
     LowerPriority,
     /// Workloads of lower priority, and newer ones of equal priority.
@@ -45,7 +45,8 @@ pub struct ClusterQueuePreemption {
     pub within_queue: PreemptionRule,
     /// Policy for reclaiming quota that other queues borrowed.
     pub reclaim_within_cohort: PreemptionRule,
-    /// Whether the queue may preempt while it borrows; the inner value is the highest priority of a victim.
+    /// Set if the queue may preempt while it borrows. The inner value is the highest priority that a victim
+    /// may have.
     pub borrow_within_cohort: Option<Option<i32>>,
 }
 
@@ -57,8 +58,8 @@ impl ClusterQueuePreemption {
     }
 }
 
-/// Why an admission check for worker clusters conflicts with the other checks. Worker clusters take over a
-/// whole queue.
+/// Why an admission check for worker clusters conflicts with the other checks. Worker clusters run every
+/// workload of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Clash {
     /// There is a second check for worker clusters.
@@ -73,14 +74,14 @@ impl Clash {
     /// The message for users. `check` is the name of the conflicting check.
     pub fn message(self, check: &str) -> String {
         match self {
-            Self::Several => format!(
-                "admission check `{check}` isn't the only one for worker clusters, which take a queue whole"
-            ),
-            Self::OnFlavors => format!(
-                "admission check `{check}` is for some flavors only, and worker clusters take a queue whole"
-            ),
+            Self::Several => {
+                format!("admission check `{check}` must be the only check for worker clusters in its queue")
+            }
+            Self::OnFlavors => {
+                format!("admission check `{check}` is for worker clusters, so it must apply to all flavors")
+            }
             Self::Provisioning => format!(
-                "admission check `{check}` hands the queue to worker clusters, \
+                "admission check `{check}` is for worker clusters, \
                  and another one provisions nodes here"
             ),
         }

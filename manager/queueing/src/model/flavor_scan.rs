@@ -1,4 +1,4 @@
-//! Progress of a workload's search for flavors, so that the next evaluation continues there.
+//! Progress of a workload's search for flavors, from which the next evaluation continues.
 
 use crate::model::ShapeId;
 use crate::names::ResourceId;
@@ -33,7 +33,7 @@ impl FlavorScan {
         self.tried.iter().flatten().any(|(_, at)| *at != -1)
     }
 
-    /// Whether the state has changed since.
+    /// Whether the queue or the shape has changed since the search, so that it must start again.
     pub(crate) fn outdated(&self, generation: u64, cycle: u64, shape: ShapeId, gates: &Gates) -> bool {
         if gates.preserve_flavor_scan_progress {
             if gates.scheduling_equivalence && self.shape != Some(shape) {

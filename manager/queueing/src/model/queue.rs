@@ -15,7 +15,7 @@ pub(crate) struct PreemptionCandidate {
     pub(crate) is_running: bool,
     pub(crate) priority: i64,
     pub(crate) since: Reverse<Moment>,
-    /// When it was queued, if that breaks ties.
+    /// When the workload was queued, if that breaks ties.
     pub(crate) age: Reverse<Moment>,
     pub(crate) uid: Arc<str>,
     pub(crate) workload: WorkloadId,
@@ -51,7 +51,7 @@ pub struct Queue {
     cycles: u64,
     /// Workloads that hold its quota.
     pub holders: BTreeSet<WorkloadId>,
-    /// The holders by priority, then newest first.
+    /// The holders, lowest priority first, then newest first.
     by_priority: BTreeSet<HolderKey>,
     /// The holders by each of their flavors, in the order in which victims are searched: stopping ones first,
     /// then the lowest priority, then the latest reservation.
@@ -98,7 +98,7 @@ impl Queue {
         self.stopping > 0
     }
 
-    /// Lets a copy without holders appear to have a stopping one.
+    /// Makes a copy without holders report that it has a stopping holder.
     pub(crate) fn assume_stopping(&mut self) {
         self.stopping = 1;
     }
@@ -131,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// The holders by priority, then newest first.
+    /// The holders, lowest priority first, then newest first.
     pub(crate) fn holders_by_priority(&self) -> impl Iterator<Item = &HolderKey> + '_ {
         self.by_priority.iter()
     }

@@ -1,4 +1,4 @@
-//! Why a workload is pending, as types. The text is made last, with a lookup of names.
+//! Why a workload is pending, as types. They hold numbers; names are looked up only to build the text.
 
 use crate::amount::Amount;
 use crate::model::Catalog;
@@ -6,7 +6,7 @@ use crate::names::{FlavorId, ResourceId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Why a flavor doesn't fit, or not yet.
+/// Why a flavor doesn't fit now, or never will.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     /// No resource group covers the resource.
@@ -16,7 +16,7 @@ pub enum Reason {
     /// The pods don't tolerate a taint.
     Taint {
         flavor: FlavorId,
-        /// In the notation of Kubernetes.
+        /// The taint in the notation of Kubernetes.
         taint: String,
     },
     /// Node selector or affinity don't match the flavor's labels.
@@ -29,7 +29,7 @@ pub enum Reason {
     NoLevel { flavor: FlavorId },
     /// The flavor only accepts pods that request its topology.
     TopologyOnly { flavor: FlavorId },
-    /// More than the queue could ever use.
+    /// The request exceeds the maximum that the queue could ever use.
     ExceedsMax {
         flavor: FlavorId,
         resource: ResourceId,

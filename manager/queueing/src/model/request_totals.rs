@@ -16,7 +16,7 @@ pub(crate) struct RequestTotal {
 }
 
 impl RequestTotal {
-    /// The requests of another number of pods.
+    /// The requests, scaled to another number of pods.
     pub(crate) fn scaled(&self, count: u32) -> Self {
         let mut scaled = self.clone();
         if self.placement.is_none() && self.count != 0 && self.count != count {

@@ -56,7 +56,7 @@ pub struct Shape {
     /// Separates workloads by properties that this crate doesn't know. Compared first.
     pub tag: u64,
     pub pod_sets: Vec<PodSet>,
-    /// Pods that still count per set, if some are reclaimable.
+    /// Pods per set without reclaimable pods, if there are any.
     pub counts: Option<Vec<u32>>,
     /// The only flavors that may be used, if restricted.
     pub allowed_flavors: Option<Vec<FlavorId>>,
@@ -64,7 +64,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Pods of a set that still count.
+    /// Pods of a set, without reclaimable pods.
     pub fn count(&self, pod_set: usize) -> u32 {
         self.counts.as_ref().and_then(|c| c.get(pod_set).copied()).unwrap_or(self.pod_sets[pod_set].count)
     }

@@ -38,7 +38,7 @@ pub struct PodSetAdmission {
     pub count: u32,
     /// The topology assignment.
     pub placement: Option<TopologyAssignment>,
-    /// Set if the topology assignment is or was delayed.
+    /// Set if the topology assignment is delayed or was delayed.
     pub delayed: Option<Delayed>,
 }
 
@@ -74,7 +74,7 @@ pub struct Update {
 pub struct Marks {
     /// The older slice that this workload replaces.
     pub replaces: Option<Arc<str>>,
-    /// A preemption gate is closed.
+    /// A preemption gate of the workload is closed.
     pub gated: bool,
     /// Lost nodes of its assignment.
     pub lost_nodes: Vec<String>,
@@ -92,11 +92,11 @@ pub struct Marks {
     pub single_pod: bool,
     /// Node constraints added by checks, by pod set name.
     pub updates: BTreeMap<Arc<str>, Update>,
-    /// The queue doesn't accept its namespace.
+    /// The queue doesn't accept the workload's namespace.
     pub wrong_namespace: bool,
-    /// Why the workload can't be admitted as it is written.
+    /// Why the workload's specification can't be admitted.
     pub unfit: Option<Arc<str>>,
-    /// Required flavors, if the workload belongs to one that has them already.
+    /// The only allowed flavors, because the workload adds pods to a gang that has these flavors.
     pub pinned: Vec<FlavorId>,
 }
 
@@ -105,13 +105,13 @@ pub struct Marks {
 pub(crate) struct Progress {
     /// Where the flavor search continues.
     pub(crate) scan: Option<Box<FlavorScan>>,
-    /// The flavor search continued though an earlier flavor may suit: other workloads came first and may not
-    /// have used it, or quota was released meanwhile.
+    /// The flavor search continued although an earlier flavor may fit now: workloads that came first may not
+    /// have used it, or quota was released since.
     pub(crate) overtaken: bool,
     /// Quota was available for some flavor, or without some victims, but no cluster had capacity.
     pub(crate) short_of_capacity: bool,
-    /// All its victims stopped, but it didn't fit. The capacity estimate was wrong and might preempt the same
-    /// workloads again, so it waits for free capacity instead.
+    /// All its victims stopped, but the workload didn't fit, because the capacity estimate was wrong. A
+    /// further preemption could be in vain too, so the workload waits for free capacity.
     pub(crate) preempted_in_vain: bool,
     /// The last preemption that it started.
     pub(crate) pending_preemption: Option<Box<PendingPreemption>>,

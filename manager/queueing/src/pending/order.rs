@@ -61,7 +61,7 @@ impl<'a> UsageCache<'a> {
 
 /// Position of a workload by all ordering rules.
 pub(super) struct PositionKey<'a> {
-    /// Index among the favored workloads; all others have the same, higher one.
+    /// Index among the favored workloads. All other workloads have the same, higher index.
     pub(super) favored_index: usize,
     pub(super) used: f64,
     pub(super) later: bool,
@@ -147,8 +147,8 @@ impl Pending {
         ranked.into_iter().map(|rank| rank.position.workload).collect()
     }
 
-    /// The first workload, active or parked. `favored` are the favored workloads with their classes, as they
-    /// may be anywhere in them.
+    /// The first workload, active or parked. `favored` has the favored workloads with their classes, because
+    /// a favored workload needn't be the first of its class.
     pub(crate) fn first_of_all(
         &self,
         order: &QueueOrder<'_>,

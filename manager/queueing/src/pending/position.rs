@@ -10,11 +10,11 @@ use std::sync::Arc;
 /// Position of a workload in its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PositionCounts {
-    /// Number of workloads before it.
+    /// Number of workloads before this one.
     pub before: usize,
     /// Number of pending workloads, including itself.
     pub of: usize,
-    /// Number of workloads of its local queue before it.
+    /// Number of workloads of the same local queue before this one.
     pub before_in_local: usize,
     /// Number of pending workloads of its local queue.
     pub of_local: usize,
@@ -81,8 +81,8 @@ pub enum HeadBlocks {
 /// Maximum number of workloads counted individually per request. More are estimated.
 pub const COUNTED_MAX: usize = 50_000;
 
-/// Number of elements before `position`: exact if `left` covers the whole set. Otherwise `about` is half of
-/// the set, and `most` all of it.
+/// Number of elements before `position`: exact if the set has at most `left` elements. Otherwise `about` is
+/// half of the set, and `most` the whole set.
 pub fn count_below<P: Ord>(all: &BTreeSet<P>, position: &P, left: &mut usize) -> CountEstimate {
     let exactly = |n| CountEstimate { about: n, most: n };
     match (all.first(), all.last()) {

@@ -1,7 +1,7 @@
-//! Victims by hierarchy and priority.
+//! Chooses victims by hierarchy and priority.
 //!
-//! There are three kinds of candidates: those of other queues against which the preemptor has a hierarchical
-//! advantage (its subtree provides the quota from its own, so priority doesn't matter), those of other queues
+//! There are three kinds of candidates: those of other queues over which the preemptor has a hierarchical
+//! advantage (its subtree's own quota covers the request, so priority doesn't matter), those of other queues
 //! with lower priority, and those of its own queue.
 
 mod candidates;
@@ -119,8 +119,8 @@ impl VictimSearch<'_> {
             .filter(|workload| *workload != self.workload && self.uses_contested(*workload))
     }
 
-    /// Candidates of other queues: by hierarchical advantage, and by priority. The latter don't help a
-    /// preemptor that must borrow but may not preempt while borrowing.
+    /// Candidates of other queues: by hierarchical advantage, and by priority. Candidates by priority don't
+    /// help a preemptor that must borrow but may not preempt while borrowing.
     fn cohort_candidates(&self, must_borrow: bool) -> [Candidates; 2] {
         let policy = self.state.queue(self.queue).setup.preemption.reclaim_within_cohort;
         let (mut by_hierarchy, mut by_priority) = (Vec::new(), Vec::new());
@@ -133,7 +133,7 @@ impl VictimSearch<'_> {
                 if advantage || !must_borrow {
                     self.of_subtree(at, at, below, advantage, found);
                 }
-                // If a subtree provides the request by its own quota, so does every larger one.
+                // If a subtree covers the request with its own quota, every larger subtree does too.
                 advantage |= self.holds(at, &mut left);
                 below = Some(at);
             }
@@ -203,8 +203,8 @@ impl VictimSearch<'_> {
         }
     }
 
-    /// Whether the subtree quota of a node covers the rest of the request. What the node keeps for itself is
-    /// subtracted from the rest.
+    /// Whether the subtree quota of a node covers the rest of the request. Subtracts from the rest the quota
+    /// that the node doesn't lend.
     fn holds(&self, node: NodeId, left: &mut [(CellId, Amount)]) -> bool {
         let mut holds = true;
         for (cell, amount) in left {

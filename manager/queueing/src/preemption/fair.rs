@@ -1,4 +1,4 @@
-//! Victims by share: the queue with the largest share yields first.
+//! Chooses victims by share: those of the queue with the largest share first.
 
 mod order;
 
@@ -95,7 +95,7 @@ impl VictimSearch<'_> {
         left_over: &mut BTreeMap<QueueId, WorkloadId>,
     ) -> bool {
         let mut order = FairOrder::of_queues(self.queue, self.node, candidates);
-        // Nominal quota is reclaimed whatever the shares.
+        // Nominal quota may be reclaimed regardless of shares.
         let entitled = self.state.settings().gates.fair_preempt_within_nominal
             && self.contested.iter().all(|cell| !self.state.forest().borrows(self.node, *cell));
         while let Some(visit) = order.next(self.state) {
@@ -113,7 +113,7 @@ impl VictimSearch<'_> {
             }
             let (mine, theirs) = below_common_cohort(self.state, self.node, visit.node);
             let (new, old) = (self.state.forest().share(mine), self.state.forest().share(theirs));
-            // With weight zero nothing may be taken from a queue that has a weight or doesn't borrow.
+            // A preemptor with weight zero may take nothing from a queue that has a weight or doesn't borrow.
             if new.is_infinite() && !old.is_infinite() {
                 if let Some(first) = order.first(visit.queue) {
                     left_over.entry(visit.queue).or_insert(first);
@@ -123,7 +123,7 @@ impl VictimSearch<'_> {
             }
             let mut refused = None;
             while let Some(candidate) = self.pop(&mut order, visit) {
-                // The answer for one candidate applies to all with the same charge.
+                // All candidates with the same charge get the same answer, so skip them.
                 let charge = self.state.get(&candidate).holding.as_ref().map(|holding| &holding.charge);
                 if charge == refused.as_ref() {
                     continue;
@@ -167,8 +167,8 @@ impl VictimSearch<'_> {
         false
     }
 
-    /// Whether shares still allow the remaining targets, in the order of `taken`, after one was restored. A
-    /// victim in the preemptor's own subtree had lowered the preemptor's share.
+    /// Whether shares still allow the remaining targets, in the order of `taken`, after one was restored.
+    /// Restoring a victim in the preemptor's own subtree raises the preemptor's share.
     fn is_fair_without(&mut self, spared: Target, rest: &[Target], taken: &[Target]) -> bool {
         let by_share = |target: &Target| target.reason == Some(PreemptionReason::InCohortFairSharing);
         let Some(at) = self.state.node_of(spared.workload) else { return true };
@@ -227,7 +227,8 @@ impl VictimSearch<'_> {
         if queue == self.queue { preemption.within_queue } else { preemption.reclaim_within_cohort }
     }
 
-    /// The candidates of a queue, if any. If age or usage matter too, the kept order doesn't apply.
+    /// The candidates of a queue, if any. The queue's own order of holders can't be used if age or usage
+    /// matter too.
     fn queue_candidates(&self, queue: QueueId) -> Option<QueueCandidates> {
         match self.policy_for(queue) {
             PreemptionRule::Never | PreemptionRule::Unset => None,
@@ -258,7 +259,7 @@ impl VictimSearch<'_> {
         let first_with = |flavor: FlavorId, after: Option<PreemptionCandidate>| {
             let too_important = |one: &PreemptionCandidate| below.is_some_and(|below| one.priority >= below);
             match self.state.candidates_after(queue, flavor, after).find(candidate) {
-                // Stopping ones come first, so the lowest priority among the others is still to come.
+                // Stopping candidates come first, so a running candidate with a lower priority may follow.
                 Some(one) if too_important(one) && !one.is_running => {
                     let going_on = PreemptionCandidate { is_running: true, ..PreemptionCandidate::first() };
                     self.state

@@ -97,8 +97,8 @@ impl VictimSearch<'_> {
         placed && fits_cluster
     }
 
-    /// Restores targets that aren't needed, last one first. `is_allowed` says whether the others may
-    /// still be preempted without it.
+    /// Restores targets that aren't needed, the last first. `is_allowed` says whether the remaining targets
+    /// may still be preempted once one is restored.
     pub(super) fn fill_back(
         &mut self,
         mut targets: Vec<Target>,
@@ -111,7 +111,7 @@ impl VictimSearch<'_> {
             targets.swap_remove(at);
             if !self.fits(may_borrow, &targets) || !is_allowed(self, spared, &targets) {
                 self.state.suspend_usage(spared.workload);
-                // Restore its position, and move the last one back to the end.
+                // The target is needed: put it back in its position, and the last target back at the end.
                 targets.push(spared);
                 let last = targets.len() - 1;
                 targets.swap(at, last);

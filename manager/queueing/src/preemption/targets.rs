@@ -36,7 +36,7 @@ pub(crate) fn find_targets(
         assignment.contested().into_iter().filter_map(|key| state.forest().find_cell(tree, key)).collect();
     let charge = state.charge_of_request(workload, assignment);
     let topology = state.topology_requests(workload, assignment);
-    // If a cluster fits the workload now, only quota is missing.
+    // If some cluster has capacity for the workload now, only quota is missing.
     let asks_capacity = !capacity.fits_now(state, workload);
     let mut short_of_capacity = false;
     let mut search = |state: &mut QueueState,
@@ -66,8 +66,8 @@ pub(crate) fn find_targets(
     if whole.len() == 1 || !asks_capacity {
         return Victims { targets: whole, short_of_capacity };
     }
-    // Capacity is useful only if it is freed in one cluster. Of all results take the one with the fewest
-    // victims, in the fewest clusters.
+    // Freed capacity helps only if it is in one cluster. Of all results, take the one with the fewest victims
+    // in the fewest clusters.
     let mut found: Vec<Vec<Target>> = vec![whole];
     for cluster in capacity.clusters(state, workload) {
         found.extend(search(state, capacity, &|search| {
@@ -86,8 +86,9 @@ pub(crate) fn find_targets(
     Victims { targets, short_of_capacity }
 }
 
-/// The result of an earlier search for this workload in the same state: for the same charge, or an empty one
-/// for a smaller amount of the only contested cell. It didn't ask for cluster capacity.
+/// The result of an earlier search for this workload in the same state, if it applies here too: the earlier
+/// charge was equal, or no victims were found even for a smaller amount of the only contested cell. Cluster
+/// capacity is ignored.
 fn known_result(
     known: &[SearchRecord],
     workload: WorkloadId,
@@ -106,7 +107,8 @@ fn known_result(
 }
 
 impl VictimSearch<'_> {
-    /// The stopping victims of the workload, if they still suffice. No others are searched meanwhile.
+    /// The stopping victims of the workload, if they still suffice. Until they have stopped, no others are
+    /// searched.
     pub(super) fn stopping_victims(&mut self) -> Option<Vec<Target>> {
         let first =
             self.state.settings().gates.prioritize_preemptors && self.state.is_preemptor(self.workload);

@@ -42,7 +42,7 @@ impl Agenda {
         Some(tree)
     }
 
-    /// Interrupts a run. The next one continues after `tree`.
+    /// Interrupts a run. The next run continues after `tree`.
     pub(crate) fn interrupt_after(&mut self, tree: TreeId) {
         self.resume_after = Some(tree);
     }
@@ -69,7 +69,7 @@ impl Agenda {
         }
     }
 
-    /// Restarts after trees and queues were declared anew: all `trees` count as changed.
+    /// Resets the agenda after trees and queues were declared again: all `trees` count as changed.
     pub(super) fn reset(&mut self, trees: impl IntoIterator<Item = TreeId>) {
         self.changed = trees.into_iter().collect();
     }

@@ -30,7 +30,7 @@ impl QueueState {
     }
 
     /// Candidates of a queue for a preemptor of this priority and queueing time, without those excluded in
-    /// this cycle. Takes time only for actual candidates.
+    /// this cycle. The cost grows with the number of candidates, not of holders.
     pub(crate) fn candidates_of(
         &self,
         queue: QueueId,

@@ -41,7 +41,7 @@ impl ClusterQueues {
         self.by_node.get(node.index()).copied().flatten()
     }
 
-    /// Removes all queues from the forest, until [`Self::set_node`] places them again.
+    /// Forgets the nodes of all queues, until [`Self::set_node`] sets them again.
     pub(super) fn clear_nodes(&mut self, nodes: usize) {
         for queue in &mut self.list {
             (queue.node, queue.tree) = (None, None);

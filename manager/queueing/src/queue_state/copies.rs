@@ -22,7 +22,7 @@ impl QueueState {
         }
     }
 
-    /// Copies a workload from the state of which this is a copy. It is pending here.
+    /// Copies a workload from the original state `of`. It is pending in this copy.
     pub(crate) fn copy_workload(&mut self, of: &Self, id: WorkloadId) -> WorkloadId {
         let one = of.get(&id);
         let shape = self.intern((**of.shape_of(one.shape)).clone());
@@ -41,7 +41,7 @@ impl QueueState {
         copy
     }
 
-    /// Lets a copied workload wait for victims in some flavors, although this copy has no holders.
+    /// Makes a copied workload wait for victims in some flavors, although this copy has no holders.
     pub(crate) fn assume_preemption(&mut self, copy: WorkloadId, flavors: Vec<Vec<(ResourceId, FlavorId)>>) {
         let Some(of) = self.workloads.get_mut(copy) else { return };
         of.progress.pending_preemption = Some(Box::new(PendingPreemption { flavors, victims: Vec::new() }));
@@ -54,7 +54,7 @@ impl QueueState {
         self.queues.get_mut(queue).setup = Arc::new(setup);
     }
 
-    /// Copies a holder from the state of which this is a copy.
+    /// Copies a holder from the original state `of`.
     pub(crate) fn copy_holder(&mut self, of: &Self, id: WorkloadId, holding: &Holding) -> WorkloadId {
         let one = of.get(&id);
         let shape = self.intern((**of.shape_of(one.shape)).clone());

@@ -1,4 +1,4 @@
-//! Holders that are no candidates for preemption in the current cycle.
+//! Holders that may not be preempted in the current cycle.
 
 use crate::model::WorkloadId;
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ impl ExcludedCandidates {
         self.admitted.clear();
     }
 
-    /// Exchanges the excluded victims with `victims`. Called twice, it restores both.
+    /// Swaps the excluded victims with `victims`. A second call restores both.
     pub(crate) fn swap_victims(&mut self, victims: &mut BTreeSet<WorkloadId>) {
         std::mem::swap(victims, &mut self.victims);
     }

@@ -45,7 +45,7 @@ impl QueueState {
         id
     }
 
-    /// Adds a pending workload that is not evaluated before it changes itself.
+    /// Adds a pending workload that isn't evaluated until the workload itself changes.
     pub fn add_parked(&mut self, new: NewWorkload) -> WorkloadId {
         let queue = new.queue;
         let id = self.insert(new);
@@ -113,7 +113,7 @@ impl QueueState {
             let (class, position) = self.position_of(id);
             self.pending[queue.index()].remove(&class, &position);
             self.update_active(queue);
-            // A workload behind it may be the head now.
+            // The next workload of the queue may be the head now.
             self.mark_changed(queue);
         }
         self.drop_penalty(id);
@@ -127,7 +127,7 @@ impl QueueState {
         self.release_and_requeue(id, since, false);
     }
 
-    /// Releases and requeues a workload, but doesn't evaluate it before the workload itself changes.
+    /// Releases and requeues a workload, which isn't evaluated until the workload itself changes.
     pub fn requeue_parked(&mut self, id: WorkloadId, since: Moment) {
         self.release_and_requeue(id, since, true);
     }
@@ -230,7 +230,7 @@ impl QueueState {
         self.queues.get_mut(of.queue).add_holder(&candidate, of.since, &of.assigned_flavors());
     }
 
-    /// Takes back one call of [`Self::index_holder`].
+    /// Reverses one call of [`Self::index_holder`].
     fn unindex_holder(&mut self, id: WorkloadId) {
         let (of, candidate) = (&self.workloads[&id], self.as_candidate(id));
         self.queues.get_mut(of.queue).remove_holder(&candidate, of.since, &of.assigned_flavors());

@@ -1,10 +1,10 @@
 //! Admission fair sharing: order of the local queues of a cluster queue by usage history (Kueue's KEP-4136).
 //!
-//! The usage history of a local queue decays with a half-life. Over a time in which the fraction `alpha` is
-//! forgotten, it becomes `(1 - alpha) * past + alpha * now`. An admission costs its local queue `alpha` of
-//! its requests at once, for the time until the next sample. So bursts have an immediate effect, and runs
-//! between two samples aren't free. The penalty is pending until the admission is confirmed or cancelled; the
-//! owner of the history then adds it or drops it.
+//! The usage history of a local queue decays with a half-life. After a time in which the fraction `alpha` is
+//! forgotten, the history is `(1 - alpha) * past + alpha * now`. An admission charges its local queue a
+//! penalty at once: `alpha` of the requests, for the time until the next sample. So bursts have an immediate
+//! effect, and runs between two samples aren't free. The penalty is pending until the admission is confirmed
+//! or cancelled; the owner of the history then adds or drops it.
 //!
 //! All amounts are integers, so that a refund equals its charge, and the order of additions doesn't matter.
 
@@ -37,8 +37,8 @@ pub fn to_nanos(resource: &str, amount: i64) -> i128 {
     i128::from(amount) * if resource == "cpu" { NANOS_PER_UNIT / 1_000 } else { NANOS_PER_UNIT }
 }
 
-/// Fraction of the history that is forgotten after `elapsed_ms`. A half-life of zero remembers nothing and
-/// has no penalties.
+/// Fraction of the history that is forgotten after `elapsed_ms`. With a half-life of zero there is no history
+/// and no penalty.
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit")]
 pub fn alpha(elapsed_ms: i64, half_life_ms: i64) -> f64 {
     if half_life_ms == 0 { 0.0 } else { 1.0 - 0.5_f64.powf(elapsed_ms as f64 / half_life_ms as f64) }
@@ -109,7 +109,7 @@ impl QueueState {
     }
 
     /// Weighted usage of a local queue.
-    #[expect(clippy::cast_precision_loss, reason = "past use is only compared")]
+    #[expect(clippy::cast_precision_loss, reason = "the usage history is only compared")]
     pub fn weighted_usage(&self, local_queue: &str) -> f64 {
         let Some(of) = self.local_queues.usage.get(local_queue) else { return 0.0 };
         if of.weight <= 0.0 {
@@ -207,8 +207,8 @@ impl QueueState {
         self.local_queues.penalties.keys().copied()
     }
 
-    /// The usage history changed, so queues ordered by usage may have another head. True if any of them has
-    /// active workloads.
+    /// Marks queues that are ordered by usage as changed, because a new usage history may give them another
+    /// head. True if any of them has active workloads.
     pub fn reorder(&mut self) -> bool {
         let queues: Vec<QueueId> =
             self.agenda.active_queues().filter(|queue| self.orders_by_usage(*queue)).collect();

@@ -19,8 +19,8 @@ impl QueueState {
         let usage = |local: &str| self.weighted_usage(local);
         let preemptor_order =
             match (self.settings.gates.prioritize_preemptors && by_usage, self.queue(queue).setup.strict) {
-                // The preemptor's stopped victims have less usage now. Ordered by usage, they would regain
-                // the quota that they released.
+                // The local queues of stopped victims have less usage now, so ordering by usage would give
+                // the victims the released quota back.
                 (true, _) => PreemptorOrder::First,
                 (false, false) => PreemptorOrder::Sticky,
                 (false, true) => PreemptorOrder::Regular,

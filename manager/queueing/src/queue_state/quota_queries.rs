@@ -7,8 +7,8 @@ use crate::queue_state::QueueState;
 use crate::quota::{NodeId, TreeId};
 
 impl QueueState {
-    /// The nominal quota with which `asks` would be available to a queue, both now and as its maximum, if
-    /// nothing else changed.
+    /// The smallest nominal quota with which `asks` would be available to a queue now and within its maximum,
+    /// if nothing else changes.
     pub fn nominal_for(&self, queue: QueueId, key: (FlavorId, ResourceId), asks: i64) -> i64 {
         let of = self.queue(queue);
         let nominal = of.setup.quota(key).nominal;

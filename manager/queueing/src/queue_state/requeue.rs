@@ -25,7 +25,7 @@ impl QueueState {
         self.queues.get_mut(queue).count_cycle();
     }
 
-    /// Quota of a queue was released: all inadmissible workloads of its tree are requeued.
+    /// Requeues all inadmissible workloads of a queue's tree, because quota of the queue was released.
     pub fn quota_released(&mut self, queue: QueueId) {
         let Some(tree) = self.queues.get(queue).tree else { return };
         self.requeue_tree(tree);

@@ -1,11 +1,11 @@
-//! Starvation guard: quota is reserved for a head that has waited too long. No workload behind it in its
-//! queue is evaluated. The quota that it requests, as far as its queue may use it, isn't given to others.
+//! Starvation guard: quota is reserved for a head that has waited too long. No workload behind the head is
+//! evaluated, and its requested quota, as far as its queue may use it, isn't given to others.
 //!
-//! Quota is reserved in one flavor only. In the other flavors, a preemption is skipped if the starved head
-//! would take the quota that it frees.
+//! Quota is reserved in one flavor only. In other flavors, a preemption is skipped if the starved head would
+//! take the freed quota.
 //!
-//! The caller determines the starved heads, because they depend on time and clusters. There are none in
-//! comparisons with Kueue, which has no such rule.
+//! The caller determines the starved heads, because they depend on time and clusters. Kueue has no such rule,
+//! so comparisons with Kueue set none.
 
 use crate::model::{QueueId, WorkloadId};
 use crate::names::Id;
@@ -41,7 +41,8 @@ impl QueueState {
             && self.starved_heads.get(&self.workloads[&workload].queue) == Some(&workload)
     }
 
-    /// A workload is no longer pending or can't be helped: the workloads behind it are requeued.
+    /// Ends the reservation of a workload that is no longer pending or could never start, and requeues the
+    /// workloads behind it.
     pub(crate) fn end_starvation(&mut self, workload: WorkloadId) {
         if self.is_starved(workload) {
             let queue = self.workloads[&workload].queue;

@@ -30,8 +30,7 @@ impl Topologies {
         self.of.clone_from(&self.empty);
     }
 
-    /// Adds or removes the usage of placed pods. `flavors` are those of the pods; all but one have no
-    /// topology.
+    /// Adds or removes the usage of placed pods. `flavors` are those of the pods; at most one has a topology.
     fn count(&mut self, flavors: impl IntoIterator<Item = FlavorId>, usage: Usage<'_>, add: bool) {
         let Some(own) = flavors.into_iter().find(|f| self.of.contains_key(f)) else { return };
         let by_host = self.of[&own].is_by_host();
@@ -136,7 +135,7 @@ impl QueueState {
         ids.into_iter().for_each(|id| self.place_usage(*id, add));
     }
 
-    /// Topology usage of an assignment beyond what the workload holds already.
+    /// Topology usage of an assignment in addition to the usage that the workload already holds.
     fn additional_placement(&self, id: WorkloadId, assignment: &Assignment) -> Vec<PlacedPods> {
         if !self.topologies.knows_any() {
             return Vec::new();
@@ -168,7 +167,7 @@ impl QueueState {
         additional
     }
 
-    /// Topology usage of a holder that an assignment for it leaves.
+    /// Topology usage of a holder that it gives up if it gets an assignment.
     pub(crate) fn vacated(&self, id: WorkloadId, assignment: &Assignment) -> Vec<PlacedPods> {
         let workload = &self.workloads[&id];
         let Some(holding) = workload.holding.as_ref().filter(|_| self.topologies.knows_any()) else {

@@ -62,7 +62,7 @@ impl QueueState {
         self.count_holder(id, false);
     }
 
-    /// Takes back one call of [`Self::suspend_usage`].
+    /// Reverses one call of [`Self::suspend_usage`].
     pub(crate) fn resume_usage(&mut self, id: WorkloadId) {
         self.count_holder(id, true);
     }
@@ -141,7 +141,7 @@ impl QueueState {
         self.forest.add(node, cell, amount);
     }
 
-    /// Takes back one call of [`Self::add_usage`].
+    /// Reverses one call of [`Self::add_usage`].
     pub fn remove_usage(&mut self, node: NodeId, cell: CellId, amount: Amount) {
         self.forest.remove(node, cell, amount);
     }

@@ -1,4 +1,4 @@
-//! Workloads that stand for others: slices that replace older ones, and variants of one workload on several
+//! Workloads that belong together: slices that replace older slices, and variants of one workload on several
 //! flavors.
 
 use crate::model::{Delayed, Workload, WorkloadId};

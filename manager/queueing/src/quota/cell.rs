@@ -66,7 +66,7 @@ pub struct Cell {
     pub quota: Quota,
     /// Whether the node or a descendant declares a quota.
     pub declared: bool,
-    /// Own quota and what the children lend.
+    /// Own quota and quota that the children lend.
     pub subtree: Amount,
     /// Quota that the node doesn't lend to its parent.
     pub local: Amount,
@@ -77,7 +77,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Unused part of what the node doesn't lend.
+    /// Unused part of the quota that the node doesn't lend.
     pub fn local_available(&self) -> Amount {
         (self.local - self.usage).floor()
     }

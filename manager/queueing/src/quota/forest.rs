@@ -1,4 +1,4 @@
-//! The forest: nodes, trees, what is available, and changes of usage.
+//! The forest: nodes, trees, available quota, and changes of usage.
 
 mod build;
 
@@ -69,7 +69,7 @@ pub fn cyclic(parents: &BTreeMap<Arc<str>, Option<Arc<str>>>) -> BTreeSet<Arc<st
 }
 
 impl Forest {
-    /// A copy with the contents of some trees only. All nodes keep their numbers.
+    /// A copy that has the contents of these trees only. All nodes keep their numbers.
     pub(crate) fn with_trees_only(&self, trees: &BTreeSet<TreeId>) -> Self {
         let node = |node: &Node| match trees.contains(&node.tree) {
             true => node.clone(),
@@ -212,7 +212,7 @@ impl Forest {
         }
     }
 
-    /// Takes back one call of [`Self::add`].
+    /// Reverses one call of [`Self::add`].
     pub fn remove(&mut self, node: NodeId, cell: CellId, amount: Amount) {
         let (mut node, mut amount) = (node, amount);
         loop {
@@ -227,8 +227,8 @@ impl Forest {
         }
     }
 
-    /// Height of the lowest subtree around a cluster queue that fits `amount` in addition, and whether it is
-    /// smaller than the whole tree. Height zero is the queue itself.
+    /// Height of the lowest subtree around a cluster queue that has `amount` left, and whether that subtree
+    /// is smaller than the whole tree. Height zero is the queue itself.
     pub fn lowest_fit(&self, queue: NodeId, cell: CellId, amount: Amount) -> (u32, bool) {
         let of = &self.nodes[queue.index()];
         let here = &of.cells[cell.index()];

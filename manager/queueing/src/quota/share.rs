@@ -41,7 +41,7 @@ impl Share {
         Self { ratio: -1.0, ..Self::none(WEIGHT_ONE) }
     }
 
-    /// Includes one resource. On a tie the resource that was named first is dominant.
+    /// Includes one resource. On a tie the resource that was included first is dominant.
     pub(crate) fn consider(&mut self, resource: ResourceId, borrowed: Amount, lendable: Amount) {
         if borrowed <= Amount::ZERO {
             return;
@@ -76,7 +76,7 @@ impl Share {
     /// The weighted share, rounded up.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "a float beyond the range becomes the largest number, which is meant"
+        reason = "a float beyond the range becomes the largest number, as intended"
     )]
     pub fn rounded(&self) -> i64 {
         if self.is_infinite() { i64::MAX } else { self.weighted().ceil() as i64 }

@@ -1,7 +1,7 @@
-//! The keys of one issuer: when they are read, and which ones are used while they can't be read.
+//! The keys of one issuer: when they are read, and which keys are used while they can't be read.
 //!
-//! Tokens that nobody has verified yet cause these reads, so at most one runs at a time, and a failure takes
-//! no keys away.
+//! Unverified tokens cause these reads, so at most one read runs at a time, and a failed read doesn't discard
+//! keys.
 
 use crate::locks;
 use jsonwebtoken::jwk::JwkSet;
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 /// How long an issuer's keys are used without being read again.
 const KEYS_KEPT: Duration = Duration::from_secs(600);
-/// How long they are used while every read fails. An issuer that withdraws a key must be readable, or the
-/// key counts for this long.
+/// How long keys are used while every read fails. A key that an unreadable issuer withdraws stays valid for
+/// this long.
 const KEYS_KEPT_UNREADABLE: Duration = Duration::from_secs(24 * 3_600);
 /// Shortest time between two reads of an issuer's keys, whatever tokens arrive.
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -36,8 +36,8 @@ struct Known {
 }
 
 impl Known {
-    /// The keys to check a token with that names this key, or why there are none; `None` if they must be read
-    /// first.
+    /// The keys for a token that names the key `wanted`, or why there are none. `None` if the keys must be
+    /// read first.
     fn decide(&self, wanted: Option<&str>, now: Instant) -> Option<Result<Arc<JwkSet>, String>> {
         let kept = |for_long: Duration| {
             let (keys, _) = self.keys.as_ref().filter(|(_, at)| now.duration_since(*at) < for_long)?;
@@ -52,7 +52,7 @@ impl Known {
             return None;
         }
         Some(match outcome {
-            // the token's key isn't the issuer's, which the check of the token finds
+            // the issuer doesn't have the token's key; the check of the token will fail
             Ok(()) => Ok(Arc::clone(&self.keys.as_ref()?.0)),
             Err(why) => kept(KEYS_KEPT_UNREADABLE).unwrap_or_else(|| Err(why.clone())),
         })
@@ -60,7 +60,7 @@ impl Known {
 }
 
 impl IssuerKeys {
-    /// The keys to check a token with that names this key. Reads them if that is due; other requests wait for
+    /// The keys for a token that names the key `wanted`. Reads them if that is due; other requests wait for
     /// that read. Fails if there are no keys.
     pub(super) async fn get(
         self: &Arc<Self>,
@@ -76,7 +76,7 @@ impl IssuerKeys {
             return decided;
         }
         let keys = Arc::clone(self);
-        // a task of its own: a client that goes away must not end the read for those that wait for it
+        // a separate task, so that a client that goes away doesn't end the read for others that wait
         let reading = tokio::spawn(async move {
             let _turn = turn;
             let outcome = tokio::time::timeout(READ_WITHIN, read).await;

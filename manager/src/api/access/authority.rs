@@ -20,7 +20,8 @@ use tokio::time::Instant;
 
 /// Name of the management cluster as a user.
 const MANAGEMENT_CLUSTER: &str = "system:meridian:management-cluster";
-/// Longest wait for the end of a token. Afterwards the end is computed again.
+/// Longest wait for the expiry of a token. Afterwards the remaining time is computed again, by the wall
+/// clock.
 const EXPIRY_WAIT_MAX: Duration = Duration::from_secs(3_600);
 
 /// Valid tokens, and the committed roles and bindings.
@@ -42,7 +43,7 @@ struct Known {
 impl Known {
     /// Reads the roles and bindings again if they have changed.
     fn refresh(&mut self, reads: &Reads) {
-        // a change while they are read is seen at the next look
+        // mark the change as seen before reading, so that a change during the read causes another read
         if self.changes.has_changed().unwrap_or(false) {
             self.changes.borrow_and_update();
             self.policy = Arc::new(policy(reads));
@@ -92,7 +93,8 @@ impl Authority {
         }
     }
 
-    /// The management cluster as a user. It may do everything, and no request over the network is its.
+    /// The management cluster as a user. It may do everything, and no request over the network is
+    /// authenticated as it.
     pub(crate) fn management_cluster(&self) -> User {
         self.user(auth::User::internal(MANAGEMENT_CLUSTER, &[MASTERS]), Actor::ManagementCluster)
     }
@@ -129,7 +131,7 @@ fn now() -> Wall {
     BootClock.now().wall
 }
 
-/// The right to keep a stream open: it ends with the token, or when a role no longer permits it.
+/// The right to keep a stream open. It ends when the token expires or no role permits the access any more.
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     authority: Arc<Authority>,
@@ -137,16 +139,16 @@ pub(crate) struct OpenStream {
     access: ObjectAccess,
     tokens: TokenChanges,
     roles: watch::Receiver<u64>,
-    /// Whether the access wasn't checked again since the request started.
+    /// Whether the access hasn't been checked since the request's own check.
     is_first: bool,
 }
 
 impl OpenStream {
-    /// Waits for the next change of what the user may do. Fails once the stream is no longer permitted.
+    /// Waits for the next change of the user's permissions. Fails once the stream is no longer permitted.
     /// Cancelling the call loses nothing.
     pub(crate) async fn change(&mut self) -> Result<User, Error> {
         if self.user.is_management_cluster() {
-            // it has no token that could expire, and needs no role
+            // the management cluster has no token that could expire, and needs no role
             if !std::mem::take(&mut self.is_first) {
                 std::future::pending::<()>().await;
             }

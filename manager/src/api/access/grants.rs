@@ -1,6 +1,7 @@
-//! Nobody grants what they don't have: roles, bindings and tokens, as Kubernetes checks them.
+//! Prevents users from granting permissions that they don't have, by roles, bindings or tokens, as in
+//! Kubernetes.
 //!
-//! The verb `escalate` on roles permits to write any rule, `bind` to bind a role, and `impersonate` to make a
+//! The verb `escalate` on roles permits writing any rule, `bind` binding a role, and `impersonate` creating a
 //! token of another user or group.
 
 use super::{Authority, User};
@@ -11,10 +12,10 @@ use meridian_objects::spec::{PolicyRule, RoleRef};
 use meridian_objects::{Object, Spec};
 use std::collections::BTreeSet;
 
-/// Missing rules that one refusal names.
+/// Most missing rules that one refusal names.
 const NAMED_MAX: usize = 5;
 
-/// Fails if writing this object would grant more than the user has.
+/// Fails if writing this object would grant permissions that the user doesn't have.
 pub(crate) fn check_object(authority: &Authority, user: &User, object: &Object) -> Result<(), Error> {
     let namespace = object.namespace_or_default();
     let access = |verb, resource, name| Access {
@@ -46,7 +47,7 @@ pub(crate) fn check_object(authority: &Authority, user: &User, object: &Object) 
     }
 }
 
-/// Fails if the user may not make a token of this user and these groups.
+/// Fails if the user may not create a token of this user and these groups.
 pub(crate) fn check_token(user: &User, of_user: &str, groups: &BTreeSet<String>) -> Result<(), Error> {
     let impersonate = |resource, name| {
         let (verb, group) = ("impersonate", "");

@@ -1,7 +1,7 @@
 //! The roles that every manager has, and the bindings of its first users.
 //!
-//! The roles are written again at each start, so that a new version can add to them: write other roles
-//! instead of changing these. The bindings are written once.
+//! The roles are written again at each start, so that a new version can extend them. Changes by users are
+//! lost: they should create other roles. The bindings are written once.
 
 use meridian_objects::job::JobKind;
 use meridian_objects::kind::{KUEUE_GROUP, MERIDIAN_GROUP, RBAC_GROUP};
@@ -21,7 +21,7 @@ pub(crate) const CATALOG: &str = "meridian-catalog";
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
 
-/// Kinds without a tenant that a job's file may name.
+/// Kinds of objects that belong to no tenant and to which a job may refer.
 const CATALOG_KINDS: [Kind; 5] = [
     Kind::ResourceFlavor,
     Kind::WorkloadPriorityClass,
@@ -29,7 +29,7 @@ const CATALOG_KINDS: [Kind; 5] = [
     Kind::Topology,
     Kind::RuntimeClass,
 ];
-/// Kinds that operators keep.
+/// Kinds that operators manage.
 const OPERATED_KINDS: [Kind; 16] = [
     Kind::ResourceFlavor,
     Kind::ClusterQueue,
@@ -56,7 +56,7 @@ fn rule(verbs: &[&str], group: &str, resources: &[&str]) -> Value {
     json!({"verbs": verbs, "apiGroups": [group], "resources": resources})
 }
 
-/// Rules for kinds, and for what one worker cluster has of them.
+/// Rules for kinds, including their objects that apply to one worker cluster only.
 fn kinds(verbs: &[&str], kinds: impl IntoIterator<Item = Kind>) -> Vec<Value> {
     let of_kind = |kind: Kind| {
         let of_cluster = applies_to_clusters(kind).then(|| format!("{}/{OF_CLUSTER}", kind.plural()));
@@ -128,7 +128,7 @@ pub(crate) fn roles() -> Vec<Value> {
     ]
 }
 
-/// A binding of a ClusterRole: in a namespace, or everywhere.
+/// A binding of a ClusterRole: in one namespace, or in all.
 fn binding(name: &str, namespace: Option<&str>, role: &str, subject: (&str, &str)) -> Value {
     let (subject_kind, subject_name) = subject;
     let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };

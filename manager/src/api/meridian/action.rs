@@ -12,7 +12,7 @@ use meridian_manager_core::facts::input::{Input, Operator};
 use meridian_manager_core::facts::outcome::Reply;
 use serde_json::{Value, json};
 
-/// The JSON object of an action's body. No body reads as an empty object.
+/// The JSON object in an action's body. Without a body, an empty object.
 pub(super) async fn read_body(headers: &HeaderMap, body: Body) -> Result<Value, Error> {
     body::must_be_json(headers)?;
     let bytes = body::read(headers, body, ACTION_BYTES_MAX).await?;

@@ -28,7 +28,7 @@ const PIECES_WAITING: usize = 4;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AuditQuery {
-    /// First line to send, by default the first that is kept; ignored with `seals`.
+    /// First line to send. The default is the first line that is kept. Ignored with `seals`.
     from: Option<u64>,
     /// Whether to send segments as they are on disk, with their seals.
     #[serde(default)]
@@ -61,21 +61,21 @@ pub(super) async fn audit(
 
 fn too_many(own: usize) -> Error {
     Error::Busy(format!(
-        "the audit log is being read too often: {own} readers are yours, and {AUDITS_PER_CALLER_MAX} of one \
-         user and {AUDITS_MAX} of all are possible; read it to its end"
+        "the audit log is being read too often: you have {own} readers; at most {AUDITS_PER_CALLER_MAX} per \
+         user and {AUDITS_MAX} in all are possible; read it to its end"
     ))
 }
 
-/// Takes one piece of the log; breaks if the reader takes none.
+/// Takes one piece of the log; breaks if the reader takes no more.
 type Pieces<'a> = &'a mut dyn FnMut(Bytes) -> ControlFlow<()>;
 
-/// A body of the pieces that `write` makes on a blocking thread. If a piece isn't taken for so long, the body
-/// breaks off and the thread ends. `place` is in use until both have ended.
+/// A body of the pieces that `write` makes on a blocking thread. If the reader takes no piece for `stall`,
+/// the body breaks off and the thread ends. `place` is in use until both have ended.
 fn streamed(stall: Duration, place: Share<String>, write: impl FnOnce(Pieces<'_>) + Send + 'static) -> Body {
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
     let (is_complete, place) = (Arc::new(AtomicBool::new(false)), Arc::new(place));
     let reader =
-        Reader { waiting, is_complete: Arc::clone(&is_complete), is_over: false, _place: place.clone() };
+        AuditStream { waiting, is_complete: Arc::clone(&is_complete), is_over: false, _place: place.clone() };
     let runtime = runtime::Handle::current();
     tokio::task::spawn_blocking(move || {
         let (mut is_taken, _place) = (true, place);
@@ -86,11 +86,11 @@ fn streamed(stall: Duration, place: Share<String>, write: impl FnOnce(Pieces<'_>
         });
         is_complete.store(is_taken, Ordering::Release);
     });
-    Body::from_stream(futures::stream::unfold(reader, Reader::next))
+    Body::from_stream(futures::stream::unfold(reader, AuditStream::next))
 }
 
 /// The reader's end of the log.
-struct Reader {
+struct AuditStream {
     waiting: mpsc::Receiver<Bytes>,
     /// Whether all pieces were sent. Set before the sender is dropped.
     is_complete: Arc<AtomicBool>,
@@ -98,7 +98,7 @@ struct Reader {
     _place: Arc<Share<String>>,
 }
 
-impl Reader {
+impl AuditStream {
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         if self.is_over {
             return None;
@@ -147,7 +147,7 @@ fn send(walk: Walk<'_>, query: &AuditQuery, pieces: Pieces<'_>) {
     let read =
         if query.seals { walk.all(&mut pass_on) } else { walk.lines(query.from.unwrap_or(1), &mut pass_on) };
     if let Err(error) = read {
-        // a client that has gone away needs no reason
+        // ignore a client that has gone away
         let _ = pieces(refusal(&error));
     }
 }

@@ -21,7 +21,8 @@ use meridian_shared::time::Millis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Validity of a join token: long enough to log in to the other cluster, short for a secret in a shell.
+/// Validity of a join token: long enough to log in to the other cluster, but short, because the secret may
+/// stay in a shell history.
 const TTL: TtlRange = TtlRange {
     usual: SignedDuration::from_hours(1),
     most: SignedDuration::from_hours(7 * 24),
@@ -154,8 +155,8 @@ async fn act(
     action::done(action::perform(&api, &user, action(cluster(&name)?)).await?)
 }
 
-/// Voids the certificates and tokens of a cluster. What runs there is stopped when its leases end, so the
-/// operator must repeat the cluster's name.
+/// Voids the certificates and tokens of a cluster. Its runs stop when their leases end, so the operator must
+/// repeat the cluster's name.
 pub(super) async fn revoke(
     State(api): State<Api>,
     Extension(user): Extension<User>,
@@ -167,15 +168,15 @@ pub(super) async fn revoke(
     let body = action::read_body(&headers, body).await?;
     if body.get("confirm").and_then(Value::as_str) != Some(&name) {
         return Err(Error::BadRequest(format!(
-            "the cluster's agent would be locked out, and what runs there stops when its leases end unless \
-             an agent joins again before: send `\"confirm\": \"{name}\"`"
+            "the cluster's agent would be locked out, and its gangs stop when their leases end, unless an \
+             agent joins again before that: send `\"confirm\": \"{name}\"`"
         )));
     }
     action::done(action::perform(&api, &user, Operator::Revoke(cluster(&name)?)).await?)
 }
 
-/// The one exception to at-most-one, on an operator's responsibility: the operator must repeat the cluster's
-/// name.
+/// Declares a ledger lost. If the operator is wrong, workloads run twice, so the operator must repeat the
+/// cluster's name.
 pub(super) async fn declare_lost(
     State(api): State<Api>,
     Extension(user): Extension<User>,
@@ -187,8 +188,8 @@ pub(super) async fn declare_lost(
     let body = action::read_body(&headers, body).await?;
     if body.get("confirm").and_then(Value::as_str) != Some(&name) {
         return Err(Error::BadRequest(format!(
-            "workloads that still run there would run twice, there and elsewhere: make sure that the \
-             cluster's machines are off, then send `\"confirm\": \"{name}\"`"
+            "workloads that still run there would also start elsewhere: make sure that the cluster's \
+             machines are off, then send `\"confirm\": \"{name}\"`"
         )));
     }
     let ledger = match body.get("ledger") {

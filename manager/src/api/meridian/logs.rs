@@ -39,7 +39,7 @@ pub(super) struct LogQuery {
     kind: Option<String>,
 }
 
-/// Which attempt's output to read.
+/// The attempt whose output to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Newest,
@@ -95,7 +95,7 @@ pub(super) async fn logs(
     let right = lost(api.authority.open(&user, access));
     let mut response =
         Response::new(Body::from_stream(until(api.stop.clone(), right, bytes).inspect(move |_| {
-            // the caller's share is in use as long as the stream
+            // the caller's share is in use until the stream ends
             let _ = &share;
         })));
     if let Some(Ok(attempt)) = attempt.map(HeaderValue::try_from) {
@@ -109,11 +109,11 @@ pub(super) async fn logs(
 /// Refuses a user that has `own` open logs of the cluster another one.
 fn too_many(own: usize, cluster: &ClusterName) -> Error {
     Error::Busy(match own {
-        0 => format!("all {STREAMS_MAX} logs that cluster `{cluster}` sends at once are open"),
+        0 => format!("cluster `{cluster}` already sends {STREAMS_MAX} logs, which is the limit"),
         LOGS_PER_CALLER_MAX => format!("you have {own} open logs of cluster `{cluster}` already: close one"),
         _ => format!(
-            "you have {own} open logs of cluster `{cluster}`, and the rest of the {STREAMS_MAX} that it \
-             sends at once is left to others: close one"
+            "you have {own} open logs of cluster `{cluster}`, and the rest of its limit of {STREAMS_MAX} is \
+             for other users: close one"
         ),
     })
 }
@@ -171,7 +171,7 @@ fn attempts(explained: &Value) -> Vec<Attempt> {
     (forgotten + 1..).zip(history).filter_map(attempt).collect()
 }
 
-/// One of a job's attempts; the error says which there are.
+/// The wanted one of a job's attempts. The error names the existing ones.
 fn select(mut attempts: Vec<Attempt>, wanted: Wanted) -> Result<Attempt, String> {
     let (Some(first), Some(last)) = (attempts.first(), attempts.last()) else {
         return Err("has no attempt".to_owned());

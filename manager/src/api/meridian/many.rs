@@ -1,7 +1,7 @@
 //! Many objects in one transaction: `apply`, and `bulk` for many new jobs with an idempotency key.
 
-use super::idempotency::CachedResult;
 use crate::api::access::{User, grants};
+use crate::api::idempotency::CachedResult;
 use crate::api::request::body::{self, MANY_BYTES_MAX, OBJECT_BYTES_MAX};
 use crate::api::request::query;
 use crate::api::response::error::common_reason;
@@ -17,7 +17,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
 use meridian_manager_core::facts::key::Key;
-use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Written};
+use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, Written};
 use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::{FieldValidation, Kind, Object, last_applied};
@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Objects in one request; the core takes as many changes in one transaction.
+/// Most objects in one request, equal to the core's limit for one transaction.
 const OBJECTS_MAX: usize = 10_000;
 /// Warnings in one answer.
 const REMARKS_MAX: usize = 1_000;
@@ -45,7 +45,7 @@ struct ManyRequest {
     cluster: Option<String>,
     #[serde(default)]
     dry_run: bool,
-    /// As the query parameter of the Kubernetes API.
+    /// Like the query parameter of the Kubernetes API.
     #[serde(default)]
     field_validation: Option<String>,
 }
@@ -114,7 +114,7 @@ pub(super) async fn bulk(
             "cluster: not supported for bulk requests; jobs are dispatched by the manager".to_owned(),
         ));
     }
-    // before an answer from the cache: the permission may have been taken away since
+    // check even if the answer is cached, because the permission may have been revoked since
     may_write(&api, &user, &batch)?;
     match key.as_ref().and_then(|key| api.idempotency.find(&user.name, key, &request)) {
         Some(CachedResult::SameRequest(answer)) => return Ok(json_bytes(answer.to_vec())),
@@ -168,8 +168,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
     Ok(Some(text.to_owned()))
 }
 
-/// Creates all objects. Generated names that are taken are replaced by others. A write consumes the objects,
-/// so another try parses the request again.
+/// Creates all objects. Replaces generated names that are taken by others. A write consumes the objects, so
+/// another try parses the request again.
 async fn create_all(
     api: &Api,
     user: &User,
@@ -270,7 +270,7 @@ fn object(
     }
     let mut value: Value =
         serde_json::from_str(text).map_err(|error| wrong(format!("can't be read: {error}")))?;
-    // a file from `get -o yaml` has fields that only the manager writes
+    // remove fields that only the manager writes, as in a file from `get -o yaml`
     body::take_precondition(&mut value).map_err(|error| wrong(error.to_string()))?;
     if let Some(cluster) = body::take_cluster_label(&mut value, scope) {
         let remedy = format!("apply it with `--cluster {cluster}`, or remove the label");
@@ -308,8 +308,8 @@ fn may_write(api: &Api, user: &User, batch: &ParsedRequest) -> Result<(), Error>
     Ok(())
 }
 
-/// Writes `objects` in one transaction. Rejections and results have the order of the request. `permit` is
-/// returned before the write waits for the engine.
+/// Writes `objects` in one transaction. Rejections and results have the order of the request. Releases
+/// `permit` before it waits for the engine.
 async fn write(
     api: &Api,
     user: &User,
@@ -320,7 +320,7 @@ async fn write(
     let WriteOptions { scope, dry_run, mode } = options;
     let rank = |kind: Kind| Kind::ALL.iter().position(|known| *known == kind);
     let mut ordered: Vec<(usize, Object)> = objects.into_iter().enumerate().collect();
-    // objects that others refer to come first, whatever the order in the files
+    // write objects that others refer to first, whatever their order in the request
     ordered.sort_by_key(|(_, object)| rank(object.kind));
     let order: Vec<usize> = ordered.iter().map(|(index, _)| *index).collect();
     let actor = user.actor();
@@ -374,17 +374,10 @@ fn answer(mut remarks: Vec<String>, written: &[Written]) -> Vec<u8> {
     let results: Vec<Value> = written
         .iter()
         .map(|written| {
-            let result = match written.result {
-                WriteResult::Created => "created",
-                WriteResult::Configured => "configured",
-                WriteResult::Unchanged => "unchanged",
-                WriteResult::Deleted => "deleted",
-                WriteResult::Deleting => "deleting",
-            };
             let key = &written.key;
             json!({
                 "kind": key.kind.name(), "namespace": key.namespace.as_deref(), "name": &*key.name,
-                "uid": written.uid.to_string(), "result": result,
+                "uid": written.uid.to_string(), "result": written.result.word(),
             })
         })
         .collect();
@@ -400,7 +393,7 @@ fn answer(mut remarks: Vec<String>, written: &[Written]) -> Vec<u8> {
         .expect("results have text keys and plain values")
 }
 
-/// The key's object as [`Object::title`] writes it.
+/// Names the key's object in the form of [`Object::title`].
 fn title(key: &Key) -> String {
     let namespace = key.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
     format!("{}/{namespace}{}", key.kind.singular(), key.name)

@@ -7,17 +7,18 @@ use meridian_manager_core::facts::key::Key;
 use meridian_objects::Kind;
 use meridian_objects::job::JobKind;
 
-/// What a request names.
+/// The job or workload that a request names.
 pub(super) struct NamedJob {
-    /// The job and its workload; `None` if there is none of this name.
+    /// The job and its workload; `None` if no job has this name.
     found: Option<[Key; 2]>,
-    /// The job as it was named.
+    /// The job as the request names it.
     named: Key,
     by_workload: bool,
 }
 
 impl NamedJob {
-    /// Fails if the kind is none of jobs, and if several jobs that the user may read have this name.
+    /// Finds the job. Fails if the kind isn't a kind of job, or if several jobs that the user may read have
+    /// this name.
     pub(super) fn of(
         reads: &Reads,
         user: &User,
@@ -51,7 +52,7 @@ impl NamedJob {
         Ok(Self { found, named: job.unwrap_or_else(|| key(JobKind::usual().kind())), by_workload })
     }
 
-    /// The job, or as which kind a missing one was named.
+    /// The job, or the name of a missing job as requested.
     pub(super) fn job(&self) -> &Key {
         self.found.as_ref().map_or(&self.named, |[job, _]| job)
     }
@@ -61,7 +62,7 @@ impl NamedJob {
         self.by_workload
     }
 
-    /// The name of its workload, which no other has. Fails if there is no such job.
+    /// The unique name of its workload. Fails if there is no such job.
     pub(super) fn workload(&self) -> Result<&str, Error> {
         let missing = || Error::NotFound(Subject::new(self.named.kind, &self.named.name));
         self.found.as_ref().map(|[_, workload]| &*workload.name).ok_or_else(missing)

@@ -1,4 +1,4 @@
-//! Orphans: runs of no known workload. An operator stops them, or adopts them by submitting their job again.
+//! Orphans: runs of unknown workloads. An operator stops them, or adopts them by submitting their job again.
 
 use super::action;
 use super::many::one_object;

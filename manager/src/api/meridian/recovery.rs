@@ -1,4 +1,4 @@
-//! The state of recovery, and an operator's confirmations of it and of the rules.
+//! The state of recovery, and operators' confirmations of recovery and of the rules.
 
 use super::action;
 use crate::api::access::{Endpoint, User};

@@ -37,14 +37,14 @@ const GROUPS_MAX: usize = 32;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    /// By which the token is listed and revoked.
+    /// Name by which the token is listed and revoked.
     name: String,
-    /// The user that it authenticates; the token's name without it.
+    /// The user that the token authenticates; by default, the token's name.
     user: Option<String>,
     #[serde(default)]
     groups: BTreeSet<String>,
     ttl: Option<String>,
-    /// The namespace in its kubeconfig.
+    /// The namespace in the token's kubeconfig.
     namespace: Option<String>,
 }
 
@@ -126,7 +126,7 @@ pub(super) async fn revoke(
     action::done(message)
 }
 
-/// Makes a change on a blocking thread, since it is written to the disk.
+/// Makes a change on a blocking thread, because it writes to the disk.
 async fn changed<T: Send + 'static>(
     change: impl FnOnce() -> Result<T, auth::Error> + Send + 'static,
 ) -> Result<T, Error> {

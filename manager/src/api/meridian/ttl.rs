@@ -1,14 +1,14 @@
-//! How long a token is valid, as a request says it.
+//! The requested validity of a token.
 
 use crate::api::response::error::Error;
 use jiff::SignedDuration;
 
 /// The durations that one kind of token may have.
 pub(super) struct TtlRange {
-    /// Without a wish.
+    /// Default, if the request has no `ttl`.
     pub(super) usual: SignedDuration,
     pub(super) most: SignedDuration,
-    /// A usual value, for the message.
+    /// Example of a usual value, for the message.
     pub(super) example: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Why a workload is where it is.
+//! The endpoint that explains the state of a workload.
 
 use super::named_job::NamedJob;
 use crate::api::access::{ObjectAccess, User, Verb};
@@ -27,7 +27,7 @@ pub(super) async fn why(
 ) -> Result<Response, Error> {
     let Query(query) = query.map_err(|error| Error::BadRequest(error.body_text()))?;
     let named = NamedJob::of(api.handle.reads(), &user, &namespace, &name, query.kind.as_deref())?;
-    // a role may name jobs or workloads, and the name may be that of either
+    // either permission is enough: a role may name jobs or workloads, and so may the request
     let workload = ObjectAccess::of_key(Verb::Get, &Key::namespaced(Kind::Workload, &namespace, &name));
     let may_read_workload = named.by_workload() && user.permissions().allows(&workload.access());
     if !(user.asker().may_name(named.job()) || may_read_workload) {
@@ -36,8 +36,8 @@ pub(super) async fn why(
     Ok(Json(explain(&api, &user, &namespace, &named).await?).into_response())
 }
 
-/// The core's explanation of a job, as the user may read it. Fails if there is none, or if the manager is
-/// unavailable.
+/// The core's explanation of a job, as the user may read it. Fails if there is no such job, or if the manager
+/// is unavailable.
 pub(super) async fn explain(
     api: &Api,
     user: &User,

@@ -13,7 +13,7 @@ pub(crate) enum ResponseFormat {
 }
 
 impl ResponseFormat {
-    /// The first supported format in the `Accept` headers. Fails if there are some and none is supported.
+    /// The first supported format in the `Accept` headers. Fails if they name only unsupported formats.
     pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Self, Error> {
         let mut any = false;
         for header in headers.get_all(ACCEPT) {

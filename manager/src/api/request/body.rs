@@ -28,7 +28,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result
             String::from_utf8_lossy(encoding.as_bytes())
         )));
     }
-    // a client that asks first gets the answer before it sends
+    // a client that sent `Expect` gets the answer before it sends the body
     let rest = if headers.contains_key(EXPECT) { Rest::Unread } else { Rest::Discarded };
     let announced =
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -107,8 +107,8 @@ pub(crate) fn take_precondition(object: &mut Value) -> Result<Precondition, Erro
     Ok(precondition)
 }
 
-/// Removes the label that names the cluster for which an object was read. If it names another cluster than
-/// `scope`, or if there is no scope, that cluster is returned instead. On a job the label is the user's own.
+/// Removes the label that names the cluster for which an object was read. If the label differs from `scope`,
+/// or there is no scope, keeps it and returns its cluster. On a job the label is the user's own.
 pub(crate) fn take_cluster_label(object: &mut Value, scope: Option<&ClusterName>) -> Option<String> {
     if object["kind"].as_str().is_some_and(|kind| JobKind::by_name(kind).is_some()) {
         return None;

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Most parameters in one request.
 const PARAMETERS_MAX: usize = 64;
 
-/// How `resourceVersion` of a list is to be matched.
+/// How to match the `resourceVersion` of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VersionMatch {
     Exact,
@@ -132,7 +132,7 @@ fn version_match(value: &str) -> Result<VersionMatch, Error> {
     }
 }
 
-/// Reads one `dryRun` stage. Fails on any other than `All`.
+/// Reads one `dryRun` stage. Fails for any stage other than `All`.
 pub(crate) fn dry_run(value: &str) -> Result<bool, Error> {
     match value {
         "All" => Ok(true),

@@ -33,12 +33,12 @@ impl Selector {
         self.fields.require(NAME, name);
     }
 
-    /// The only name that is selected, if there is one.
+    /// The name to which the selection is restricted, if any.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.required(NAME)
     }
 
-    /// Whether a change of an object can change whether it is selected.
+    /// Whether labels are selected: then a change of an object can change whether it is selected.
     pub(crate) fn by_labels(&self) -> bool {
         !self.labels.match_expressions.is_empty()
     }

@@ -15,9 +15,9 @@ use meridian_views::asker::Asker;
 use meridian_views::rejections;
 use serde_json::{Value, json};
 
-/// Characters of a client's text that are repeated in an answer.
+/// Most characters of a client's text that are repeated in an answer.
 const ECHO_CHARS_MAX: usize = 300;
-/// Causes in one answer; the message has the total.
+/// Most causes in one answer; the message has the total number.
 const CAUSES_MAX: usize = 200;
 /// When to retry after a temporary failure, in seconds: an election or a reload of the journal takes about
 /// that long.
@@ -56,7 +56,7 @@ pub(crate) enum Error {
     NoSuchPath(String),
     #[error("{} \"{}\" not found", resource(.0.kind), .0.name)]
     NotFound(Subject),
-    /// Something that is not an object of the table doesn't exist.
+    /// Something that doesn't exist and is not an object of the table of kinds.
     #[error("{0}")]
     Missing(String),
     #[error("the server does not allow `{method}` on `{path}`: use {}", .allowed.join(", "))]
@@ -136,7 +136,7 @@ pub(crate) fn echoed_path(uri: &Uri) -> String {
     uri.path().chars().take(ECHO_CHARS_MAX).collect()
 }
 
-/// The reason that fits several rejections best: the common one if they agree.
+/// The reason that fits several rejections best: the common reason if they agree.
 pub(crate) fn common_reason(reasons: impl IntoIterator<Item = RejectionReason>) -> RejectionReason {
     let mut reasons = reasons.into_iter();
     let first = reasons.next().unwrap_or(RejectionReason::Invalid);
@@ -227,7 +227,7 @@ impl Error {
         ))
     }
 
-    /// The error for the core's rejections of the only change of a request.
+    /// The error for the core's rejections of a request with one change.
     pub(crate) fn rejected(subject: Subject, all: &[Rejection], asker: &Asker) -> Self {
         let Some(first) = all.first() else {
             return Self::Internal("a change was refused without a reason".to_owned());

@@ -1,5 +1,4 @@
-//! Objects as they are sent: in the requested API version, with the version to continue from as
-//! `resourceVersion`.
+//! Objects as they are sent: in the requested API version, with `resourceVersion`.
 
 use crate::engine::View;
 use meridian_objects::conversion;
@@ -22,7 +21,7 @@ impl<'v> RenderedObject<'v> {
         Self::at(view, version, view.version)
     }
 
-    /// As [`RenderedObject::new`], with `at` as its `resourceVersion`.
+    /// Like [`RenderedObject::new`], with `at` as the `resourceVersion`.
     pub(crate) fn at(view: &'v View, version: &str, at: RecordNumber) -> Self {
         let kind = view.key.kind;
         let value = if version == kind.storage_version() {

@@ -4,12 +4,12 @@ use axum::http::header::WARNING;
 use axum::http::{HeaderMap, HeaderValue};
 use meridian_shared::counted::counted_with;
 
-/// Bytes of all warnings of one answer, as in Kubernetes: clients limit the size of headers.
+/// Most bytes of all warnings of one answer, as in Kubernetes, because clients limit the size of headers.
 const BYTES_MAX: usize = 4 * 1024;
-/// Bytes of one warning.
+/// Most bytes of one warning.
 const ONE_BYTES_MAX: usize = 512;
 
-/// Adds each warning once. If some don't fit, the last header has their number.
+/// Adds each warning once. If some don't fit, the last header says how many were omitted.
 pub(crate) fn add(headers: &mut HeaderMap, remarks: &[String]) {
     let (mut added, mut bytes): (Vec<&str>, usize) = (Vec::new(), 0);
     let mut left_out = 0;

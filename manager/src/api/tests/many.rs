@@ -153,7 +153,7 @@ async fn a_key_makes_a_repetition_harmless() {
     assert_eq!(next["results"][0]["result"], "unchanged");
     assert_eq!(rig.names(JOBS).await.len(), 5);
     let mut changed = job("a");
-    changed["spec"]["parallelism"] = json!(1);
+    changed["spec"]["backoffLimit"] = json!(9);
     assert_eq!(bulk(&rig, Some("k3"), &[changed]).await.failure().0, 422);
     for key in ["", &"x".repeat(129)] {
         assert_eq!(bulk(&rig, Some(key), &jobs).await.failure().0, 400);

@@ -14,10 +14,11 @@ const SUFFIX_CHARS: usize = 5;
 const KEYED_SUFFIX_CHARS: usize = 10;
 /// Longest generated name: it must stay a label.
 const NAME_CHARS_MAX: usize = 63;
-/// Tries with other suffixes. With a million objects of one prefix, one in fourteen tries collides.
+/// Most attempts with another suffix. With a million objects of one prefix, one in fourteen attempts
+/// collides.
 pub(crate) const TRIES: usize = 8;
 
-/// Gives `object` a random name if it has only a prefix; returns whether it did.
+/// Gives `object` a random name if it has only a prefix. Returns whether it got one.
 pub(crate) fn random(object: &mut Object) -> bool {
     take(object, uuid::Uuid::new_v4().as_u128(), SUFFIX_CHARS)
 }

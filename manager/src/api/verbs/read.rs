@@ -1,8 +1,8 @@
 //! The verbs `get` and `list`.
 
-use super::lists::List;
-use super::pages::PageStart;
 use crate::api::access::User;
+use crate::api::lists::List;
+use crate::api::pages::PageStart;
 use crate::api::request::accept::ResponseFormat;
 use crate::api::request::query::{Options, VersionMatch};
 use crate::api::request::resource_path::ResourcePath;
@@ -61,7 +61,8 @@ pub(crate) async fn list(
     not_ahead(api, &options)?;
     let form = (form, include(&options)?);
     let scope = options.scope.as_ref();
-    // the version or the format of the answer is not part of the query: it selects the same objects
+    // version and format of the answer aren't part of the key, because they don't change which objects are
+    // selected
     let query_key = format!("{:?} {:?} {scope:?} {:?}", target.kind, target.namespace, options.selector);
     let (start, share) = match &options.token {
         Some(token) => {
@@ -91,8 +92,8 @@ pub(crate) async fn list(
     api.lists.answer(&user.name, list, &api.handle.metrics().api).await
 }
 
-/// The objects to select from. Few are taken at once, on blocking threads, because a long one copies many
-/// references.
+/// The objects to select from. Few listings are created at once, on blocking threads, because a long listing
+/// copies many references.
 pub(crate) async fn snapshot(api: &Api, target: &ResourcePath, options: &Options) -> Result<Listing, Error> {
     let _permit = api.lists.snapshot_permit().await;
     let (reads, target, options) = (api.handle.reads().clone(), target.clone(), options.clone());
@@ -100,7 +101,7 @@ pub(crate) async fn snapshot(api: &Api, target: &ResourcePath, options: &Options
     taking.await.map_err(|error| Error::Internal(format!("a list could not be made: {error}")))
 }
 
-/// The objects to select from. One object that is named is read directly.
+/// The objects to select from. If the query names one object, reads only that.
 fn listed(reads: &Reads, target: &ResourcePath, options: &Options) -> Listing {
     let scope = options.scope.as_ref();
     let placed = !target.kind.namespaced() || target.namespace.is_some();
@@ -110,7 +111,7 @@ fn listed(reads: &Reads, target: &ResourcePath, options: &Options) -> Listing {
     }
 }
 
-/// Fails if the requested version doesn't exist yet. Another manager may have shown it.
+/// Fails if the requested version doesn't exist yet, as after a request to another manager.
 fn not_ahead(api: &Api, options: &Options) -> Result<(), Error> {
     let current = api.handle.reads().version();
     match options.version {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a client that continues from the newest `resourceVersion` of a stream, bookmarks included,
 //! misses nothing. One commit may make several changes of the same version. All but the last of them carry
-//! the version before.
+//! the previous version, so that a client that stops in between gets the rest.
 
 use super::read;
 use crate::api::access::{ObjectAccess, OpenStream, User};
@@ -32,8 +32,8 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-/// Duration of a watch without `timeoutSeconds`. Clients start again then, which spreads them over restarted
-/// managers.
+/// Duration of a watch without `timeoutSeconds`. Clients then start a new watch, which spreads them over
+/// restarted managers.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30 * 60);
 const TIMEOUT_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 /// Time between two bookmarks.
@@ -114,22 +114,22 @@ pub(crate) async fn watch(
     Ok(response)
 }
 
-/// A place among the open watches. The management cluster's controllers need none: they watch each kind once,
-/// and users' watches must not keep theirs out.
+/// A place among the open watches. The management cluster's controllers need none: they watch each kind only
+/// once, and users' watches must not block them.
 fn place(api: &Api, user: &User) -> Result<Option<Share<String>>, Error> {
     if user.is_management_cluster() {
         return Ok(None);
     }
     api.watches.take_one(user.name.clone()).map(Some).map_err(|own| {
         Error::Busy(format!(
-            "too many watches are open: {own} are yours, and {WATCHES_PER_CALLER_MAX} of one user and \
-             {WATCHES_MAX} of all are possible; close some"
+            "too many watches are open: you have {own}; at most {WATCHES_PER_CALLER_MAX} per user and \
+             {WATCHES_MAX} in all are possible; close some"
         ))
     })
 }
 
-/// The objects that the selector doesn't select. Objects that changed after `since` may have been selected at
-/// `since`. Runs on a blocking thread, because views are rendered.
+/// The objects that the selector doesn't select, without objects that changed after `since`, because these
+/// may have been selected then. Runs on a blocking thread, because views are rendered.
 async fn hidden_at(
     listing: Listing,
     options: &Options,
@@ -164,17 +164,17 @@ struct Stream {
     /// The user that reads the watch.
     asker: Asker,
     handle: Handle,
-    /// The objects with which the watch begins, until all are sent.
+    /// The objects that existed at the start of the watch, until all are sent.
     initial: Option<Initial>,
     /// `None` once the watch is over.
     changes: Option<Watch>,
     options: Options,
-    /// Objects that the client believes absent, because the label selector didn't select them.
+    /// Objects that the client doesn't know, because the label selector didn't select them.
     hidden: BTreeSet<Key>,
     ready: VecDeque<Bytes>,
     /// An event that waits for the next chunk, with its type.
     held_back: Option<(&'static str, WatchEvent)>,
-    /// Everything up to this version has been sent.
+    /// All changes up to this version have been sent.
     sent: RecordNumber,
     stop: CancellationToken,
     ticks: Interval,
@@ -183,7 +183,7 @@ struct Stream {
     _entered: Entered,
 }
 
-/// The beginning of a watch: everything that exists.
+/// The start of a watch: all objects that exist then.
 struct Initial {
     listing: Listing,
     /// Position of the next object.
@@ -192,7 +192,7 @@ struct Initial {
 }
 
 impl Stream {
-    /// The next chunk of the objects with which the watch begins.
+    /// Prepares the next chunk of the objects that existed at the start.
     fn begin(&mut self, mut initial: Initial) {
         let mut bytes = Vec::new();
         while initial.at < initial.listing.len() {
@@ -256,7 +256,7 @@ impl Stream {
         }
     }
 
-    /// Shows what the user may read from now on, or ends the watch.
+    /// Continues the watch with the user's current rights, or ends it.
     fn go_on(&mut self, right: Result<User, Error>) {
         match (right, &mut self.changes) {
             (Ok(user), Some(changes)) => {

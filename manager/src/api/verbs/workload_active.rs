@@ -1,6 +1,6 @@
 //! `PUT` and `PATCH` of a workload: users can change `spec.active` and no other field.
 //!
-//! Everything else follows the workload's job, so a body that changes another field is refused as a whole.
+//! All other fields follow the workload's job, so a body that changes one of them is refused as a whole.
 
 use super::write::Request;
 use crate::api::request::body;
@@ -15,11 +15,11 @@ use serde_json::Value;
 
 const ONLY_ACTIVE: &str =
     "field is immutable: a workload follows its job, and users can set only `spec.active`";
-/// Fields named in one refusal.
+/// Most fields that one refusal names.
 const NAMED_MAX: usize = 5;
 
 impl Request<'_> {
-    /// `PUT` of a workload: the object as it was read, with another `spec.active`.
+    /// `PUT` of a workload. The body is the object as the client read it, with another `spec.active`.
     pub(super) async fn put_workload(&self, name: &str, value: Value) -> Result<Response, Error> {
         let current = self.current(name)?;
         self.set_active(name, current, value, true).await

@@ -46,7 +46,7 @@ impl Request<'_> {
                 "resourceVersion should not be set on objects to be created".to_owned(),
             ));
         }
-        // others' uids are ignored, as in Kubernetes
+        // as in Kubernetes, uids of other clients are ignored
         let uid = precondition.uid.filter(|_| self.user.is_management_cluster());
         let (mut object, mut remarks) = self.object(value)?;
         let generated = object.name.is_empty();
@@ -155,8 +155,8 @@ impl Request<'_> {
         Ok(Json(status).into_response())
     }
 
-    /// A replacement by an object that a client has read and changed: it has a version, and a status to
-    /// ignore.
+    /// Replaces an object by one that a client has read and changed. Its version is a precondition, and its
+    /// status is ignored.
     async fn put_read_back(&self, name: &str, mut value: Value) -> Result<Response, Error> {
         let precondition = body::take_precondition(&mut value)?;
         if let Some(fields) = value.as_object_mut() {
@@ -176,8 +176,8 @@ impl Request<'_> {
     }
 
     /// The core's version of the object, if the client has seen it. A reader's version also grows with the
-    /// status, which clients don't write: a client that has seen the newest content is up to date even if the
-    /// status changed.
+    /// status, which clients don't write. So a client that has seen the newest content is up to date even if
+    /// the status has changed since.
     pub(super) fn condition(
         &self,
         name: &str,
@@ -225,7 +225,7 @@ impl Request<'_> {
                 )));
             }
         }
-        // a label of another cluster, or one on an object without scope, is the client's own
+        // a label that names another cluster, or on an object without scope, is the client's own
         let _ = body::take_cluster_label(&mut value, self.options.scope.as_ref());
         let subject = |value: &Value| {
             let name = ["/metadata/name", "/metadata/generateName"]
@@ -293,7 +293,7 @@ impl Request<'_> {
         }
     }
 
-    /// The answer to a write: the object as it is now, or as it would be.
+    /// The answer to a write: the object as it is now or, in a dry run, as it would be.
     fn answer(&self, code: StatusCode, written: &Written, object: &Object, remarks: &[String]) -> Response {
         let view = (!self.options.dry_run)
             .then(|| self.api.handle.reads().get(&written.key, &self.user.asker()))
@@ -304,7 +304,7 @@ impl Request<'_> {
                     .expect("objects have text keys and plain values"),
             ),
             None => {
-                // a dry run, or deleted again already
+                // a dry run, or the object is already deleted again
                 let mut value = object.in_version(self.target.version);
                 value["metadata"]["uid"] = json!(written.uid.to_string());
                 Json(value).into_response()

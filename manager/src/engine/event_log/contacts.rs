@@ -1,4 +1,5 @@
-//! Clusters that disconnect and come back. No record says so, because a missing contact is no input.
+//! Log lines about clusters that disconnect and come back. There is no record of that, because silence is no
+//! input.
 
 use super::{Line, whole_seconds};
 use meridian_manager_core::World;
@@ -8,7 +9,7 @@ use meridian_shared::time::{Millis, Mono, Now, Wall};
 use meridian_shared::timestamp::timestamp;
 use std::collections::BTreeMap;
 
-/// How often a cluster that stays away is named again.
+/// How often the log repeats that a cluster is still disconnected.
 const REMIND_EVERY: Millis = Millis::mins(10);
 
 /// The contact with the agents of all clusters that have joined.
@@ -22,7 +23,7 @@ pub(in crate::engine) struct Contacts {
 #[derive(Clone, Debug)]
 struct Contact {
     region: Region,
-    /// Time since the last one; `None` if there was none in this leadership.
+    /// Time since the last contact; `None` if there was none in this leadership.
     since: Option<Millis>,
     /// Jobs that have the right to run there.
     jobs: usize,
@@ -34,7 +35,7 @@ impl Contacts {
             world.state.catalog().clusters().filter(|(name, _)| world.state.members().contains_key(name));
         let contact = |name: &ClusterName, region: &Region| Contact {
             region: region.clone(),
-            since: world.live.clusters.get(name).map(|live| now.mono.since(live.heard)),
+            since: world.live.cluster(name).map(|live| now.mono.since(live.heard())),
             jobs: world
                 .counts_by_queue
                 .legs()
@@ -50,13 +51,13 @@ impl Contacts {
 /// Contact state of a cluster.
 #[derive(Clone, Copy, Debug)]
 enum Watched {
-    /// The cluster wasn't heard in this leadership. This process noticed that at the given time.
+    /// No contact in this leadership; this process first noticed that at the given time.
     Unheard(Mono),
     Connected,
     Away {
         /// Last contact with the cluster, or when this process began to wait for it.
         since: Mono,
-        /// When it was named last.
+        /// When the log last mentioned the cluster.
         named: Mono,
     },
 }
@@ -99,7 +100,7 @@ fn step(before: Watched, contact: &Contact, silence: Millis, now: Now) -> (Watch
             (Watched::Away { since, named: now.mono }, Some(line))
         }
         Watched::Connected if !is_connected => {
-            // Without a contact, the leadership is new.
+            // Only a new leadership has had no contact.
             let Some(silent) = contact.since else { return (Watched::Unheard(now.mono), None) };
             let last =
                 timestamp(Wall(now.wall.0.saturating_sub(i64::try_from(silent.0).unwrap_or(i64::MAX))));

@@ -7,10 +7,10 @@ use meridian_manager_core::facts::end::{Preempted, refusal_text};
 use meridian_manager_core::facts::record::{LeadershipFact, MemberFact, OrphanFact, Record, WorkloadFact};
 use meridian_manager_core::state::workload::Workload;
 use meridian_shared::ids::{ClusterName, Fence};
-use meridian_shared::protocol::{EndResult, StopReason};
+use meridian_shared::protocol::StopReason;
 use meridian_shared::timestamp::timestamp;
 
-/// The line's message; `None` if the fact is not for the log. Costs nothing.
+/// The line's message; `None` if the fact isn't logged. Cheap, because it needs no world.
 pub(super) fn message(record: &Record) -> Option<&'static str> {
     Some(match record {
         Record::Leadership(LeadershipFact::Started { recovery: Some(_), .. }) => "recovery opened",
@@ -93,15 +93,15 @@ fn of_leadership(world: &World, fact: &LeadershipFact, message: &'static str) ->
             let members: Vec<&str> = world.state.members().keys().map(ClusterName::as_str).collect();
             let awaited = if members.is_empty() { "no cluster".to_owned() } else { members.join(", ") };
             Line::warn(message).because(format!(
-                "another copy of this journal may have run; waiting for what these clusters run: {awaited}; \
+                "another copy of this journal may have run; waiting for the inventories of: {awaited}; \
                  `meridian journal recovery` shows the rest"
             ))
         }
         LeadershipFact::RulesDoubted { until_heard, .. } => Line::warn(message).because(if *until_heard {
             "nothing is offered until all clusters have reported, or until `meridian journal confirm`"
         } else {
-            "there may be newer rules; nothing is offered until those of the management cluster were read, \
-             or until `meridian journal confirm`"
+            "there may be newer rules; nothing is offered until the rules of the management cluster have \
+             been read, or until `meridian journal confirm`"
         }),
         LeadershipFact::RecoveryClosed { by }
         | LeadershipFact::CopiesRuledOut { by }
@@ -129,7 +129,7 @@ fn of_workload(
         }
         WorkloadFact::StopOrdered { fence, reason, by, .. } => {
             let why = match (reason, by) {
-                // `meridian stop`: the protocol has no reason of its own for it
+                // `meridian stop`, for which the protocol has no separate reason
                 (StopReason::Evicted, Actor::User(_)) => format!("stopped by {by}"),
                 _ => format!("{}; by {by}", stop_reason(*reason)),
             };
@@ -146,23 +146,24 @@ fn of_workload(
                 || "until `meridian cluster declare-lost`".to_owned(),
                 |until| format!("until its lease has lapsed at {}", timestamp(until)),
             );
-            Line::warn(message).because(format!("the run counts as going on {until}")).at(cluster(fence))
+            Line::warn(message).because(format!("the run is assumed to continue {until}")).at(cluster(fence))
         }
         WorkloadFact::LeaseLapsed { fence, declared, .. } => {
             let next = if *declared { "" } else { "nothing runs there any more; " };
             Line::warn(message).because(format!("{next}it may start elsewhere")).at(cluster(fence))
         }
         WorkloadFact::Ended { fence, result, ran, unknown, .. } => {
-            let how = if *unknown { "its agent has no record of it".to_owned() } else { end(result) };
+            let how = if *unknown { "its agent has no record of it".to_owned() } else { result.to_string() };
             Line::info(message).because(format!("{how}, after {}", whole_seconds(*ran))).at(cluster(fence))
         }
         WorkloadFact::EndLearned { cluster, result, ran, .. } => {
-            let how = format!("{}, after {}", end(result), whole_seconds(*ran));
+            let how = format!("{result}, after {}", whole_seconds(*ran));
             Line::info(message).because(how).at(Some(cluster.clone()))
         }
         WorkloadFact::Adopted { cluster, .. } => Line::warn(message).at(Some(cluster.clone())),
         WorkloadFact::Deactivated { by, max_execution_time_reached, .. } => {
-            let limit = if *max_execution_time_reached { "; it ran for as long as it may" } else { "" };
+            let limit =
+                if *max_execution_time_reached { "; it reached its maximum execution time" } else { "" };
             Line::info(message).because(format!("by {by}{limit}"))
         }
         WorkloadFact::Activated { by, .. } => Line::info(message).because(format!("by {by}")),
@@ -185,19 +186,11 @@ const fn stop_reason(reason: StopReason) -> &'static str {
         StopReason::Cancelled => "deleted or stopped",
         StopReason::Residency => "a residency policy no longer allows it there",
         StopReason::Drained => "the cluster is being drained",
-        StopReason::Evicted => "its queue was stopped, its time is over, or its place is needed",
+        StopReason::Evicted => {
+            "its queue was stopped, its maximum execution time is over, or its capacity is needed"
+        }
         StopReason::Superseded => "its cluster may never have received the grant",
         StopReason::StartTimeout => "it did not start in time",
-    }
-}
-
-fn end(result: &EndResult) -> String {
-    match result {
-        EndResult::Succeeded => "succeeded".to_owned(),
-        EndResult::Failed { reason, message } => format!("failed: {reason}: {message}"),
-        EndResult::Stopped => "stopped".to_owned(),
-        EndResult::LeaseLapsed => "its lease lapsed at the agent".to_owned(),
-        EndResult::NodeLost { message } => format!("a node was lost: {message}"),
     }
 }
 
@@ -208,6 +201,7 @@ mod tests {
     use meridian_manager_core::facts::end::PreemptionReason;
     use meridian_shared::ids::{JournalId, Uid};
     use meridian_shared::mac::ReceiptKey;
+    use meridian_shared::protocol::EndResult;
     use meridian_shared::time::{Millis, Wall};
 
     #[test]

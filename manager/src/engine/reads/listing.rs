@@ -1,5 +1,5 @@
-//! All objects of a kind as of one version, rendered one by one while they are sent. A listing holds what the
-//! store holds, not views, so its cost hardly depends on the size of the objects.
+//! All objects of a kind as of one version, rendered one by one while they are sent. A listing holds
+//! references to stored objects, not views, so its cost hardly depends on the size of the objects.
 
 use super::{Form, Gone, Inner, Reads, StoredObject, View, WatchEventType};
 use crate::locks;
@@ -37,8 +37,8 @@ struct Deletions {
 }
 
 impl Reads {
-    /// All objects of a kind: of one namespace or of all, global ones or those applied for one worker
-    /// cluster.
+    /// All objects of a kind: of one namespace or of all namespaces, and either global or applied for one
+    /// worker cluster.
     pub fn listing(&self, kind: Kind, namespace: Option<&str>, scope: Option<&ClusterName>) -> Listing {
         let from =
             Key { scope: scope.cloned(), kind, namespace: namespace.map(Arc::from), name: Arc::from("") };
@@ -77,7 +77,7 @@ impl Reads {
 }
 
 impl Listing {
-    /// The version to watch from.
+    /// The version from which to watch.
     pub fn version(&self) -> RecordNumber {
         self.version
     }
@@ -91,7 +91,7 @@ impl Listing {
     }
 
     /// The object at a position as it was at the listing's version; `None` beyond the end, and for a job with
-    /// a damaged body. Fails if the job was deleted so long ago that its last view is kept no longer.
+    /// a damaged body. Fails if the job was deleted so long ago that its last view is no longer kept.
     pub fn view(&self, at: usize, asker: &Asker) -> Result<Option<Arc<View>>, Gone> {
         let Some(ListedObject { key, entry, reasons }) = self.objects.get(at) else { return Ok(None) };
         if let Some(view) = self.inner.view(key, entry, reasons.as_deref(), asker) {

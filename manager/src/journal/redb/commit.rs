@@ -1,4 +1,4 @@
-//! The transaction of a commit, and what is tried when the disk is full.
+//! The transaction of a commit, and the use of the reserved space when the disk is full.
 
 use super::super::encoding::{
     CHUNK_BYTES, MetaRow, SnapshotRow, State, Table, encode_cut, seal, seal_record,
@@ -89,7 +89,7 @@ impl RedbJournal {
     }
 
     /// Runs one transaction from the known state to `next`. After an error the journal needs a reload, and
-    /// `next` is remembered as what may have become durable.
+    /// `next` is kept as the state that may have become durable.
     fn transact(
         &mut self,
         next: State,
@@ -119,8 +119,8 @@ impl RedbJournal {
     ) -> Result<(), Failure> {
         let slot = self.shared.read();
         let database = slot.as_ref().ok_or_else(|| Error::ReloadRequired { place: self.place() })?;
-        // redb's default is durable on return; quick repair would halve the rate of small commits for a
-        // faster start
+        // redb's default is durable on return. No quick repair: it would make the start faster, but halve the
+        // rate of small commits.
         let txn = database.begin_write()?;
         {
             let mut own = txn.open_table(META)?;
@@ -145,7 +145,7 @@ impl RedbJournal {
             ReloadOutcome::CommitCompleted => Ok(()),
             ReloadOutcome::Acknowledged => self.transact(next, |txn, known| write_batch(txn, batch, known)),
             ReloadOutcome::ForeignWriter => {
-                // restored so that the engine's own reload finds the foreign writer as well
+                // restore the known state, so that the engine's own reload finds the foreign writer as well
                 self.state = known;
                 self.shut_until_reload();
                 Err(Error::Fenced { place: self.place(), why: "another writer has changed it".into() })
@@ -154,7 +154,7 @@ impl RedbJournal {
     }
 }
 
-/// Checks that the batch agrees with itself and keeps the limits.
+/// Checks that the batch is consistent and within the limits.
 fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
     let values = || batch.records.iter().chain(&batch.audit).chain(batch.bodies.iter().map(|(_, body)| body));
     let largest = values().map(Vec::len).max().unwrap_or(0);
@@ -179,7 +179,7 @@ fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
     Err(Error::Invalid { why })
 }
 
-/// Checks that a cut follows the one before, and leaves the newest line in the journal.
+/// Checks that a cut follows the previous cut, and leaves the newest line in the journal.
 fn validate_cut(cut: &AuditCut, before: &AuditCut, audit_next: u64) -> Result<(), Error> {
     let same = (cut.segments, cut.through, cut.seal) == (before.segments, before.through, before.seal);
     let next = cut.segments == before.segments + 1 && cut.through > before.through;
@@ -187,7 +187,10 @@ fn validate_cut(cut: &AuditCut, before: &AuditCut, audit_next: u64) -> Result<()
     if (same || next) && drops && cut.through.0 + 1 < audit_next {
         return Ok(());
     }
-    Err(Error::Invalid { why: format!("the audit log can't be cut at `{cut:?}` after `{before:?}`") })
+    let at = |cut: &AuditCut| format!("segment {}, line {}", cut.segments, cut.through.0);
+    Err(Error::Invalid {
+        why: format!("the audit log can't be cut at {}, because the last cut was at {}", at(cut), at(before)),
+    })
 }
 
 fn write_batch(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(), Failure> {

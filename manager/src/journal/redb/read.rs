@@ -22,8 +22,8 @@ pub(super) struct SharedStore {
 }
 
 impl Drop for SharedStore {
-    /// A store with damaged pages, or that another process has written to, may panic while it closes. All
-    /// commits are durable by then.
+    /// Catches a panic of a closing store, which may have damaged pages or writes of another process. All
+    /// commits are already durable.
     fn drop(&mut self) {
         let store = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let closed = catch_store_panic(&self.place, move || {
@@ -75,7 +75,7 @@ impl SharedStore {
         read
     }
 
-    /// As [`Self::body_value`], for a body whose table was set aside.
+    /// Like [`Self::body_value`], for a body in the table that was set aside.
     fn aside_value(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
         self.read_transaction(|txn| match txn.open_table(BODY_ASIDE) {
             Ok(aside) => Ok(aside.get_owned(hash.0)?.map(|value| value.value().to_vec())),
@@ -84,14 +84,14 @@ impl SharedStore {
         })
     }
 
-    /// Whether the table of bodies must be set aside before these are written: a write that meets a damaged
-    /// page fails.
+    /// Whether the table of bodies must be set aside before these bodies are written, because a write to a
+    /// damaged page fails.
     pub(super) fn must_set_bodies_aside(&self, mut hashes: impl Iterator<Item = ContentHash>) -> bool {
         let found = hashes.any(|hash| matches!(self.body_value(hash), Err(Error::Damaged { .. })));
         found || self.body_pages_damaged.load(Ordering::Relaxed)
     }
 
-    /// The table of bodies was set aside.
+    /// Notes that the table of bodies was set aside.
     pub(super) fn bodies_are_aside(&self) {
         self.body_pages_damaged.store(false, Ordering::Relaxed);
     }
@@ -324,7 +324,7 @@ pub(super) fn catch_store_panic<T>(
     }
 }
 
-/// Converts a failure. `status` knows of a full disk even where the store reports something vaguer.
+/// Converts a failure. `status` tells a full disk even if the store reports only a vague error.
 pub(super) fn into_error(
     operation: &'static str,
     place: &str,

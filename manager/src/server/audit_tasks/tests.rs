@@ -1,6 +1,7 @@
 //! The loops around the audit log's segments, with a real engine and files.
 
-use super::super::{ensure, health};
+use super::super::announce::ensure;
+use super::super::health;
 use super::*;
 use crate::audit::directory::AuditDirectory;
 use crate::audit::keeper::Retention;
@@ -54,7 +55,7 @@ impl Write for Logged {
 
 async fn readyz(engine: &Handle) -> (StatusCode, String) {
     let request = Request::get("/readyz").body(Body::empty()).unwrap();
-    let answer = health::router(engine.clone(), None).oneshot(request).await.unwrap();
+    let answer = health::router(engine.clone(), Vec::new()).oneshot(request).await.unwrap();
     let code = answer.status();
     let text = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
     (code, String::from_utf8(text.to_vec()).unwrap())
@@ -115,7 +116,7 @@ async fn damage_of_a_finished_segment_is_reported_without_a_restart() {
     let key = Arc::new(SigningKey::load_or_create(data.path()).unwrap());
     let directory = AuditDirectory::new(&data.path().join("audit"));
     let stop = CancellationToken::new();
-    let run = Run { engine: engine.clone(), runtime: runtime::Handle::current(), stop: stop.clone() };
+    let run = AuditRun { engine: engine.clone(), runtime: runtime::Handle::current(), stop: stop.clone() };
     let mut keeper = Keeper::new(directory.clone(), Arc::clone(&key), (engine.journal(), ID), SMALL).unwrap();
     let mut scrub = SegmentScrub::new(directory.clone(), key.public(), engine.journal());
     let (keeps, verifies, logged) = (run.clone(), run, Logged::default());

@@ -1,5 +1,5 @@
-//! Which cluster the management cluster is. Another one behind the same kubeconfig, or an empty one in its
-//! place, lacks the jobs that were submitted, and their absence would be taken for their deletion.
+//! Checks that the management cluster is that of earlier starts. Another cluster behind the same kubeconfig,
+//! or an empty new one, lacks the submitted jobs, and their absence would be taken for their deletion.
 
 use meridian_kubernetes::Error;
 use meridian_private_files as files;
@@ -8,21 +8,20 @@ use std::path::Path;
 /// File in the data directory with the uid of the management cluster's namespace `kube-system`.
 const FILE: &str = "management-cluster";
 
-/// Compares the cluster with the one of earlier starts, and notes it at the first start. Fails if it is
-/// another one.
+/// Notes the cluster at the first start. Later, fails if it isn't the noted cluster.
 pub(super) fn check(data_dir: &Path, server: &str, uid: &str) -> Result<(), Error> {
     let file = data_dir.join(FILE);
     let was = match std::fs::read_to_string(&file) {
         Ok(was) => was.trim().to_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if let Err(error) = files::replace(&file, uid) {
-                tracing::warn!(%error, "another management cluster will not be noticed");
+                tracing::warn!(%error, "can't note the management cluster, so later starts can't check it");
             }
             return Ok(());
         }
         Err(error) => {
             let file = file.display();
-            tracing::warn!(%file, %error, "another management cluster will not be noticed");
+            tracing::warn!(%file, %error, "can't check that this is the earlier management cluster");
             return Ok(());
         }
     };

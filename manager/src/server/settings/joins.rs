@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 const FLAG: &str = "join-by-issuer";
-/// How Kubernetes names a service account in `sub`.
+/// Prefix of a service account in the claim `sub` of Kubernetes' tokens.
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// An agent, as the configuration file names it.
+/// An entry of the configuration file: an agent and its service account.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct FiledAgent {
@@ -28,7 +28,7 @@ pub(super) struct FiledAgent {
     ca_file: Option<PathBuf>,
 }
 
-/// Fails if a rule could let the wrong agent join, or none.
+/// Parses the entries. Fails if an entry could let a wrong agent join, or could match no agent.
 pub(super) fn parse(filed: Vec<FiledAgent>) -> Result<Vec<TrustedAgent>, Error> {
     let mut seen = BTreeSet::new();
     let mut trusted = Vec::with_capacity(filed.len());

@@ -7,7 +7,7 @@ use meridian_shared::protocol::ReferenceKind;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Name of the Lease where the settings give none.
+/// Default name of the Lease.
 const LEASE_NAME: &str = "meridian-manager";
 
 /// The flags of the management cluster.
@@ -56,7 +56,7 @@ pub(crate) struct ManagementCluster {
 }
 
 impl ManagementCluster {
-    /// The name by which API servers call the webhook's Service: the certificate must have it.
+    /// The name by which API servers call the webhook's Service. The server's certificate must contain it.
     pub(super) fn webhook_host(&self) -> Option<String> {
         match self.webhook.as_ref()? {
             AdmissionWebhook::Service { namespace, name, .. } => Some(format!("{name}.{namespace}.svc")),
@@ -65,7 +65,7 @@ impl ManagementCluster {
     }
 }
 
-/// Where API servers find the webhook.
+/// Address of the webhook for API servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionWebhook {
     /// At the manager's own URL.
@@ -100,7 +100,7 @@ impl AdmissionWebhook {
     }
 }
 
-/// Fails if something is set for a management cluster, and none is used.
+/// Resolves the settings. Fails if a setting for a management cluster is given, but `kubernetes` isn't set.
 pub(super) fn resolve(given: ManagementArgs, file: &mut File) -> Result<Option<ManagementCluster>, Error> {
     let is_used = given.kubernetes || file.kubernetes;
     let kubeconfig = given.kubeconfig.or(file.kubeconfig.take());

@@ -1,4 +1,4 @@
-//! Values of single settings, from their text.
+//! Parses the text of single settings.
 
 use crate::audit::keeper::Retention;
 use meridian_manager_core::config::STARVATION_GUARD_DEFAULT;
@@ -77,13 +77,13 @@ impl FiledFairSharing {
     }
 }
 
-/// How pods' requests are translated for quota.
+/// The rules by which pods' requests are translated for quota.
 pub(super) fn parse_resources(filed: Option<&serde_json::Value>) -> Result<ResourceRules, Invalid> {
     let invalid = |what: String| Invalid::new("resources", what);
     filed.map(ResourceRules::from_json).transpose().map(Option::unwrap_or_default).map_err(invalid)
 }
 
-/// When the starvation guard applies; `None` if it is off.
+/// Waiting time after which the starvation guard applies; `None` if it is off.
 pub(super) fn parse_guard(text: Option<&str>) -> Result<Option<Millis>, Invalid> {
     match text {
         None => Ok(Some(STARVATION_GUARD_DEFAULT)),
@@ -92,9 +92,9 @@ pub(super) fn parse_guard(text: Option<&str>) -> Result<Option<Millis>, Invalid>
     }
 }
 
-/// Default size of a segment's lines: some hundred thousand of them.
+/// Default size of a segment's lines: a few hundred thousand lines.
 const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
-/// Least size of a segment's lines. Smaller ones would only be many.
+/// Least size of a segment's lines. Smaller segments would only increase their number.
 const SEGMENT_BYTES_MIN: u64 = 4 << 10;
 
 /// How large segments of the audit log are, and how many are kept.

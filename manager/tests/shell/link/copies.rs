@@ -139,6 +139,6 @@ async fn a_manager_without_the_setting_copies_nothing() {
     let offer = OfferId { epoch: 1, leadership: 1, counter: 1 };
     let (status, text) = port.answer(&client, COPIES_PATH, &request(offer, None, "token")).await;
     assert_eq!(status, 403);
-    assert!(text.contains("set `copy-references` there"), "{text}");
+    assert!(text.contains("set its `copy-references`"), "{text}");
     port.close().await;
 }

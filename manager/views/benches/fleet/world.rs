@@ -114,12 +114,12 @@ pub(crate) fn talk(world: &mut World, agent: &mut Agent) {
         world.apply(now(), Input::Turn, &Store);
         world.committed(now().mono);
         let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };
-        let mut effects = agent.apply(now(), AgentInput::Answer(answer)).effects;
-        effects.extend(agent.apply(now(), AgentInput::Tick).effects);
+        let mut effects = agent.apply(now(), AgentInput::Answer(answer)).into_effects();
+        effects.extend(agent.apply(now(), AgentInput::Tick).into_effects());
         while let Some(effect) = effects.pop() {
             if let Effect::Start(start) = effect {
                 let runs = RunnerEvent::Running { uid: start.uid, fence: start.fence };
-                effects.extend(agent.apply(now(), AgentInput::Runner(runs)).effects);
+                effects.extend(agent.apply(now(), AgentInput::Runner(runs)).into_effects());
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Why a workload preempts nothing although it has too little quota or capacity, and which changes would let
-//! it. Each change is tried first.
+//! Why a workload preempts nothing although it lacks quota or capacity, and which changes would allow a
+//! preemption. Only changes that succeed in a trial are suggested.
 
 use crate::asker::AskedWorld;
 use crate::explain::case::{self, Case};
@@ -19,16 +19,17 @@ use meridian_shared::ids::Uid;
 /// Why nothing is preempted.
 #[derive(Default)]
 pub(crate) struct BlockingRun {
-    /// The one workload that holds all the missing quota, if there is one, and why it isn't preempted.
+    /// Names the workload that holds all the missing quota, if it is a single one, and why it isn't
+    /// preempted.
     pub(crate) message: String,
-    /// Changes each of which is enough by itself.
+    /// Changes that are each enough by themselves.
     pub(crate) alone: Vec<String>,
 }
 
 /// Why one workload isn't preempted.
 pub(crate) struct NotPreempted {
     pub(crate) message: String,
-    /// A change after which it may be.
+    /// A change after which it may be preempted.
     yields_to: Option<(String, Changes)>,
 }
 
@@ -75,7 +76,7 @@ fn follows_priority(world: &AskedWorld<'_>, id: WorkloadId) -> bool {
         || policies.borrow_within_cohort.is_some()
 }
 
-/// The one workload that holds all the missing quota.
+/// The single workload that holds all the missing quota, if there is one.
 fn single_run(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -113,8 +114,7 @@ pub(crate) fn not_preempted_message(world: &AskedWorld<'_>, holder: &Workload, w
     format!("; preempting {name} (priority {priority}) would be enough, but {why}")
 }
 
-/// Why a workload isn't preempted that holds these flavors and resources. `None` if the queues share no
-/// cohort.
+/// Why a holder of these flavors and resources isn't preempted. `None` if the queues share no cohort.
 pub(crate) fn not_preempted(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -152,7 +152,7 @@ pub(crate) fn not_preempted(
         message
     } else if !world.live.reservations().may_preempt(case.uid, other) {
         "for 10 minutes a preempted workload can't preempt back, and no workload is preempted more than \
-         twice by the same one"
+         twice by the same workload"
             .to_owned()
     } else if !case.fits_somewhere() && !cluster_remedy::leaves_capacity(world, case, other, holder) {
         yields_to = cluster_remedy::uncordoned(world, case)
@@ -179,8 +179,8 @@ fn starting(world: &AskedWorld<'_>, queue: QueueId) -> Option<(String, Changes)>
     })
 }
 
-/// The quota that the queue would borrow, if only that forbids it to reclaim from its cohort; and the nominal
-/// quotas with which it could.
+/// If the queue may not reclaim from its cohort only because it would borrow: the quota that it would borrow,
+/// and the nominal quotas with which it could reclaim.
 pub(crate) fn refused_for_borrowing(
     world: &AskedWorld<'_>,
     case: &Case<'_>,

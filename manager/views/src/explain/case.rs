@@ -1,6 +1,6 @@
-//! Everything that an explanation needs to know about one pending workload: its cluster queue (or the one
-//! that it would be in if nothing were stopped or missing), the quota that this queue would assign, and
-//! the verdict of every cluster.
+//! Everything that an explanation needs to know about one pending workload: its cluster queue (even if
+//! objects on its route are stopped or missing), the quota that this queue would assign, and the verdict of
+//! every cluster.
 //!
 //! Computed once per request, on a copy of the queue state, by the functions that decide.
 
@@ -52,13 +52,13 @@ pub(crate) struct Case<'a> {
     pub(crate) ahead: Option<WorkloadsAhead<'a>>,
     position_counts: Option<PositionCounts>,
     pub(crate) cache: Cache,
-    /// The workload's cluster queue, or the one it would be in.
+    /// The workload's cluster queue, even if its route is stopped or incomplete.
     pub(crate) queue: Option<QueueId>,
-    /// The quota shortage that it would have there without preemption.
+    /// The quota shortage that the workload would have in this queue without preemption.
     pub(crate) shortage: Option<Why>,
     /// Resources that no resource group of the queue covers.
     pub(crate) uncovered: Vec<String>,
-    /// The quota that it would use.
+    /// The quota that the workload would use.
     pub(crate) usage: Vec<((FlavorId, ResourceId), i64)>,
     /// Whether it would borrow quota.
     pub(crate) borrows: bool,
@@ -101,7 +101,7 @@ pub(crate) fn case<'a>(world: &'a World, uid: Uid, workload: &'a Workload, now: 
         queues.workload(*id).is_some_and(|of| of.holding.is_none() && is_active(queues, of.queue))
     };
     let id = known.filter(is_evaluated);
-    // The local queue's cluster queue, even if one of them is stopped.
+    // The local queue's cluster queue, even if the local queue or the cluster queue is stopped.
     let queue_of_job = || {
         let name = &world.state.catalog().local_queue(&class.namespace, &class.queue)?.cluster_queue;
         world.state.catalog().cluster_queue(name).and_then(|_| queues.queue_id(name))
@@ -162,8 +162,8 @@ fn uncovered(world: &World, uid: Uid, queue: QueueId) -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// The gang as it would be offered to clusters, with the flavors that it would get; and, with partial
-/// admission, the same with its minimum pod counts.
+/// The gang as it would be offered to clusters, with the flavors that it would get, and for partial admission
+/// also with its minimum pod counts.
 fn offered_gangs(
     world: &World,
     workload: &Workload,
@@ -174,7 +174,7 @@ fn offered_gangs(
         preview.map(|(copy, entry)| mirror::flavors_of(copy, &entry.assignment)).unwrap_or_default();
     let smaller =
         asked.least().map(|least| gangs::with_flavor_constraints(world, &Arc::new(least), &flavors));
-    // If there is quota for fewer pods only, clusters get an offer for those.
+    // If quota suffices for fewer pods only, clusters are offered these.
     let counts = preview
         .filter(|(_, entry)| entry.assignment.mode() == Mode::Fit)
         .map(|(_, entry)| entry.assignment.counts());
@@ -220,10 +220,10 @@ pub(crate) fn key_of(queues: &QueueState, quota: &NoQuota) -> Option<(FlavorId, 
 
 /// The first obstacle of a workload in an active cluster queue.
 pub(crate) enum Obstacle {
-    /// Applies before any cluster is evaluated, such as missing quota.
+    /// An obstacle before any cluster is evaluated, such as missing quota.
     Before(Why),
     /// The head of its cluster queue is inadmissible and blocks the workloads behind it.
     Behind(WorkloadId, HeadBlocks),
-    /// No cluster can start it, or none has been evaluated yet.
+    /// No cluster can start the workload, or none has been evaluated yet.
     AtClusters,
 }

@@ -1,4 +1,4 @@
-//! Changes that would let a workload start in the cluster that is closest to starting it.
+//! Changes that would let a workload start in the nearest cluster.
 
 use crate::asker::AskedWorld;
 use crate::explain::case::Case;
@@ -35,7 +35,8 @@ pub(crate) fn uncordoned<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Opti
         .find(|cluster| check_behind(world, case, cluster, &Why::Cordoned) == Some(Ok(())))
 }
 
-/// Verdict of a cluster without this obstacle. `None` if that can't be known before the obstacle is gone.
+/// Verdict of a cluster without this obstacle. `None` if the verdict can't be known before the obstacle is
+/// gone.
 pub(crate) fn check_behind(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -46,7 +47,7 @@ pub(crate) fn check_behind(
     trial.remove(why).then(|| trial.check(world, case))
 }
 
-/// All obstacles at a cluster: each is found as if those before it were gone.
+/// All obstacles at a cluster. Each is found as if the earlier ones were gone.
 pub(crate) fn obstacles_at(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -65,7 +66,7 @@ pub(crate) fn obstacles_at(
     all
 }
 
-/// A copy of what is known of one cluster, without some obstacles.
+/// A copy of the known state of one cluster, without some obstacles.
 struct TrialCluster {
     all: CandidateClusters,
     candidate: Candidate,
@@ -86,15 +87,15 @@ impl TrialCluster {
         Some(Self { all, candidate, ready: false })
     }
 
-    /// Removes an obstacle. False if what comes next isn't known before the obstacle is gone.
+    /// Removes an obstacle. False if the next obstacle can't be known before this one is really gone.
     fn remove(&mut self, why: &Why) -> bool {
         match why {
             Why::NotInQueue | Why::NoWorkersConfig { .. } => self.candidate.listed = Some(0),
             Why::Forbidden(_) => self.candidate.verdict = Ok(()),
             Why::Cordoned => self.candidate.cordoned = Some(false),
-            // Otherwise the same ends free the limit and the capacity.
+            // If the request is within the limit, runs that end free both the limit and the capacity.
             Why::Capped { asks, cap, .. } if asks > cap => self.candidate.capped = false,
-            // The last report is the best guess.
+            // The last report is the best guess at the state after this obstacle.
             Why::NotConnected
             | Why::Recovering
             | Why::NotAdmitted
@@ -110,8 +111,8 @@ impl TrialCluster {
         self.candidate.listed.ok_or_else(|| self.all.not_listed())?;
         self.candidate.verdict.clone().map_err(Why::Forbidden)?;
         let known = || {
-            let live = world.live.clusters.get(&self.candidate.cluster);
-            live.is_some_and(|live| live.capacity.known())
+            let live = world.live.cluster(&self.candidate.cluster);
+            live.is_some_and(|live| live.capacity().known())
         };
         let check_gang = |gang| match self.ready {
             false => candidates::check_cluster(world, (case.uid, case.now), gang, &self.all, &self.candidate)
@@ -128,7 +129,7 @@ impl TrialCluster {
     }
 }
 
-/// Whether a cluster skips the workload for a while, and then evaluates it again.
+/// Whether the cluster is only skipped for a while, and then evaluated again.
 fn is_temporary(why: &Why) -> bool {
     match why {
         Why::Refused { reason, .. } => *reason != RefuseReason::Unsupported,
@@ -137,7 +138,7 @@ fn is_temporary(why: &Why) -> bool {
     }
 }
 
-/// Whether a cluster couldn't ever run the workload, even empty, once the obstacles before that are gone.
+/// Whether a cluster could never run the workload, even if it were empty.
 pub(crate) fn is_too_small(why: &Why) -> bool {
     match why {
         Why::NoCapacity(
@@ -149,8 +150,8 @@ pub(crate) fn is_too_small(why: &Why) -> bool {
     }
 }
 
-/// Whether the workload would fit in the cluster of `holder` without it. False if something else than
-/// capacity is missing.
+/// Whether the workload would fit in the cluster of `holder` without that holder. False if the obstacle isn't
+/// capacity.
 pub(crate) fn leaves_capacity(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -179,8 +180,8 @@ pub(crate) fn fits_without(
     fits(&case.gang) || case.smaller.as_ref().is_some_and(fits)
 }
 
-/// The smallest run of a cluster that leaves enough room when it ends, or else the fewest of the largest
-/// runs that do so together.
+/// The smallest run of a cluster whose end frees enough capacity, or else the fewest of the largest runs that
+/// do so together.
 pub(crate) fn sufficient_ends(world: &AskedWorld<'_>, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
     case.cache
         .ends
@@ -264,7 +265,7 @@ pub(crate) fn remedy_at(
     (remedies.join(", and "), gone)
 }
 
-/// What removes one obstacle at a cluster, and the workloads that have to end for that.
+/// The remedy for one obstacle at a cluster, and the workloads that have to end for it.
 fn single_remedy_at(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -307,11 +308,12 @@ pub(crate) fn larger_domains_in(
     level: &str,
     gang: &Gang,
 ) -> String {
-    let without_topology = world.live.clusters.get(cluster).map_or(Ok(()), |live| live.capacity.fits(gang));
+    let without_topology = world.live.cluster(cluster).map_or(Ok(()), |live| live.capacity().fits(gang));
     words::larger_domains(level, without_topology)
 }
 
-/// The topology level on which no domain could hold all pods that must be in one, even when empty.
+/// The topology level if no domain of that level, even when empty, could hold the pods that must be in one
+/// domain.
 pub(crate) fn level_too_small(
     world: &AskedWorld<'_>,
     case: &Case<'_>,

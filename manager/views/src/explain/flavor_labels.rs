@@ -1,4 +1,4 @@
-//! Node labels that no node of a cluster has, with the flavor that wants them.
+//! Node labels that a flavor or pod set requires and no node of a cluster has.
 
 use crate::asker::AskedWorld;
 use crate::explain::case::Case;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// Most values of a label that are named.
 const VALUES_MAX: usize = 4;
 
-/// Message and remedy if no node of a cluster has a label that the workload's pods or flavors want.
+/// Message and remedy if no node of a cluster has a label that the workload's pods or flavors require.
 pub(crate) fn unmet_label(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -19,7 +19,7 @@ pub(crate) fn unmet_label(
 ) -> Option<(String, String)> {
     let Why::NoCapacity(Misfit::NoSuchNode { pod_set, .. }) = why else { return None };
     let set = case.gang.pod_sets.iter().find(|set| set.name == *pod_set)?;
-    let capacity = &world.live.clusters.get(cluster)?.capacity;
+    let capacity = world.live.cluster(cluster)?.capacity();
     let (blocks, pools) = (capacity.blocks(), capacity.provisionable());
     let (label, value) = set.node_selector.iter().find(|(label, value)| {
         let has = |block: &Block| block.nodes > 0 && block.labels.get(*label) == Some(*value);

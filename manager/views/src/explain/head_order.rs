@@ -1,4 +1,4 @@
-//! Which workload comes first, and by which rule.
+//! Explains which workload comes first, and by which rule.
 
 use crate::asker::AskedWorld;
 use crate::explain::case::Case;
@@ -59,8 +59,8 @@ pub(crate) fn head_order_message(
         Precedence::Share(its, own) => {
             let (own, its) = shares(own.weighted(), its.weighted());
             format!(
-                "with it the share on the side of `{theirs}` would be {its}, \
-                 with this workload the one on the side of `{mine}` {own}"
+                "if it starts, the share on the side of `{theirs}` is {its}; \
+                 if this workload starts, the share on the side of `{mine}` is {own}"
             )
         }
         Precedence::BorrowsLess => format!("cluster queue `{mine}` would borrow more"),
@@ -71,7 +71,7 @@ pub(crate) fn head_order_message(
     Some(format!("; {first} of cluster queue `{theirs}` comes first: {by}"))
 }
 
-/// The JSON of a queue position. `about`: it was estimated, because counting would have taken too long.
+/// The JSON of a queue position. `about`: the position is estimated, because counting would take too long.
 pub(crate) fn position_value(queue: &str, before: usize, of: usize, about: bool) -> Value {
     let mut place = json!({"queue": queue, "place": before + 1, "of": of});
     if about {

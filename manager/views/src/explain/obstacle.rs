@@ -24,7 +24,7 @@ fn find_obstacle(world: &AskedWorld<'_>, case: &Case<'_>) -> Obstacle {
         return Obstacle::Behind(head, blocks);
     }
     match (world.live.pending_reasons().before(case.workload.class()), &case.shortage) {
-        // Quota that others took since the last evaluation doesn't cause a new one: report today's numbers.
+        // The workload isn't evaluated again when others take more quota, so report current numbers.
         (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
         // Free quota is reserved for a workload that is preempting others.
         (Some(Why::Quota(_)), None) if case.fits_somewhere() && rivals::is_kept_from(world, case) => {
@@ -41,7 +41,7 @@ fn find_obstacle(world: &AskedWorld<'_>, case: &Case<'_>) -> Obstacle {
     }
 }
 
-/// The pending reason of a queue's head; a quota shortage with today's numbers.
+/// The pending reason of a queue's head, with current numbers for a quota shortage.
 fn head_reason(world: &AskedWorld<'_>, head: WorkloadId) -> Option<Why> {
     let ahead = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
     let why = world.live.pending_reasons().before(ahead.class())?;
@@ -88,7 +88,7 @@ pub(crate) fn position(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<Value>
     Some(position)
 }
 
-/// Says that the head of a cluster queue, `name`, blocks what is behind it.
+/// States that `name`, the head of a cluster queue, blocks the workloads behind it.
 pub(crate) fn blocked_message(queue: &str, name: &str, blocks: HeadBlocks) -> String {
     match blocks {
         HeadBlocks::Strict => {
@@ -119,7 +119,7 @@ pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, 
     let usage = case.id.and_then(|id| head_order::usage_message(world, case, id)).unwrap_or_default();
     let fits_without_head = |verdict: &Result<(), Why>| match verdict {
         Ok(()) => true,
-        Err(Why::Kept { reserved_for, .. }) => {
+        Err(Why::CapacityReserved { reserved_for, .. }) => {
             reserved_for.is_some() && *reserved_for == head_workload.map(asker::job_key)
         }
         Err(_) => false,
@@ -131,7 +131,7 @@ pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, 
         format!("{blocked}{head_reason}{usage}"),
         format!("wait until {name} starts, or delete it"),
     );
-    // Without the head it is this workload's turn, if no other one is ahead.
+    // If only the head is ahead, this workload is next without it.
     if only_head_blocks && before == 1 {
         steps.alone.push(format!("delete {name} (enough by itself)"));
     }

@@ -26,7 +26,7 @@ use std::cmp::Reverse;
 /// Most borrowing and lending limits that one message names.
 const LIMITS_NAMED_MAX: usize = 2;
 
-/// Obstacles and remedies for a quota shortage, and for missing capacity after that.
+/// Obstacles and remedies: first the quota shortage, then missing capacity.
 pub(crate) fn quota_steps(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuota) -> Steps {
     let why = Why::Quota(quota.clone());
     let queues = world.mirror().queue_state();
@@ -59,7 +59,7 @@ pub(crate) fn quota_steps(world: &AskedWorld<'_>, case: &Case<'_>, quota: &NoQuo
         _ => format!("{raise}, or request less{sooner}"),
     };
     let (fewest, enough) = fewest_pods_message(world, case, id, key, quota, &rivals).unzip();
-    // The message about the blocking run says already why preemption doesn't help.
+    // The message about the blocking run already says why preemption doesn't help.
     let shortage = if blocking.message.is_empty() { quota.clone() } else { words::without_preemption(quota) };
     let shortage = shortage_message(world, case, &shortage);
     let reason = format!("{shortage}{}{}{turn}", fewest.unwrap_or_default(), blocking.message);
@@ -109,8 +109,8 @@ pub(crate) fn queue_message(world: &AskedWorld<'_>, case: &Case<'_>) -> String {
     queue.map_or_else(|| "the queue".to_owned(), |queue| format!("cluster queue `{queue}`"))
 }
 
-/// For a workload with partial admission: what its minimum pod counts need, and the changes that are
-/// enough for them.
+/// For a workload with partial admission: the needs of its minimum pod counts, and the changes that are
+/// enough for these.
 fn fewest_pods_message(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -157,7 +157,7 @@ fn fewest_pods_message(
     Some((message, enough.into_iter().chain([raised]).filter(|_| promised).collect()))
 }
 
-/// The obstacle that no cluster has capacity either.
+/// The additional obstacle that no cluster has capacity.
 fn capacity_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
     nearest_capacity(world, case).map(|(reason, remedy)| Steps::one(reason, remedy)).unwrap_or_default()
 }
@@ -216,7 +216,7 @@ fn enough_for_all(
     all.into_iter().map(|(key, asks)| (key, queues.nominal_for(queue, key, asks))).collect()
 }
 
-/// Says to raise the nominal quotas, and for which workloads that is enough.
+/// The remedy to raise the nominal quotas, and the workloads for which that is enough.
 fn raise_message(
     world: &AskedWorld<'_>,
     quotas: &[((FlavorId, ResourceId), i64)],
@@ -281,9 +281,9 @@ pub(crate) fn nearest_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
     Steps::one(format!("{reason}{}", blocking_run_there(world, case).unwrap_or_default()), remedy)
 }
 
-/// The one workload that is in the way in the nearest cluster, and why it isn't preempted.
+/// The single workload whose end would make room in the nearest cluster, and why it isn't preempted.
 fn blocking_run_there(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<String> {
-    // With another obstacle before that, a preemption wouldn't be enough.
+    // If another obstacle comes before capacity, a preemption wouldn't be enough.
     let (cluster, why) =
         nearest(world, case).filter(|(_, why)| matches!(why, Why::NoCapacity(_) | Why::Capped { .. }))?;
     let (_, ends) = cluster_remedy::remedy_at(world, case, cluster, why);

@@ -28,11 +28,12 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-/// Most classes of equivalent workloads that are checked. Those of further classes count as rivals unchecked.
+/// Most classes of equivalent workloads that are checked. Workloads of further classes count as rivals
+/// without a check.
 const CHECKED_CLASSES_MAX: usize = 24;
 
-/// Most shapes of pending workloads of which it is checked whether any cluster could run them. Those of
-/// further shapes count as rivals unchecked.
+/// Most shapes of pending workloads for which to check whether any cluster could run them. Workloads of
+/// further shapes count as rivals without a check.
 const CHECKED_SHAPES_MAX: usize = 256;
 
 /// Workloads that may be served before another one when quota is freed.
@@ -41,12 +42,12 @@ pub(crate) struct Rivals {
     pub(crate) in_other_queues: usize,
     /// The first of them, by namespace and name.
     pub(crate) first: Option<String>,
-    /// With a priority above this one the workload comes first.
+    /// With a priority above this value, the workload comes before its rivals.
     pub(crate) yields_above: Option<i64>,
 }
 
 /// Rivals of one class of equivalent workloads.
-struct Class {
+struct RivalClass {
     first: QueuePosition,
     id: ClassId,
     count: usize,
@@ -94,8 +95,8 @@ pub(crate) fn served_before(
     world.mirror().queue_state().served_before(id, key, can_run)
 }
 
-/// The workload of another queue that is served before this one with quota that this one needs or lacks, and
-/// that quota. Workloads that are preempting others come first.
+/// The workload of another queue that gets quota before this workload, and that quota, which this workload
+/// needs or lacks. Workloads that are preempting others come first.
 fn served_first(
     world: &AskedWorld<'_>,
     case: &Case<'_>,
@@ -170,7 +171,7 @@ pub(crate) fn others_first(
     if matches!(why, Why::Forbidden(_)) {
         return String::new();
     }
-    // The workloads end one by one: the capacity that the first one frees may already be enough for a small
+    // The workloads end one by one, so the capacity freed by the first may already be enough for a small
     // workload further behind.
     let in_parts = gone.len() > 1;
     let all = rivals_for_capacity(world, case, in_parts);
@@ -192,16 +193,16 @@ pub(crate) fn others_first(
     }
 }
 
-/// Classes that would get quota and capacity once the workloads of `gone` have ended. Classes that have both
-/// already are left out, because something else blocks them. With `pools_can_grow`, every class with quota
-/// may fit, and so may every unchecked one.
+/// Classes that would get quota and capacity once the workloads of `gone` have ended. Classes that already
+/// have both are left out, because something else blocks them. With `pools_can_grow`, every class with quota
+/// counts as fitting, as do unchecked classes.
 fn could_take<'a>(
     world: &AskedWorld<'_>,
-    all: &'a [Class],
+    all: &'a [RivalClass],
     cluster: &ClusterName,
     gone: &[Uid],
     pools_can_grow: bool,
-) -> Vec<&'a Class> {
+) -> Vec<&'a RivalClass> {
     let checked = all.len().min(CHECKED_CLASSES_MAX);
     let ids: Vec<Option<WorkloadId>> =
         all[..checked].iter().map(|class| world.mirror().id(class.first.uid)).collect();
@@ -214,7 +215,7 @@ fn could_take<'a>(
     };
     let (before, after) = (LazyCell::new(|| has_quota(&[])), has_quota(gone));
     let gangs: Vec<Arc<Gang>> = gone.iter().filter_map(|uid| gangs::gang_of(world, *uid)).collect();
-    let could_take = |at: usize, class: &Class| {
+    let could_take = |at: usize, class: &RivalClass| {
         let fits = |gangs: &[Arc<Gang>]| would_fit_there(world, class.id, class.first.uid, cluster, gangs);
         let already = || !gone.is_empty() && before[at] && fits(&[]);
         at >= checked
@@ -226,10 +227,9 @@ fn could_take<'a>(
     all.iter().enumerate().filter(|(at, class)| could_take(*at, class)).map(|(_, class)| class).collect()
 }
 
-/// Possible rivals by class: in its own queue the workloads ahead of it (all, if capacity is freed
-/// `in_parts`), in other queues all. The classes to check come first, in queue order; of the others only
-/// one is needed.
-fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
+/// Possible rivals by class: workloads of other queues, and of the own queue those ahead of it (all, if
+/// capacity is freed `in_parts`). The classes to check come first, in queue order. Of the rest, one suffices.
+fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) -> Vec<RivalClass> {
     let before = if in_parts { Vec::new() } else { before_by_class(world, case) };
     let blocked = world.live.pending_reasons().all_before();
     let (mut before, mut routes, mut blocked) =
@@ -240,9 +240,9 @@ fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) 
         let queue = route.filter(|_| !matches!(why, Some(Why::Route(_))))?;
         let count = before.unwrap_or_else(|| waiting.len() - usize::from(id == case.workload.class()));
         let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };
-        Some(Class { first: *other.filter(|_| count > 0)?, id, count, queue })
+        Some(RivalClass { first: *other.filter(|_| count > 0)?, id, count, queue })
     };
-    let mut all: Vec<Class> = world.queues.waiting_by_class().filter_map(of_class).collect();
+    let mut all: Vec<RivalClass> = world.queues.waiting_by_class().filter_map(of_class).collect();
     if all.len() > CHECKED_CLASSES_MAX {
         all.select_nth_unstable_by_key(CHECKED_CLASSES_MAX, |class| class.first);
     }
@@ -251,8 +251,8 @@ fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) 
     all
 }
 
-/// Whether some cluster could run the pending workloads of a shape once they have quota and room. Others use
-/// nothing that is freed.
+/// Whether some cluster could run the pending workloads of a shape once they have quota and capacity.
+/// Workloads of other shapes never use freed quota.
 fn can_run(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId, shape: ShapeId) -> bool {
     let mut known = case.cache.can_run.borrow_mut();
     let is_full = known.len() >= CHECKED_SHAPES_MAX;
@@ -279,20 +279,20 @@ fn permitted_clusters(world: &AskedWorld<'_>, queue: QueueId, id: ClassId) -> Ve
     permitted.map(|one| one.cluster).collect()
 }
 
-/// Whether a cluster could ever run a gang of a class, as far as its runner and its nodes are known.
+/// Whether a cluster could ever run a gang of a class, by what is known of its runner and nodes.
 fn can_run_in(world: &AskedWorld<'_>, id: ClassId, own_size: bool, cluster: &ClusterName) -> bool {
     let class = world.queues.class(id);
-    let Some(live) = world.live.clusters.get(cluster).filter(|live| live.capacity.known()) else {
+    let Some(live) = world.live.cluster(cluster).filter(|live| live.capacity().known()) else {
         return true;
     };
-    if live.capacity.runner() == RunnerKind::Process && class.needs_containers() {
+    if live.capacity().runner() == RunnerKind::Process && class.needs_containers() {
         return false;
     }
     let least = class.gang.least();
     let gang = least.as_ref().unwrap_or(&*class.gang);
-    match live.capacity.fits(gang) {
+    match live.capacity().fits(gang) {
         Err(Misfit::NoSuchNode { .. } | Misfit::NotEnoughCapacity { fits_empty: false, .. }) => {
-            own_size || live.capacity.could_grow(gang)
+            own_size || live.capacity().could_grow(gang)
         }
         _ => true,
     }
@@ -314,12 +314,12 @@ fn before_by_class(world: &AskedWorld<'_>, case: &Case<'_>) -> Vec<(ClassId, usi
     all
 }
 
-/// Whether a cluster has nodes with the labels and without the taints that a pending class needs. More nodes
-/// of its kinds are no use to others.
+/// Whether a cluster has nodes with the labels and without the taints that a pending class needs. If not,
+/// more nodes of the same kinds don't help the class.
 fn has_suitable_nodes(world: &AskedWorld<'_>, id: ClassId, cluster: &ClusterName) -> bool {
-    let Some(live) = world.live.clusters.get(cluster) else { return false };
-    let misfit = live.capacity.fits(&world.queues.class(id).gang).err();
-    !matches!(misfit, Some(Misfit::NoSuchNode { .. })) || !live.capacity.provisionable().is_empty()
+    let Some(live) = world.live.cluster(cluster) else { return false };
+    let misfit = live.capacity().fits(&world.queues.class(id).gang).err();
+    !matches!(misfit, Some(Misfit::NoSuchNode { .. })) || !live.capacity().provisionable().is_empty()
 }
 
 /// Whether the gang of a pending class would fit in a cluster without the gangs of `gone`.
@@ -332,22 +332,22 @@ fn would_fit_there(
 ) -> bool {
     let class = world.queues.class(id);
     let reserved = reserved::reserved_capacity(world, cluster, uid).all_gangs();
-    let Some(live) = world.live.clusters.get(cluster) else { return false };
+    let Some(live) = world.live.cluster(cluster) else { return false };
     let mut freed = Amounts::new();
     gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
-    // A rival that might fit is named, so assume that the capacity is freed in any domain.
+    // A rival that only might fit must be named too, so assume that the capacity is freed in any domain.
     let fits = |gang: &Gang| {
-        live.capacity.fits_without(gang, gone, &reserved)
+        live.capacity().fits_without(gang, gone, &reserved)
             && topology::check_domains(world, gang, cluster, Gone::Having(&freed)).is_ok()
     };
     fits(&class.gang) || class.gang.least().is_some_and(|least| fits(&least))
 }
 
-/// Whether a higher priority would put the workload before these rivals, whatever queues they are in.
-fn goes_by_priority(world: &AskedWorld<'_>, case: &Case<'_>, others: &[&Class]) -> bool {
+/// Whether a higher priority would put the workload before these rivals, including those of other queues.
+fn goes_by_priority(world: &AskedWorld<'_>, case: &Case<'_>, others: &[&RivalClass]) -> bool {
     let queues = world.mirror().queue_state();
     let in_queue =
-        |class: &&Class| Some(class.queue) == case.queue && world.mirror().looks_at(class.first.uid);
+        |class: &&RivalClass| Some(class.queue) == case.queue && world.mirror().looks_at(class.first.uid);
     let favored: BTreeSet<Uid> = queues.favored_workloads().filter_map(|id| world.mirror().uid(id)).collect();
     let (same, fair) = (others.iter().all(in_queue), queues.settings().fair_sharing.is_some());
     let by_priority = same || (!fair && !case.borrows);

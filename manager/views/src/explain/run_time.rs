@@ -1,4 +1,4 @@
-//! Time left of the limits of a workload's run time.
+//! Time left until a workload reaches the limits of its run time.
 
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;

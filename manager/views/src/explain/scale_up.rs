@@ -27,7 +27,7 @@ pub(crate) struct ScaleUp {
     /// The pending step as text, with its reason if no [`Why`] describes it.
     pending: String,
     why: Option<Why>,
-    /// The head of its cluster queue, if that blocks it.
+    /// The head of its cluster queue, if the head blocks the scale-up.
     behind: Option<Behind>,
     /// Obstacle in the gang's cluster once there is quota.
     then: Option<Why>,
@@ -58,8 +58,8 @@ impl ScaleUp {
     }
 }
 
-/// The pending scale-up of a workload. `None` if none is requested, or if its gang is being stopped. It also
-/// says whether the cluster would have capacity once there is quota.
+/// The pending scale-up of a workload, including any obstacle in the cluster once there is quota. `None` if
+/// none is requested, or if the gang is being stopped.
 pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Mono) -> Option<ScaleUp> {
     if workload.phase() == Phase::Stopping {
         return None;
@@ -91,14 +91,14 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Mono) 
         world
             .live
             .scale_up_reasons()
-            .get(&uid)
+            .get(uid)
             .map(|why| beyond_quota(world, uid, class, why).unwrap_or_else(|| why.clone()))
     };
     if let Some(why) = before {
         return Some(ScaleUp { why: Some(why), ..ScaleUp::of(pending) });
     }
-    // Nothing evaluates a blocked entry, nor one that lacks quota when its cluster is back: their reason is
-    // today's.
+    // A blocked entry isn't evaluated, nor is an entry without quota when its cluster reconnects. So compute
+    // their reasons now.
     let behind = behind(world, uid);
     let is_over = |why: &Why| is_awaited(why) && missing_capacity().as_ref() != Some(why);
     let why = match &behind {
@@ -116,7 +116,7 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Mono) 
     })
 }
 
-/// Whether the reason ends without a change of quota or capacity.
+/// Whether the reason ends by itself, without a change of quota or capacity.
 fn is_awaited(why: &Why) -> bool {
     matches!(why, Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::RecoveryOpen)
 }
@@ -130,8 +130,8 @@ fn behind(world: &World, uid: Uid) -> Option<Behind> {
     Some(Behind { queue, head: asker::job_key(workload), blocks })
 }
 
-/// The reason that an evaluation would find now. `None` if it would find quota, or if nothing is to be
-/// evaluated.
+/// The reason that an evaluation would find now. `None` if it would find quota, or if there is no entry to
+/// evaluate.
 fn reason_now(world: &World, uid: Uid, class: &Class) -> Option<Why> {
     let Some(id) = world.mirror().scale_up(uid) else {
         return world.state.catalog().route(&class.namespace, &class.queue).err().map(Why::Route);
@@ -174,8 +174,8 @@ pub(crate) fn scale_up_message(
     Some((scale_up.message(world.asker), remedy))
 }
 
-/// The reason if the whole gang, scaled up, needs more than its queue can ever use: then no other
-/// workload's end would help.
+/// The reason if the whole gang, scaled up, needs more than its queue can ever use, so that waiting for other
+/// workloads to end wouldn't help.
 fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why> {
     let Why::Quota(quota @ NoQuota::Used(short)) = why else { return None };
     let queues = world.mirror().queue_state();
@@ -212,7 +212,7 @@ fn too_small_remedy(world: &AskedWorld<'_>, workload: &Workload, why: &Why) -> O
         Err(misfit) => return Some(Why::NoCapacity(misfit).remedy(world.asker)),
         Ok(()) => {}
     }
-    match world.live.clusters.get(cluster)?.capacity.fits(&gang) {
+    match world.live.cluster(cluster)?.capacity().fits(&gang) {
         Err(misfit @ Misfit::NotEnoughCapacity { fits_empty: false, .. }) => {
             Some(Why::NoCapacity(misfit).remedy(world.asker))
         }

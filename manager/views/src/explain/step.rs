@@ -1,11 +1,11 @@
-//! Obstacles in order, and the texts that are made from them.
+//! Obstacles in order, and the texts built from them.
 
 use crate::asker::Asker;
 use crate::explain::words::Wording;
 use meridian_manager_core::facts::reason::Why;
 use std::iter::Peekable;
 
-/// One obstacle to a workload's start, and what removes it.
+/// One obstacle to a workload's start, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) reason: String,
@@ -16,7 +16,7 @@ pub(crate) struct Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
     pub(crate) list: Vec<Step>,
-    /// Changes each of which is enough by itself.
+    /// Changes that are each enough by themselves.
     pub(crate) alone: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn more_before(n: usize) -> String {
     }
 }
 
-/// A sorted list that is read at keys in ascending order, in one pass.
+/// A sorted list that is searched for ascending keys in one pass.
 pub(crate) struct Alongside<I: Iterator>(Peekable<I>);
 
 impl<K: Ord + Copy, V, I: Iterator<Item = (K, V)>> Alongside<I> {
@@ -74,7 +74,7 @@ impl<K: Ord + Copy, V, I: Iterator<Item = (K, V)>> Alongside<I> {
         Self(list.into_iter().peekable())
     }
 
-    /// The value of `key`, which must be larger than every key asked for before.
+    /// The value of `key`, which must be larger than the keys of all previous calls.
     pub(crate) fn at(&mut self, key: K) -> Option<V> {
         while self.0.next_if(|(of, _)| *of < key).is_some() {}
         self.0.next_if(|(of, _)| *of == key).map(|(_, value)| value)

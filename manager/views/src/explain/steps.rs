@@ -1,7 +1,7 @@
 //! All obstacles between a pending workload and its start, in order, each with its remedy.
 //!
-//! The first is what the scheduling cycle decided. The later ones are found on a copy of the queue state
-//! as if the first were gone, so that users don't remove one obstacle only to meet the next.
+//! The scheduling cycle found the first obstacle. Later ones are found on a copy of the queue state without
+//! the earlier ones, so that users don't remove one obstacle only to meet the next.
 
 use crate::asker::AskedWorld;
 use crate::explain::case::{self, Case, Obstacle};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Most reasons for an inactive cluster queue that are reported together.
 const INACTIVE_REASONS_MAX: usize = 8;
 
-/// Most gangs of which it is checked whether all fit together in one cluster.
+/// Most gangs for which to check whether all fit together in one cluster.
 const TOGETHER_MAX: usize = 16;
 
 /// Workloads ahead of this one that the same change would release.
@@ -34,9 +34,9 @@ const TOGETHER_MAX: usize = 16;
 struct Ahead {
     first: Option<QueuePosition>,
     count: usize,
-    /// Total requests of the first [`TOGETHER_MAX`] at most.
+    /// Total requests of at most the first [`TOGETHER_MAX`] workloads.
     requests: Amounts,
-    /// Gangs of the first [`TOGETHER_MAX`] at most.
+    /// Gangs of at most the first [`TOGETHER_MAX`] workloads.
     gangs: Vec<Arc<Gang>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn steps(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps 
 /// Obstacles that apply before any queue is considered.
 fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = Steps::default();
-    if world.live.damaged().contains(&case.uid) {
+    if world.live.damaged().contains(case.uid) {
         steps.extend(Steps::of(world.asker, &Why::Damaged));
     }
     if case.workload.inactive().is_some() {
@@ -89,7 +89,7 @@ fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     if let Some(doubt) = world.rules_doubt() {
         steps.extend(Steps::of(world.asker, &doubt));
     }
-    if let Some(until) = world.live.backoff_until().get(&case.uid).filter(|until| **until > now.mono) {
+    if let Some(until) = world.live.backoffs().remaining_until(case.uid, now.mono) {
         let left: Millis = until.since(now.mono);
         steps.extend(Steps::one(
             format!("{}, {left} left", Why::BackOff.message(world.asker)),
@@ -99,8 +99,8 @@ fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     steps
 }
 
-/// Objects on the workload's queue route that are stopped, missing or inactive, and the workloads that the
-/// same change would release: all of its cluster queue, or only those of its namespace or local queue.
+/// Objects on the workload's queue route that are stopped, missing or inactive. Also, which workloads the
+/// same change would release: those of its cluster queue, namespace or local queue.
 fn route_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> (Steps, Option<Scope>) {
     let class = world.queues.class(case.workload.class());
     let catalog = &world.state.catalog();
@@ -171,7 +171,7 @@ fn route_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> (Steps, Option<Scope>
 fn inactive_reasons(world: &AskedWorld<'_>, name: &str, spec: &ClusterQueueSpec) -> Vec<Inactive> {
     let mut spec = ClusterQueueSpec { stop_policy: StopPolicy::None, ..spec.clone() };
     let mut all = Vec::new();
-    // Resolves each reason in a copy of the spec to find the next one.
+    // To find the next reason, remove each reason from a copy of the spec.
     while let Some(why) = inactive_reason(world, &spec).filter(|_| all.len() < INACTIVE_REASONS_MAX) {
         match &why {
             Inactive::FlavorNotFound(flavor) => spec
@@ -243,8 +243,8 @@ fn in_queue(world: &AskedWorld<'_>, case: &Case<'_>) -> Steps {
     }
 }
 
-/// Obstacles that come after those found so far, in today's state: a head that blocks, quota, and with
-/// `capacity` the verdicts of clusters.
+/// Obstacles that come after those found so far, by the current state: a head that blocks, quota, and if
+/// `capacity`, the verdicts of clusters.
 pub(crate) fn afterwards(world: &AskedWorld<'_>, case: &Case<'_>, capacity: bool) -> Steps {
     let mut steps = Steps::default();
     if let Some((head, queue)) =
@@ -334,8 +334,8 @@ fn released_rivals_message(world: &AskedWorld<'_>, case: &Case<'_>, ahead: &Ahea
     let quota =
         few && case.shortage.is_none() && case.usage.iter().all(|(key, amount)| is_free(key, *amount));
     let together = |(cluster, verdict): (&ClusterName, &Result<(), Why>)| {
-        let live = verdict.as_ref().ok().and_then(|()| world.live.clusters.get(cluster));
-        live.is_some_and(|live| live.capacity.fits_without(&case.gang, &[], &ahead.gangs))
+        let live = verdict.as_ref().ok().and_then(|()| world.live.cluster(cluster));
+        live.is_some_and(|live| live.capacity().fits_without(&case.gang, &[], &ahead.gangs))
     };
     if quota && case.verdicts.iter().any(together) {
         return None;

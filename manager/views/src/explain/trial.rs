@@ -1,5 +1,5 @@
-//! Trials: a remedy is made on a copy of the queue state and of the clusters' capacity, and the workload is
-//! decided again there, preemption included. Only if it would start then is the remedy promised.
+//! Trials: applies a remedy to a copy of the queue state and of the clusters' capacity, and evaluates the
+//! workload again there, preemption included. A remedy is suggested only if the workload would then start.
 //!
 //! Other pending workloads are left out of the copy. The caller names them as rivals.
 
@@ -21,14 +21,14 @@ use std::collections::BTreeSet;
 /// Most priorities that are tried.
 const PRIORITIES_MAX: usize = 16;
 
-/// What a remedy changes, in the queue state and in clusters.
+/// Changes that a remedy makes to the queue state and to clusters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) quota: TrialChanges,
     /// Runs that have ended.
     pub(crate) ended: Vec<Uid>,
     pub(crate) uncordoned: Option<ClusterName>,
-    /// Only quota is tried: what clusters lack is another obstacle.
+    /// Only quota is checked, because missing cluster capacity is reported as another obstacle.
     pub(crate) quota_only: bool,
 }
 
@@ -37,7 +37,7 @@ impl Changes {
         Self { ended: vec![uid], ..Self::default() }
     }
 
-    /// Other nominal quotas of the workload's queue, whatever clusters lack.
+    /// Changed nominal quotas of the workload's queue, without a check of cluster capacity.
     pub(crate) fn of_quota(nominal: Vec<((FlavorId, ResourceId), i64)>) -> Self {
         let quota = TrialChanges { nominal, ..TrialChanges::default() };
         Self { quota, quota_only: true, ..Self::default() }
@@ -82,7 +82,7 @@ impl TrialCapacity for Clusters<'_, '_> {
 }
 
 impl Clusters<'_, '_> {
-    /// Whether the end of these runs removes an obstacle at a cluster.
+    /// Whether a cluster's obstacle is gone once these runs have ended.
     fn frees_enough(&self, cluster: &ClusterName, why: &Why, gone: &[Uid]) -> bool {
         let lacks_room = match why {
             Why::NoCapacity(why) => !matches!(why, Misfit::NoDomain { fits_empty: false, .. }),
@@ -122,7 +122,7 @@ pub(crate) fn victims(
     }
 }
 
-/// The victims, if a workload in no queue would start by a preemption as soon as it is in one.
+/// The victims if a workload that isn't in a queue now would start by a preemption once it is queued.
 pub(crate) fn victims_when_resumed(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<Vec<Uid>> {
     let clusters = Clusters { world, case, changes: &Changes::default() };
     let (queue, uid) = (case.queue.filter(|_| case.id.is_none())?, case.uid);
@@ -135,7 +135,8 @@ pub(crate) fn victims_when_resumed(world: &AskedWorld<'_>, case: &Case<'_>) -> O
     }
 }
 
-/// The lowest priority of other workloads above which this one would start by preemption, and its victims.
+/// The lowest priority (of another workload) such that this workload, with a higher one, would start by
+/// preemption; and its victims.
 pub(crate) fn sufficient_priority(
     world: &AskedWorld<'_>,
     case: &Case<'_>,

@@ -80,7 +80,7 @@ impl Wording for Why {
             Self::Cordoned => "cordoned",
             Self::NotConnected | Self::NoReport | Self::Recovering | Self::NotAdmitted => "unknown",
             Self::Quarantined { .. } | Self::NotGuarded | Self::Refused { .. } | Self::BackedOff => "refused",
-            Self::Capped { .. } | Self::NoCapacity(_) | Self::Kept { .. } => "no-room",
+            Self::Capped { .. } | Self::NoCapacity(_) | Self::CapacityReserved { .. } => "no-room",
             Self::NotChosen { .. } => "not-chosen",
         }
     }
@@ -121,7 +121,7 @@ impl Wording for Why {
                 format!("needs {asks} {resource}, {left} of {cap} free")
             }
             Self::NoCapacity(misfit) => misfit.to_string(),
-            Self::Kept { reserved_for, starves } => {
+            Self::CapacityReserved { reserved_for, starves } => {
                 let why = if *starves { "has waited too long" } else { "is preempting others" };
                 let owner = reservation_owner(reserved_for.as_ref(), asker);
                 format!("its free capacity is reserved for {owner}, which {why}")
@@ -154,7 +154,7 @@ impl Wording for Why {
         match self {
             Self::Route(why) => route_remedy(why),
             Self::Quota(quota) => quota_remedy(quota),
-            Self::Forbidden(Denied::NotWished) => {
+            Self::Forbidden(Denied::NotRequested) => {
                 "submit the job again without a region, or with this cluster's region".into()
             }
             Self::Forbidden(Denied::UnknownPlace) => {
@@ -189,7 +189,7 @@ impl Wording for Why {
                 | Misfit::NoDomain { fits_empty: true, .. },
             ) => "wait until a workload there ends".into(),
             Self::ReservedForStarved => "wait until that workload has started and quota is free".into(),
-            Self::Kept { reserved_for, .. } => {
+            Self::CapacityReserved { reserved_for, .. } => {
                 let owner = reservation_owner(reserved_for.as_ref(), asker);
                 format!("wait until {owner} has started and capacity is free")
             }
@@ -200,7 +200,7 @@ impl Wording for Why {
             Self::NoCapacity(Misfit::PodTooLarge { resource, asks: 1, .. }) if resource.contains('/') => {
                 format!("add nodes with `{resource}` there")
             }
-            // smaller pods may be too many as well: the scarce resource is unknown, and may be a device
+            // smaller pods may not help: the scarce resource is unknown, and may be a device
             Self::NoCapacity(Misfit::NotEnoughCapacity { count, .. }) if *count > 1 => MORE_NODES.into(),
             Self::NoCapacity(_) => LARGER_NODES.into(),
             Self::Refused { reason, .. } => refusal_remedy(*reason).into(),
@@ -237,7 +237,7 @@ const fn refusal_remedy(reason: RefuseReason) -> &'static str {
     }
 }
 
-/// Says that a maximum includes what the queue may borrow.
+/// States that a maximum includes quota that the queue may borrow.
 pub(crate) const WITH_BORROWING: &str = ", even with borrowing";
 
 fn quota_remedy(quota: &NoQuota) -> String {
@@ -301,7 +301,7 @@ fn inactive_remedy(queue: &str, why: &Inactive) -> String {
     }
 }
 
-/// This shortage without the statement that no preemption can help.
+/// The same shortage without the statement that preemption can't help.
 pub(crate) fn without_preemption(quota: &NoQuota) -> NoQuota {
     match quota {
         NoQuota::Used(short) => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
@@ -309,7 +309,8 @@ pub(crate) fn without_preemption(quota: &NoQuota) -> NoQuota {
     }
 }
 
-/// `queue` names the queue; `borrowing` qualifies what it can borrow, such as [`WITH_BORROWING`].
+/// The message of a quota shortage. `queue` names the queue; `borrowing` qualifies the quota that it can
+/// borrow, such as [`WITH_BORROWING`].
 pub fn quota_message(quota: &NoQuota, queue: &str, borrowing: &str) -> String {
     match quota {
         NoQuota::NotCovered { resource } => format!("no resource group of {queue} covers `{resource}`"),
@@ -362,14 +363,14 @@ fn reservation_owner(job: Option<&Key>, asker: &Asker) -> String {
     job.map_or_else(|| "another workload".to_owned(), |job| asker.job(job))
 }
 
-/// Says that none of `clusters` clusters can start a workload now, and why the one can't that is closest
-/// to it. `message` is the text of that reason.
+/// States that none of `clusters` clusters can start a workload now, and why the `closest` of them can't.
+/// `message` is the text of `why`.
 pub(crate) fn no_cluster_message(clusters: usize, closest: &ClusterName, why: &Why, message: &str) -> String {
     let lacks_capacity = matches!(
         why,
         Why::NoCapacity(_)
             | Why::Capped { .. }
-            | Why::Kept { .. }
+            | Why::CapacityReserved { .. }
             | Why::Refused { reason: RefuseReason::NoCapacity, .. }
     );
     match (clusters, lacks_capacity) {
@@ -404,7 +405,7 @@ pub(crate) fn end_result(result: &EndResult) -> String {
     }
 }
 
-/// A run whose agent came back with another ledger.
+/// Describes a run whose cluster has another ledger now, so that no agent knows its pods.
 pub(crate) fn lost_run(leg: &Leg) -> String {
     let lost = "its agent lost its store, so whether its pods still run is unknown";
     match leg.replaced_ledger.and_then(|replaced| replaced.until) {
@@ -449,6 +450,7 @@ fn ordered_stop(stop: &OrderedStop, preemptor: &str) -> String {
         Some(EvictionCause::Drained) => "drained: an operator emptied the cluster".to_owned(),
         Some(EvictionCause::LocalQueueStopped) => "its local queue was stopped and drained".to_owned(),
         Some(EvictionCause::ClusterQueueStopped) => "its cluster queue was stopped and drained".to_owned(),
+        Some(EvictionCause::JobChanged) => "stopped because the job's number of pods was changed".to_owned(),
         Some(EvictionCause::Residency) => stop_reason(StopReason::Residency).to_owned(),
         Some(EvictionCause::StartTimeout) => stop_reason(StopReason::StartTimeout).to_owned(),
         Some(EvictionCause::Superseded) => stop_reason(StopReason::Superseded).to_owned(),

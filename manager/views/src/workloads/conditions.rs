@@ -1,4 +1,4 @@
-//! Conditions of a `Workload`. Types and reasons are Kueue's; messages too where the meaning is the same.
+//! Conditions of a `Workload`. Types and reasons are Kueue's, and so are messages with the same meaning.
 
 use super::{Shown, workload_uid};
 use crate::asker::{Asker, OTHER_TENANT};
@@ -155,7 +155,7 @@ impl Shown {
         self.workload.lost_run().map(words::lost_run)
     }
 
-    /// Kueue's message. The UIDs are those of a workload that the asker may read.
+    /// Kueue's message. It has the preemptor's UIDs only if the asker may read that workload.
     fn preempted_message(&self, Preempted { by, reason }: &Preempted, asker: &Asker) -> String {
         let right = match reason {
             PreemptionReason::InClusterQueue => "prioritization in the ClusterQueue",

@@ -4,11 +4,11 @@
 {{- if and (not $kubernetes) (gt (int (include "meridian-agent.replicas" .)) 1) -}}
 {{- fail (printf "replicas is %s: the %s runner keeps what runs in one directory, so write 1" (include "meridian-agent.replicas" .) .Values.runner) -}}
 {{- end -}}
-{{- if and $kubernetes (eq .Values.kubernetes.hold.way "kueue") (not .Values.kubernetes.hold.localQueue) -}}
+{{- if and $kubernetes (eq .Values.kubernetes.hold.method "kueue") (not .Values.kubernetes.hold.localQueue) -}}
 {{- fail "kubernetes.hold.localQueue is missing: the cluster's own Kueue admits a gang in a LocalQueue of its namespace" -}}
 {{- end -}}
-{{- if and $kubernetes (eq .Values.kubernetes.hold.way "kueue") .Values.kubernetes.provisioningRequests -}}
-{{- fail "kubernetes.hold.way is kueue, which holds room on nodes that are there: it doesn't go with kubernetes.provisioningRequests" -}}
+{{- if and $kubernetes (eq .Values.kubernetes.hold.method "kueue") .Values.kubernetes.provisioningRequests -}}
+{{- fail "kubernetes.hold.method is kueue, which holds room on nodes that are there: it doesn't go with kubernetes.provisioningRequests" -}}
 {{- end -}}
 {{- if and (eq .Values.runner "simulated") (not .Values.fleet) -}}
 {{- fail "fleet is missing: a simulated cluster has only the nodes that it names" -}}
@@ -131,9 +131,9 @@ capabilities:
 {{- $_ := set $settings "provisioning-config" "/etc/meridian-agent/provisioning.yaml" -}}
 {{- end -}}
 {{- with .Values.kubernetes.hold -}}
-{{- if ne .way "ledger" -}}{{- $_ := set $settings "hold" .way -}}{{- end -}}
-{{- if eq .way "kueue" -}}{{- $_ := set $settings "local-queue" .localQueue -}}{{- end -}}
-{{- if eq .way "placeholders" -}}
+{{- if ne .method "ledger" -}}{{- $_ := set $settings "hold" .method -}}{{- end -}}
+{{- if eq .method "kueue" -}}{{- $_ := set $settings "local-queue" .localQueue -}}{{- end -}}
+{{- if eq .method "placeholders" -}}
 {{- $_ := set $settings "placeholder-image" .placeholderImage -}}
 {{- $_ := set $settings "placeholder-priority-class" (include "meridian-agent.placeholderClass" $) -}}
 {{- end -}}

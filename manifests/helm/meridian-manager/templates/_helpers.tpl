@@ -16,6 +16,19 @@
 {{- if and (include "meridian-manager.copied" .) (not .Values.kubernetes.enabled) -}}
 {{- fail "kubernetes.copy copies from a management cluster, and there is none: write kubernetes.enabled=true too" -}}
 {{- end -}}
+{{- range .Values.clusters -}}
+{{- if hasKey .spec "cordoned" -}}
+{{- fail (printf "clusters: %s has spec.cordoned, which would undo an operator's command at each start: remove it, and use `meridian cluster cordon`" .metadata.name) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.kubernetes.enabled -}}
+{{- with lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "meridian-management-cluster" -}}
+{{- $claim := dig "annotations" "meridian.dev/manager" "" .metadata -}}
+{{- if and $claim (not (hasPrefix (printf "%s/%s " $.Release.Namespace $.Release.Name) $claim)) -}}
+{{- fail (printf "another manager acts for this management cluster: `%s` (namespace, Lease and authority). A cluster has one manager: use that one. If it was uninstalled or has moved, release its claim with `kubectl annotate clusterrole meridian-management-cluster meridian.dev/manager-`" $claim) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Port of the URL; 443 where it names none. */}}
@@ -125,13 +138,18 @@ volumeMounts:
 - name: settings
   mountPath: /etc/meridian-manager
   readOnly: true
-{{- if and $root.Values.clusters (not .firstStart) }}
+{{- if and (include "meridian-manager.hasObjects" $root) (not .firstStart) }}
 - name: objects
   mountPath: /etc/meridian-objects
   readOnly: true
 {{- end }}
 resources: {{- $root.Values.resources | toYaml | nindent 2 }}
 securityContext: {{- include "meridian-manager.securityContext" $root | nindent 2 }}
+{{- end -}}
+
+{{/* Whether the pod has files of objects, which the manager applies. */}}
+{{- define "meridian-manager.hasObjects" -}}
+{{- if or .Values.clusters .Values.objects -}}true{{- end -}}
 {{- end -}}
 
 {{/* What worker clusters get copies of, as the setting names it. */}}
@@ -149,6 +167,9 @@ securityContext: {{- include "meridian-manager.securityContext" $root | nindent 
 - --config=/etc/meridian-manager/manager.yaml
 - --data-dir=/var/lib/meridian-manager
 - --listen={{ contains ":" $listen | ternary (printf "[%s]" $listen) $listen }}:{{ include "meridian-manager.port" .root }}
+{{- if and (include "meridian-manager.hasObjects" .root) (not .firstStart) }}
+- --objects=/etc/meridian-objects
+{{- end }}
 {{- if .firstStart }}
 - --init
 {{- else if .root.Values.kubernetes.enabled }}

@@ -4,13 +4,13 @@ use super::path::FieldPath;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// Treatment of an unknown field, as `fieldValidation` of the Kubernetes API. Meridian's own kinds are read
-/// strictly in any case.
+/// Treatment of an unknown field, like `fieldValidation` of the Kubernetes API. Meridian's own kinds are
+/// always read strictly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Kept without a word.
+    /// The field is kept without a warning.
     Ignore,
-    /// Kept, with a warning.
+    /// The field is kept, with a warning.
     #[default]
     Warn,
     /// An error in the spec of a job, where it would decide what runs; elsewhere a warning.
@@ -31,7 +31,8 @@ impl FieldValidation {
     }
 }
 
-/// Problems kept per object. A file with more is the wrong file; further lines don't help.
+/// Most problems kept per object. A file with more is probably the wrong file, so further problems don't
+/// help.
 pub(crate) const MAX_ISSUES_PER_OBJECT: usize = 100;
 
 macro_rules! finding {
@@ -88,13 +89,13 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// For a reader that only has to understand: schemas and rules are not enforced. Only what can't be read
-    /// at all is an error.
+    /// For a lenient reader: schemas and rules aren't enforced. Only values that can't be read at all are
+    /// errors.
     pub(crate) fn lenient() -> Self {
         Self { lenient: true, ..Self::default() }
     }
 
-    /// For a reader of stored objects: they were accepted before, and today's rules must not refuse them.
+    /// For a reader of stored objects, which were accepted before, so that newer rules must not refuse them.
     pub(crate) fn trusting() -> Self {
         Self { trusting: true, ..Self::default() }
     }
@@ -110,7 +111,7 @@ impl Findings {
         Self { planned: true, ..Self::with(validation) }
     }
 
-    /// Whether objects are about to be stored, so that all rules of an API server hold.
+    /// Whether the object will be stored, so that all rules of an API server apply.
     pub(crate) fn is_submission(&self) -> bool {
         self.enforces_rules() && !self.planned
     }
@@ -136,7 +137,7 @@ impl Findings {
     pub(crate) fn unreadable(&self, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
         let mut errors = self.errors.borrow_mut();
         let error = FieldError::new(field, message, remedy);
-        // Schema and reader may both find a wrong type.
+        // Without duplicates, because schema and reader may both find a wrong type.
         if errors.len() < MAX_ISSUES_PER_OBJECT && !errors.contains(&error) {
             errors.push(error);
         }
@@ -160,13 +161,13 @@ impl Findings {
         }
     }
 
-    /// Makes unknown fields errors from here on, as for Meridian's own kinds: a mistyped `deny` must not be a
-    /// no-op.
+    /// Makes unknown fields errors from now on, as for Meridian's own kinds, where a mistyped `deny` must not
+    /// be ignored.
     pub(crate) fn set_strict(&self) {
         self.strict.set(true);
     }
 
-    /// Reads the spec of a job, whose unknown fields are errors where the validation says so.
+    /// Reads the spec of a job, in which unknown fields may be errors, depending on the validation.
     pub(crate) fn in_job_spec<T>(&self, read: impl FnOnce() -> T) -> T {
         let before = self.strict.replace(self.strict.get() || self.validation == FieldValidation::StrictJobs);
         let value = read();

@@ -10,18 +10,18 @@ use serde_json::Value;
 
 /// A path on the call stack.
 #[derive(Clone, Copy)]
-pub(super) enum Step<'p> {
+pub(super) enum PathStep<'p> {
     Root,
-    Key(&'p Step<'p>, &'p str),
-    Index(&'p Step<'p>, usize),
+    Key(&'p PathStep<'p>, &'p str),
+    Index(&'p PathStep<'p>, usize),
 }
 
-impl Step<'_> {
+impl PathStep<'_> {
     pub(super) fn to_path(self) -> FieldPath {
         match self {
-            Step::Root => FieldPath::default(),
-            Step::Key(parent, key) => parent.to_path().key(key),
-            Step::Index(parent, index) => parent.to_path().index(index),
+            PathStep::Root => FieldPath::default(),
+            PathStep::Key(parent, key) => parent.to_path().key(key),
+            PathStep::Index(parent, index) => parent.to_path().index(index),
         }
     }
 }
@@ -29,12 +29,12 @@ impl Step<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'p> {
     findings: &'p Findings,
-    step: Step<'p>,
+    step: PathStep<'p>,
     value: &'p Value,
 }
 
 impl<'p> Item<'p> {
-    pub(super) fn new(findings: &'p Findings, step: Step<'p>, value: &'p Value) -> Self {
+    pub(super) fn new(findings: &'p Findings, step: PathStep<'p>, value: &'p Value) -> Self {
         Self { findings, step, value }
     }
 
@@ -57,7 +57,7 @@ impl<'p> Item<'p> {
 
     pub(super) fn wrong(&self, wanted: &str) {
         let remedy = match self.value {
-            // The text isn't known here: it may be `012` for 10, `1.10` for 1.1, or `True`.
+            // The written text is unknown here: it may be `012` for 10, `1.10` for 1.1, or `True`.
             Value::Number(_) | Value::Bool(_) if wanted == "a string" => {
                 "quote it as it is written".to_owned()
             }
@@ -105,7 +105,7 @@ impl<'p> Item<'p> {
 
     /// A whole number within `min..=max`.
     pub(crate) fn int(&self, min: i64, max: i64) -> Option<i64> {
-        // YAML's `1e3` arrives as a float; a float without a fraction is as good as an integer.
+        // YAML's `1e3` arrives as a float. A float without a fraction counts as an integer.
         let number = match self.value {
             Value::Number(number) => number
                 .as_i64()
@@ -139,7 +139,7 @@ impl<'p> Item<'p> {
 
     /// An element of this list.
     pub(crate) fn at<'c>(&'c self, index: usize, value: &'c Value) -> Item<'c> {
-        Item::new(self.findings, Step::Index(&self.step, index), value)
+        Item::new(self.findings, PathStep::Index(&self.step, index), value)
     }
 
     /// Calls `read` with the value at a JSON pointer below this one, if there is one.
@@ -164,10 +164,10 @@ impl<'p> Item<'p> {
 
     /// A field of this mapping.
     pub(super) fn field<'c>(&'c self, name: &'c str, value: &'c Value) -> Item<'c> {
-        Item::new(self.findings, Step::Key(&self.step, name), value)
+        Item::new(self.findings, PathStep::Key(&self.step, name), value)
     }
 
-    pub(super) fn step(&self) -> Step<'p> {
+    pub(super) fn step(&self) -> PathStep<'p> {
         self.step
     }
 
@@ -186,8 +186,8 @@ impl<'p> Item<'p> {
         }
     }
 
-    /// A quantity of `resource` in base units, not negative. A lenient reader takes an amount that is too
-    /// large as the largest one.
+    /// A quantity of `resource` in base units, not negative. A lenient reader replaces an amount that is too
+    /// large by the largest one.
     pub(crate) fn amount(&self, resource: &str) -> Option<i64> {
         match quantity::from_json(resource, self.value) {
             Ok(amount) if amount < 0 => {
@@ -221,7 +221,7 @@ impl<'p> Item<'p> {
         }
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if found.is_none() {
-            // a choice that may be left empty is known by its other words
+            // if the empty word is a choice, the message lists only the other words
             let named = || words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty());
             let all = named().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
             let remedy = match suggest::nearest(text, named()) {
@@ -234,7 +234,7 @@ impl<'p> Item<'p> {
     }
 }
 
-/// Whether YAML reads the text without its quotes as the same number: `012` would be 10.
+/// Whether YAML reads the text without its quotes as the same number. It reads `012` as 10.
 fn is_plain_number(text: &str) -> bool {
     text.parse::<i64>().is_ok_and(|number| number.to_string() == text)
 }

@@ -1,7 +1,7 @@
 //! The fields of one mapping, read by name.
 
 use super::findings::Findings;
-use super::item::{Item, Step};
+use super::item::{Item, PathStep};
 use super::path::{FieldPath, split_pointer};
 use super::schema::{self, Shape};
 use super::suggest;
@@ -12,22 +12,23 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Longest duration of a field: a year. Longer ones are typing mistakes, and sums of two must not overflow.
+/// Longest duration of a field: a year. Longer ones are typing mistakes, and a sum of two durations must not
+/// overflow.
 const MAX_DURATION: Millis = Millis::mins(366 * 24 * 60);
 
 pub(crate) struct Fields<'p> {
     findings: &'p Findings,
-    step: Step<'p>,
+    step: PathStep<'p>,
     map: &'p Map<String, Value>,
     seen: RefCell<Vec<&'static str>>,
 }
 
 impl<'p> Fields<'p> {
     pub(crate) fn root(findings: &'p Findings, map: &'p Map<String, Value>) -> Self {
-        Self::new(findings, Step::Root, map)
+        Self::new(findings, PathStep::Root, map)
     }
 
-    pub(super) fn new(findings: &'p Findings, step: Step<'p>, map: &'p Map<String, Value>) -> Self {
+    pub(super) fn new(findings: &'p Findings, step: PathStep<'p>, map: &'p Map<String, Value>) -> Self {
         Self { findings, step, map, seen: RefCell::default() }
     }
 
@@ -62,7 +63,7 @@ impl<'p> Fields<'p> {
         self.seen.borrow_mut().push(name);
         match self.map.get(name) {
             None | Some(Value::Null) => None,
-            Some(value) => Some(Item::new(self.findings, Step::Key(&self.step, name), value)),
+            Some(value) => Some(Item::new(self.findings, PathStep::Key(&self.step, name), value)),
         }
     }
 
@@ -89,7 +90,7 @@ impl<'p> Fields<'p> {
         item
     }
 
-    /// Declares fields that are known and not read here.
+    /// Declares fields that are known but not read here.
     pub(crate) fn known(&self, names: &[&'static str]) {
         self.seen.borrow_mut().extend_from_slice(names);
     }
@@ -125,7 +126,7 @@ impl<'p> Fields<'p> {
     pub(crate) fn at_pointer(&self, pointer: &str, read: &mut dyn FnMut(&Item<'_>)) {
         let Some((first, rest)) = split_pointer(pointer) else { return };
         let Some(value) = self.map.get(first).filter(|value| !value.is_null()) else { return };
-        Item::new(self.findings, Step::Key(&self.step, first), value).at_pointer(rest, read);
+        Item::new(self.findings, PathStep::Key(&self.step, first), value).at_pointer(rest, read);
     }
 
     /// Calls `each` for every element of a list. Does nothing when the list is absent.
@@ -182,9 +183,9 @@ impl<'p> Fields<'p> {
             item.wrong("a mapping");
             return all;
         };
-        let at = Step::Key(&self.step, name);
+        let at = PathStep::Key(&self.step, name);
         for (key, value) in map {
-            let item = Item::new(self.findings, Step::Key(&at, key), value);
+            let item = Item::new(self.findings, PathStep::Key(&at, key), value);
             if let Some(text) = item.text() {
                 all.insert(key.clone(), text.to_owned());
             }
@@ -197,12 +198,12 @@ impl<'p> Fields<'p> {
         self.fields(name).map(|amounts| amounts.each_amount(|resource| resource)).unwrap_or_default()
     }
 
-    /// This mapping as resource names and quantities. `unit` maps each name to the resource that gives
-    /// the base unit.
+    /// This mapping as resource names and quantities. `unit` maps each name to the resource whose base unit
+    /// it has.
     pub(crate) fn each_amount(&self, unit: for<'u> fn(&'u str) -> &'u str) -> Amounts {
         let mut all = Amounts::new();
         for (resource, value) in self.map {
-            let item = Item::new(self.findings, Step::Key(&self.step, resource), value);
+            let item = Item::new(self.findings, PathStep::Key(&self.step, resource), value);
             if let Some(amount) = item.amount(unit(resource)) {
                 all.insert(resource.clone(), amount);
             }

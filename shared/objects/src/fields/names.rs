@@ -53,7 +53,7 @@ pub(crate) fn is_label_key(text: &str) -> bool {
     }
 }
 
-/// Whether `text` is a label value; empty is one.
+/// Whether `text` is a label value, which may be empty.
 pub(crate) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_qualified_part(text)
 }
@@ -74,7 +74,7 @@ pub(crate) fn is_port_name(text: &str) -> bool {
         && text.bytes().any(|b| b.is_ascii_lowercase())
 }
 
-/// Whether `text` is a relative path that stays where it begins; empty is one.
+/// Whether `text` is a relative path that doesn't leave its start. It may be empty.
 pub(crate) fn is_relative_path(text: &str) -> bool {
     !text.starts_with('/') && text.split('/').all(|part| part != "..")
 }

@@ -20,13 +20,13 @@ pub enum Segment {
 pub struct FieldPath(pub Vec<Segment>);
 
 impl FieldPath {
-    /// This path with `step` in front.
+    /// This path, below `step`.
     pub(crate) fn below(mut self, step: Segment) -> Self {
         self.0.insert(0, step);
         self
     }
 
-    /// From dotted text of plain keys, such as `spec.cohortName`.
+    /// A path from dotted text of plain keys, such as `spec.cohortName`.
     pub fn of(dotted: &str) -> Self {
         Self(
             dotted.split('.').filter(|key| !key.is_empty()).map(|key| Segment::Key(key.to_owned())).collect(),

@@ -1,4 +1,4 @@
-//! Parts that several kinds share: taints, tolerations, selectors, labels, references by name.
+//! Readers of parts that several kinds share: taints, tolerations, selectors, labels, references by name.
 
 use crate::fields::names;
 use crate::fields::{Fields, Item};
@@ -100,10 +100,10 @@ pub(crate) fn toleration(item: &Item<'_>) -> Option<Toleration> {
     let effect = fields.get("effect").filter(|item| item.value() != "").and_then(|item| item.word(EFFECTS));
     let seconds = fields.int("tolerationSeconds", i64::MIN, i64::MAX);
     if let Some(key) = key.as_deref().filter(|key| !names::is_label_key(key)) {
-        fields.error("key", format!("`{key}` is not a taint key"), "use a key as that of a label");
+        fields.error("key", format!("`{key}` is not a taint key"), "use a valid label key");
     }
     if !names::is_label_value(&value) {
-        fields.error("value", format!("`{value}` is not a taint value"), "use a value as that of a label");
+        fields.error("value", format!("`{value}` is not a taint value"), "use a valid label value");
     }
     if key.is_none() && !exists {
         fields.error(

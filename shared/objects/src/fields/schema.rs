@@ -1,10 +1,11 @@
 //! Schemas as data: types, rules and "did you mean" of the fields that no reader interprets.
 //!
-//! A reader takes the few fields that decide something. A schema says what an API server accepts in all of
-//! them, so that a file is refused where it is submitted and not by the cluster that is to run it.
+//! A reader takes only the few fields that decisions depend on. A schema describes what an API server accepts
+//! in all fields, so that a wrong file is refused at submission, and not later by the cluster that would run
+//! it.
 
 use super::findings::Findings;
-use super::item::{Item, Step};
+use super::item::{Item, PathStep};
 use super::suggest;
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ pub(crate) enum Type {
     Any,
     Text,
     Flag,
-    /// A whole number from the first to the second.
+    /// A whole number between these bounds, inclusive.
     Int(i64, i64),
     /// A whole number or a string, such as a port's number or name.
     IntOrText,
@@ -26,7 +27,7 @@ pub(crate) enum Type {
     /// A mapping of strings to strings.
     Strings,
     List(&'static Type),
-    /// A list of mappings in which this field is different in each, if it is written.
+    /// A list of mappings with different values of this field, where it is written.
     Unique(&'static str, &'static Type),
     Object(&'static Shape),
     /// A function that reads the value and reports all errors.
@@ -36,7 +37,7 @@ pub(crate) enum Type {
 /// Rule for a text value.
 pub(crate) struct TextRule {
     pub(crate) holds: fn(&str) -> bool,
-    /// Noun for a text that follows the rule, such as `a name`.
+    /// Noun for a text that satisfies the rule, such as `a name`.
     pub(crate) what: &'static str,
     pub(crate) remedy: &'static str,
 }
@@ -77,14 +78,14 @@ impl Shape {
 /// The mappings around a value, innermost first.
 struct Around<'a> {
     shape: &'static Shape,
-    step: Step<'a>,
+    step: PathStep<'a>,
     outer: Option<&'a Around<'a>>,
 }
 
-/// Checks a mapping and all that is in it.
+/// Checks a mapping and all its content.
 pub(super) fn check_fields(
     findings: &Findings,
-    step: Step<'_>,
+    step: PathStep<'_>,
     map: &Map<String, Value>,
     shape: &'static Shape,
 ) {
@@ -163,14 +164,14 @@ fn check_unique(list: &Item<'_>, key: &str) {
 
 fn check_map(
     findings: &Findings,
-    step: Step<'_>,
+    step: PathStep<'_>,
     map: &Map<String, Value>,
     shape: &'static Shape,
     outer: Option<&Around<'_>>,
 ) {
     let around = Around { shape, step, outer };
     for (name, value) in map {
-        let step = Step::Key(&step, name);
+        let step = PathStep::Key(&step, name);
         match shape.field(name) {
             // Null is the same as absent.
             Some(_) if value.is_null() => {}
@@ -210,7 +211,8 @@ fn intended(name: &str, around: &Around<'_>) -> Option<String> {
         .or_else(|| within(name, around.shape, 1, |name, known| suggest::nearest(name, [known]).is_some()))
 }
 
-/// The nearest field within the mappings of `shape`, as `valueFrom.secretKeyRef` or `containers[].image`.
+/// The nearest field within the mappings of `shape`, in a form such as `valueFrom.secretKeyRef` or
+/// `containers[].image`.
 fn within(name: &str, shape: &'static Shape, depth: usize, is: fn(&str, &str) -> bool) -> Option<String> {
     let mut queue = VecDeque::from([(String::new(), shape, depth)]);
     while let Some((path, shape, depth)) = queue.pop_front() {
@@ -230,7 +232,7 @@ fn within(name: &str, shape: &'static Shape, depth: usize, is: fn(&str, &str) ->
     None
 }
 
-/// The field of that name in a mapping around, as its whole path.
+/// The field of this name in a surrounding mapping, as a whole path.
 fn outside(name: &str, around: &Around<'_>) -> Option<String> {
     let mut outer = around.outer;
     while let Some(found) = outer {

@@ -2,13 +2,12 @@
 
 use strsim::osa_distance;
 
-/// Longer words are not compared: no known word is longer, and comparing costs the square of the length.
+/// Longest word that is compared. No known word is longer, and comparing costs the square of the length.
 const MAX_WORD_CHARS: usize = 64;
 
 /// The candidate nearest to `word`, if it is near enough to be a likely typing mistake.
 ///
-/// The distance is optimal string alignment: two neighbouring letters that changed places count as one
-/// mistake.
+/// The distance is optimal string alignment: two swapped neighbouring letters count as one mistake.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let length = word.chars().count();
     if length > MAX_WORD_CHARS {

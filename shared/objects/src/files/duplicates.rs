@@ -1,4 +1,4 @@
-//! Objects that are in a set of files more than once.
+//! Finds objects that are in a set of files more than once.
 
 use super::problem::{FilePosition, Located};
 use super::reader::ReadDocument;
@@ -8,7 +8,7 @@ use crate::spec::Spec;
 use crate::spec::multikueue::PROVISIONING_CONTROLLER;
 use std::sync::Arc;
 
-/// The first file that belongs to a worker cluster: it configures a provider.
+/// The first file that configures a provider, and so belongs to a worker cluster.
 pub(super) fn worker_file<T: ReadDocument>(objects: &[Located<T>]) -> Option<Arc<str>> {
     let is_workers = |object: &Object| match &object.spec {
         Spec::ProvisioningRequestConfig(_) => true,
@@ -32,8 +32,8 @@ pub(super) fn twin_remedy(
             let file =
                 worker_file.filter(|file| **file == here.file || **file == there.file).unwrap_or(&here.file);
             format!(
-                "a worker cluster's file has the manager's names and other numbers: apply the worker's \
-                file with `apply --cluster NAME -f {file}`"
+                "a worker cluster's file has the same names as the manager's, but other numbers: apply the \
+                worker's file with `apply --cluster NAME -f {file}`"
             )
         }
         Some(Kind::ClusterQueue | Kind::ResourceFlavor | Kind::LocalQueue) => {

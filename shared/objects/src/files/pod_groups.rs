@@ -1,8 +1,8 @@
-//! Pods with Kueue's labels of a pod group. All pods of a group are read into one object, which is admitted
-//! whole or not at all, as Kueue admits them.
+//! Pods with Kueue's labels of a pod group. All pods of a group are read into one object, which, as in Kueue,
+//! is admitted whole or not at all.
 //!
-//! Labels and annotations that mean the group as a whole, such as its queue, must be the same on all pods;
-//! the object has them once. The other ones stay on their pods.
+//! Labels and annotations that apply to the whole group, such as its queue, must be the same on all pods; the
+//! object has them once. All others stay on their pods.
 
 use super::problem::{FilePosition, Located};
 use super::reader::{Document, ReadDocument, Reader};
@@ -13,7 +13,8 @@ use meridian_shared::ids::ContentHash;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Hexadecimal digits of the group's name in a generated name of a pod, which keep groups apart.
+/// Hexadecimal digits of the hash of the group's name in a generated pod name, so that pods of different
+/// groups have different names.
 const HASH_CHARS: usize = 5;
 const MAPS: [&str; 2] = ["labels", "annotations"];
 
@@ -40,7 +41,7 @@ impl GroupName {
 /// One pod of a group.
 struct Member {
     document: Document,
-    /// The pod by itself, without what makes it one of the group.
+    /// The pod by itself, without the labels of the group.
     pod: Value,
 }
 
@@ -75,7 +76,7 @@ impl<T: ReadDocument> Reader<T> {
         }
     }
 
-    /// Checks that every pod says of how many the group is, and that they are all there.
+    /// Checks that every pod states the size of the group, and that all pods exist.
     fn check_count(&mut self, group: &str, pods: &[Document]) {
         let mut first: Option<(u64, FilePosition)> = None;
         let mut all_counted = true;
@@ -122,7 +123,7 @@ impl<T: ReadDocument> Reader<T> {
         }
     }
 
-    /// Reads one pod by the rules of a pod on its own, so that its problems are shown where they are.
+    /// Reads one pod by the rules of a single pod, so that its problems are shown at their positions.
     fn read_member(&mut self, group: &str, number: usize, document: Document) -> Option<Member> {
         let mut written = document.node.clone().into_value();
         for map in MAPS {
@@ -146,7 +147,7 @@ impl<T: ReadDocument> Reader<T> {
         Some(Member { document, pod })
     }
 
-    /// Checks that the pods have names of their own, and agree about their group.
+    /// Checks that the pods have different names, and equal labels for the group.
     fn check_members(&mut self, members: &[Member]) {
         let Some(first) = members.first() else { return };
         let mut names: BTreeMap<&str, &FilePosition> = BTreeMap::new();
@@ -177,7 +178,7 @@ impl<T: ReadDocument> Reader<T> {
         let Some(first) = members.first() else { return };
         match T::read(object_of(group, members), self.strictness.validation) {
             Ok((object, warnings)) => {
-                // What is wrong with a pod by itself was shown when it was read.
+                // Problems of single pods were already shown when they were read.
                 for warning in warnings.into_iter().filter(|warning| pod_of(&warning.field).is_none()) {
                     let at = first.document.at(&warning.field);
                     self.warn(at, warning.field, warning.message, warning.remedy);
@@ -199,7 +200,7 @@ fn not_a_count(written: &str) -> String {
     format!("`{written}` is not a number of pods")
 }
 
-/// Whether a key of a pod asks for what no group gets.
+/// Whether a key of a pod requests something that groups don't support.
 fn has_no_effect(key: &str, value: &Value) -> bool {
     match key {
         POD_GROUP_LABEL | POD_GROUP_TOTAL => false,
@@ -208,7 +209,7 @@ fn has_no_effect(key: &str, value: &Value) -> bool {
     }
 }
 
-/// The pod that a field of a group is in, and its path there.
+/// The pod of a field in a group, and the field's path in the pod.
 fn pod_of(field: &FieldPath) -> Option<(usize, FieldPath)> {
     match &field.0[..] {
         [Segment::Key(spec), Segment::Key(pods), Segment::Index(index), rest @ ..]
@@ -245,7 +246,8 @@ fn object_of(group: &GroupName, members: &[Member]) -> Value {
     })
 }
 
-/// A pod as its group has it: without what the group has once, and without what a server wrote.
+/// A pod as part of the group's object: without parts that the group has once, and without fields that a
+/// server wrote.
 fn pod_of_group(member: &Member) -> Value {
     let mut metadata = json!({"name": member.pod["metadata"]["name"]});
     for map in MAPS {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePosition {
-    /// As the caller gave it.
+    /// Name of the file, as given by the caller.
     pub file: Arc<str>,
     pub line: u32,
     pub column: u32,
@@ -47,7 +47,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// A value and where it was read.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Located<T> {
     pub place: FilePosition,
@@ -60,7 +60,7 @@ pub struct Parsed<T = Object> {
     /// The objects without errors, in the order of the files, without exact duplicates.
     pub objects: Vec<Located<T>>,
     pub warnings: Vec<Problem>,
-    /// Nothing may be applied unless this is empty.
+    /// Errors. Nothing may be applied unless there are none.
     pub errors: Vec<Problem>,
 }
 

@@ -18,7 +18,7 @@ pub const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
 /// Largest file set, in bytes.
 pub const MAX_SET_BYTES: usize = 64 * 1024 * 1024;
 
-/// Most errors and most warnings of one set of files. Later ones follow from the first.
+/// Most errors and most warnings of one set of files. Later ones usually follow from the first.
 pub const MAX_PROBLEMS: usize = 500;
 
 /// Most lines that a warning of skipped documents names.
@@ -29,19 +29,19 @@ pub(super) const MAX_LIST_DEPTH: usize = 4;
 
 /// A type that a document of a file is read into.
 pub(crate) trait ReadDocument: Sized {
-    /// Why another program takes this document, not Meridian.
+    /// Why Meridian doesn't take this document: it is for another program.
     fn foreign(written: &Value) -> Option<UnknownKind>;
-    /// Reads the document. Fails with all errors; paths are those that the user wrote.
+    /// Reads the document. Fails with all errors; their paths are in the version that the user wrote.
     fn read(written: Value, validation: FieldValidation) -> Result<(Self, Vec<Warning>), Vec<FieldError>>;
-    /// Kind, namespace and name; the name is empty while it is still to be generated.
+    /// Kind, namespace and name. The name is empty if it is generated later.
     fn identity(&self) -> (&'static str, Option<String>, String);
     /// Name of the object in messages.
     fn title(&self) -> String;
     /// Whether two objects of one identity are duplicates.
     fn same(&self, other: &Self) -> bool;
-    /// The ordinary object, if this is one.
+    /// The ordinary object, if the document is one.
     fn object(&self) -> Option<&Object>;
-    /// The group that the document is a pod of, if the pods of a group are read together.
+    /// The group to which the document, a pod, belongs, if the pods of a group are read together.
     fn group_of(_written: &Value) -> Option<GroupName> {
         None
     }
@@ -76,7 +76,7 @@ impl ReadDocument for Object {
         if self.stored == other.stored {
             return true;
         }
-        // A written default namespace counts as none.
+        // An explicit default namespace counts as none.
         let (mut a, mut b) = (self.clone(), other.clone());
         for object in [&mut a, &mut b] {
             if let Some(namespace) = object.namespace_or_default().map(str::to_owned) {
@@ -135,7 +135,7 @@ pub(super) struct Reader<T> {
     unknown: BTreeMap<String, UnknownDocuments>,
 }
 
-/// One document, and where it begins.
+/// One document, and the position of its start.
 pub(super) struct Document {
     pub(super) place: FilePosition,
     pub(super) node: SyntaxNode,
@@ -238,7 +238,7 @@ impl<T: ReadDocument> Reader<T> {
         }
     }
 
-    /// Adds to each error of [`Reader::unknown`] where else it is in the file.
+    /// Adds to each error of [`Reader::unknown`] the other lines of the file with the same error.
     fn count_unknown(&mut self) {
         for UnknownDocuments { error, lines } in std::mem::take(&mut self.unknown).into_values() {
             let shown: Vec<String> = lines.iter().take(SHOWN_LINES).map(u32::to_string).collect();
@@ -252,7 +252,7 @@ impl<T: ReadDocument> Reader<T> {
         }
     }
 
-    /// Warns once of each kind that was skipped in a file. Returns whether there is any.
+    /// Warns once of each kind that was skipped in a file. Returns whether any was.
     fn warn_of_skipped(&mut self) -> bool {
         let skipped = std::mem::take(&mut self.skipped);
         let any = !skipped.is_empty();
@@ -334,7 +334,7 @@ impl<T: ReadDocument> Reader<T> {
         }
     }
 
-    /// Reads an object, and reports its problems where they are in the document.
+    /// Reads an object, and reports its problems at their positions in the document.
     pub(super) fn read_document(&mut self, document: &Document, value: Value) -> Option<T> {
         match T::read(value, self.strictness.validation) {
             Ok((object, warnings)) => {
@@ -365,7 +365,7 @@ impl<T: ReadDocument> Reader<T> {
         let mut kept: Vec<Located<T>> = Vec::with_capacity(objects.len());
         for located in objects {
             let object = &located.value;
-            // An object without a name, still to be generated, is a new one every time.
+            // An object whose name is generated later is a new object every time.
             let identity = object.identity();
             let Some(&twin) = first.get(&identity).filter(|_| !identity.2.is_empty()) else {
                 first.insert(identity, kept.len());
@@ -418,8 +418,8 @@ fn with_implied_type(mut item: SyntaxNode, implied: Option<&(String, String)>) -
     item
 }
 
-/// Reads JSON if the text looks like JSON and is, else YAML. If it is neither, the reader that got further
-/// explains.
+/// Reads JSON if the text is valid JSON, otherwise YAML. If the text is neither, reports the error of the
+/// reader that got further.
 pub(super) fn read(text: &str) -> Result<Vec<SyntaxNode>, SyntaxError> {
     if !text.trim_start().starts_with(['{', '[']) {
         return yaml::read(text);

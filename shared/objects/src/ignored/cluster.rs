@@ -8,8 +8,7 @@ use crate::object::Object;
 use crate::spec::multikueue::PROVISIONING_CONTROLLER;
 use crate::spec::{ClusterQueueSpec, FlavorFungibility, Preemption, PreemptionPolicy, ResourceGroup, Spec};
 
-/// The fields without effect when the object is applied to one worker cluster as its limits and provider
-/// settings.
+/// The fields without effect if the object is applied to one worker cluster, as limits or provider settings.
 pub fn fields_ignored_by_cluster(object: &Object) -> Vec<Warning> {
     let mut all = Ignored::default();
     match object.kind {
@@ -50,7 +49,7 @@ pub fn fields_ignored_by_cluster(object: &Object) -> Vec<Warning> {
     all.warnings
 }
 
-/// Whether objects of a kind can be applied to one worker cluster. The other kinds hold for all clusters.
+/// Whether objects of a kind can be applied to one worker cluster. Other kinds apply to all clusters.
 pub fn applies_to_clusters(kind: Kind) -> bool {
     match kind {
         Kind::ResourceFlavor
@@ -81,7 +80,8 @@ pub fn applies_to_clusters(kind: Kind) -> bool {
 
 const AT_MANAGER: &str = "a worker's queue only limits the cluster; sharing is configured at the manager";
 
-/// A worker's queue only limits the cluster; sharing is configured at the manager.
+/// Fields of a worker's queue without effect: the queue only limits the cluster; sharing is configured at the
+/// manager.
 fn ignored_by_worker(queue: &ClusterQueueSpec, all: &mut Ignored) {
     all.when(queue.cohort.is_some(), "spec.cohortName", AT_MANAGER);
     ignored_limits(&queue.resource_groups, all);

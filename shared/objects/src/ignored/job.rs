@@ -7,31 +7,28 @@ use crate::object::Object;
 use crate::spec::Spec;
 use serde_json::Value;
 
-/// Annotations of Kueue that have no effect, and what happens instead.
+/// Annotations of Kueue that have no effect, with a description of what happens instead.
 const IGNORED_JOB_ANNOTATIONS: &[(&str, &str)] = &[
     ("kueue.x-k8s.io/priority-boost", "the priority is that of its class"),
     ("kueue.x-k8s.io/workload-allowed-resource-flavors", "every flavor of the queue is tried"),
 ];
 
-/// Container fields that have no effect, and what happens instead.
+/// Container fields that have no effect, with a description of what happens instead.
 const IGNORED_CONTAINER_FIELDS: &[(&str, &str)] = &[
     ("securityContext", SECURITY_CONTEXT),
     ("lifecycle", "hooks are not run"),
     ("livenessProbe", "a container that hangs is not restarted"),
 ];
 
-/// Pod fields that have no effect in any kind of job but Job, which has a list of its own, and what happens
-/// instead.
+/// Pod fields that have no effect in kinds of jobs other than Job, which has its own list, with a description
+/// of what happens instead.
 const IGNORED_POD_FIELDS: &[(&str, &str)] = &[
     ("nodeName", "the cluster's agent chooses the nodes"),
     ("resourceClaims", "resource claims are not counted"),
     ("affinity.podAffinity", "pods are placed without regard to other pods"),
     ("affinity.podAntiAffinity", "pods are placed without regard to other pods"),
     ("topologySpreadConstraints", "pods are placed without regard to other pods"),
-    (
-        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
-        "preferred nodes are not preferred",
-    ),
+    ("affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution", "the preference is ignored"),
 ];
 
 pub(super) fn ignored_in_job(object: &Object, all: &mut Ignored) {
@@ -69,7 +66,8 @@ pub(super) fn ignored_in_job(object: &Object, all: &mut Ignored) {
     }
 }
 
-/// Jobs of other kinds run on Kubernetes clusters, which honour what a process can't.
+/// Ignored fields of pods, for kinds that run only on Kubernetes clusters, which support more than a process
+/// runner.
 fn ignored_in_pods(object: &Object, sets: &[FoundPodSet], all: &mut Ignored) {
     for set in sets {
         let Some(pod) = object.stored.pointer(&format!("{}/spec", set.template)) else { continue };
@@ -80,7 +78,7 @@ fn ignored_in_pods(object: &Object, sets: &[FoundPodSet], all: &mut Ignored) {
     }
 }
 
-/// Whether a field has a value; an empty list is none.
+/// Whether a field has a value. An empty list counts as none.
 fn is_written(object: &Value, field: &str) -> bool {
     let written = field.split('.').try_fold(object, |value, name| value.get(name));
     written.is_some_and(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))

@@ -16,10 +16,10 @@ use crate::pod;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// `backoffLimit` of a Job that states none, as in Kubernetes.
+/// Default of `backoffLimit`, as in Kubernetes.
 const USUAL_BACKOFF_LIMIT: u32 = 6;
 
-/// Jobs of these controllers are taken.
+/// Meridian takes jobs that name one of these controllers.
 const MANAGERS: [&str; 3] = ["kubernetes.io/job-controller", REMOTE_MANAGERS[0], REMOTE_MANAGERS[1]];
 /// Longest name, in characters: pods carry it as a label.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS;
@@ -58,7 +58,7 @@ pub(super) static JOB: JobKind = JobKind {
     write_progress,
 };
 
-/// Effect of a security context where a job runs as processes; containers have theirs.
+/// Warning that a security context has no effect if a job runs as processes. It applies to containers.
 pub(crate) const SECURITY_CONTEXT: &str = "processes run with the rights of the agent's user, and the \
     process runner refuses a job with `runAsUser`, `runAsGroup` or `runAsNonRoot`";
 
@@ -76,7 +76,7 @@ const IGNORED: &[(&str, &str)] = &[
     ("spec.maxFailedIndexes", "failures are counted for the whole job, against `backoffLimit`"),
     ("spec.podReplacementPolicy", "a failed pod is replaced when it has ended"),
     ("spec.template.spec.nodeName", "the cluster's agent chooses the nodes"),
-    ("spec.template.spec.schedulingGates", "pods start without waiting for their removal"),
+    ("spec.template.spec.schedulingGates", "pods start although gates remain"),
     ("spec.template.spec.securityContext", SECURITY_CONTEXT),
     ("spec.template.spec.resourceClaims", "resource claims are not counted"),
     ("spec.template.spec.affinity.podAffinity", "pods are placed without regard to other pods"),
@@ -84,7 +84,7 @@ const IGNORED: &[(&str, &str)] = &[
     ("spec.template.spec.topologySpreadConstraints", "pods are placed without regard to other pods"),
     (
         "spec.template.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
-        "preferred nodes are not preferred",
+        "the preference is ignored",
     ),
 ];
 
@@ -102,7 +102,7 @@ fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manif
     let (mut succeeded, mut indexes) = (u64::from(progress.completed.len()), progress.completed.to_string());
     if let Some(at) = &progress.succeeded {
         status.insert("completionTime".to_owned(), json!(at));
-        // With partial admission, fewer completions than the spec has may be enough.
+        // After a partial admission, fewer completions than in the spec may be enough.
         let is_partial = progress.reduced && progress.completed.is_empty();
         let completions = JOB.completions(manifest).and_then(Value::as_u64).filter(|_| !is_partial);
         succeeded = completions.unwrap_or_else(|| progress.pods.into());
@@ -143,7 +143,7 @@ fn read(
     job
 }
 
-/// Reads the pod template, its topology request, and how few of its pods the job accepts.
+/// Reads the pod template, its topology request, and the fewest pods that the job accepts.
 fn read_template(spec: &Fields<'_>, annotations: &BTreeMap<String, String>, job: &mut JobWorkload) {
     let findings = spec.findings();
     let least = least_pods(annotations, job.parallelism, findings);
@@ -170,7 +170,7 @@ fn read_template(spec: &Fields<'_>, annotations: &BTreeMap<String, String>, job:
     }
 }
 
-/// Fewest pods that the job accepts, where it says so.
+/// Fewest pods that the job accepts, if it states them.
 fn least_pods(annotations: &BTreeMap<String, String>, parallelism: u32, findings: &Findings) -> Option<u32> {
     let text = annotations.get(MIN_PARALLELISM_ANNOTATION)?;
     let least = text.trim().parse::<u32>().ok().filter(|least| (1..parallelism).contains(least));
@@ -189,7 +189,7 @@ fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
     let count = |name: &'static str, min: i64| {
         spec.int(name, min, i64::from(MAX_PODS)).and_then(|count| u32::try_from(count).ok())
     };
-    // A job without pods was stopped by a user; it requests nothing.
+    // Accept zero pods when reading stored jobs: a user has stopped such a job, and it requests nothing.
     let least = if spec.findings().is_lenient() { 0 } else { 1 };
     job.parallelism = count("parallelism", least).unwrap_or(1);
     job.completions = count("completions", 1);

@@ -10,9 +10,9 @@ use crate::fields::{FieldPath, Fields, names};
 use crate::kind::Kind;
 use serde_json::{Map, Value, json};
 
-/// Jobs of these controllers are taken.
+/// Meridian takes jobs that name one of these controllers.
 const MANAGERS: [&str; 2] = ["jobset.sigs.k8s.io/jobset-controller", MULTIKUEUE_MANAGER];
-/// Suspended Jobs, and the pods of a Job, have names that begin with that of the JobSet.
+/// Longest name, because names of its Jobs and their pods begin with it.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS;
 
 pub(super) static JOB_SET: JobKind = JobKind {
@@ -65,7 +65,7 @@ static REPLICATED_JOB: Shape = Shape::of(&[
     ("template", Type::Object(&JOB_TEMPLATE)),
 ]);
 static JOB_TEMPLATE: Shape = Shape::of(&[("metadata", Type::Any), ("spec", Type::Object(&JOB_SPEC))]);
-/// Pod templates are checked where they are read.
+/// Fields of a Job's spec. The reader of pod templates checks these.
 static JOB_SPEC: Shape = Shape::of(&[
     ("activeDeadlineSeconds", Type::Any),
     ("backoffLimit", Type::Any),

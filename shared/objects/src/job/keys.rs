@@ -5,23 +5,22 @@ use crate::kind::KUEUE_GROUP;
 
 /// Label: the job's local queue.
 pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
-/// Scheduling gates of a pod that waits for its admission: Kueue's, which is the one that is written, and our
+/// Scheduling gates of a pod that waits for its admission: Kueue's, which Meridian writes, and Meridian's
 /// own.
 pub const ADMISSION_GATES: [&str; 2] = ["kueue.x-k8s.io/admission", "meridian.dev/admission"];
 /// Label of a pod: the group that is admitted with it.
 pub const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
 /// Annotation of a pod: number of pods in its group.
 pub const POD_GROUP_TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
-/// Annotation of a pod: whether a failed one is to be replaced by another one of its group.
+/// Annotation of a pod: whether another pod of its group replaces it if it fails.
 pub(crate) const RETRIABLE_IN_GROUP: &str = "kueue.x-k8s.io/retriable-in-group";
-/// Beginning of Kueue's labels and annotations by which pods are a group.
+/// Prefix of Kueue's labels and annotations that make pods a group.
 const POD_GROUP_KEYS: &str = "kueue.x-k8s.io/pod-group-";
 /// Annotation that Kueue writes: a hash of the pod's shape.
 const ROLE_HASH: &str = "kueue.x-k8s.io/role-hash";
-/// Beginning of the annotations of a pod template by which its pods ask for a topology.
+/// Prefix of the annotations of a pod template with a topology request.
 pub(super) const POD_SET_KEYS: &str = "kueue.x-k8s.io/podset-";
-/// Labels by which Kubernetes' job controller names the job of a pod. It writes them, and refuses them from
-/// others.
+/// Labels by which Kubernetes' job controller marks the pods of a job. Only the controller may write them.
 pub const CONTROLLER_LABELS: [&str; 4] =
     ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
 /// Label: the job's workload priority class.
@@ -35,7 +34,7 @@ pub const SYSTEM_PRIORITIES: [(&str, i64); 2] =
 pub(super) const MULTIKUEUE_MANAGER: &str = "kueue.x-k8s.io/multikueue";
 /// Label: longest run time, in seconds.
 pub const MAX_EXEC_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
-/// Annotation: how long a provider gives the machines, in seconds.
+/// Annotation: how long a provider provides the nodes, in seconds.
 pub const MAX_RUN_ANNOTATION: &str = "provreq.kueue.x-k8s.io/maxRunDurationSeconds";
 /// Annotation: fewest pods at the same time that the job accepts.
 pub const MIN_PARALLELISM_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
@@ -45,12 +44,12 @@ pub const ELASTIC_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
 pub const REGION_KEY: &str = "meridian.dev/region";
 /// Annotation: identifies a submission, so that a repeated one is recognised.
 pub const SUBMISSION_ANNOTATION: &str = "meridian.dev/submission";
-/// Annotation: another store that has the object, and from which it is kept in line.
+/// Annotation: another store from which the object is synchronised.
 pub const SOURCE_ANNOTATION: &str = "meridian.dev/source";
 /// Value of [`SOURCE_ANNOTATION`]: the Kubernetes management cluster.
 pub const SOURCE_CLUSTER: &str = "management-cluster";
-/// Values of `spec.managedBy` that keep a cluster's own controller from running a job, and leave it to
-/// Meridian: Kueue's name for jobs of worker clusters, and our own.
+/// Values of `spec.managedBy` that leave a job to Meridian instead of the cluster's own controller: Kueue's
+/// name for jobs of worker clusters, and Meridian's own.
 pub const REMOTE_MANAGERS: [&str; 2] = [MULTIKUEUE_MANAGER, "meridian.dev/manager"];
 /// Label: added to objects that belong to one cluster.
 pub const CLUSTER_LABEL: &str = "meridian.dev/cluster";
@@ -71,7 +70,7 @@ pub(super) const OUR_ANNOTATIONS: [&str; 7] = [
 /// Meridian's own labels of a job.
 pub(super) const OUR_LABELS: [&str; 2] = [REGION_KEY, CLUSTER_LABEL];
 
-/// Whether a label or annotation of this key can affect admission, and so is a part of what the job requests.
+/// Whether a label or annotation with this key can affect admission, so that it is part of the job's request.
 pub fn affects_admission(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     DECIDING_DOMAINS
@@ -79,12 +78,12 @@ pub fn affects_admission(key: &str) -> bool {
         .any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-/// Whether a label or annotation says of a pod that it is one of a group.
+/// Whether a label or annotation makes a pod a member of a group.
 pub(crate) fn makes_a_group(key: &str) -> bool {
     key.starts_with(POD_GROUP_KEYS) || [RETRIABLE_IN_GROUP, ROLE_HASH].contains(&key)
 }
 
-/// Whether a label or annotation of a pod means its group as a whole, such as its queue.
+/// Whether a label or annotation of a pod applies to its whole group, such as the queue.
 pub(crate) fn is_about_the_group(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let is_kueue = domain == KUEUE_GROUP || domain.ends_with(".kueue.x-k8s.io");

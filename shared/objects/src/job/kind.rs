@@ -1,7 +1,7 @@
-//! One kind of job: everything that Meridian must know about it, in one place.
+//! Everything that Meridian must know about one kind of job, in one place.
 //!
-//! Other crates ask [`Kind::job`] and never compare with one kind. A new kind of job is a new row: paths
-//! within its manifest as data, and functions where paths are not enough. [`super::table`] has all rows.
+//! Other crates use [`Kind::job`] and never compare with a certain kind. A new kind of job is a new row:
+//! paths within its manifest as data, and functions where paths aren't enough. [`super::table`] has all rows.
 
 use super::JobWorkload;
 use super::keys::{ADMISSION_GATES, ELASTIC_ANNOTATION};
@@ -19,22 +19,22 @@ use std::fmt;
 /// Reads the content of a job: its root, its labels and its annotations.
 type Read = fn(&JobKind, &Fields<'_>, &BTreeMap<String, String>, &BTreeMap<String, String>) -> JobWorkload;
 
-/// Writes what the pods of a job do into its status, in the fields of the kind. The last argument is the
+/// Writes the progress of a job's pods into its status, in the kind's fields. The last argument is the
 /// manifest.
 pub(super) type WriteProgress = fn(&mut Map<String, Value>, &PodProgress, &Value);
 
-/// Where the number of pods of a kind is that can be scaled.
+/// Fields with the number of pods, for a kind that can be scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizePaths {
     /// JSON pointer to the number of pods that run at the same time.
     pub parallelism: &'static str,
     /// JSON pointer to the number of pods that must succeed.
     pub completions: &'static str,
-    /// JSON pointer to the field that says whether each pod has an index of its own, and how it says so.
+    /// JSON pointer to the field that says whether each pod has its own index, and the value that says so.
     pub indexed: (&'static str, &'static str),
 }
 
-/// How the controller of a kind is kept from making pods.
+/// Field that keeps the controller of a kind from creating pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
     /// JSON pointer to a flag.
@@ -57,12 +57,13 @@ pub struct JobKind {
     /// `None` for a kind whose jobs can't be scaled.
     pub(super) size: Option<SizePaths>,
     pub(super) suspend: Switch,
-    /// JSON pointer to the name of the controller that may run the job; empty for a kind without one.
+    /// JSON pointer to the name of the controller that may run the job; empty for a kind without this field.
     pub(super) managed_by: &'static str,
-    /// Jobs of these controllers are taken.
+    /// Meridian takes jobs that name one of these controllers.
     pub(super) managers: &'static [&'static str],
     pub(super) name_chars_max: usize,
-    /// JSON pointer to the time for which a finished job is kept, in seconds; empty for a kind without one.
+    /// JSON pointer to the time for which a finished job is kept, in seconds; empty for a kind without this
+    /// field.
     pub(super) ttl: &'static str,
     /// JSON pointer to the longest run time of the job, in seconds, which the kind's controller enforces.
     pub(super) deadline: Option<&'static str>,
@@ -70,9 +71,9 @@ pub struct JobKind {
     pub(super) spec: &'static Shape,
     /// Rules of the kind beyond those of its pod sets.
     pub(super) check: fn(&Fields<'_>),
-    /// Writes what the kind's controller would assume for missing fields, where it matters for pod sets.
+    /// Writes the kind's defaults for missing fields that matter for pod sets.
     pub(super) complete: fn(&mut Value),
-    /// Fields without effect, and what happens instead.
+    /// Fields without effect, with a description of what happens instead.
     pub(super) ignored: &'static [(&'static str, &'static str)],
     pub(super) states: StateRules,
     pub(super) read: Read,
@@ -115,17 +116,17 @@ impl JobKind {
         sets.iter().map(|set| manifest.pointer(&set.template).unwrap_or(&Value::Null)).collect()
     }
 
-    /// The first pod template as messages name it, such as `spec.template`.
+    /// Path of the first pod template for messages, such as `spec.template`.
     pub fn template_field(&self) -> String {
         self.pod_sets.first().map(PodSetPaths::template_field).unwrap_or_default()
     }
 
-    /// A field of the pods' spec in the first pod template, as messages name it.
+    /// Path of a field of the pods' spec in the first pod template, for messages.
     pub fn pod_field(&self, field: &str) -> String {
         format!("{}.spec{field}", self.template_field()).trim_start_matches('.').to_owned()
     }
 
-    /// Fields without effect, each with what happens instead.
+    /// Fields without effect, each with a description of what happens instead.
     pub(crate) fn ignored(&self) -> &'static [(&'static str, &'static str)] {
         self.ignored
     }
@@ -160,8 +161,8 @@ impl JobKind {
         self.size.is_some() && annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true")
     }
 
-    /// The number of pods of a manifest. `completions` is set where every pod is one completion, so that the
-    /// two change together. `None` for unreadable numbers.
+    /// The number of pods of a manifest. `completions` is set if every pod is one completion, so that the two
+    /// change together. `None` for unreadable numbers.
     pub fn size(&self, manifest: &Value) -> Option<Size> {
         let Some(paths) = self.size else {
             return Some(Size { parallelism: self.pods(manifest)?, completions: None });
@@ -183,28 +184,12 @@ impl JobKind {
         manifest.pointer(self.size?.completions)
     }
 
-    /// Writes a size into a manifest. Where the size has no completions, those of the manifest stay.
+    /// Writes a size into a manifest. If the size has no completions, those of the manifest stay.
     pub fn set_size(&self, manifest: &mut Value, size: Size) {
         let Some(paths) = self.size else { return };
         put(manifest, paths.parallelism, size.parallelism.into());
         if let Some(completions) = size.completions {
             put(manifest, paths.completions, completions.into());
-        }
-    }
-
-    /// Removes the fields that may change while the job exists: its size and its suspend switch.
-    pub fn remove_mutable_fields(&self, manifest: &mut Value) {
-        let sizes = self.size.map(|paths| [paths.parallelism, paths.completions]);
-        let suspend = match self.suspend {
-            Switch::Flag(pointer) => Some(pointer),
-            Switch::Replicas(_) => None,
-            Switch::Gates { pods } => {
-                set_gates(manifest, pods, false);
-                None
-            }
-        };
-        for pointer in sizes.into_iter().flatten().chain(suspend) {
-            remove(manifest, pointer);
         }
     }
 
@@ -221,8 +206,8 @@ impl JobKind {
         }
     }
 
-    /// Whether every pod of a job without a flag for it waits at a gate of admission in its template, so that
-    /// the job's own controller makes pods that no scheduler runs.
+    /// For a job without a suspend flag: whether all its templates have the admission gate, so that the pods
+    /// that its own controller makes aren't scheduled.
     pub fn is_gated(&self, manifest: &Value) -> bool {
         let has_gate = |set: &FoundPodSet| {
             manifest.pointer(&set.template).is_some_and(|pod| gates(pod).iter().any(is_of_admission))
@@ -240,7 +225,7 @@ impl JobKind {
         }
     }
 
-    /// The pod sets whose templates may have gates of admission: those of kinds without a flag.
+    /// The pod sets whose templates may have admission gates: those of kinds without a suspend flag.
     fn gated_sets(&self, manifest: &Value) -> Vec<FoundPodSet> {
         match self.suspend {
             Switch::Replicas(_) => self.pod_sets(manifest),
@@ -248,13 +233,13 @@ impl JobKind {
         }
     }
 
-    /// Whether the job is made of pods without a controller: they wait at their gates, and are stopped by
-    /// their deletion.
+    /// Whether the job consists of pods without a controller. Such pods are held back by their gates, and
+    /// stopped by deletion.
     pub fn is_of_pods(&self) -> bool {
         matches!(self.suspend, Switch::Gates { .. })
     }
 
-    /// Whether the job is several pods without a controller.
+    /// Whether the job is a group of pods without a controller.
     pub fn is_pod_group(&self) -> bool {
         self.kind == Kind::PodGroup
     }
@@ -264,7 +249,7 @@ impl JobKind {
         if self.is_pod_group() { pod_shapes::pods(manifest) } else { Vec::new() }
     }
 
-    /// The kind of the object that a worker cluster gets for the job, and by which an agent knows it.
+    /// The kind of the object that a worker cluster gets for the job, and under which an agent records it.
     pub fn cluster_kind(&self) -> Kind {
         if self.is_of_pods() { Kind::Pod } else { self.kind }
     }
@@ -278,8 +263,8 @@ impl JobKind {
         }
     }
 
-    /// The object that a worker cluster gets: suspended, and without the fields that mean something only
-    /// where the job was submitted.
+    /// The object that a worker cluster gets: suspended, and without fields that apply only in the cluster of
+    /// the submission.
     pub fn for_cluster(&self, mut manifest: Value) -> Value {
         for pointer in [self.managed_by, self.ttl] {
             remove(&mut manifest, pointer);
@@ -287,13 +272,13 @@ impl JobKind {
         match self.suspend {
             Switch::Flag(pointer) => put(&mut manifest, pointer, true.into()),
             Switch::Replicas(pointer) => put(&mut manifest, pointer, 0.into()),
-            // The agent's own gate holds the pods back.
+            // Remove the gate, because the agent adds its own.
             Switch::Gates { pods } => set_gates(&mut manifest, pods, false),
         }
         manifest
     }
 
-    /// For how many seconds the user wants a finished object to be kept.
+    /// Number of seconds for which a finished object is kept, if the user set it.
     pub fn ttl_seconds(&self, manifest: &Value) -> Option<u64> {
         manifest.pointer(self.ttl)?.as_u64()
     }
@@ -307,7 +292,7 @@ impl JobKind {
         }
     }
 
-    /// The merge patch that resumes an object of a worker cluster. `manifest` is the one that was submitted.
+    /// The merge patch that resumes an object of a worker cluster. `manifest` is the submitted manifest.
     pub fn resuming_patch(&self, manifest: &Value) -> Value {
         match self.suspend {
             Switch::Flag(pointer) => patch(pointer, false.into()),
@@ -318,12 +303,12 @@ impl JobKind {
         }
     }
 
-    /// Whether the number of pods can be reduced: when the job is admitted in part, or while it runs.
+    /// Whether the number of pods can change: at a partial admission, or while the job runs.
     pub fn can_be_scaled(&self) -> bool {
         self.size.is_some()
     }
 
-    /// Writes what the kind's controller would assume for missing fields, where it matters for pod sets.
+    /// Writes the kind's defaults for missing fields that matter for pod sets.
     pub(crate) fn complete(&self, manifest: &mut Value) {
         (self.complete)(manifest);
     }
@@ -346,7 +331,7 @@ impl JobKind {
     /// The state of a job in one word; `Finished` or `Failed` once it has ended.
     ///
     /// The manager writes the state into `status.meridian`, next to the kind's own conditions and counts. For
-    /// a job of another program it follows from those.
+    /// a job that another program runs, the state follows from the kind's conditions and counts.
     pub fn state<'m>(&self, job: &'m Value) -> &'m str {
         if self.states.succeeded.is_set_in(&job["status"]) {
             return "Finished";
@@ -384,19 +369,19 @@ impl JobKind {
         self.states.succeeded.is_set_in(status) || self.states.failed.is_set_in(status)
     }
 
-    /// How and when a job ended; `None` if it didn't.
+    /// How and when a job ended; `None` if it hasn't ended.
     pub fn end<'m>(&self, job: &'m Value) -> Option<JobFinish<'m>> {
         let status = &job["status"];
         self.states.succeeded.end(status, true).or_else(|| self.states.failed.end(status, false))
     }
 
-    /// Reason and message of a job that failed; `None` if it didn't.
+    /// Reason and message of a failed job; `None` if it hasn't failed.
     pub fn failure<'m>(&self, job: &'m Value) -> Option<[&'m str; 2]> {
-        // What says that some kinds have ended is there after a success as well.
+        // Some kinds have the same sign of an end after a success.
         self.states.failed.reason_and_message(&job["status"]).filter(|_| !self.has_succeeded(job))
     }
 
-    /// Writes what the job's pods do into its status.
+    /// Writes the progress of the job's pods into its status.
     pub fn write_progress(&self, status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
         (self.write_progress)(status, progress, manifest);
     }
@@ -406,14 +391,14 @@ impl JobKind {
         let sign = if finish.succeeded { self.states.succeeded } else { self.states.failed };
         sign.write(status, finish);
         match self.kind {
-            // A time that only the conditions of Jobs have.
+            // Only conditions of Jobs have `lastProbeTime`.
             Kind::Job => {
                 let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
                 if let Some(last) = conditions.and_then(|all| all.last_mut()) {
                     last["lastProbeTime"] = json!(finish.at);
                 }
             }
-            // One word for the column that kubectl prints.
+            // A word for the column that kubectl prints.
             Kind::JobSet => {
                 let state = if finish.succeeded { "Completed" } else { "Failed" };
                 status.insert("terminalState".to_owned(), json!(state));
@@ -440,13 +425,13 @@ fn gates(manifest: &Value) -> &[Value] {
     manifest.pointer("/spec/schedulingGates").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether a scheduling gate holds a pod back until its admission.
+/// Whether a scheduling gate is an admission gate, which holds a pod back until its admission.
 fn is_of_admission(gate: &Value) -> bool {
     gate["name"].as_str().is_some_and(|name| ADMISSION_GATES.contains(&name))
 }
 
-/// Adds the gate of admission to the pods at a path, or removes it.
-fn set_gates(manifest: &mut Value, pods: &str, is_set: bool) {
+/// Adds the admission gate to the pods at a path, or removes it.
+pub(super) fn set_gates(manifest: &mut Value, pods: &str, is_set: bool) {
     for at in resolve(manifest, pods) {
         if let Some(pod) = manifest.pointer_mut(&at) {
             set_gate(pod, is_set);
@@ -454,7 +439,7 @@ fn set_gates(manifest: &mut Value, pods: &str, is_set: bool) {
     }
 }
 
-/// Adds or removes the gate of admission of a pod.
+/// Adds or removes the admission gate of a pod.
 fn set_gate(manifest: &mut Value, is_set: bool) {
     let mut gates = gates(manifest).to_vec();
     gates.retain(|found| !is_of_admission(found));
@@ -467,7 +452,7 @@ fn set_gate(manifest: &mut Value, is_set: bool) {
 }
 
 /// Removes the value at a pointer of plain keys.
-fn remove(manifest: &mut Value, pointer: &str) {
+pub(super) fn remove(manifest: &mut Value, pointer: &str) {
     let Some((parent, field)) = pointer.rsplit_once('/') else { return };
     if let Some(parent) = manifest.pointer_mut(parent).and_then(Value::as_object_mut) {
         parent.remove(field);

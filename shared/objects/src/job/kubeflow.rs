@@ -10,10 +10,10 @@ use crate::fields::schema::{Shape, Type};
 use crate::kind::Kind;
 use serde_json::{Map, Value, json};
 
-/// Longest name: pods and their services are named after the job.
+/// Longest name, because pods and their services are named after the job.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS;
 
-/// Conditions of all of these kinds.
+/// Rules for the conditions of all these kinds.
 const fn states(active: &'static str) -> StateRules {
     let (succeeded, failed) = (StateSign::Condition("Succeeded"), StateSign::Condition("Failed"));
     StateRules { succeeded, failed, active }
@@ -73,8 +73,8 @@ pub(super) static MPI_JOB: JobKind = row(
     |status, progress, manifest| write_roles(status, progress, manifest, "/spec/mpiReplicaSpecs"),
 );
 
-/// Writes the conditions and the counts of each role as the operators do. `roles` is the place of the roles
-/// in the manifest; all of them start together.
+/// Writes the conditions and the counts of each role, like the operators. `roles` is the path of the roles in
+/// the manifest; all of them start together.
 fn write_roles(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value, roles: &str) {
     regular::write_progress_and_start(status, progress, manifest);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -119,7 +119,7 @@ static MPI_SPEC: Shape = Shape::of(&[
     ("sshAuthMountPath", Type::Any),
 ]);
 static MPI_ROLES: Shape = Shape::of(&[("Launcher", Type::Object(&ROLE)), ("Worker", Type::Object(&ROLE))]);
-/// The template is checked where it is read.
+/// Fields of a role. The reader of the template checks it.
 static ROLE: Shape = Shape::of(&[
     ("replicas", Type::Any),
     ("restartPolicy", Type::Word(&["Always", "ExitCode", "Never", "OnFailure"])),

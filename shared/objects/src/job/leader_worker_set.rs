@@ -1,6 +1,6 @@
 //! The LeaderWorkerSet: groups of pods, each with a leader. It runs until it is deleted.
 //!
-//! It has no suspend switch, so a suspended one has no groups.
+//! It has no suspend flag, so a suspended LeaderWorkerSet has no groups.
 
 use super::kind::{JobKind, Switch};
 use super::pod_set_paths::{FoundPodSet, PodSetName, PodSetPaths};
@@ -11,7 +11,7 @@ use crate::fields::{Item, names};
 use crate::kind::Kind;
 use serde_json::{Map, Value, json};
 
-/// Longest name: pods have a label with the name and two numbers.
+/// Longest name, because pods have a label with the name and two numbers.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS - 10;
 const GROUP: &str = "/spec/leaderWorkerTemplate";
 const WORKERS: &str = "/spec/leaderWorkerTemplate/workerTemplate";
@@ -51,7 +51,7 @@ pub(super) static LEADER_WORKER_SET: JobKind = JobKind {
     write_progress,
 };
 
-/// Writes the counts of groups as the kind's own controller does. A set runs whole or not at all.
+/// Writes the counts of groups, like the kind's own controller. A set runs whole or not at all.
 fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
     regular::write_progress(status, progress, manifest);
     let groups = manifest.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
@@ -63,7 +63,7 @@ fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manif
         let holds = progress.is_seen_running();
         let (reason, message) = match holds {
             true => ("AllGroupsReady", "All replicas are ready"),
-            false => ("GroupsNotReady", "The groups aren't known to run"),
+            false => ("GroupsNotReady", "It isn't known that all groups run"),
         };
         let available = new_condition("Available", holds, reason, message, &json!(started));
         status.insert("conditions".to_owned(), json!([available]));
@@ -77,7 +77,7 @@ static SPEC: Shape = Shape::of(&[
     ("rolloutStrategy", Type::Any),
     ("startupPolicy", Type::Any),
 ]);
-/// Pod templates are checked where they are read.
+/// Fields of the template. The reader of pod templates checks these.
 static TEMPLATE: Shape = Shape::of(&[
     ("leaderTemplate", Type::Any),
     ("persistentVolumeClaimRetentionPolicy", Type::Any),
@@ -89,7 +89,8 @@ static TEMPLATE: Shape = Shape::of(&[
     ("workerTemplate", Type::Any),
 ]);
 
-/// The leader is one of a group's pods. With a template of its own it is a pod set of its own, as in Kueue.
+/// Finds the pod sets. The leader is one of a group's pods. As in Kueue, a leader with a separate template is
+/// a separate pod set.
 fn find(manifest: &Value) -> Vec<FoundPodSet> {
     let number = |at: &str| match manifest.pointer(at) {
         None | Some(Value::Null) => Some(1),

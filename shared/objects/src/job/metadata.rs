@@ -1,4 +1,4 @@
-//! The labels and annotations of a job; they mean the same for every kind.
+//! The labels and annotations of a job, which have the same meaning for every kind.
 
 use super::JobWorkload;
 use super::keys::{
@@ -85,7 +85,7 @@ fn regions(
     };
     let all: BTreeSet<Region> =
         list.split(',').map(str::trim).filter(|region| !region.is_empty()).map(Region::new).collect();
-    // An empty list must not mean "anywhere": the job was meant to be limited.
+    // An empty list must not mean "anywhere", because the user wanted to limit the job.
     if all.is_empty() {
         findings.error(at, "names no region", "name regions, separated by commas, or remove it");
     } else if all.len() > MAX_REGIONS {
@@ -94,8 +94,7 @@ fn regions(
     all
 }
 
-/// Refuses Meridian's own keys that are mistyped or at a place where they aren't read: they would have no
-/// effect.
+/// Refuses Meridian's own keys that are mistyped or in a wrong place, because they would have no effect.
 fn check_own_keys(root: &Fields<'_>, findings: &Findings) {
     let keys = |top: &'static str, path: &[&str]| -> Vec<String> {
         let found = path
@@ -124,7 +123,7 @@ pub(super) fn check_template_keys(template: &Fields<'_>) {
     }
 }
 
-/// Refuses keys of Meridian's domains that aren't known at this place.
+/// Refuses keys of Meridian's domains that have no effect in this place.
 fn refuse_own_keys(at: &FieldPath, keys: &[String], known: &[&str], findings: &Findings) {
     let is_ours = |key: &&String| {
         key.split_once('/')

@@ -1,7 +1,7 @@
-//! A Pod on its own: a gang of one.
+//! A single Pod: a gang of one pod.
 //!
-//! A suspended one has Kueue's scheduling gate. Gates can't be added to a pod that exists, so a pod is
-//! stopped by its deletion, and a later attempt makes another one.
+//! A suspended Pod has Kueue's scheduling gate. Gates can't be added to an existing pod, so a pod is stopped
+//! by deletion, and the next attempt makes a new pod.
 
 use super::keys::{POD_GROUP_LABEL, POD_GROUP_TOTAL};
 use super::kind::{JobKind, Switch};
@@ -29,7 +29,7 @@ pub(super) static POD: JobKind = JobKind {
     suspend: Switch::Gates { pods: "" },
     managed_by: "",
     managers: &[],
-    // The pod's host name.
+    // The name is also the pod's host name.
     name_chars_max: names::MAX_LABEL_CHARS,
     ttl: "",
     deadline: Some("/spec/activeDeadlineSeconds"),
@@ -99,7 +99,7 @@ fn check(root: &Fields<'_>) {
     }
 }
 
-/// Writes the phase that the pod has in its cluster, as far as it is known.
+/// Writes the phase of the pod in its cluster, as far as it is known.
 fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
     regular::write_progress_and_start(status, progress, manifest);
     let phase = if progress.running && !progress.lost { "Running" } else { "Pending" };

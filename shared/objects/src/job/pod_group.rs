@@ -1,4 +1,4 @@
-//! A group of pods without a controller: what Kueue's labels of a pod group describe, as one object.
+//! A group of pods without a controller, which Kueue describes by labels of the pods, as one object.
 
 use super::kind::{JobKind, Switch};
 use super::pod_set_paths::{PodSetName, PodSetPaths, resolve};
@@ -27,7 +27,7 @@ pub(super) static POD_GROUP: JobKind = JobKind {
     suspend: Switch::Gates { pods: PODS },
     managed_by: "",
     managers: &[],
-    // Its pods have a label with the name.
+    // The longest label value, because its pods have a label with the name.
     name_chars_max: names::MAX_LABEL_CHARS,
     ttl: "",
     deadline: None,
@@ -61,7 +61,7 @@ fn check(root: &Fields<'_>) {
     }
 }
 
-/// Checks what a pod has and a pod template doesn't.
+/// Checks fields that a pod has but a pod template doesn't have.
 fn check_pod(item: &Item<'_>, names: &mut BTreeSet<String>) {
     let text = |pointer: &str| item.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let at = |map: &str, field: &str| item.path().key(map).key(field);

@@ -1,4 +1,4 @@
-//! Where the pod sets of a job are in its manifest, as data.
+//! Paths of the pod sets in a job's manifest, as data.
 //!
 //! A path is a JSON pointer in which `*` stands for every entry of a list, so that one row describes one pod
 //! set or a list of them.
@@ -6,7 +6,7 @@
 use crate::fields::FieldPath;
 use serde_json::Value;
 
-/// Most pods of a pod set that a product of counts may give; more is an unreadable count.
+/// Largest product of counts of a pod set; a larger product is an unreadable count.
 const PODS_MAX: u64 = u32::MAX as u64;
 
 /// The name of a pod set in the workload.
@@ -17,16 +17,17 @@ pub enum PodSetName {
     At(&'static str),
 }
 
-/// Where pod sets are. All paths but the first are below `at`.
+/// Paths of pod sets. All paths except `at` are relative to `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodSetPaths {
-    /// The pod set, or with `*` the list of pod sets. Where a manifest lacks it, it has no such pod set.
+    /// Path of the pod set, or with `*`, of a list of pod sets. If a manifest lacks the path, it has no such
+    /// pod set.
     pub at: &'static str,
     pub name: PodSetName,
     pub template: &'static str,
-    /// Numbers whose product is the number of pods; one that is missing counts as 1.
+    /// Numbers whose product is the number of pods; a missing number counts as 1.
     pub counts: &'static [&'static str],
-    /// Number of pods that must succeed; bounds the last of `counts`.
+    /// Number of pods that must succeed, an upper bound of the last of `counts`.
     pub completions: Option<&'static str>,
 }
 
@@ -84,7 +85,7 @@ impl PodSetPaths {
         }
     }
 
-    /// The field that all pod sets of this row are in, such as `spec.replicatedJobs`.
+    /// The field with all pod sets of this row, such as `spec.replicatedJobs`.
     pub(super) fn field(&self) -> FieldPath {
         match self.at.split_once("/*") {
             Some((list, _)) => path_of(list),
@@ -92,20 +93,20 @@ impl PodSetPaths {
         }
     }
 
-    /// The template as messages name it, such as `spec.template`.
+    /// Path of the template for messages, such as `spec.template`.
     pub(super) fn template_field(&self) -> String {
         field_path(&format!("{}{}", self.at, self.template))
     }
 }
 
 impl FoundPodSet {
-    /// The pod template as problems name it.
+    /// Path of the pod template for problems.
     pub(crate) fn template_path(&self) -> FieldPath {
         path_of(&self.template)
     }
 }
 
-/// A JSON pointer as problems name it.
+/// Converts a JSON pointer to a path for problems.
 pub(super) fn path_of(pointer: &str) -> FieldPath {
     pointer.split('/').skip(1).fold(FieldPath::of(""), |path, segment| match segment.parse() {
         Ok(index) => path.index(index),
@@ -113,12 +114,12 @@ pub(super) fn path_of(pointer: &str) -> FieldPath {
     })
 }
 
-/// A path as messages name it: `/spec/jobs/*/template` is `spec.jobs[*].template`.
+/// Converts a path for messages: `/spec/jobs/*/template` becomes `spec.jobs[*].template`.
 fn field_path(path: &str) -> String {
     path.trim_start_matches('/').replace("/*", "[*]").replace('/', ".")
 }
 
-/// The pointers that a path stands for in a manifest, in the order of the manifest.
+/// The pointers that match a path in a manifest, in the order of the manifest.
 pub(super) fn resolve(manifest: &Value, path: &str) -> Vec<String> {
     let Some((list, rest)) = path.split_once("/*") else { return vec![path.to_owned()] };
     let entries = manifest.pointer(list).and_then(Value::as_array).map_or(0, Vec::len);

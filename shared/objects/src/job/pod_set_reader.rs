@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The pod set of a template. `pod` is the template's spec.
 pub(super) fn pod_set(pod: &Fields<'_>, template: &PodTemplate, name: &str, count: u32) -> PodSet {
     let mut per_pod = template.requests();
-    // A resource of amount zero is the same as no resource, and must not require a queue that covers it.
+    // Drop zero amounts, so that the queue needn't cover these resources.
     per_pod.retain(|_, amount| *amount > 0);
     for (resource, amount) in &per_pod {
         if amount.checked_mul(i64::from(count)).is_none() {
@@ -48,7 +48,7 @@ pub(super) fn check_manager(kind: &JobKind, root: &Fields<'_>) {
     });
 }
 
-/// Reads the bounds of the job's run time, without the one in its spec.
+/// Reads the bounds of the job's run time, except the one in its spec.
 pub(super) fn read_run_time(
     root: &Fields<'_>,
     labels: &BTreeMap<String, String>,

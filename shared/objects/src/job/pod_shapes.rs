@@ -1,5 +1,5 @@
-//! The shapes of the pods of a group. Pods of the same shape are one pod set, as in Kueue: they may differ in
-//! what they run, and not in what decides where they can run.
+//! The shapes of the pods of a group. As in Kueue, pods of the same shape are one pod set: they may differ in
+//! their programs, but not in fields that determine where they can run.
 
 use super::POD_SET;
 use super::keys::POD_SET_KEYS;
@@ -7,7 +7,7 @@ use super::pod_set_paths::FoundPodSet;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Fields of a pod's spec that make its shape, beside those of its containers.
+/// Fields of a pod's spec that belong to its shape, in addition to fields of its containers.
 const SHAPE: [&str; 10] = [
     "affinity",
     "nodeSelector",
@@ -20,7 +20,7 @@ const SHAPE: [&str; 10] = [
     "tolerations",
     "topologySpreadConstraints",
 ];
-/// Fields of a container that make the shape of its pod.
+/// Fields of a container that belong to the shape of its pod.
 const CONTAINER_SHAPE: [&str; 3] = ["ports", "resources", "restartPolicy"];
 
 /// One pod of a group.

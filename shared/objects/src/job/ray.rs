@@ -10,20 +10,20 @@ use crate::fields::{FieldPath, Fields};
 use crate::kind::Kind;
 use serde_json::{Map, Value, json};
 
-/// Jobs of these controllers are taken.
+/// Meridian takes jobs that name one of these controllers.
 const MANAGERS: [&str; 2] = ["ray.io/kuberay-operator", MULTIKUEUE_MANAGER];
 /// Longest name: the operator adds up to 16 characters for services and pods.
 const NAME_CHARS_MAX: usize = 47;
-/// How a RayJob is submitted to its cluster where it doesn't say: by a pod of its own.
+/// Default submission mode of a RayJob: by a separate pod.
 const USUAL_SUBMISSION: &str = "K8sJobMode";
 
-/// The head of the cluster at this place.
+/// Paths of the head of the cluster at this path.
 const fn head(at: &'static str) -> PodSetPaths {
     let name = PodSetName::Fixed("head");
     PodSetPaths { at, name, template: "/template", counts: &[], completions: None }
 }
 
-/// The groups of workers of the cluster at this place.
+/// Paths of the worker groups of the cluster at this path.
 const fn workers(at: &'static str) -> PodSetPaths {
     let name = PodSetName::At("/groupName");
     PodSetPaths { at, name, template: "/template", counts: &["/replicas", "/numOfHosts"], completions: None }
@@ -49,7 +49,7 @@ pub(super) static RAY_JOB: JobKind = JobKind {
     complete: add_submitter,
     states: StateRules {
         succeeded: StateSign::Fields(&[("jobStatus", "SUCCEEDED")]),
-        // A job that is complete and has not succeeded failed, or was stopped.
+        // A job that is complete without success has failed or was stopped.
         failed: StateSign::Fields(&[("jobDeploymentStatus", "Failed"), ("jobDeploymentStatus", "Complete")]),
         active: "/status/rayClusterStatus/readyWorkerReplicas",
     },
@@ -57,7 +57,7 @@ pub(super) static RAY_JOB: JobKind = JobKind {
     ..RAY_CLUSTER_ROW
 };
 
-/// Writes the states of the job and of its cluster as KubeRay's operator does.
+/// Writes the states of the job and of its cluster, like KubeRay's operator.
 fn write_job_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
     regular::write_progress_and_start(status, progress, manifest);
     let deployment = match (&progress.succeeded, &progress.started) {
@@ -108,7 +108,7 @@ const RAY_CLUSTER_ROW: JobKind = JobKind {
     write_progress: regular::write_progress,
 };
 
-/// Writes the state and the counts of workers as KubeRay's operator does. A cluster has one head, and runs
+/// Writes the state and the counts of workers, like KubeRay's operator. A cluster has one head, and runs
 /// whole or not at all.
 fn write_cluster_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
     regular::write_progress(status, progress, manifest);
@@ -160,7 +160,7 @@ static CLUSTER_SPEC: Shape = Shape::of(&[
     ("upgradeStrategy", Type::Any),
     ("workerGroupSpecs", Type::List(&Type::Object(&WORKER_GROUP))),
 ]);
-/// The template is checked where it is read.
+/// Fields of a worker group. The reader of the template checks it.
 static WORKER_GROUP: Shape = Shape::of(&[
     ("groupName", Type::Text),
     ("idleTimeoutSeconds", Type::Any),
@@ -186,13 +186,13 @@ fn check_job(root: &Fields<'_>) {
         let remedy = "write `shutdownAfterJobFinishes: true`";
         error(
             "shutdownAfterJobFinishes",
-            "must be set: the finished job's cluster would keep its pods",
+            "must be set, because otherwise the cluster of a finished job keeps its pods",
             remedy,
         );
     }
     if spec.get("clusterSelector").is_some_and(|selector| !selector.is_null()) {
         let remedy = "describe the cluster in `rayClusterSpec`";
-        error("clusterSelector", "names a cluster that has no quota of this job", remedy);
+        error("clusterSelector", "names an existing cluster, for whose pods this job has no quota", remedy);
     }
     if !submits_by_pod(spec) && spec.get("submitterPodTemplate").is_some_and(|pod| !pod.is_null()) {
         let remedy = "remove it, or write `submissionMode: K8sJobMode`";
@@ -200,7 +200,7 @@ fn check_job(root: &Fields<'_>) {
     }
 }
 
-/// The number of pods must not change while the cluster runs.
+/// Checks a cluster. The number of its pods must not change while it runs, because its quota is fixed.
 fn check_cluster(root: &Fields<'_>, at: &str) {
     let written = Value::Object(root.written().clone());
     let Some(cluster) = written.pointer(at) else { return };
@@ -208,7 +208,7 @@ fn check_cluster(root: &Fields<'_>, at: &str) {
     if cluster["enableInTreeAutoscaling"] == true {
         root.findings().error(
             path().key("enableInTreeAutoscaling"),
-            "would change the number of pods, and quota is given to a fixed number",
+            "would change the number of pods, but quota is for a fixed number",
             "remove it, and write the number of pods into `replicas`",
         );
     }
@@ -228,7 +228,8 @@ fn submits_by_pod(spec: &Value) -> bool {
         == USUAL_SUBMISSION
 }
 
-/// Writes the pod that submits the job, as the operator would make it: it needs quota and a place too.
+/// Adds the pod that submits the job, as the operator would make it, because this pod needs quota and a node
+/// too.
 fn add_submitter(manifest: &mut Value) {
     let Some(spec) = manifest.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     let is_written = spec.get("submitterPodTemplate").is_some_and(|template| !template.is_null());

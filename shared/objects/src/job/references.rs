@@ -1,4 +1,4 @@
-//! The objects that the pods of a job name, and without which they don't start.
+//! Finds the objects that a job's pods refer to and need to start.
 
 use super::JobKind;
 use meridian_shared::protocol::{Reference, ReferenceKind};
@@ -6,20 +6,20 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Every namespace has this account, and pods without another one use it.
+/// Every namespace has this account, which pods use by default.
 const USUAL_ACCOUNT: &str = "default";
 /// Every cluster has the classes with this prefix.
 const SYSTEM_CLASS: &str = "system-";
 
 impl JobKind {
-    /// The objects that the job's pods need, each once. Those that a manifest marks as optional are left out,
-    /// and so are image pull secrets: Kubernetes starts pods without either.
+    /// The objects that the job's pods need, without duplicates. Optional objects and image pull secrets are
+    /// omitted, because Kubernetes starts pods without them.
     pub fn references(&self, manifest: &Value) -> Vec<Reference> {
         let mut found = Found::default();
         for template in self.templates(manifest) {
             found.take_pod(&template["spec"]);
         }
-        // Pods of one pod set of a group may differ in what they name.
+        // Pods of one pod set of a group may refer to different objects.
         for pod in self.group_pods(manifest) {
             found.take_pod(manifest.pointer(&pod.at).map_or(&Value::Null, |pod| &pod["spec"]));
         }
@@ -37,7 +37,7 @@ impl Found {
         }
     }
 
-    /// Takes the name in `field` of a source that may be optional.
+    /// Adds the name in `field`, unless its source is marked as optional.
     fn take_required(&mut self, kind: ReferenceKind, source: &Value, field: &str) {
         if source["optional"] != true {
             self.take(kind, &source[field]);

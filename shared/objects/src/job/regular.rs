@@ -1,8 +1,8 @@
 //! Reads the kinds of jobs that a row describes completely.
 //!
-//! Pod templates are read by all rules, because they decide about quota and placement. The rest of the spec
-//! is the business of the kind's own controller: an unknown field is only a warning, since clusters may have
-//! a newer version of the kind.
+//! Pod templates are read by all rules, because quota and placement depend on them. The kind's own controller
+//! reads the rest of the spec: there, an unknown field is only a warning, because clusters may have a newer
+//! version of the kind.
 
 use super::keys::MIN_PARALLELISM_ANNOTATION;
 use super::kind::JobKind;
@@ -32,7 +32,7 @@ pub(super) fn read(
     job
 }
 
-/// Reads everything but the pods, and says whether there is a spec.
+/// Reads everything but the pods. Returns whether there is a spec.
 pub(super) fn read_outline(
     kind: &JobKind,
     root: &Fields<'_>,
@@ -89,8 +89,8 @@ fn read_pod_sets(kind: &JobKind, root: &Fields<'_>, job: &mut JobWorkload) {
     job.parallelism = pods;
 }
 
-/// The first pod set whose template equals that of `set`, if that is another one. `first_sets` has those that
-/// were read, by template.
+/// The first pod set whose template equals that of `set`, if it isn't `set` itself. `first_sets` has the pod
+/// sets read so far, by template.
 fn first_with_template(
     manifest: &Value,
     set: &FoundPodSet,
@@ -101,7 +101,7 @@ fn first_with_template(
     (*first != set.name).then(|| first.clone())
 }
 
-/// Pod sets are told apart by their names, which become labels of the pods.
+/// Checks the name of a pod set, which must be unique and valid as a label of its pods.
 fn check_name(root: &Fields<'_>, set: &FoundPodSet, names: &mut BTreeSet<String>) {
     let at = || path_of(&set.at);
     if !names::is_dns_label(&set.name) {
@@ -116,7 +116,7 @@ fn check_name(root: &Fields<'_>, set: &FoundPodSet, names: &mut BTreeSet<String>
     }
 }
 
-/// Reports the counts that are no numbers of pods.
+/// Reports counts that aren't valid numbers of pods.
 fn check_counts(kind: &JobKind, root: &Fields<'_>, set: &FoundPodSet) {
     let mut number = |item: &Item<'_>| {
         item.int(0, i64::from(MAX_PODS));
@@ -127,13 +127,13 @@ fn check_counts(kind: &JobKind, root: &Fields<'_>, set: &FoundPodSet) {
     }
 }
 
-/// Reports what is wrong with the template of one more pod, whose pod set was read from another template.
+/// Reports problems in the template of a further pod, whose pod set was read from another pod's template.
 pub(super) fn check_template(item: &Item<'_>) {
     let set = FoundPodSet { at: String::new(), name: String::new(), template: String::new(), count: Some(1) };
     read_template(item, &set);
 }
 
-/// What is read of one pod template.
+/// The parts of a pod template that are read.
 struct Template {
     pod_set: PodSet,
     template: PodTemplate,
@@ -161,8 +161,8 @@ fn read_template(item: &Item<'_>, set: &FoundPodSet) -> Option<Template> {
     Some(Template { pod_set, template, grace })
 }
 
-/// Writes the number of running pods beside the state. The kind's own counts are in the cluster that runs the
-/// job.
+/// Writes the number of running pods beside the state. Only the cluster that runs the job has the kind's own
+/// counts.
 pub(super) fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, _: &Value) {
     let running = if progress.is_seen_running() { progress.pods } else { 0 };
     if let Some(meridian) = status.get_mut("meridian").and_then(Value::as_object_mut) {
@@ -173,7 +173,7 @@ pub(super) fn write_progress(status: &mut Map<String, Value>, progress: &PodProg
     }
 }
 
-/// Likewise, for kinds whose own status has the time of the start.
+/// Like [`write_progress`], for kinds whose own status has the time of the start.
 pub(super) fn write_progress_and_start(
     status: &mut Map<String, Value>,
     progress: &PodProgress,

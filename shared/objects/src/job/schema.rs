@@ -11,7 +11,7 @@ const MOST: i64 = i32::MAX as i64;
 /// Most rules of a policy, as in Kubernetes.
 const RULES_MAX: usize = 20;
 
-/// Fields that Meridian acts on are `Any`: their reader checks them.
+/// Fields of a job's spec. Those that Meridian acts on are `Any`, because their reader checks them.
 pub(super) static JOB_SPEC: Shape = Shape::of(&[
     ("activeDeadlineSeconds", Type::Any),
     ("backoffLimit", Type::Any),
@@ -129,7 +129,8 @@ fn check_failure_policy(spec: &Fields<'_>, policy: &Value) {
     }
 }
 
-/// Exit codes belong to a container of the template, each is written once, and the smaller ones come first.
+/// Checks exit codes: the container is in the template, and the codes are in ascending order without
+/// duplicates.
 fn check_exit_codes(spec: &Fields<'_>, policy: &Value) {
     let pod = spec.written().get("template").and_then(|template| template.get("spec"));
     let has_container = |name: &str| {
@@ -158,7 +159,7 @@ fn check_exit_codes(spec: &Fields<'_>, policy: &Value) {
     }
 }
 
-/// Each rule names indexes of the job, or how many of them are enough.
+/// Checks a success policy: each rule has valid indexes, a sufficient number of indexes, or both.
 fn check_success_policy(spec: &Fields<'_>, policy: &Value, completions: Option<u64>) {
     let Some(rules) = policy.get("rules").and_then(Value::as_array) else { return };
     let path = || spec.path().key("successPolicy").key("rules");
@@ -187,7 +188,7 @@ fn check_success_policy(spec: &Fields<'_>, policy: &Value, completions: Option<u
     }
 }
 
-/// The number of indexes in a text such as `0,2-4`. Fails if it has another form, or names others than those
+/// The number of indexes in a text such as `0,2-4`. Fails if the text has another form, or an index isn't
 /// below `completions`.
 fn count_indexes(text: &str, completions: Option<u64>) -> Result<u64, String> {
     let (mut count, mut next) = (0, 0);
@@ -210,7 +211,7 @@ fn count_indexes(text: &str, completions: Option<u64>) -> Result<u64, String> {
     Ok(count)
 }
 
-/// Pods of an indexed job have the name of the job and their index as host name.
+/// Checks the host names of an indexed job's pods, which consist of the job's name and the pod's index.
 fn check_host_name(spec: &Fields<'_>, job: &str, completions: u64) {
     let host = format!("{job}-{}", completions.saturating_sub(1));
     if !names::is_dns_label(&host) {

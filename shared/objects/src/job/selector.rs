@@ -3,7 +3,7 @@
 use crate::fields::Fields;
 use serde_json::Value;
 
-/// Checks what the API server checks: a selector is written, and the labels of the pod template match it.
+/// Like the API server, checks that a selector is written and that the labels of the pod template match it.
 pub(super) fn check(spec: &Fields<'_>) {
     let written = |name: &str| spec.written().get(name).filter(|value| !value.is_null());
     if written("manualSelector") != Some(&Value::Bool(true)) {
@@ -33,7 +33,7 @@ fn matches(selector: &Value, labels: &Value) -> bool {
         && expressions.into_iter().all(|expression| meets(expression, labels))
 }
 
-/// Whether the labels meet an expression. One that can't be read is reported elsewhere.
+/// Whether the labels meet an expression. An unreadable expression is reported elsewhere.
 fn meets(expression: &Value, labels: &Value) -> bool {
     let label = expression.get("key").and_then(Value::as_str).and_then(|key| labels.get(key));
     let values = expression.get("values").and_then(Value::as_array);

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 
 /// Run time of each pod, such as `90s` or `1h30m`.
 pub const SIMULATED_DURATION: &str = "simulated.meridian.dev/duration";
-/// Additional run time of each pod over the pod before it, such as `10s`; without it all pods end together.
+/// Additional run time of each pod compared with the previous pod, such as `10s`. Without it all pods end
+/// together.
 pub const SIMULATED_STAGGER: &str = "simulated.meridian.dev/stagger";
 /// Exit code of each pod.
 pub const SIMULATED_EXIT_CODE: &str = "simulated.meridian.dev/exit-code";
 /// Number of pods that fail before the others start to succeed.
 pub const SIMULATED_FAIL_FIRST: &str = "simulated.meridian.dev/fail-first";
 
-/// Longer than any lease or run, and safe to add to any moment.
+/// Longest duration: longer than any lease or run, and safe to add to any time.
 const LENGTH_MAX: Millis = Millis::mins(366 * 24 * 60);
 
 /// Characters of an invalid value that are repeated in a message.
@@ -24,7 +25,7 @@ pub struct Simulated {
     pub duration: Option<Millis>,
     pub stagger: Millis,
     pub exit_code: u8,
-    /// Counted over all attempts.
+    /// Number of pods that fail first, over all attempts.
     pub fail_first: u32,
 }
 
@@ -51,7 +52,7 @@ impl Simulated {
     }
 }
 
-/// How a type of value is written in an annotation.
+/// Text form of a type of value in an annotation.
 struct Form<T> {
     parse: fn(&str) -> Option<T>,
     /// The expected value, with its article.
@@ -95,7 +96,7 @@ impl<T> Form<T> {
     }
 }
 
-/// A duration as Go and `sleep` write it: `90`, `1.5`, `120s`, `1h30m`, `250ms`. `None` for any other text,
+/// A duration in the form of Go or `sleep`: `90`, `1.5`, `120s`, `1h30m`, `250ms`. `None` for any other text,
 /// and for more than a year.
 pub fn parse_duration(text: &str) -> Option<Millis> {
     let mut total = 0.0_f64;

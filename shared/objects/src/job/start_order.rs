@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 impl JobKind {
-    /// The pod sets whose pods are made only after pods of other sets are ready or have ended, which can take
-    /// as long as the job. `manifest` is the job in the version that clusters store.
+    /// The pod sets whose pods are created only after pods of other sets are ready or have ended, which may
+    /// be late in the job. `manifest` is the job in the version that clusters store.
     pub fn late_pod_sets(&self, manifest: &Value) -> BTreeSet<String> {
         let says = |at: &str, what: &str| manifest.pointer(at).is_some_and(|written| written == what);
         let fixed = |name: &str| BTreeSet::from([name.to_owned()]);
@@ -21,7 +21,7 @@ impl JobKind {
     }
 }
 
-/// The replicated jobs of a JobSet that depend on others; all but the first if they start in order.
+/// The replicated jobs of a JobSet that depend on others. If the jobs start in order, all but the first.
 fn late_jobs(manifest: &Value, is_in_order: bool) -> BTreeSet<String> {
     let jobs = manifest.pointer("/spec/replicatedJobs").and_then(Value::as_array).into_iter().flatten();
     let depends = |job: &Value| job["dependsOn"].as_array().is_some_and(|others| !others.is_empty());

@@ -1,14 +1,14 @@
-//! How kinds of jobs say in their status where they are and how they ended.
+//! How kinds of jobs report in their status their state and how they ended.
 
 use meridian_shared::indexes::Indexes;
 use serde_json::{Map, Value, json};
 
-/// How a status says that a job succeeded, or that it failed.
+/// The sign in a status that a job succeeded, or that it failed.
 #[derive(Clone, Copy, Debug)]
 pub enum StateSign {
     /// A condition of this type with the status `True`.
     Condition(&'static str),
-    /// A field of the status with a value, out of these. The first one is written.
+    /// Any of these fields of the status with its value. The first pair is written.
     Fields(&'static [(&'static str, &'static str)]),
 }
 
@@ -17,7 +17,7 @@ pub enum StateSign {
 pub struct StateRules {
     pub succeeded: StateSign,
     pub failed: StateSign,
-    /// JSON pointer to the number of running pods, or with `*` to the numbers that add up to it.
+    /// JSON pointer to the number of running pods or, with `*`, to the numbers whose sum it is.
     pub active: &'static str,
 }
 
@@ -27,7 +27,7 @@ pub struct PodProgress {
     /// Pods that the job was admitted with.
     pub pods: u32,
     pub running: bool,
-    /// Whether the cluster that runs the pods is lost, so that none is known to be ready.
+    /// Whether the cluster that runs the pods is lost, so that it isn't known whether any is ready.
     pub lost: bool,
     /// Failed pods, over all attempts.
     pub failed: u32,
@@ -58,7 +58,7 @@ impl PodProgress {
     }
 }
 
-/// A condition as the controllers of jobs write it. `since` is a timestamp.
+/// A condition in the form that jobs' controllers write. `since` is a timestamp.
 pub(super) fn new_condition(kind: &str, holds: bool, reason: &str, message: &str, since: &Value) -> Value {
     json!({
         "type": kind, "status": if holds { "True" } else { "False" }, "reason": reason, "message": message,

@@ -6,7 +6,7 @@ use super::{job_set, kubeflow, leader_worker_set, pod, pod_group, ray, train_job
 use crate::kind::Kind;
 use serde_json::Value;
 
-/// The first row is assumed for a manifest that names no kind.
+/// All rows. The first row reads manifests without a kind.
 static KINDS: [&JobKind; 10] = [
     &batch::JOB,
     &job_set::JOB_SET,
@@ -20,7 +20,7 @@ static KINDS: [&JobKind; 10] = [
     &pod_group::POD_GROUP,
 ];
 
-/// The pattern of all kinds of jobs, for a `match` over [`Kind`] that names every kind.
+/// A pattern with all kinds of jobs, for an exhaustive `match` over [`Kind`].
 #[macro_export]
 macro_rules! any_job {
     () => {
@@ -53,7 +53,7 @@ impl Kind {
 }
 
 impl JobKind {
-    /// The kind that a name stands for if a request names no kind.
+    /// The kind of a job if a request names only the job's name.
     pub fn usual() -> &'static Self {
         KINDS[0]
     }
@@ -78,7 +78,7 @@ impl JobKind {
         Self::of(Kind::from_gvk(text("apiVersion")?, text("kind")?)?.0)
     }
 
-    /// The row of a kind's name, as offers carry it.
+    /// The row by a kind's name, as in offers.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         Self::all().find(|job| job.name() == name)
     }

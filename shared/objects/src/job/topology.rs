@@ -5,11 +5,11 @@ use crate::fields::{Fields, Item};
 use meridian_shared::topology::{Constraint, SliceLayer, TopologyRequest};
 use serde::Deserialize;
 
-/// All pods in one domain of this level; otherwise the pod set does not start.
+/// All pods must be in one domain of this level; otherwise the pod set doesn't start.
 pub(crate) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
-/// All pods in one domain of this level if possible.
+/// All pods should be in one domain of this level, if possible.
 pub(crate) const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
-/// Anywhere in the topology.
+/// The pods may be anywhere in the topology.
 pub(crate) const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 /// Level of the slices.
 pub(crate) const SLICE_LEVEL: &str = "kueue.x-k8s.io/podset-slice-required-topology";
@@ -105,7 +105,7 @@ fn size(item: &Item<'_>, count: u32) -> Option<u32> {
     match text.parse::<u32>() {
         Ok(size) if size > 0 => {
             if !count.is_multiple_of(size) {
-                // Pods that are left over would be in no slice.
+                // Remaining pods would be in no slice.
                 item.error(
                     format!("the {count} pods that start together can't be divided into slices of {size}"),
                     "choose a size that divides them",

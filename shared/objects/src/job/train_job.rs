@@ -1,9 +1,10 @@
 //! The TrainJob of Kubeflow Trainer: equal nodes that train together.
 //!
-//! The template of its pods is in a TrainingRuntime of the cluster, and not in the job. The job says how many
-//! pods the runtime's job [`NODE`] has and what each requests, and patches their template. A job that leaves
-//! one of these numbers to the runtime is refused, since its quota isn't known, and so is one that has pods
-//! of other jobs of the runtime. What a runtime adds by itself can't be seen here, which is a warning.
+//! The template of its pods is in a TrainingRuntime of the cluster, and not in the job. The TrainJob sets the
+//! number and the requests of the pods of the runtime's job [`NODE`], and patches their template. A TrainJob
+//! that leaves one of these to the runtime is refused, because its quota isn't known, as is a TrainJob with
+//! pods of other jobs of the runtime. Pods and requests that a runtime adds by itself aren't visible here,
+//! which causes a warning.
 
 use super::keys::{MULTIKUEUE_MANAGER, REMOTE_MANAGERS};
 use super::kind::{JobKind, Switch};
@@ -21,15 +22,15 @@ use std::collections::BTreeMap;
 
 /// The runtime's job with the training nodes, and the name of its container, by Trainer's convention.
 const NODE: &str = "node";
-/// The operator adds this, two numbers and a hyphen for each to the names of the pods.
+/// Longest name. The operator appends `-node-` and two numbers to the names of the pods.
 const NAME_CHARS_MAX: usize = names::MAX_LABEL_CHARS - "-node-0-00000".len();
-/// Jobs of these controllers are taken.
+/// Meridian takes jobs that name one of these controllers.
 const MANAGERS: [&str; 2] = ["trainer.kubeflow.org/trainjob-controller", MULTIKUEUE_MANAGER];
 /// Patches of the runtime, from Trainer 2.2.
 const PATCHES: &str = "runtimePatches";
 /// Patches of the runtime, in Trainer 2.1.
 const OVERRIDES: &str = "podTemplateOverrides";
-/// What the runtime's job has below a patch of Trainer 2.2.
+/// JSON pointer to the jobs below a patch of Trainer 2.2.
 const JOBS_OF_PATCH: &str = "/trainingRuntimeSpec/template/spec/replicatedJobs";
 const TEMPLATE_OF_JOB: &str = "/template/spec/template";
 
@@ -63,7 +64,7 @@ pub(super) static TRAIN_JOB: JobKind = JobKind {
     write_progress,
 };
 
-/// Writes whether the job is suspended, and the counts of its only Job, as Trainer's controller does.
+/// Writes whether the job is suspended, and the counts of its only Job, like Trainer's controller.
 fn write_progress(status: &mut Map<String, Value>, progress: &PodProgress, manifest: &Value) {
     regular::write_progress(status, progress, manifest);
     let condition = match &progress.started {
@@ -165,7 +166,7 @@ fn find(manifest: &Value) -> Vec<FoundPodSet> {
     }]
 }
 
-/// Writes the patch by which an agent marks the pods and holds them back, in the form that the job uses.
+/// Adds the patch into which an agent writes the marks and gates of the pods, in the form that the job uses.
 fn add_patch(manifest: &mut Value) {
     let Some(spec) = manifest.get("spec").filter(|spec| spec.is_object()) else { return };
     let uses_overrides = spec.get(OVERRIDES).is_some_and(Value::is_array);
@@ -189,7 +190,7 @@ fn add_patch(manifest: &mut Value) {
     match spec.get_mut(list) {
         None | Some(Value::Null) => spec[list] = json!([patch]),
         Some(Value::Array(all)) => all.push(patch),
-        // Something else is reported where the spec is read.
+        // A wrong type is reported by the reader of the spec.
         Some(_) => {}
     }
 }
@@ -287,7 +288,7 @@ fn read_nodes(root: &Fields<'_>) -> Option<(u32, Container)> {
     };
     let command = trainer.written().get("command").and_then(Value::as_array);
     let has_command = command.is_some_and(|command| !command.is_empty());
-    // The runtime has an image where the job has none.
+    // If the job has no image, the runtime has one.
     let container =
         Container { name: NODE.to_owned(), resources, has_command, has_image: true, sidecar: false };
     Some((count?, container))

@@ -9,8 +9,7 @@
 //!   files use.
 //! - Topology assignments of Workloads are lists of domains in v1beta1, and slices of domains in v1beta2.
 //!
-//! A field under the other version's name is an error, not an unknown field: if it were kept, it would have
-//! no effect.
+//! A field under the other version's name is an error, not an unknown field, because it would have no effect.
 
 mod kinds;
 mod tree;
@@ -20,7 +19,7 @@ use crate::kind::{Kind, V1BETA1, V1BETA2};
 use serde_json::{Value, json};
 use tree::{drop_if_empty, rename};
 
-/// Where v1beta2 keeps `AdmissionCheck.spec.retryDelayMinutes`.
+/// Annotation in which v1beta2 keeps `AdmissionCheck.spec.retryDelayMinutes`.
 pub const RETRY_DELAY_ANNOTATION: &str = "v1beta1.meridian.dev/retry-delay-minutes";
 
 /// Fields with another path in the other version: (kind, v1beta1 path, v1beta2 path).
@@ -36,7 +35,7 @@ const MOVED: &[(Kind, &str, &str)] = &[
     ),
 ];
 
-/// A stored object as `version` shows it, with that version's `apiVersion`; unchanged where `version` is not
+/// A stored object converted to `version`, with that version's `apiVersion`; unchanged if `version` isn't
 /// served.
 pub fn to_version(kind: Kind, stored: &Value, version: &str) -> Value {
     let mut object = stored.clone();
@@ -64,7 +63,7 @@ pub(crate) fn has_plain_checks(written: &Value) -> bool {
     written.pointer("/spec/admissionChecks").is_some_and(|checks| !checks.is_null())
 }
 
-/// Changes a path of the storage version into that of the written `version`.
+/// Converts a path of the storage version to the written `version`.
 pub(crate) fn path_in_version(kind: Kind, version: &str, plain_checks: bool, path: &mut FieldPath) {
     if version != V1BETA1 || kind.storage_version() != V1BETA2 {
         return;

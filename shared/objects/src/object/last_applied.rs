@@ -1,10 +1,10 @@
-//! `apply` onto an existing object: kubectl's three-way merge, except that it never removes what others have
-//! changed.
+//! `apply` onto an existing object: kubectl's three-way merge, except that it never removes values that
+//! others have changed.
 //!
-//! A file owns the fields that it has, and those that the last applied file had. Fields that others set (a
-//! cordon, another team's label) stay. The last applied file is in kubectl's own annotation, so Meridian and
-//! kubectl can be used in turn. Lists and selectors are replaced as a whole, as in Kueue's definitions. A
-//! null field counts as absent, as in Kubernetes.
+//! A file owns its fields, and the fields of the last applied file. Fields that others set (a cordon, another
+//! team's label) stay. The last applied file is in kubectl's own annotation, so Meridian and kubectl can be
+//! used in turn. Lists and selectors are replaced as a whole, as in Kueue's definitions. A null field counts
+//! as absent, as in Kubernetes.
 
 use super::{DEFAULT_NAMESPACE, Object};
 use crate::fields::scheduling::MAX_ANNOTATIONS_BYTES;
@@ -20,7 +20,7 @@ pub struct MergedObject {
     pub object: Object,
     /// Whether the last applied object was known. If not, nothing was removed.
     pub noted: bool,
-    /// Fields that the file no longer has and that stay, because others have changed them since.
+    /// Fields that the file no longer has, but that stay because others have changed them since.
     pub kept: Vec<FieldPath>,
 }
 
@@ -39,8 +39,8 @@ impl MergedObject {
 }
 
 /// Records the object in its own annotation, in the version in which it was written, so that kubectl can
-/// compare it with its file. Replaces an earlier record. Leaves the record out where the annotations would
-/// become too large.
+/// compare it with its file. Replaces an earlier record. Writes no record if the annotations would become too
+/// large.
 pub fn record(object: &mut Object) {
     remove(object);
     let mut plain = object.stored.clone();
@@ -82,9 +82,9 @@ fn remove_from(stored: &mut Value) {
     }
 }
 
-/// Merges `written` into the existing object `there`. Fields of the last applied object are removed where
-/// `written` lacks them and nobody has changed them since. Without a
-/// last-applied annotation nothing is removed.
+/// Merges `written` into the existing object `there`. Fields of the last applied object are removed if
+/// `written` lacks them and nobody has changed them since. Without a last-applied annotation nothing is
+/// removed.
 ///
 /// # Errors
 /// The merged object breaks a rule.
@@ -94,12 +94,12 @@ pub fn merge(there: &Object, written: &Object) -> Result<MergedObject, Vec<Field
     let mut kept = Vec::new();
     let mut merged =
         merged_value(last.as_ref(), &there.stored, &written.stored, &FieldPath::default(), &mut kept);
-    // An older record would name fields that this file does not have, and there may be no space for a new
-    // one.
+    // Remove an older record, which would name fields that this file doesn't have, if there is no space for a
+    // new record.
     if !is_recorded(written) || annotation_bytes(&merged) > MAX_ANNOTATIONS_BYTES {
         remove_from(&mut merged);
     }
-    // Most applies change nothing, and reading takes time.
+    // Most applies change nothing, so avoid reading the object again.
     let known = [there, written].into_iter().find(|known| known.stored == merged).cloned();
     // Warnings about either object were given when it was written.
     let object = known.map_or_else(|| Object::from_value(merged).map(|(object, _)| object), Ok)?;
@@ -136,13 +136,13 @@ fn drop_nulls(value: &mut Value) {
     fields.values_mut().for_each(drop_nulls);
 }
 
-/// Fields that are replaced as a whole: half of a selector selects something else.
+/// Fields that are replaced as a whole, because a merged selector would select other objects than either.
 fn is_whole(name: &str) -> bool {
     name.ends_with("Selector")
 }
 
-/// `live` without the fields that only `last` has, with the fields that `written` has. Objects bound the
-/// depth.
+/// `live` with the fields of `written`, and without fields that only `last` has. The recursion is bounded by
+/// the depth of objects.
 fn merged_value(
     last: Option<&Value>,
     live: &Value,
@@ -173,8 +173,8 @@ fn merged_value(
     Value::Object(merged)
 }
 
-/// Rest of a field that `written` no longer has: values that others added or changed since `last`. `None`
-/// where nothing remains.
+/// The rest of a field that `written` no longer has: values that others added or changed since `last`. `None`
+/// if nothing remains.
 fn without(
     last: &Value,
     live: &Value,

@@ -6,7 +6,8 @@ use crate::kind::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Longest prefix of a generated name, in characters: five are added, and the name must remain a label.
+/// Longest prefix of a generated name, in characters: five are added, and the name must still be valid as a
+/// label.
 const MAX_GENERATE_NAME_CHARS: usize = 58;
 
 pub(super) struct Identity {
@@ -17,8 +18,7 @@ pub(super) struct Identity {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// Removes fields that a server added to an object that was read back, and the namespace of kinds without
-/// namespaces.
+/// Removes fields that a server added to an object, and the namespace of kinds without namespaces.
 pub(super) fn tidy_metadata(kind: Kind, stored: &mut Value, findings: &Findings) {
     let Some(metadata) = stored.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     for name in ["managedFields", "selfLink"] {
@@ -36,7 +36,8 @@ pub(super) fn tidy_metadata(kind: Kind, stored: &mut Value, findings: &Findings)
     }
 }
 
-/// Takes a whole number as the value of an annotation, which should be a string: the meaning is clear.
+/// Accepts a whole number as the value of an annotation, which should be a string, because its meaning is
+/// clear.
 pub(super) fn quote_annotations(stored: &mut Value, findings: &Findings) {
     for place in ["metadata.annotations", "spec.template.metadata.annotations"] {
         let annotations =
@@ -117,7 +118,7 @@ pub(super) fn read_metadata(kind: Kind, root: &Fields<'_>) -> Identity {
 fn check_name(kind: Kind, metadata: &Fields<'_>, identity: &Identity) {
     let (rule, most): (fn(&str) -> bool, usize) = match kind {
         Kind::Namespace | Kind::Cluster => (names::is_dns_label, names::MAX_LABEL_CHARS),
-        // as in Kubernetes: the names of its own roles have colons
+        // as in Kubernetes, whose own roles have colons in their names
         Kind::Role | Kind::ClusterRole | Kind::RoleBinding | Kind::ClusterRoleBinding => {
             (names::is_path_segment, names::MAX_SUBDOMAIN_CHARS)
         }

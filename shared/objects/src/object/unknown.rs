@@ -8,9 +8,9 @@ use serde_json::Value;
 /// Treatment of a document whose kind Meridian doesn't take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreign {
-    /// An object of another program, which files of jobs and queues often have too.
+    /// An object of another program. Files with jobs and queues often contain such objects.
     Skipped,
-    /// The user would miss the object: a job, or a mistyped kind.
+    /// A job or a mistyped kind, which the user expects Meridian to take.
     Refused,
 }
 
@@ -32,15 +32,15 @@ const JOBS: [(&str, &str); 4] = [
     ("sparkoperator.k8s.io", "ScheduledSparkApplication"),
 ];
 
-/// Fields of runs, which name the object that says what runs: those of Tekton and of Argo Workflows.
+/// Fields by which runs of Tekton and Argo Workflows refer to the definition of the run.
 const RUN_REFERENCES: [&str; 3] = ["pipelineRef", "taskRef", "workflowTemplateRef"];
 
-/// Kinds whose names other programs use for kinds of their own.
+/// Kinds whose names other programs also use.
 const COMMON_NAMES: [Kind; 3] = [Kind::Cluster, Kind::Topology, Kind::Workload];
 
 impl UnknownKind {
-    /// Why [`Kind::from_gvk`] doesn't know the kind that an object names; `None` if it does, or if the
-    /// object names none.
+    /// Why [`Kind::from_gvk`] doesn't know the kind of an object; `None` if it is known, or if the object has
+    /// no kind.
     pub(crate) fn of(object: &Value) -> Option<Self> {
         let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let (api_version, kind) = (text("apiVersion")?, text("kind")?);
@@ -50,7 +50,8 @@ impl UnknownKind {
         Some(Self::named(api_version, kind, names_queue(object)))
     }
 
-    /// `is_queued`: whether the object makes pods and names a local queue, as jobs do.
+    /// Classifies an unknown kind. `is_queued`: whether the object makes pods and names a local queue, like a
+    /// job.
     fn named(api_version: &str, kind: &str, is_queued: bool) -> Self {
         let (group, version) = split_api_version(api_version);
         let by_name = Kind::ALL.into_iter().find(|known| known.name() == kind);
@@ -88,8 +89,8 @@ impl UnknownKind {
     }
 }
 
-/// Whether an object names a local queue as jobs do: in labels of the pods that it makes, or in its own if it
-/// makes pods. The `commonLabels` of kustomize also give that label to services and config maps.
+/// Whether an object names a local queue like a job: in labels of the pods that it makes or, if it makes
+/// pods, in its own labels. Other objects may have the label too, by the `commonLabels` of kustomize.
 fn names_queue(object: &Value) -> bool {
     let names = |labels: &Value| labels.get(QUEUE_LABEL).is_some();
     let Some(spec) = object.get("spec") else { return false };
@@ -97,8 +98,8 @@ fn names_queue(object: &Value) -> bool {
         || (object.pointer("/metadata/labels").is_some_and(names) && any_field(spec, &starts_containers))
 }
 
-/// Whether a field starts containers: the list of a pod, an image as in a step of a workflow, or the name of
-/// an object that has them.
+/// Whether a field starts containers: a pod's list of containers, an image, as in a step of a workflow, or a
+/// reference to an object that has containers.
 fn starts_containers(name: &str, value: &Value) -> bool {
     match name {
         "containers" => value.is_array(),

@@ -82,7 +82,7 @@ pub(super) static CONTAINER: Shape = Shape::of(&[
 ])
 .required(&["name"]);
 
-/// Amounts are checked where they are read.
+/// Requests and limits of a container. Their reader checks the amounts.
 pub(super) static RESOURCES: Shape = Shape::of(&[
     ("claims", Type::Unique("name", &Type::Object(&CLAIM))),
     ("limits", Type::Any),

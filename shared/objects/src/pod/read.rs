@@ -1,4 +1,4 @@
-//! Reads what scheduling needs of a pod template. [`super::schema`] checks the rest.
+//! Reads the parts of a pod template that scheduling needs. [`super::schema`] checks the rest.
 
 use super::schema::POD_SPEC;
 use super::{Container, PodTemplate, Resources, rules};
@@ -23,7 +23,7 @@ pub(crate) fn read_template(template: &Fields<'_>) -> PodTemplate {
     read
 }
 
-/// Reads the spec of pods that are to be made, by all rules of an API server.
+/// Reads the spec of pods that will be created, by all rules of an API server.
 pub(crate) fn read_submitted(pod: &Fields<'_>) -> PodTemplate {
     let template = read_fields(pod);
     if pod.findings().is_submission() {
@@ -32,13 +32,13 @@ pub(crate) fn read_submitted(pod: &Fields<'_>) -> PodTemplate {
     template
 }
 
-/// Reads the spec of pods that exist or existed.
+/// Reads the spec of pods that exist or have existed, without the rules for new pods.
 pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
     pod.check(&POD_SPEC);
     read_fields(pod)
 }
 
-/// Reads where pods may go, without what they are. For a patch of pods that are described elsewhere.
+/// Reads only constraints on the pods' nodes, from a patch of pods that are described elsewhere.
 pub(crate) fn read_placement(pod: &Fields<'_>) -> PodTemplate {
     PodTemplate {
         node_selector: labels(pod, "nodeSelector"),
@@ -123,7 +123,8 @@ fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
                 let term = item.fields()?;
                 let mut requirements =
                     term.list("matchExpressions", MAX_RULES, |item| requirement(&item, true));
-                // A node's name is a label for packing: every Kubernetes node carries its own.
+                // Packing treats a node's name as a label, because every Kubernetes node has its name as
+                // hostname label.
                 for mut field in term.list("matchFields", MAX_RULES, |item| requirement(&item, true)) {
                     if field.key != "metadata.name" {
                         item.error(
@@ -141,7 +142,7 @@ fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
                 required.error("nodeSelectorTerms", "is missing", "list at least one term");
             }
             required.finish();
-            // In Kubernetes a term without requirements matches nothing, so it adds no alternative.
+            // In Kubernetes a term without requirements matches nothing, so drop it.
             let written = terms.len();
             let terms: Vec<_> = terms.into_iter().filter(|term| !term.is_empty()).collect();
             if terms.is_empty() && written > 0 {

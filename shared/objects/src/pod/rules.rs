@@ -9,7 +9,7 @@ use crate::units::quantity;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Resources of containers that need no domain.
+/// Resource names of containers that need no domain.
 const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// Billionths in one.
 const NANO: i128 = 1_000_000_000;
@@ -43,7 +43,7 @@ pub(super) fn check(pod: &Fields<'_>, template: &PodTemplate) {
     check_huge_pages(findings, &path, template);
 }
 
-/// The elements of a list; none where it isn't one.
+/// The elements of a list; none if the value isn't a list.
 fn items<'v>(map: &'v Map<String, Value>, name: &str) -> impl Iterator<Item = &'v Value> {
     map.get(name).and_then(Value::as_array).into_iter().flatten()
 }
@@ -94,7 +94,7 @@ impl<'a> ContainerRules<'a> {
             self.error(self.at("name"), message, "give every container a name of its own");
         }
         let image = self.container.get("image").and_then(Value::as_str).unwrap_or_default();
-        // a container without an image is for runners of processes, which use none
+        // an absent image is valid, because process runners use none
         if self.container.get("image").is_some_and(|image| image == "") {
             self.error(self.at("image"), "is empty", "name an image, or remove it");
         } else if image.trim() != image {
@@ -222,20 +222,24 @@ pub(super) fn check_resources(findings: &Findings, path: &FieldPath, resources: 
         let overcommits = STANDARD_RESOURCES.contains(&resource.as_str());
         if !overcommits && !list("limits").is_some_and(|limits| limits.contains_key(resource)) {
             let message = format!("has no limit of `{resource}`, which can't be overcommitted");
-            findings.error(path.clone().key("limits"), message, "write the request as the limit too");
+            findings.error(
+                path.clone().key("limits"),
+                message,
+                "set the limit to the same amount as the request",
+            );
         }
     }
 }
 
-/// Whether `resource` can name what a device plugin offers. Quotas use the prefix `requests.`, and the domain
-/// of Kubernetes is its own.
+/// Whether `resource` can be the name of a device plugin's resource. The prefix `requests.` is for quotas,
+/// and the domain `kubernetes.io` is reserved.
 fn is_device(resource: &str) -> bool {
     !resource.contains("kubernetes.io/")
         && !resource.starts_with("requests.")
         && names::is_label_key(resource)
 }
 
-/// Sizes and paths of volumes.
+/// Checks sizes and paths of volumes.
 fn check_volumes(findings: &Findings, path: &FieldPath, pod: &Map<String, Value>) {
     for (index, volume) in items(pod, "volumes").enumerate() {
         let at = |source: &str, name: &str| path.clone().key("volumes").index(index).key(source).key(name);
@@ -256,7 +260,7 @@ fn check_volumes(findings: &Findings, path: &FieldPath, pod: &Map<String, Value>
     }
 }
 
-/// Constraints that repeat another one: the same topology and the same consequence.
+/// Finds constraints that repeat another one: with the same topology key and the same consequence.
 fn check_spread(findings: &Findings, path: &FieldPath, pod: &Map<String, Value>) {
     let mut seen = BTreeSet::new();
     for (index, constraint) in items(pod, "topologySpreadConstraints").enumerate() {
@@ -269,7 +273,8 @@ fn check_spread(findings: &Findings, path: &FieldPath, pod: &Map<String, Value>)
     }
 }
 
-/// Ports of the node: the same as the container's in the node's network, and each only once.
+/// Checks host ports: in the node's network, a host port must equal the container's port, and each is used
+/// once.
 fn check_host_ports(findings: &Findings, path: &FieldPath, pod: &Map<String, Value>) {
     let is_host = flag(pod, "hostNetwork");
     let mut taken: BTreeMap<(u64, &str, &str), ()> = BTreeMap::new();
@@ -281,7 +286,7 @@ fn check_host_ports(findings: &Findings, path: &FieldPath, pod: &Map<String, Val
             let at = || path.clone().key("containers").index(c).key("ports").index(index).key("hostPort");
             if is_host && host.is_some_and(|host| host != inner) {
                 let remedy = "write the same number, or remove it";
-                findings.error(at(), "must be `containerPort` with `hostNetwork: true`", remedy);
+                findings.error(at(), "must equal `containerPort` with `hostNetwork: true`", remedy);
             }
             let Some(host) = host.or(is_host.then_some(inner)) else { continue };
             let protocol = Some(text(port, "protocol")).filter(|text| !text.is_empty()).unwrap_or("TCP");
@@ -292,8 +297,8 @@ fn check_host_ports(findings: &Findings, path: &FieldPath, pod: &Map<String, Val
     }
 }
 
-/// Requests and limits of the pod as a whole: of which resources they can be, and at least what the
-/// containers have together.
+/// Checks requests and limits of the pod as a whole: their resources, and that they aren't below the sums of
+/// the containers.
 fn check_whole_pod(
     findings: &Findings,
     path: &FieldPath,

@@ -61,7 +61,7 @@ static FINALIZER: TextRule = TextRule {
 
 pub(super) static NAMED: Type = Type::Object(&Shape::of(&[("name", Type::Rule(&DNS_SUBDOMAIN))]));
 
-/// Metadata of a template. Keys and values of labels and annotations are checked where they are read.
+/// Metadata of a template. The reader of labels and annotations checks their keys and values.
 pub(crate) static TEMPLATE_METADATA: Shape = Shape::of(&[
     ("name", Type::Text),
     ("generateName", Type::Text),
@@ -77,7 +77,7 @@ pub(crate) static TEMPLATE_METADATA: Shape = Shape::of(&[
     ("managedFields", Type::Any),
 ]);
 
-/// A pod template, as Jobs have it.
+/// A pod template, as in Jobs.
 pub(crate) static TEMPLATE: Shape =
     Shape::of(&[("metadata", Type::Object(&TEMPLATE_METADATA)), ("spec", Type::Object(&POD_SPEC))]);
 
@@ -172,7 +172,7 @@ static AFFINITY: Shape = Shape::of(&[
     ("podAntiAffinity", Type::Object(&POD_AFFINITY)),
 ]);
 static NODE_AFFINITY: Shape = Shape::of(&[
-    // Read for scheduling, with its rules.
+    // The scheduling reader checks this field.
     ("requiredDuringSchedulingIgnoredDuringExecution", Type::Any),
     ("preferredDuringSchedulingIgnoredDuringExecution", Type::List(&Type::Object(&PREFERRED_NODES))),
 ]);

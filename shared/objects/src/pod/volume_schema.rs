@@ -1,4 +1,4 @@
-//! The volumes of the Kubernetes API. Sources that few jobs use are only known by name.
+//! The volumes of the Kubernetes API. Sources that few jobs use are known only by name, without their fields.
 
 use super::container_schema::{FIELD_REF, RELATIVE_PATH, RESOURCE_REF};
 use super::schema::{DNS_LABEL, DNS_SUBDOMAIN};

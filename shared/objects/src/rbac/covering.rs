@@ -1,4 +1,5 @@
-//! Whether rules permit everything that other rules do. Nobody may grant what they don't have.
+//! Checks whether rules permit everything that other rules permit, so that users can't grant permissions that
+//! they don't have.
 
 use super::rules::{ALL, contains, path_matches};
 use crate::spec::PolicyRule;
@@ -65,7 +66,8 @@ fn covers_names(owned: &PolicyRule, part: &PolicyRule) -> bool {
         || (!names.is_empty() && names.iter().all(|name| owned.resource_names.contains(name)))
 }
 
-/// A pattern is covered as a path is: its `*` is a character that the owned pattern's rest may have.
+/// Whether paths of a rule cover a path or a pattern. A pattern is treated like a path: the `*` at the end of
+/// an owned pattern also matches the `*` of the other.
 fn covers_path(owned: &[String], path: &str) -> bool {
     owned.iter().any(|pattern| path_matches(pattern, path))
 }

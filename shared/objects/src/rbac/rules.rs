@@ -1,4 +1,4 @@
-//! Whether one rule permits one request.
+//! Checks whether one rule permits one request.
 
 use super::Access;
 use crate::spec::PolicyRule;
@@ -11,7 +11,7 @@ pub(super) fn allows(rule: &PolicyRule, access: &Access<'_>) -> bool {
             || access.name.is_some_and(|name| rule.resource_names.iter().any(|other| other == name)))
 }
 
-/// Whether a rule permits this for an object of some name.
+/// Whether a rule permits this for an object of any name.
 pub(super) fn allows_some(
     rule: &PolicyRule,
     verb: &str,
@@ -32,7 +32,7 @@ pub(super) fn contains(list: &[String], item: &str) -> bool {
     list.iter().any(|other| other == item || other == ALL)
 }
 
-/// Whether `pattern` stands for a resource, or for a subresource of it.
+/// Whether `pattern` matches a resource, or a subresource of it.
 fn matches(pattern: &str, resource: &str, subresource: &str) -> bool {
     match pattern.split_once('/') {
         _ if pattern == ALL => true,
@@ -41,7 +41,7 @@ fn matches(pattern: &str, resource: &str, subresource: &str) -> bool {
     }
 }
 
-/// Whether `pattern` stands for a path. A `*` at its end stands for any rest.
+/// Whether `pattern` matches a path. A `*` at its end matches any rest.
 pub(super) fn path_matches(pattern: &str, path: &str) -> bool {
     pattern == path || pattern.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix))
 }

@@ -4,8 +4,8 @@ use crate::pod::{PodTemplate, Resources};
 use crate::spec::limits::{LimitRangeSpec, LimitType, RuntimeClassSpec};
 use meridian_shared::gang::Amounts;
 
-/// The template with the defaults of its namespace and its runtime class. `runtime_class` is the one that the
-/// template names; `ranges` are those of its namespace, sorted by name.
+/// The template with the defaults of its namespace and its runtime class. `runtime_class` is the class that
+/// the template names; `ranges` are the limit ranges of its namespace, sorted by name.
 pub fn with_defaults(
     template: &PodTemplate,
     ranges: &[LimitRangeSpec],
@@ -54,7 +54,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// `None` when no range is about `of`.
+    /// Summarises the limits for `of`. `None` if no range has one.
     pub(super) fn of(ranges: &[LimitRangeSpec], of: LimitType) -> Option<Self> {
         let mut limits =
             ranges.iter().flat_map(|range| &range.limits).filter(|limit| limit.of == of).peekable();

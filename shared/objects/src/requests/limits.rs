@@ -1,4 +1,4 @@
-//! Pods that break their own limits or those of their namespace.
+//! Finds pods that violate their own limits or those of their namespace.
 
 use super::defaults::{Summary, merged};
 use crate::pod::{Container, PodTemplate, Resources};
@@ -8,7 +8,7 @@ use meridian_shared::gang::Amounts;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The part of a template that breaks a bound.
+/// The part of a template that violates a bound.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ViolationSite {
     InitContainer(usize),
@@ -19,7 +19,7 @@ pub enum ViolationSite {
     Pod,
 }
 
-/// The bound that is broken.
+/// The violated bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BrokenBound {
     /// The request exceeds the container's own limit.
@@ -32,7 +32,7 @@ pub enum BrokenBound {
     RangeMin,
 }
 
-/// A bound that a template breaks.
+/// A violation of a bound by a template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitViolation {
     pub part: ViolationSite,
@@ -68,8 +68,8 @@ impl fmt::Display for LimitViolation {
     }
 }
 
-/// Requests that exceed their own limits, or are below the sum that they replace. Takes a template with
-/// [`with_defaults`](super::with_defaults).
+/// Requests above their own limits, and requests of a whole pod below the sum of its containers. Call it with
+/// the result of [`with_defaults`](super::with_defaults).
 pub fn limit_violations(filled: &PodTemplate) -> Vec<LimitViolation> {
     let check = |part: ViolationSite, resources: &Resources| {
         violation(part, BrokenBound::OwnLimit, &resources.requests, &resources.limits, |amount, limit| {
@@ -104,8 +104,8 @@ pub fn limit_violations(filled: &PodTemplate) -> Vec<LimitViolation> {
         .collect()
 }
 
-/// Amounts that break the limit ranges of the namespace. Takes a template with
-/// [`with_defaults`](super::with_defaults). As in Kueue, a resource that one side does not name is not
+/// Amounts that violate the limit ranges of the namespace. Call it with the result of
+/// [`with_defaults`](super::with_defaults). As in Kueue, a resource that one side doesn't name isn't
 /// compared, and the ratio of limit to request is left to Kubernetes.
 pub fn limit_range_violations(filled: &PodTemplate, ranges: &[LimitRangeSpec]) -> Vec<LimitViolation> {
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Operators' rules for what quota counts of requests.
+//! Operators' rules that determine which requests count against quota.
 
 use crate::units::quantity::Decimal;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
@@ -21,16 +21,16 @@ pub enum Strategy {
 pub struct Transformation {
     pub input: String,
     pub strategy: Strategy,
-    /// The amount of this resource, in whole units, multiplies the input.
+    /// Resource whose requested amount, in whole units, multiplies the input.
     pub multiply_by: Option<String>,
-    /// Amount of each output per whole unit of the input. A negative amount reduces what other inputs add to
-    /// the same output.
+    /// Amount of each output per whole unit of the input. A negative amount reduces the amounts that other
+    /// inputs add to the same output.
     pub outputs: BTreeMap<String, Decimal>,
 }
 
 impl Transformation {
-    /// Reads a transformation of Kueue's configuration (`input`, `strategy`, `multiplyBy`, `outputs`). Fails
-    /// with the field and what to write.
+    /// Reads a transformation of Kueue's configuration (`input`, `strategy`, `multiplyBy`, `outputs`). The
+    /// error names the field and the remedy.
     pub fn from_json(written: &Value) -> Result<Self, String> {
         let text = |name: &str| match written.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -64,7 +64,7 @@ impl Transformation {
     }
 }
 
-/// Rules for the resources that quota counts, the same for all queues.
+/// Rules for the resources that count against quota, the same for all queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceRules {
     /// Prefixes of resources that quota ignores.
@@ -73,8 +73,8 @@ pub struct ResourceRules {
 }
 
 impl ResourceRules {
-    /// Reads the `resources` of Kueue's configuration (`excludeResourcePrefixes`, `transformations`). Fails
-    /// with the field and what to write.
+    /// Reads the `resources` of Kueue's configuration (`excludeResourcePrefixes`, `transformations`). The
+    /// error names the field and the remedy.
     pub fn from_json(written: &Value) -> Result<Self, String> {
         let all = written
             .as_object()
@@ -128,7 +128,7 @@ impl ResourceRules {
         self.excluded_prefixes.is_empty() && self.transformations.is_empty()
     }
 
-    /// Resources of one pod's requests that quota counts.
+    /// Requests of one pod that count against quota.
     pub fn counted(&self, asked: &Amounts) -> Amounts {
         if self.is_empty() {
             return asked.clone();
@@ -136,8 +136,8 @@ impl ResourceRules {
         transform(&without_prefixes(asked.clone(), &self.excluded_prefixes), &self.transformations)
     }
 
-    /// Resources of a whole gang that quota counts, including the number of pods, for which queues may give
-    /// quota.
+    /// Requests of a whole gang that count against quota, including the number of pods, because queues may
+    /// have quota of `pods`.
     pub fn total(&self, gang: &Gang) -> Amounts {
         let mut total = if self.is_empty() { gang.total() } else { Amounts::new() };
         for set in gang.pod_sets.iter().filter(|_| !self.is_empty()) {
@@ -157,7 +157,7 @@ pub fn without_prefixes(mut amounts: Amounts, prefixes: &[String]) -> Amounts {
     amounts
 }
 
-/// Requests of one pod after the transformations. Of two rules for one input the last one applies.
+/// Requests of one pod after the transformations. If two rules have the same input, the last applies.
 pub fn transform(amounts: &Amounts, rules: &[Transformation]) -> Amounts {
     let mut retained = Amounts::new();
     let mut made: BTreeMap<&str, Decimal> = BTreeMap::new();
@@ -179,7 +179,7 @@ pub fn transform(amounts: &Amounts, rules: &[Transformation]) -> Amounts {
         }
     }
     for (output, sum) in made {
-        // A negative output reduces other outputs, never what was requested.
+        // A negative output reduces other outputs, never the original request.
         let sum = if sum.is_negative() { Decimal::default() } else { sum };
         let total = retained.get(output).map_or(sum, |asked| sum.plus(Decimal::from_base(output, *asked)));
         retained.insert(output.to_owned(), total.to_base(output));

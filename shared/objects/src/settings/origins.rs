@@ -1,10 +1,10 @@
-//! Where the values of settings came from, for errors about them.
+//! Sources of settings' values, for errors about them.
 
 use super::key_at;
 
 #[derive(Debug)]
 pub struct Origins<'f> {
-    /// Flags that were given: on the command line, or as environment variables.
+    /// Flags that were given on the command line or as environment variables.
     pub said: Vec<&'static str>,
     /// The environment variable of a flag, if it is set.
     pub variable: fn(&str) -> Option<String>,
@@ -13,7 +13,7 @@ pub struct Origins<'f> {
 }
 
 impl Origins<'_> {
-    /// How an error about a setting begins.
+    /// The start of an error about a setting: its source.
     pub fn of(&self, flag: &str) -> String {
         if self.said.contains(&flag) {
             // Clap does not tell which of the two was used.
@@ -33,7 +33,7 @@ impl Origins<'_> {
 #[error("{}: {what}", from.clone().unwrap_or_else(|| format!("`--{flag}`")))]
 pub struct Invalid {
     flag: &'static str,
-    /// Where its value came from, once known.
+    /// Source of the value, once known.
     from: Option<String>,
     what: String,
 }
@@ -44,7 +44,7 @@ impl Invalid {
         Self { flag, from: None, what: what.into() }
     }
 
-    /// Adds where the value came from.
+    /// Adds the source of the value.
     #[must_use]
     pub fn with_origin(self, origins: &Origins<'_>) -> Self {
         Self { from: self.from.or_else(|| Some(origins.of(self.flag))), ..self }

@@ -3,7 +3,7 @@
 use crate::fields::Fields;
 use std::collections::BTreeMap;
 
-/// Largest priority of a user's class; Kubernetes reserves the ones above.
+/// Largest priority of a user's class; Kubernetes reserves larger ones.
 const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 
 /// The label that Kubernetes adds to every namespace: its name. Selectors that pick one namespace rely on it.
@@ -12,7 +12,7 @@ pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// A namespace; only its labels matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceSpec {
-    /// For the selectors of queues and residency policies, with [`NAMESPACE_NAME_LABEL`].
+    /// Labels for the selectors of queues and residency policies, including [`NAMESPACE_NAME_LABEL`].
     pub labels: BTreeMap<String, String>,
 }
 
@@ -20,7 +20,7 @@ pub struct NamespaceSpec {
 pub struct PriorityClassSpec {
     /// Higher values go first.
     pub value: i32,
-    /// Whether pods that name no class have this one.
+    /// Whether this is the class of pods that name no class.
     pub global_default: bool,
     /// `false` for `preemptionPolicy: Never`.
     pub preempts: bool,
@@ -33,8 +33,8 @@ pub(crate) fn read_namespace(root: &Fields<'_>, labels: &BTreeMap<String, String
     NamespaceSpec { labels: namespace_labels(labels.clone(), name) }
 }
 
-/// The labels of the namespace `name` as Kubernetes shows them. A namespace that isn't declared has no
-/// others.
+/// The labels of the namespace `name`, with the label that Kubernetes adds. A namespace that isn't declared
+/// has only that.
 pub fn namespace_labels(mut labels: BTreeMap<String, String>, name: &str) -> BTreeMap<String, String> {
     labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
     labels

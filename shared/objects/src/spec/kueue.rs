@@ -1,7 +1,7 @@
 //! Kueue's queueing kinds in their storage version: flavors, cluster queues, cohorts, local queues,
 //! priorities.
 //!
-//! Bounds are those of Kueue's own schemas, so that Kueue accepts what is accepted here.
+//! Bounds are those of Kueue's own schemas, so that Kueue accepts every object that is accepted here.
 
 mod cluster_queue;
 mod quotas;
@@ -160,7 +160,7 @@ fn stop_policy(spec: &Fields<'_>) -> StopPolicy {
 
 fn fair_sharing(spec: &Fields<'_>) -> Option<FairSharing> {
     let sharing = spec.fields("fairSharing")?;
-    // `cpu` amounts are counted in thousandths, and so is a weight.
+    // Read the weight like an amount of `cpu`, because both are counted in thousandths.
     let weight = sharing.get("weight").and_then(|item| {
         let milli = item.amount("cpu")?;
         let nano = quantity::nano_from_json(item.value()).ok().unwrap_or(i128::from(milli) * 1_000_000);

@@ -1,5 +1,5 @@
-//! Additions of a namespace and a runtime class to a pod: limit ranges and overheads. [`crate::requests`]
-//! applies them.
+//! Limit ranges and runtime classes, which add resources to a namespace's pods. [`crate::requests`] applies
+//! them.
 
 use crate::fields::Fields;
 use crate::fields::scheduling::{MAX_RULES, amounts, labels, toleration};
@@ -13,7 +13,7 @@ const MAX_LIMITS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LimitType {
     Container,
-    /// Each pod, all its containers together.
+    /// The sum of all containers of a pod.
     Pod,
 }
 
@@ -25,9 +25,9 @@ pub struct Limit {
     pub min: Amounts,
     /// Largest allowed limit.
     pub max: Amounts,
-    /// Limit of a container that states none.
+    /// Default limit of a container.
     pub default: Amounts,
-    /// Request of a container that states none.
+    /// Default request of a container.
     pub default_request: Amounts,
     /// Largest ratio of limit to request, in thousandths.
     pub max_limit_request_ratio_milli: Amounts,
@@ -64,7 +64,7 @@ pub(crate) fn read_limit_range(root: &Fields<'_>) -> LimitRangeSpec {
     LimitRangeSpec { limits }
 }
 
-/// `None` for a limit of something else than pods.
+/// Reads a limit. `None` if it isn't about containers or pods.
 fn read_limit(limit: Fields<'_>) -> Option<Limit> {
     let words = [
         ("Container", Some(LimitType::Container)),
@@ -95,8 +95,8 @@ fn read_limit(limit: Fields<'_>) -> Option<Limit> {
     of.map(|_| read)
 }
 
-/// Adds what a Kubernetes server fills in when a limit of containers is applied. Objects from a server have
-/// it already.
+/// Adds the defaults that a Kubernetes server fills into a limit of containers. Objects from a server already
+/// have them.
 fn fill_in(limit: &mut Limit) {
     let fill = |into: &mut Amounts, from: &Amounts| {
         for (resource, amount) in from {
@@ -126,7 +126,7 @@ fn check_order(fields: &Fields<'_>, limit: &Limit) {
 }
 
 fn ratios(limit: &Fields<'_>) -> Amounts {
-    // `cpu` amounts are counted in thousandths, and so is a ratio.
+    // Read the ratio like an amount of `cpu`, because both are counted in thousandths.
     let Some(written) = limit.fields("maxLimitRequestRatio") else { return Amounts::new() };
     written.each_amount(|_| "cpu")
 }

@@ -1,5 +1,5 @@
-//! Metadata of objects that a cluster made: workloads, nodes and pods. Objects of the manager's own API have
-//! theirs in [`crate::Object`].
+//! Metadata of objects that a cluster made: workloads, nodes and pods. The metadata of objects of the
+//! manager's own API is in [`crate::Object`].
 
 use crate::fields::Fields;
 use crate::fields::names;
@@ -12,7 +12,7 @@ const MAX_OWNERS: usize = 100;
 /// The owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// Such as `batch/v1`.
+    /// API version, such as `batch/v1`.
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -28,7 +28,8 @@ pub struct Meta {
     pub name: String,
     /// Empty when none is written.
     pub uid: String,
-    /// In milliseconds since 1970. `None` is older than everything, like Kubernetes' zero time.
+    /// Creation time in milliseconds since 1970. `None` counts as older than all others, like Kubernetes'
+    /// zero time.
     pub created: Option<i64>,
     /// When deletion was requested, in milliseconds since 1970.
     pub deleted: Option<i64>,
@@ -40,7 +41,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// `namespace/name`, as Kueue writes it: with the slash even where there is no namespace.
+    /// `namespace/name`, in Kueue's form: with the slash even without a namespace.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
@@ -106,7 +107,7 @@ pub(crate) fn read(root: &Fields<'_>, namespaced: bool) -> Meta {
     read
 }
 
-/// A moment (RFC 3339) in milliseconds since 1970; finer parts are cut off.
+/// A time (RFC 3339) in milliseconds since 1970; finer parts are cut off.
 pub(crate) fn time(fields: &Fields<'_>, name: &'static str) -> Option<i64> {
     let item = fields.get(name)?;
     let text = item.text()?;
@@ -114,13 +115,13 @@ pub(crate) fn time(fields: &Fields<'_>, name: &'static str) -> Option<i64> {
     if moment.is_none() {
         item.unreadable(format!("`{text}` is not a time"), "write it as `2026-06-01T12:00:00Z`");
     }
-    // Floor, so that a moment before 1970 is not rounded up.
+    // Floor, so that a time before 1970 isn't rounded up.
     moment.map(|moment| {
         i64::try_from(moment.as_nanosecond().div_euclid(1_000_000)).expect("jiff's years end at 9999")
     })
 }
 
-/// A moment in milliseconds since 1970, as objects have it (RFC 3339).
+/// The text form in objects (RFC 3339) of a time in milliseconds since 1970.
 pub fn format_time(at: i64) -> String {
     Timestamp::from_millisecond(at).map_or_else(|_| format!("{at} ms"), |at| at.to_string())
 }

@@ -1,5 +1,5 @@
-//! Kueue's multi-cluster kinds in their storage version: admission checks, cluster lists, and provisioning of
-//! workers.
+//! Kueue's multi-cluster kinds in their storage version: admission checks, lists of clusters, and
+//! provisioning in worker clusters.
 
 use crate::fields::Fields;
 use crate::fields::names;
@@ -8,9 +8,9 @@ use meridian_shared::ids::ClusterName;
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 
-/// Controller of the check that hands workloads to worker clusters. Meridian acts as this controller.
+/// Controller of the check that sends workloads to worker clusters. Meridian acts as this controller.
 pub const MULTIKUEUE_CONTROLLER: &str = "kueue.x-k8s.io/multikueue";
-/// Controller of the check that asks a provider for machines.
+/// Controller of the check that asks a provider for nodes.
 pub const PROVISIONING_CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
 /// Most clusters of a configuration.
 const MAX_CLUSTERS: usize = 20;
@@ -31,7 +31,7 @@ pub struct Parameters {
     pub name: String,
 }
 
-/// A condition for admission that a controller decides.
+/// A condition for admission that a controller evaluates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdmissionCheckSpec {
     pub controller_name: String,
@@ -54,8 +54,7 @@ pub enum LocationType {
     Path,
 }
 
-/// How MultiKueue would reach a worker cluster. After an agent joined under the same name, it
-/// is not needed.
+/// How MultiKueue would reach a worker cluster. Not needed if an agent has joined under the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterSource {
     KubeConfig {
@@ -66,7 +65,7 @@ pub enum ClusterSource {
     ClusterProfile(String),
 }
 
-/// A worker cluster as MultiKueue names it.
+/// A worker cluster under its MultiKueue name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MultiKueueClusterSpec {
     /// `None` only for an object with errors.
@@ -90,16 +89,17 @@ impl Default for RetryStrategy {
     }
 }
 
-/// How a worker cluster asks its provider for machines.
+/// How a worker cluster asks its provider for nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProvisioningRequestConfigSpec {
     pub class_name: String,
     /// Parameters of every request.
     pub parameters: BTreeMap<String, String>,
-    /// Resources that need a request; empty is all.
+    /// Resources that need a request. Empty means all.
     pub managed_resources: Vec<String>,
     pub retry: RetryStrategy,
-    /// Node selector entries for the pods: label key to the name of the provider's detail with the value.
+    /// Node selector entries for the pods: label key, and the name of the provider's detail that has the
+    /// value.
     pub node_selector_from_detail: BTreeMap<String, String>,
     /// `None`: every pod set has its own entry in a request.
     pub merge_policy: Option<MergePolicy>,
@@ -111,6 +111,16 @@ pub enum MergePolicy {
     IdenticalPodTemplates,
     /// Equal requests, node selectors, required node affinities and tolerations; the commands may differ.
     IdenticalWorkloadSchedulingRequirements,
+}
+
+impl MergePolicy {
+    /// The name in Kueue.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IdenticalPodTemplates => "IdenticalPodTemplates",
+            Self::IdenticalWorkloadSchedulingRequirements => "IdenticalWorkloadSchedulingRequirements",
+        }
+    }
 }
 
 pub(crate) fn read_check(root: &Fields<'_>) -> AdmissionCheckSpec {
@@ -237,10 +247,9 @@ pub(crate) fn read_provisioning(root: &Fields<'_>) -> ProvisioningRequestConfigS
             format!("the maximum is {MAX_PARAMETER_CHARS} characters"),
         );
     }
-    let merge_words = [
-        ("IdenticalPodTemplates", MergePolicy::IdenticalPodTemplates),
-        ("IdenticalWorkloadSchedulingRequirements", MergePolicy::IdenticalWorkloadSchedulingRequirements),
-    ];
+    let merge_policies =
+        [MergePolicy::IdenticalPodTemplates, MergePolicy::IdenticalWorkloadSchedulingRequirements];
+    let merge_words = merge_policies.map(|policy| (policy.name(), policy));
     let read = ProvisioningRequestConfigSpec {
         class_name: spec
             .require("provisioningClassName")

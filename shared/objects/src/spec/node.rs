@@ -1,4 +1,4 @@
-//! Nodes and pods of a cluster, as `kubectl get -o yaml` shows them: read for plans, never stored.
+//! Nodes and pods of a cluster, in the form of `kubectl get -o yaml`. Read for plans, never stored.
 
 use super::meta::{self, Meta};
 use super::workload::{Condition, ConditionStatus};
@@ -9,7 +9,7 @@ use meridian_shared::gang::{Amounts, Taint};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeObject {
-    /// The labels place the node in a topology.
+    /// Metadata. Its labels place the node in a topology.
     pub meta: Meta,
     pub taints: Vec<Taint>,
     /// Whether the node is cordoned.
@@ -31,7 +31,7 @@ pub enum PodPhase {
     #[default]
     Pending,
     Running,
-    /// The pod ended, and uses no resources any more.
+    /// The pod ended successfully, and uses no resources any more.
     Succeeded,
     /// The pod ended with a failure, and uses no resources any more.
     Failed,
@@ -41,9 +41,9 @@ pub enum PodPhase {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodObject {
-    /// The owners show whether the pod would be made again.
+    /// Metadata. Its owners show whether the pod would be created again.
     pub meta: Meta,
-    /// [`PodTemplate::requests`] is what the pod requests, [`PodTemplate::node_name`] where it is.
+    /// Requests ([`PodTemplate::requests`]) and node ([`PodTemplate::node_name`]) of the pod.
     pub template: PodTemplate,
     pub phase: PodPhase,
     pub conditions: Vec<Condition>,

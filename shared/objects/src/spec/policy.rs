@@ -1,7 +1,7 @@
 //! Meridian's own kinds: worker clusters, residency policies, dispatch policies.
 //!
-//! They are read strictly: an unknown field is an error, because a mistyped `deny` or `limits` must not be a
-//! no-op.
+//! They are read strictly: an unknown field is an error, because a mistyped `deny` or `limits` must not be
+//! ignored.
 
 pub mod cluster;
 pub mod dispatch;

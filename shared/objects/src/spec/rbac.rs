@@ -1,4 +1,4 @@
-//! Roles and their bindings, the subset of `rbac.authorization.k8s.io/v1` that decides about Meridian's API.
+//! Roles and their bindings: the subset of `rbac.authorization.k8s.io/v1` that applies to Meridian's API.
 //! [`crate::rbac`] evaluates them.
 
 use crate::fields::{Fields, Item};
@@ -14,15 +14,15 @@ const MAX_SUBJECTS: usize = 1_000;
 /// Permissions of a rule: each of its verbs on each of its resources, or on each of its paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyRule {
-    /// `*` is every verb.
+    /// Verbs; `*` means every verb.
     pub verbs: Vec<String>,
-    /// `*` is every group; the core group is empty.
+    /// API groups; `*` means every group, the empty string the core group.
     pub api_groups: Vec<String>,
-    /// `RESOURCE`, `RESOURCE/SUBRESOURCE` or `*/SUBRESOURCE`; `*` is everything.
+    /// `RESOURCE`, `RESOURCE/SUBRESOURCE` or `*/SUBRESOURCE`; `*` means everything.
     pub resources: Vec<String>,
     /// Empty for objects of any name.
     pub resource_names: Vec<String>,
-    /// Paths that are no objects; a `*` at the end stands for any rest.
+    /// Paths outside the API of objects; a `*` at the end matches any rest.
     pub non_resource_urls: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ enum SubjectKind {
 /// The role that a binding grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoleRef {
-    /// Whether it is a ClusterRole; else it is a Role of the binding's namespace.
+    /// Whether the role is a ClusterRole. Otherwise it is a Role in the binding's namespace.
     pub is_cluster_role: bool,
     pub name: String,
 }
@@ -61,7 +61,7 @@ pub struct RoleBindingSpec {
     pub subjects: Vec<Subject>,
 }
 
-/// `of_cluster` for a ClusterRole.
+/// Reads a role. `of_cluster`: it is a ClusterRole.
 pub(crate) fn read_role(root: &Fields<'_>, of_cluster: bool) -> RoleSpec {
     if of_cluster && root.get("aggregationRule").is_some() {
         root.error("aggregationRule", "is not supported", "write the rules into `rules`");
@@ -73,7 +73,7 @@ pub(crate) fn read_role(root: &Fields<'_>, of_cluster: bool) -> RoleSpec {
 fn read_rule(rule: Fields<'_>, of_cluster: bool) -> PolicyRule {
     let read = PolicyRule {
         verbs: rule.names("verbs", MAX_ENTRIES),
-        // the core group is the empty string, so these are no names
+        // not read as names, because the core group is the empty string
         api_groups: rule.list("apiGroups", MAX_ENTRIES, |item| item.text().map(str::to_owned)),
         resources: rule.names("resources", MAX_ENTRIES),
         resource_names: rule.names("resourceNames", MAX_ENTRIES),
@@ -99,7 +99,7 @@ fn read_rule(rule: Fields<'_>, of_cluster: bool) -> PolicyRule {
     read
 }
 
-/// `of_cluster` for a ClusterRoleBinding.
+/// Reads a binding. `of_cluster`: it is a ClusterRoleBinding.
 pub(crate) fn read_binding(root: &Fields<'_>, of_cluster: bool) -> RoleBindingSpec {
     let role = root.require("roleRef").and_then(|item| item.fields());
     RoleBindingSpec {
@@ -111,7 +111,7 @@ pub(crate) fn read_binding(root: &Fields<'_>, of_cluster: bool) -> RoleBindingSp
 fn read_role_ref(role: Fields<'_>, of_cluster: bool) -> RoleRef {
     check_group(&role);
     let all: [(&str, bool); 2] = [("ClusterRole", true), ("Role", false)];
-    // a ClusterRoleBinding has no namespace in which a Role could be
+    // a ClusterRoleBinding has no namespace, so it can't refer to a Role
     let words = if of_cluster { &all[..1] } else { &all[..] };
     let read = RoleRef {
         is_cluster_role: role.require("kind").and_then(|item| item.word(words)).unwrap_or_default(),
@@ -121,7 +121,7 @@ fn read_role_ref(role: Fields<'_>, of_cluster: bool) -> RoleRef {
     read
 }
 
-/// `None` for a service account, which Meridian doesn't have.
+/// Reads a subject. `None` for a service account, because Meridian has none.
 fn read_subject(item: &Item<'_>) -> Option<Subject> {
     let subject = item.fields()?;
     let words = [

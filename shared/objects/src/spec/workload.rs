@@ -19,7 +19,7 @@ pub use self::status::{
 };
 pub use crate::job::ELASTIC_ANNOTATION;
 
-/// Annotation: added to a workload's priority.
+/// Annotation with a number that is added to a workload's priority.
 pub const BOOST_ANNOTATION: &str = "kueue.x-k8s.io/priority-boost";
 /// Annotation: the workload that an elastic job's new slice replaces.
 pub const REPLACES_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
@@ -59,7 +59,7 @@ pub struct WorkloadSpec {
     pub active: bool,
     /// Longest run time after admission.
     pub maximum_execution_time: Option<Millis>,
-    /// Names of the gates that keep it from preempting until they open.
+    /// Names of the gates that keep the workload from preempting until they open.
     pub preemption_gates: Vec<String>,
 }
 
@@ -83,9 +83,9 @@ pub struct WorkloadTopologyRequest {
     pub preferred: Option<String>,
     /// The pods may be anywhere in the topology.
     pub unconstrained: Option<bool>,
-    /// Label with the number of a pod.
+    /// Pod label with the pod's index.
     pub pod_index_label: Option<String>,
-    /// Label with the number of a pod's group.
+    /// Pod label with the index of the pod's group.
     pub sub_group_index_label: Option<String>,
     pub sub_group_count: Option<u32>,
     /// Pod sets of one group get one flavor and one domain.
@@ -94,7 +94,7 @@ pub struct WorkloadTopologyRequest {
     pub slice_required: Option<String>,
     /// Pods of a slice.
     pub slice_size: Option<u32>,
-    /// Slices within slices, the widest level first; instead of `slice_required` and `slice_size`.
+    /// Slices within slices, the widest level first. Used instead of `slice_required` and `slice_size`.
     pub slice_layers: Vec<WorkloadSliceLayer>,
 }
 
@@ -127,7 +127,8 @@ impl WorkloadObject {
         self.meta.annotations.get(BOOST_ANNOTATION)?.parse().ok()
     }
 
-    /// The key (`namespace/name`) of the workload that this one replaces as an elastic job's new slice.
+    /// The key (`namespace/name`) of the workload that this workload, a new slice of an elastic job,
+    /// replaces.
     pub fn replaces(&self) -> Option<&str> {
         self.meta.annotations.get(REPLACES_ANNOTATION).map(String::as_str).filter(|key| !key.is_empty())
     }

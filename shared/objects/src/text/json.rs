@@ -1,7 +1,7 @@
 //! JSON (RFC 8259) into nodes with positions.
 //!
-//! The YAML reader would take most JSON, but not its tabs and escaped surrogate pairs, and serde_json keeps
-//! no positions. Numbers and strings are cut out here and decoded by serde_json.
+//! The YAML reader accepts most JSON, but not its tabs and escaped surrogate pairs, and serde_json keeps no
+//! positions. This reader finds numbers and strings, and serde_json decodes them.
 
 use super::syntax::{
     Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Position, SyntaxError, SyntaxNode, SyntaxValue,

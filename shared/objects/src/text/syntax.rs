@@ -19,7 +19,7 @@ pub(crate) struct Position {
     pub(crate) column: u32,
 }
 
-/// A value and where it begins.
+/// A value and the position of its start.
 #[derive(Clone, Debug)]
 pub(crate) struct SyntaxNode {
     pub(crate) at: Position,
@@ -42,7 +42,7 @@ pub(crate) struct Key {
     pub(crate) text: String,
 }
 
-/// Why a text could not be read, where, and what to write.
+/// Why a text can't be read, with the position and a remedy.
 #[derive(Clone, Debug)]
 pub(crate) struct SyntaxError {
     pub(crate) at: Position,

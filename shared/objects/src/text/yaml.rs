@@ -10,7 +10,7 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location, Options, Spanned};
 use std::fmt;
 
-/// Most values that aliases may repeat: enough for honest anchors, too few for an alias bomb.
+/// Most values that aliases may repeat: enough for ordinary anchors, too few for an alias bomb.
 const MAX_REPEATED_EVENTS: usize = 20_000;
 /// Most aliases of one text.
 const MAX_ALIASES: usize = 2_000;
@@ -18,9 +18,10 @@ const MAX_ALIASES: usize = 2_000;
 const MAX_ANCHORS: usize = 1_000;
 /// Most merge keys (`<<`) of one text.
 const MAX_MERGE_KEYS: usize = 1_000;
-/// Longest text of all values of a file, and of all its comments, in bytes.
+/// Most bytes of text in all values of a file, and in all its comments.
 const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
-/// Longest message of the YAML reader that is passed on, because some messages quote the text.
+/// Longest message of the YAML reader that is passed on, in characters. Bounded, because some messages quote
+/// the text.
 const MAX_MESSAGE_CHARS: usize = 200;
 
 /// Reads the documents of a text; empty ones are left out. Fails at the first text that is not YAML.
@@ -56,7 +57,7 @@ fn options() -> Options {
     }
 }
 
-/// A value as the YAML reader gives it.
+/// A value as parsed by the YAML reader.
 enum Raw {
     Null,
     Bool(bool),
@@ -239,7 +240,7 @@ fn is_indented_by_tab(text: &str, at: Position) -> bool {
     line(text, at).is_some_and(|line| line.trim_start_matches(' ').starts_with('\t'))
 }
 
-/// Whether the line has a placeholder of Helm, Jinja or Argo, which YAML reads as a mapping in a mapping.
+/// Whether the line has a placeholder of Helm, Jinja or Argo, which YAML reads as nested mappings.
 fn has_placeholder(text: &str, at: Position) -> bool {
     line(text, at).is_some_and(|line| line.contains("{{"))
 }

@@ -1,4 +1,4 @@
-//! Ages in the few characters that a column of a table has for them.
+//! Short texts of ages, for a column of a table.
 
 use jiff::Timestamp;
 
@@ -7,8 +7,8 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// A number of seconds as Kubernetes writes ages (`duration.HumanDuration`): two units while the larger
-/// number is small, else one. Less than nothing is `0s`.
+/// A number of seconds in Kubernetes' form of ages (`duration.HumanDuration`): two units if the larger number
+/// is small, else one. A negative number is `0s`.
 pub fn format(seconds: i64) -> String {
     let two = |s: i64, large: i64, large_unit: char, small: i64, small_unit: char| match s % large / small {
         0 => format!("{}{large_unit}", s / large),
@@ -27,7 +27,7 @@ pub fn format(seconds: i64) -> String {
     }
 }
 
-/// The time from `then`, a moment as objects have it (RFC 3339), to `now`; `None` if `then` is no moment.
+/// The time from `then`, in the form of objects (RFC 3339), to `now`; `None` if `then` isn't a time.
 pub fn since(then: &str, now: Timestamp) -> Option<String> {
     then.parse::<Timestamp>().ok().map(|then| format(now.duration_since(then).as_secs()))
 }

@@ -1,4 +1,4 @@
-//! Durations as users write them: `15m`, `2h`, `90s`, `1h30m`.
+//! Durations in users' notation: `15m`, `2h`, `90s`, `1h30m`.
 
 use jiff::SignedDuration;
 use meridian_shared::time::Millis;

@@ -1,4 +1,4 @@
-//! Types of JSON values as messages name them.
+//! Names of the types of JSON values, for messages.
 
 use serde_json::Value;
 

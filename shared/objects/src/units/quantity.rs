@@ -106,7 +106,7 @@ impl Parts {
         }
     }
 
-    /// In units of ten to minus `decimals`, rounded away from zero; `None` when that does not fit.
+    /// The value in units of ten to minus `decimals`, rounded away from zero; `None` if it doesn't fit.
     fn scaled(&self, decimals: i32) -> Option<i128> {
         scale(self.mantissa, self.power + decimals).map(|amount| if self.negative { -amount } else { amount })
     }
@@ -116,14 +116,14 @@ impl Parts {
 pub fn parse(resource: &str, text: &str) -> Result<i64, Error> {
     let parts = Parts::of(text)?;
     let amount = parts.scaled(if is_milli(resource) { MILLI } else { 0 });
-    // The least number has no positive counterpart, and no amount needs it.
+    // The smallest number has no positive counterpart, and no amount needs it.
     amount
         .and_then(|amount| i64::try_from(amount).ok())
         .filter(|amount| *amount != i64::MIN)
         .ok_or_else(|| Error::TooLarge(text.to_owned()))
 }
 
-/// A JSON string or number in billionths. Fails as [`parse`] does.
+/// A JSON string or number in billionths. Fails like [`parse`].
 pub fn nano_from_json(value: &Value) -> Result<i128, Error> {
     let text = text_of(value)?;
     Parts::of(&text)?.scaled(NANO).ok_or(Error::TooLarge(text))
@@ -137,12 +137,12 @@ fn text_of(value: &Value) -> Result<String, Error> {
     }
 }
 
-/// A JSON string or number in base units of `resource`. Fails as [`parse`] does.
+/// A JSON string or number in base units of `resource`. Fails like [`parse`].
 pub fn from_json(resource: &str, value: &Value) -> Result<i64, Error> {
     parse(resource, &text_of(value)?)
 }
 
-/// The usual way to write a number of billionths; reading it back gives the same number.
+/// The usual text of a number of billionths. Parsing the text gives the same number.
 pub fn format_nano(nano: i128) -> String {
     let scales = [(1_000_000_000, ""), (1_000_000, "m"), (1_000, "u")];
     let (unit, suffix) = scales.into_iter().find(|(unit, _)| nano % unit == 0).unwrap_or((1, "n"));

@@ -11,8 +11,8 @@ use crate::request::{Options, PodSetRequest};
 use crate::topology::Topology;
 use crate::usage::Taken;
 
-/// Places a group that has a previous assignment for its workers. Returns whether it fits, or `None` if the
-/// group must be placed from scratch: it has no previous assignment, or a domain of it is gone.
+/// Places a group that has a previous assignment for its workers, and returns whether it fits. `None` if the
+/// group must be placed from scratch, because it has no previous assignment or a domain of that is gone.
 pub(super) fn assign_group(
     topology: &Topology,
     requests: &[PodSetRequest],

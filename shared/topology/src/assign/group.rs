@@ -30,8 +30,8 @@ pub(super) fn groups(requests: &[PodSetRequest]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The workers and the leader of a group: of the first two members, the one with fewer pods leads, the second
-/// on a tie.
+/// The workers and the leader of a group. Of the first two members, the leader is the one with fewer pods; on
+/// a tie, the second.
 pub(super) fn roles(requests: &[PodSetRequest], group: &[usize]) -> Option<Roles> {
     match group {
         [] => None,

@@ -1,4 +1,4 @@
-//! Replacement of a lost node: its pods move, all other pods of the workload stay.
+//! Replacement of a lost node: the pods on it move, all other pods of the workload stay.
 
 use crate::assignment::PodSetResult;
 use crate::assignment::{Assignment, DomainCount};
@@ -73,7 +73,7 @@ fn replace(
     Ok((merged(tree, &fresh, &kept), fresh))
 }
 
-/// The assignment without the domains of `node`, and the number of pods in those.
+/// The assignment without the domains of `node`, and the number of pods in these domains.
 fn without(assignment: &Assignment, node: &str) -> (Assignment, u32) {
     let is_lost = |domain: &DomainCount| domain.values.last().is_some_and(|value| value == node);
     let missing = assignment.domains.iter().rfind(|domain| is_lost(domain)).map_or(0, |domain| domain.count);
@@ -101,15 +101,15 @@ pub(super) fn merged(tree: &Tree, fresh: &Assignment, kept: &Assignment) -> Assi
     Assignment { levels: fresh.levels.clone(), domains }
 }
 
-/// The shape for a number of pods that isn't a multiple of the widest slice: the narrowest layer that divides
-/// it.
+/// The shape for a number of pods that isn't a multiple of the widest slice: slices of the narrowest layer
+/// whose size divides it.
 fn whole_slices(shape: TopologyRequest, missing: u32) -> TopologyRequest {
     let layer = shape.slices.into_iter().rfind(|layer| layer.size > 0 && missing.is_multiple_of(layer.size));
     TopologyRequest { constraint: shape.constraint, slices: layer.into_iter().collect() }
 }
 
-/// The domain that must contain the replacement, if any: the domain of the broken slice, or the domain that
-/// all pods must share. `None` if no pods are left to stay with.
+/// The domain that must contain the replacement, if any: the domain of the incomplete slice, or the domain
+/// that all pods must share. `None` if no pods are left.
 fn region(tree: &Tree, part: &PodSetRequest, kept: &Assignment) -> Option<DomainId> {
     let depth = tree.depth(part.level(tree.levels())?)?;
     let first = kept.domains.first()?;

@@ -1,8 +1,8 @@
-//! Balanced placement (KEP-2724, gate `TASBalancedPlacement`): a preferred pod set that needs several domains
-//! is spread evenly over them, instead of filling all but the last.
+//! Balanced placement (KEP-2724, gate `TASBalancedPlacement`): a pod set with a preferred level that needs
+//! several domains is spread evenly over them, instead of filling all but the last.
 //!
-//! The threshold is the smallest number of slices on a domain that gets any. Of all sets of siblings at the
-//! requested level, the one with the highest threshold wins. Within it, the fewest sufficient domains are
+//! The threshold is the smallest number of slices on any used domain. Of all sets of siblings at the
+//! requested level, the set with the highest threshold is chosen, and as few of its domains as possible are
 //! used.
 
 use super::capacity::{CapacityTable, DomainCapacity, sum_up};
@@ -29,15 +29,15 @@ struct Candidate {
     table: CapacityTable,
 }
 
-/// A domain of a set under construction, and the index of the previous link.
+/// A domain in a set under construction, and the index of the previous link.
 struct Link {
     domain: DomainId,
     before: Option<usize>,
 }
 
 impl Search<'_> {
-    /// The leaves of a balanced placement. Their pods are written into the table. Without a balanced
-    /// placement the table is unchanged.
+    /// The leaves of a balanced placement, whose pods are written into the table. `None`, with an unchanged
+    /// table, if there is no balanced placement.
     ///
     /// As in Kueue, thresholds ignore narrower slices. So the leaves may turn out to hold fewer pods than the
     /// domains above them; then there is no balanced placement.
@@ -75,8 +75,8 @@ impl Search<'_> {
         best
     }
 
-    /// The threshold at which `siblings` hold the pod set and the number of siblings used, or `None` below
-    /// `least`. The table is pruned to the threshold.
+    /// The highest threshold at which `siblings` hold the pod set, and the number of siblings used. `None` if
+    /// the threshold is below `least`. Prunes the table to the threshold.
     fn balanced(&mut self, siblings: &[DomainId], counted: &CapacityTable, least: i64) -> Option<(i64, i64)> {
         self.table.clone_from(counted);
         let greedy = self.greedy(&self.counted_below(siblings))?;
@@ -109,8 +109,7 @@ impl Search<'_> {
         self.greedy(siblings).map(|greedy| (with_leader, greedy.domains))
     }
 
-    /// The domains to balance between: the children of `domains` if slices are at a lower level, else
-    /// `domains`.
+    /// The domains to balance: the children of `domains` if slices are at a lower level, else `domains`.
     fn counted_below(&self, domains: &[DomainId]) -> Vec<DomainId> {
         if self.shape.depth < self.shape.slice_depth {
             return domains.iter().flat_map(|domain| self.topology.tree().children(*domain).iter()).collect();
@@ -168,7 +167,7 @@ impl Search<'_> {
                 *capacity = DomainCapacity { affinity: capacity.affinity, ..DomainCapacity::default() }
             });
         } else if self.shape.leaders > 0 && capacity.leaders > 0 && capacity.slices_with_leader < threshold {
-            // It holds enough workers, but not together with the leader.
+            // The domain holds enough workers, but not together with the leader.
             self.each_below(domain, &|capacity| {
                 (capacity.pods_with_leader, capacity.slices_with_leader, capacity.leaders) = (0, 0, 0)
             });
@@ -216,8 +215,8 @@ impl Search<'_> {
         (over <= 0 && leaders <= 0).then_some(chosen)
     }
 
-    /// Of the smallest sufficient sets of `domains`, the one with the least unused capacity. Dynamic
-    /// programming over the remaining (leaders, pods). On a tie, the set with the first domains wins.
+    /// Of the smallest sufficient sets of `domains`, the set with the least unused capacity; on a tie, the
+    /// set with the first domains. Dynamic programming over the remaining (leaders, pods).
     fn fewest(&self, domains: &[DomainId], by_entropy: bool) -> Option<Vec<DomainId>> {
         let size = usize::try_from(self.greedy(domains)?.domains).ok()?;
         let mut sorted = domains.to_vec();

@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use crate::tree::{DomainId, Tree};
 
-/// Pods that a domain can hold; in the second pass, pods that are placed there.
+/// Pods that a domain can hold; in the second pass, pods that are placed in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DomainCapacity {
     pub(super) pods: i64,

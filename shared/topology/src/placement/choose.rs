@@ -1,4 +1,4 @@
-//! Second pass, first half: the level of a pod set, and its domains there.
+//! The first half of the second pass: chooses the level of a pod set, and its domains at that level.
 
 use super::search::Search;
 use crate::placement_error::PlacementError;
@@ -60,7 +60,7 @@ impl Search<'_> {
         if !self.shape.required {
             return Ok(None);
         }
-        // With preferences, the first domain may be too small while a later one fits.
+        // With preferences, the first domain may be too small although a later one fits.
         let preferred = self.topology.flavor().profile.preferred_affinity;
         match domains.iter().position(holds).filter(|_| preferred) {
             Some(at) => Ok(self.best_fit(&domains[at..], slices, self.shape.leaders, self.shape.unit())),

@@ -92,7 +92,7 @@ impl Counter<'_> {
     }
 
     /// The index range of the leaves in `domain`. Empty for a host of a topology with several levels: as in
-    /// Kueue, a replacement is searched in a domain that has hosts below it, never in a host.
+    /// Kueue, a replacement is searched in domains above hosts, never in a host.
     fn region(&self, domain: DomainId) -> std::ops::Range<usize> {
         let tree = self.topology.tree();
         let depth = tree.depth_of(domain);

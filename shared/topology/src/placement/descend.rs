@@ -1,4 +1,4 @@
-//! From the chosen domains down to the leaves, with as few domains as possible.
+//! Descends from the chosen domains to the leaves, with as few domains as possible.
 
 use super::search::Search;
 use super::shape::Unit;
@@ -49,7 +49,7 @@ impl Search<'_> {
                 self.sort(&mut children, self.least_free);
                 if size > 1 {
                     for child in &children {
-                        // The counted slices are those of the widest layer only.
+                        // Only slices of the widest layer were counted.
                         let capacity = &mut self.table[child.at()];
                         capacity.slices = capacity.pods / size;
                         capacity.slices_with_leader = capacity.pods_with_leader / size;
@@ -63,9 +63,9 @@ impl Search<'_> {
         chosen
     }
 
-    /// The first of `domains` that together hold `count` pods and the leaders. The pods of each are written
-    /// into the table. The last domain is chosen by best fit. Empty if the domains don't suffice, which the
-    /// sums rule out.
+    /// The first of `domains` that together hold `count` pods and the leaders. The last domain is chosen by
+    /// best fit. Writes the pods of each into the table. Empty if the domains don't suffice, but the sums
+    /// ensure that they do.
     fn fill(&mut self, mut domains: Vec<DomainId>, count: i64, leaders: i64, unit: Unit) -> Vec<DomainId> {
         self.leader_first(&mut domains, count, leaders, unit);
         let units = match unit {

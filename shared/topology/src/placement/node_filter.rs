@@ -1,4 +1,4 @@
-//! Which nodes accept the pods of a request, and how much they are preferred.
+//! Determines which nodes accept the pods of a request, and how much they are preferred.
 
 use super::labels;
 use crate::flavor::Flavor;
@@ -65,7 +65,7 @@ impl<'a> NodeFilter<'a> {
             |taint: &&Taint| matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
         let tolerated = |taint: &Taint| Tolerance::of(self.own.iter().chain(self.flavor), taint).is_some();
         if let Some(taint) = taints.iter().filter(forbids).find(|taint| !tolerated(taint)) {
-            return Err(Exclusion::Taint(written(taint)));
+            return Err(Exclusion::Taint(taint.to_string()));
         }
         if !self.selector.iter().all(|(key, value)| labels.get(key) == Some(value)) {
             return Err(Exclusion::Selector);
@@ -86,11 +86,4 @@ impl<'a> NodeFilter<'a> {
 /// As in Kubernetes, an empty term matches nothing.
 fn satisfied(term: &[Requirement], labels: &BTreeMap<String, String>) -> bool {
     !term.is_empty() && term.iter().all(|requirement| requirement.matches(labels))
-}
-
-fn written(taint: &Taint) -> String {
-    match taint.value.as_str() {
-        "" => format!("{}:{:?}", taint.key, taint.effect),
-        value => format!("{}={value}:{:?}", taint.key, taint.effect),
-    }
 }

@@ -15,8 +15,8 @@ impl Search<'_> {
         });
     }
 
-    /// Sorts for leader and workers: domains that fit the leader first, then as [`Self::sort`] with the
-    /// leader in place.
+    /// Sorts for leader and workers: domains that fit the leader first, then like [`Self::sort`], with the
+    /// capacity left beside the leader.
     pub(super) fn sort_for_leader(&self, domains: &mut [DomainId], least_free: bool) {
         domains.sort_by_key(|domain| {
             let capacity = &self.table[domain.at()];
@@ -48,9 +48,8 @@ impl Search<'_> {
         }
     }
 
-    /// The domain that fits `needed` units (and the leaders) with the least unused capacity. The first wins a
-    /// tie; the first domain is also the answer if none fits. Domains with a lower preference aren't
-    /// considered.
+    /// The domain that fits `needed` units (and the leaders) with the least unused capacity; on a tie, the
+    /// first. If no domain fits, the first of all. Domains with a lower preference aren't considered.
     pub(super) fn best_fit(
         &self,
         domains: &[DomainId],
@@ -68,7 +67,7 @@ impl Search<'_> {
         Some(tier.filter(holds).min_by_key(units).unwrap_or(first))
     }
 
-    /// Moves the first domain to the front that fits the leader without reducing the workers below `count`.
+    /// Moves to the front the first domain that fits the leader without reducing the workers below `count`.
     ///
     /// The sums of a wider domain assume the cheapest domain for the leader, so it must be chosen here as
     /// well.

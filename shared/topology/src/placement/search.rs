@@ -107,7 +107,7 @@ impl Search<'_> {
     }
 }
 
-/// Counts are never negative, and never above what a request can ask for.
+/// Converts a count, which is never negative and never above the largest request.
 fn clamp_count(count: i64) -> u32 {
     u32::try_from(count.max(0)).unwrap_or(u32::MAX)
 }

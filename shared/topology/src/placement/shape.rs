@@ -26,11 +26,11 @@ pub(super) struct Shape<'a> {
     pub(super) slice_depth: usize,
     /// Pods per slice of the widest layer.
     pub(super) slice_size: i64,
-    /// Per depth, the size of narrower slices there.
+    /// Size of narrower slices, by depth.
     inner_sizes: Vec<Option<i64>>,
-    /// All pods must share one domain.
+    /// Whether all pods must share one domain.
     pub(super) required: bool,
-    /// Any domains will do.
+    /// Whether the pods may be in any domains.
     pub(super) unconstrained: bool,
     pub(super) layers: &'a [SliceLayer],
 }

@@ -115,4 +115,14 @@ run "a_second_region" {
     )
     error_message = "the first region changed"
   }
+
+  # The entry is enough: the manager's release has the cluster, its pools, and whose token to accept.
+  assert {
+    condition = (
+      [for cluster in module.fleet.manager_values.clusters : [cluster.spec.region, cluster.spec.provisionable[0].name]]
+      == [["europe-west4", "t4"], ["us-east4", "t4"]]
+      && length(module.fleet.manager_values.joinByIssuer) == 2
+    )
+    error_message = output.cluster_objects
+  }
 }

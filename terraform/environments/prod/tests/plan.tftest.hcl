@@ -79,14 +79,6 @@ run "the_tutorials_defaults" {
   }
 
   assert {
-    condition = output.cluster_objects_command == join(" ", [
-      "terraform output -raw cluster_objects | kubectl --context manager-europe-west4 -n meridian-system exec -i",
-      "meridian-manager-0 -- meridian --kubeconfig /var/lib/meridian-manager/admin.kubeconfig apply -f -",
-    ])
-    error_message = output.cluster_objects_command
-  }
-
-  assert {
     condition = [for document in split("---\n", trimprefix(output.cluster_objects, "---\n")) : [
       yamldecode(document).kind, yamldecode(document).metadata.name, yamldecode(document).spec.provisionable[0].name,
       ]] == [

@@ -1,4 +1,5 @@
-//! What a cluster says about holds: whether what a job names is there, and whether the room is held.
+//! A cluster's answers about holds: whether the objects that a job names exist, and whether the capacity is
+//! held.
 
 use crate::sim::context::event::SimEvent;
 use crate::sim::world::Simulation;

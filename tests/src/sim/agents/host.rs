@@ -16,9 +16,9 @@ pub(crate) struct StoreDisk {
 /// How a hostile agent keeps the manager waiting, and until when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stall {
-    /// It sends no requests.
+    /// The agent sends no requests.
     NoRequests(u64),
-    /// It sends requests without events.
+    /// The agent sends requests without events.
     NoEvents(u64),
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct AgentHost {
     pub(crate) agent: Option<Agent>,
     /// Number of the process, increased each time it ends.
     pub(crate) life: u64,
-    /// It never starts again.
+    /// The agent never starts again.
     pub(crate) gone: bool,
     pub(crate) hostile: bool,
     pub(crate) stall: Option<Stall>,
@@ -80,7 +80,7 @@ pub(crate) struct AgentHost {
     pub(crate) follows: Option<Leadership>,
     /// The wall clock of its machine was set back, and its store doesn't contain that yet.
     pub(crate) unseen_back: bool,
-    /// Its store began as a copy of another agent's.
+    /// The agent's store began as a copy of another agent's.
     pub(crate) is_copy: bool,
     pub(crate) timers: TolerationTimers,
     turn: u64,
@@ -144,7 +144,7 @@ impl AgentHost {
         self.store.get("ledger").and_then(|v| serde_json::from_str(v).ok())
     }
 
-    /// Its store is deleted.
+    /// The agent's store is deleted.
     pub(crate) fn lose_store(&mut self) {
         self.store.clear();
         self.follows = None;

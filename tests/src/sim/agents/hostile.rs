@@ -1,8 +1,9 @@
 //! A hostile agent. Its messages may harm only its own cluster.
 //!
-//! It claims capacity that it hasn't, holds offers without capacity, reports other clusters' workloads with
-//! invented fences, ends them, follows leaderships that never were, sends absurd numbers, floods, and repeats
-//! itself. It also stalls: it stops sending, or keeps sending and never reports what happened to its offers.
+//! A hostile agent claims capacity that it hasn't, holds offers without capacity, reports other clusters'
+//! workloads with invented fences, ends them, follows invented leaderships, sends absurd numbers, floods, and
+//! repeats itself. It also stalls: it stops sending, or keeps sending and never reports what happened to its
+//! offers.
 
 use crate::sim::agents::host::Stall;
 use crate::sim::random::Random;
@@ -228,7 +229,7 @@ fn repeat_report(world: Option<&World>, cluster: &ClusterName, rising: u32, requ
             .find(|(_, leg)| leg.cluster == *cluster)
             .map(|(offer, leg)| (*uid, *offer, leg.clone()))
     };
-    let Some((world, live)) = world.and_then(|world| Some((world, world.live.clusters.get(cluster)?))) else {
+    let Some((world, live)) = world.and_then(|world| Some((world, world.live.cluster(cluster)?))) else {
         return;
     };
     let Some((uid, offer, leg)) = world.state.workloads().iter().find_map(own) else { return };
@@ -244,7 +245,7 @@ fn repeat_report(world: Option<&World>, cluster: &ClusterName, rising: u32, requ
         }
     };
     // Events of this flood are numbered after the events that the manager accepted from earlier floods.
-    request.events_from = live.events_through + 1;
+    request.events_from = live.events_through() + 1;
     request.events = (0..REPEATED).map(report).collect();
 }
 

@@ -16,12 +16,10 @@ impl Simulation {
         let Some(world) = worlds.into_iter().find(|world| Some(world.state.leadership()) == follows) else {
             return;
         };
-        let settled = world
-            .live
-            .clusters
-            .get(&host.cluster)
-            .filter(|live| live.session == agent.session() && live.outbox.quiet() && live.inventoried);
-        if settled.is_none_or(|live| live.events_through < agent.events_last()) {
+        let settled = world.live.cluster(&host.cluster).filter(|live| {
+            live.session() == agent.session() && live.outbox().quiet() && live.inventory().is_taken()
+        });
+        if settled.is_none_or(|live| live.events_through() < agent.events_last()) {
             return;
         }
         let (mut known_priorities, mut wrong) = (0, None);

@@ -28,7 +28,8 @@ impl Simulation {
         self.count_restarted_timers(a);
         let Some(durable) = self.load_store(a) else { return };
         situations::count_start(&durable, &mut self.cx.counters);
-        // The runner's records may be deleted together with the store. Then it is unknown what still runs.
+        // The runner's records may be deleted together with the store. Then nobody knows which gangs still
+        // run.
         let blind = durable.sessions() == 0 && self.cx.random.agents.permille(500);
         self.machines[machine].has_unknown_gangs |= blind;
         self.machines[machine].runner.report_again();
@@ -42,10 +43,11 @@ impl Simulation {
         if !blind {
             self.schedule_unguarded_end(machine);
         }
-        if !self.persist(a, outcome.store) {
+        let (writes, effects) = outcome.into_parts();
+        if !self.persist(a, writes) {
             return;
         }
-        self.perform_effects(a, outcome.effects);
+        self.perform_effects(a, effects);
         self.apply_to_agent(a, vec![nodes]);
         self.wake_agent(a, self.cx.now);
     }
@@ -112,8 +114,8 @@ impl Simulation {
         }
     }
 
-    /// Another agent of the same cluster took over. This one ends for good, unless it is the cluster's last:
-    /// then its supervisor starts it again with a new store.
+    /// Another agent of the same cluster took over. This agent ends for good, unless it is the cluster's last
+    /// one: then its supervisor starts it again with a new store.
     pub(crate) fn supersede_agent(&mut self, a: usize) {
         self.cx.log(|| format!("agent {}: is superseded", self.agents[a].name));
         self.cx.counters.one("agents superseded");

@@ -25,7 +25,8 @@ impl Simulation {
         self.agents[a].disk.fails_next = true;
     }
 
-    /// Makes a turn's writes durable. False if the process ended before, after, or because it couldn't.
+    /// Makes a turn's writes durable. False if the process ended before or after the commit, or because the
+    /// commit failed.
     pub(crate) fn persist(&mut self, a: usize, ops: Vec<StoreOp>) -> bool {
         if ops.is_empty() {
             return true;

@@ -96,7 +96,7 @@ struct TaintedGang {
     seconds: u64,
     /// The agent moves its pods away, or can't.
     leaves: bool,
-    /// The agent is about to end or to change it.
+    /// The agent is about to end or change the gang.
     settles: bool,
 }
 

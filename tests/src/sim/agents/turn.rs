@@ -47,8 +47,9 @@ impl Simulation {
         for input in inputs {
             situations::count_input(agent, &input, &mut self.cx.counters);
             let outcome = agent.apply(now, input);
-            store.extend(outcome.store);
-            effects.extend(outcome.effects);
+            let (writes, acts) = outcome.into_parts();
+            store.extend(writes);
+            effects.extend(acts);
         }
         let sound = agent.check();
         let follows = agent.durable().follows();

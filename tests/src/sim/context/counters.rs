@@ -1,9 +1,9 @@
-//! What a run exercised. A run that grants nothing proves nothing.
+//! Counters of the events of a run: a run without grants, for example, proves nothing.
 
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::facts::record::{LeadershipFact, MemberFact, OrphanFact, WorkloadFact};
-use meridian_manager_core::world::Counts;
+use meridian_manager_core::live::counts::{Count, Counts};
 use meridian_shared::protocol::{EndResult, StopReason};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -89,15 +89,15 @@ impl Counters {
     /// Counts what a manager counted between two moments.
     pub fn differences(&mut self, before: &Counts, after: &Counts) {
         let pairs = [
-            ("starved heads", before.starved, after.starved),
-            ("turns cut short", before.cut_short, after.cut_short),
-            ("late holds", before.late_holds, after.late_holds),
-            ("residency stops", before.residency_stops, after.residency_stops),
-            ("digests differing", before.digest_mismatches, after.digest_mismatches),
-            ("renewals", before.renewals, after.renewals),
-            ("denials", before.denials, after.denials),
-            ("illegal messages", before.illegal, after.illegal),
-            ("events deferred", before.put_off, after.put_off),
+            ("starved heads", before.of(Count::Starved), after.of(Count::Starved)),
+            ("turns cut short", before.of(Count::CutShort), after.of(Count::CutShort)),
+            ("late holds", before.of(Count::LateHolds), after.of(Count::LateHolds)),
+            ("residency stops", before.of(Count::ResidencyStops), after.of(Count::ResidencyStops)),
+            ("digests differing", before.of(Count::DigestMismatches), after.of(Count::DigestMismatches)),
+            ("renewals", before.of(Count::Renewals), after.of(Count::Renewals)),
+            ("denials", before.of(Count::Denials), after.of(Count::Denials)),
+            ("illegal messages", before.of(Count::Illegal), after.of(Count::Illegal)),
+            ("events deferred", before.of(Count::PutOff), after.of(Count::PutOff)),
         ];
         for (name, before, after) in pairs {
             if after > before {

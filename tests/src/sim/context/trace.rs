@@ -1,6 +1,6 @@
 //! The trace of a run: one line per event, with its step and its virtual time.
 //!
-//! It is off by default. A seed that fails is run again with the trace on.
+//! A trace is off by default. A failed seed is run again with the trace on.
 
 use std::collections::{BTreeMap, VecDeque};
 

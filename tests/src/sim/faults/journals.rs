@@ -46,7 +46,7 @@ impl Simulation {
         self.cut_off_during_restore();
     }
 
-    /// At half of the restores a cluster that runs something can't be reached, so that its inventory is
+    /// In half of the restores a cluster with running gangs can't be reached, so that its inventory is
     /// missing for a while.
     fn cut_off_during_restore(&mut self) {
         let runs = |a: &usize| self.machines[self.agents[*a].machine].runner.alive().next().is_some();

@@ -1,15 +1,15 @@
 //! Faults of agents and their machines.
 
 use crate::sim::agents::host::AgentHost;
+use crate::sim::clusters::cluster_index;
 use crate::sim::context::event::SimEvent;
-use crate::sim::fleet::clusters::cluster_index;
 use crate::sim::scenario::Fault;
 use crate::sim::world::Simulation;
 use meridian_shared::ids::Uid;
 
 impl Simulation {
-    /// A fault strikes an agent or its machine. Supervised gangs are stopped only by their agent, so that one
-    /// must live.
+    /// A fault strikes an agent or its machine. Only their agent can stop supervised gangs, so it must not be
+    /// killed.
     pub(super) fn strike_worker(&mut self, fault: Fault) {
         let can_be_struck = |a: &usize| {
             let host = &self.agents[*a];

@@ -7,9 +7,9 @@ use meridian_shared::time::Millis;
 /// What the gang of a job does once it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Behaviour {
-    /// From the start of the gang until all pods have started.
+    /// Time from the start of the gang until all pods have started.
     pub(crate) startup: Millis,
-    /// From then until the gang ends.
+    /// Time from then until the gang ends.
     pub(crate) duration: Millis,
     pub(crate) succeeds: bool,
     /// When pods exit before the others, counted from the same moment as `duration`, soonest first.
@@ -25,7 +25,10 @@ pub(crate) struct SimulatedJob {
     pub(crate) pods: usize,
     /// Fewest pods that the job may be admitted with, where partial admission is allowed.
     pub(crate) min_pods: Option<usize>,
-    /// Every number of pods that was ever requested for an elastic job; empty for others.
+    /// Whether the number of pods may change while the gang runs.
+    pub(crate) elastic: bool,
+    /// Every number of pods that was requested for an elastic job, or for another one that was changed; else
+    /// empty.
     pub(crate) sizes: Vec<usize>,
     /// Accelerators per pod.
     pub(crate) gpus: i64,
@@ -52,7 +55,7 @@ impl SimulatedJob {
         self.gpus_of(self.min_pods.unwrap_or(self.pods))
     }
 
-    /// Accelerators of the smallest size that an elastic job was asked to have.
+    /// Accelerators of the smallest requested size of the job.
     pub(crate) fn least_gpus(&self) -> i64 {
         self.gpus_of(self.sizes.iter().min().copied().unwrap_or(self.pods))
     }
@@ -76,8 +79,10 @@ impl SimulatedJob {
     pub(crate) fn may_have(&self, pods: usize) -> bool {
         if self.sizes.is_empty() {
             (self.min_pods.unwrap_or(self.pods)..=self.pods).contains(&pods)
+        } else if !self.elastic {
+            self.sizes.contains(&pods)
         } else {
-            // One that lost its place starts with at least the pods that it ran with.
+            // A job that lost its place starts with at least the pods that it ran with.
             let (least, most) = (self.sizes.iter().min(), self.sizes.iter().max());
             least.is_some_and(|least| *least <= pods) && most.is_some_and(|most| pods <= *most)
         }
@@ -85,6 +90,10 @@ impl SimulatedJob {
 
     /// Whether an attempt may start with this number of pods, after this number of indexes has completed.
     pub(crate) fn may_start_with(&self, pods: usize, completed: usize) -> bool {
+        if !self.elastic && !self.sizes.is_empty() {
+            let left = self.pods.saturating_sub(completed).max(1);
+            return self.sizes.iter().any(|size| (*size).min(left) == pods);
+        }
         if !self.sizes.is_empty() {
             let most = self.sizes.iter().max().map_or(0, |most| most.saturating_sub(completed).max(1));
             return if completed == 0 { self.may_have(pods) } else { (1..=most).contains(&pods) };

@@ -1,6 +1,6 @@
 //! The objects of a fleet, and jobs as their users write them.
 
-use crate::sim::fleet::clusters::{GPU, cluster_manifest};
+use crate::sim::clusters::{GPU, cluster_manifest};
 use crate::sim::fleet::job::SimulatedJob;
 use crate::sim::fleet::queues::{DeclaredQueues, PRIORITIES, UsualQueue};
 use crate::sim::fleet::tolerations::toleration_manifests;
@@ -120,18 +120,21 @@ pub(crate) fn fleet_manifests(declared: &DeclaredQueues, clusters: &[usize]) -> 
 
 /// A job with this number of pods, as its user wrote it.
 pub(crate) fn job_manifest(job: &SimulatedJob, pods: usize) -> Value {
-    let SimulatedJob { name, namespace, queue, min_pods, gpus, priority, sizes, topology, tolerates, .. } =
-        job;
+    let SimulatedJob {
+        name, namespace, queue, min_pods, gpus, priority, elastic, topology, tolerates, ..
+    } = job;
     let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
     if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
     }
     let mut annotations = min_pods
         .map_or_else(|| json!({}), |pods| json!({"kueue.x-k8s.io/job-min-parallelism": pods.to_string()}));
-    if !sizes.is_empty() {
+    if *elastic {
         annotations["kueue.x-k8s.io/elastic-job"] = json!("true");
     }
-    let mode = if sizes.is_empty() { "NonIndexed" } else { "Indexed" };
+    let mode = if *elastic { "Indexed" } else { "NonIndexed" };
+    // Only an elastic job's completions may change with its pods.
+    let completions = if *elastic { pods } else { job.pods };
     let pod_annotations = topology.map_or_else(|| json!({}), TopologyRequest::annotations);
     let container = json!({
         "name": "c", "image": "secret-image", "command": ["work"],
@@ -141,7 +144,7 @@ pub(crate) fn job_manifest(job: &SimulatedJob, pods: usize) -> Value {
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations},
         "spec": {
-            "parallelism": pods, "completions": pods, "completionMode": mode, "suspend": true,
+            "parallelism": pods, "completions": completions, "completionMode": mode, "suspend": true,
             "template": {
                 "metadata": {"annotations": pod_annotations},
                 "spec": {"restartPolicy": "Never", "containers": [container]},

@@ -4,7 +4,7 @@
 //! Every forest is feasible as first declared: each queue can use the accelerators of the largest gang. Later
 //! changes may make it infeasible until healing restores the first declaration.
 
-use crate::sim::fleet::clusters::{GPU, GpuLimits};
+use crate::sim::clusters::{GPU, GpuLimits};
 use crate::sim::fleet::topology;
 use crate::sim::random::Random;
 use crate::sim::reference_model::quota_forest::QuotaForest;
@@ -18,7 +18,7 @@ const COHORTS: [&str; 3] = ["all", "left", "right"];
 /// Priority classes and their values.
 pub(crate) const PRIORITIES: [(&str, i64); 3] = [("low", -10), ("mid", 10), ("high", 100)];
 
-/// A queue as it is where queues share no quota.
+/// A queue of a scenario in which queues share no quota.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UsualQueue {
     pub(crate) name: &'static str,

@@ -4,7 +4,7 @@
 //! say so; those of other clusters only in some seeds. Without the labels no gang with a topology request may
 //! start.
 
-use crate::sim::fleet::clusters::NODE_GPUS;
+use crate::sim::clusters::NODE_GPUS;
 use crate::sim::random::Random;
 use crate::sim::scenario::Scenario;
 use meridian_shared::packing::HOSTNAME_LABEL;
@@ -73,7 +73,7 @@ pub(crate) enum NodeLabels {
 }
 
 impl NodeLabels {
-    /// Those of a cluster. The first cluster always has all, so that every job fits somewhere.
+    /// The labels of a cluster. The first cluster always has all, so that every job fits somewhere.
     pub(crate) fn of(scenario: &Scenario, cluster: usize) -> Self {
         let stream = format!("topology of {cluster}");
         match scenario.topology {

@@ -1,4 +1,4 @@
-//! Deactivated workloads: they are dispatched nowhere, and what runs of them is being stopped.
+//! Deactivated workloads aren't dispatched, and their running gangs are being stopped.
 
 use crate::sim::invariants::observation::Observation;
 use crate::sim::invariants::violation::{Verdict, violation};

@@ -1,7 +1,7 @@
 //! P4: clusters are granted no more than they may be believed to have. P3: quota returns only for pods that
 //! have exited.
 
-use crate::sim::fleet::clusters::is_hostile;
+use crate::sim::clusters::is_hostile;
 use crate::sim::invariants::Invariants;
 use crate::sim::invariants::observation::Observation;
 use crate::sim::invariants::violation::{Verdict, violation};
@@ -19,9 +19,8 @@ impl Invariants {
         let gpus = |(uid, w): (&Uid, &Workload)| {
             let Some(job) = self.jobs.get(uid).filter(|_| is_there(w)) else { return 0 };
             let class = world.queues.class(w.class());
-            let requested =
-                class.elastic.then(|| class.gang.pod_sets.iter().map(|set| set.count).collect::<Vec<_>>());
-            job.gpus_left(w.counts().or(requested.as_ref()), w.spare())
+            let requested: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.count).collect();
+            job.gpus_left(w.counts().or(Some(&requested)), w.spare())
         };
         let used: i64 = world.state.workloads().iter().map(gpus).sum();
         if used > limit {

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 /// Messages for a workload without a known obstacle.
 const NEXT: [&str; 2] = ["offered in the next scheduling cycle", "waiting for the next scheduling cycle"];
-/// Longest time in which a workload may be reported as next; whatever woke it is decided long before.
+/// Longest time in which a workload may be reported as next. Decisions on the change that woke it take much
+/// less time.
 const NEXT_MS_MAX: u64 = 1_200;
 /// Most turns in which a workload may be reported as next, beyond that time.
 const NEXT_TURNS_MAX: u32 = 10;
@@ -23,9 +24,9 @@ pub(crate) struct Explanations(BTreeMap<(usize, Uid), (u64, u32)>);
 
 /// Why a workload isn't running.
 pub(crate) enum Explanation {
-    /// It waits for a named obstacle.
+    /// The workload waits for a named obstacle.
     Reason,
-    /// It is next; this is the whole explanation.
+    /// The workload is next, and the explanation says only that.
     Next(String),
 }
 

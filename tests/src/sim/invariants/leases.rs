@@ -36,7 +36,7 @@ impl Leases {
         self.continues.extend(continues.map(|from| (leadership, from)));
     }
 
-    /// A leadership and all that it continues.
+    /// A leadership, and the earlier ones that it continues.
     fn chain(&self, leadership: Leadership) -> impl Iterator<Item = Leadership> + '_ {
         std::iter::successors(Some(leadership), |of| self.continues.get(of).copied())
     }

@@ -23,8 +23,8 @@ pub(crate) struct RecoveryRules {
 }
 
 impl RecoveryRules {
-    /// A complete inventory reaches a leadership. Returns whether it is newer than all before: runs in one
-    /// that was overtaken may be over.
+    /// A complete inventory reaches a leadership. Returns whether it is the newest so far: runs in an older
+    /// inventory may be over.
     pub(crate) fn inventory_arrived(
         &mut self,
         leadership: Leadership,

@@ -9,7 +9,7 @@ use meridian_shared::protocol::{End, EndResult, Run};
 
 impl Invariants {
     /// A reported run of a known workload becomes its leg in the transaction that records the report, or is
-    /// stopped. A job that was reported to be over by itself doesn't start again.
+    /// stopped. A job that was reported as finished doesn't start again.
     pub(crate) fn check_reported(
         &self,
         world: &World,
@@ -17,7 +17,7 @@ impl Invariants {
         runs: &[Run],
         ends: &[End],
     ) -> Verdict {
-        if world.live.clusters.get(cluster).is_none_or(|l| !l.inventoried) {
+        if world.live.cluster(cluster).is_none_or(|l| !l.inventory().is_taken()) {
             return Ok(());
         }
         runs.iter().try_for_each(|run| self.check_run(world, cluster, run))?;

@@ -74,7 +74,7 @@ impl Submissions {
         }
         for (key, expected) in objects {
             let Some(expected) = expected else { continue };
-            // The record of what was applied isn't part of what users wrote.
+            // The last applied configuration isn't part of what users wrote.
             let stored = world.state.catalog().get(key).map(|stored| {
                 let mut object = (*stored.object).clone();
                 last_applied::remove(&mut object);

@@ -1,6 +1,6 @@
 //! What must hold on machines at every instant.
 
-use crate::sim::fleet::clusters::NODE_GPUS;
+use crate::sim::clusters::NODE_GPUS;
 use crate::sim::fleet::topology::{LEVELS, NodeLabels, TopologyRequest, domain};
 use crate::sim::invariants::violation::{Verdict, violation};
 use crate::sim::machines::machine::Machine;

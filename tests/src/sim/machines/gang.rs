@@ -151,7 +151,7 @@ impl Gang {
         self.unguarded
     }
 
-    /// Ends the gang; nothing of it is left from now on.
+    /// Ends the gang with all its pods.
     fn conclude(&mut self, key: AttemptKey, now: Now, result: EndResult) -> RunnerEvent {
         let pod_failures = self.pod_failures + u32::from(matches!(result, EndResult::Failed { .. }));
         let end = GangEnd { result, pod_failures, ran: now.mono.since(self.started) };
@@ -211,8 +211,8 @@ impl Gang {
         }
     }
 
-    /// Starts pods in new places, once a pending scale-down is done. Returns the confirmation where that is
-    /// done at once or was done before; otherwise [`Self::tick`] reports it.
+    /// Starts pods in new places, once a pending scale-down is done. Returns the confirmation if the scale-up
+    /// is done now or was done before; otherwise [`Self::tick`] reports it.
     pub(crate) fn scale_up(&mut self, order: PodMove, size: Size) -> Option<RunnerEvent> {
         if !self.is_alive() || self.stops_at.is_some() || self.unguarded {
             return None;
@@ -260,7 +260,7 @@ impl Gang {
         self.reported_empty = 0;
     }
 
-    /// Does everything that is due, and returns what agents see of it.
+    /// Does everything that is due, and returns the events that agents see.
     pub(crate) fn tick(&mut self, key: AttemptKey, now: Now, guarded: bool) -> Vec<RunnerEvent> {
         let (uid, fence) = key;
         if let Some(deadline) = &mut self.deadline {
@@ -377,7 +377,7 @@ impl Gang {
         next
     }
 
-    /// What a starting agent finds of it.
+    /// State of the gang that a starting agent finds.
     pub(crate) fn found(&self, (uid, fence): AttemptKey) -> Found {
         let state = match &self.end {
             // A gang without a guard is being ended.

@@ -1,8 +1,8 @@
 //! Guards that are killed, and their gangs.
 //!
-//! If a guard is init of its gang's PID namespace, the gang ends with it. Otherwise the gang runs on with
-//! nothing to end it at its lapse until its agent notices, or until the next agent starts. Only in that time
-//! may a gang outlive its lapse; docs/protocol.md names this gap.
+//! If a guard is init of its gang's PID namespace, the gang ends with it. Otherwise nothing ends the gang at
+//! its lapse until its agent notices, or until the next agent starts. Only in that time may a gang outlive
+//! its lapse; docs/protocol.md names this gap.
 
 use crate::sim::context::event::SimEvent;
 use crate::sim::machines::runner::AttemptKey;

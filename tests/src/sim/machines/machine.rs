@@ -18,7 +18,7 @@ pub(crate) struct Machine {
     pub(crate) guarded: bool,
     /// A gang ends together with its guard.
     pub(crate) namespaces: bool,
-    /// What runs here counts for the promises; false for the machine of a hostile agent.
+    /// Whether gangs here count for the promises; false for the machine of a hostile agent.
     pub(crate) honest: bool,
     pub(crate) nodes: u32,
     /// Nodes that its provider can make.
@@ -26,9 +26,9 @@ pub(crate) struct Machine {
     pub(crate) paused_until: u64,
     pub(crate) labels: NodeLabels,
     pub(crate) failures: BTreeMap<u32, NodeFailure>,
-    /// Its wall clock was set back, and its guards haven't read it since.
+    /// The wall clock was set back, and no guard has read it since.
     pub(crate) unseen_back: bool,
-    /// Its agents may not know everything that runs here.
+    /// The machine's agents may not know all gangs that run here.
     pub(crate) has_unknown_gangs: bool,
     tick_number: u64,
     tick_at: u64,

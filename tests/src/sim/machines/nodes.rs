@@ -1,6 +1,6 @@
 //! Nodes of a machine as agents see them, and how a node fails.
 
-use crate::sim::fleet::clusters::{GPU, NODE_GPUS};
+use crate::sim::clusters::{GPU, NODE_GPUS};
 use crate::sim::fleet::tolerations::TAINT;
 use crate::sim::fleet::topology::NodeLabels;
 use meridian_agent_core::runtime::NodeSpec;
@@ -10,11 +10,11 @@ use meridian_shared::packing::{Block, HOSTNAME_LABEL};
 /// How a node fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeFailure {
-    /// It is no longer in the list of nodes.
+    /// The node is no longer in the list of nodes.
     Gone,
-    /// It is not ready.
+    /// The node isn't ready.
     Unready,
-    /// It has the maintenance taint, which some pods tolerate, most of them for a while only.
+    /// The node has the maintenance taint, which some pods tolerate, most of them only for a while.
     Tainted,
 }
 

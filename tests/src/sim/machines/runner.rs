@@ -115,7 +115,7 @@ impl Runner {
         }
     }
 
-    /// Does everything that is due, and returns what agents see of it.
+    /// Does everything that is due, and returns the events that agents see.
     pub(crate) fn tick(&mut self, now: Now) -> Vec<RunnerEvent> {
         let guarded = self.guarded;
         let alive = self.gangs.iter_mut().filter(|(_, gang)| gang.is_alive());
@@ -138,7 +138,7 @@ impl Runner {
         self.gangs.values_mut().for_each(Gang::report_again);
     }
 
-    /// What a starting agent finds.
+    /// The gangs that a starting agent finds.
     pub(crate) fn found(&self) -> Vec<Found> {
         self.gangs.iter().map(|(key, gang)| gang.found(*key)).collect()
     }

@@ -17,7 +17,7 @@ use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
 
 /// Records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 150;
-/// Where managers are killed, a process ends after one of this number of replies.
+/// If managers are killed, a process ends after one in this number of replies.
 const REPLIES_PER_END: u64 = 20_000;
 /// Shortest pause between two turns that time alone makes due.
 const TURN_PAUSE_MS: u64 = 5;

@@ -69,7 +69,7 @@ pub(crate) struct ManagerHost {
     pub(super) poll_ends: Vec<PollEnd>,
     pub(crate) mark: Option<Mark>,
     pub(super) snapshot_at: RecordNumber,
-    /// Taken with one batch, and written with the next.
+    /// The snapshot, taken with one batch and written with the next.
     pub(super) snapshot: Option<Snapshot>,
     pub(super) committing: Option<PendingCommit>,
     pub(crate) paused_until: u64,
@@ -82,7 +82,7 @@ pub(crate) struct ManagerHost {
     pub(super) failure: Option<Error>,
     /// The leadership that it continues after a failed commit.
     pub(super) continues: Option<Leadership>,
-    /// Its wall clock was set back, and it hasn't read it since.
+    /// Its wall clock was set back, and the process hasn't read the clock since.
     pub(crate) unseen_back: bool,
 }
 
@@ -154,7 +154,7 @@ impl ManagerHost {
         now
     }
 
-    /// Whether only ends and deletions are taken.
+    /// Whether only ends and deletions are accepted.
     pub(super) fn is_restricted(&self, now: Mono) -> bool {
         self.host.as_ref().is_some_and(|host| host.is_restricted(now))
     }

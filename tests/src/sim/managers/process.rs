@@ -145,7 +145,7 @@ impl Simulation {
     }
 
     /// Reads back what is durable after a failed commit. If the claim still holds and the journal has no
-    /// other writer, the next leadership continues at once; otherwise this is a start like any other.
+    /// other writer, the next leadership continues at once; otherwise the manager starts as usual.
     pub(super) fn commit_failed(&mut self, m: usize, committing: PendingCommit) {
         self.cx.counters.one("commits failed");
         for (caller, _) in committing.replies {
@@ -157,7 +157,7 @@ impl Simulation {
         let polls = self.managers[m].host.as_mut().map(|host| host.polls().take_all()).unwrap_or_default();
         polls.iter().for_each(|caller| self.refuse(m, caller, true));
         self.managers[m].poll_ends.clear();
-        // Not all that the snapshot includes is durable.
+        // Some records that the snapshot includes aren't durable.
         self.managers[m].snapshot = None;
         self.reload_manager(m, self.managers[m].life, known);
     }

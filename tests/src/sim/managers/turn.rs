@@ -86,8 +86,8 @@ impl Simulation {
     fn count_decided_leases(&mut self, m: usize, now: Mono) {
         let Some(world) = self.managers[m].world() else { return };
         let (live, copy) = (&world.live, world.state.recovery().is_some_and(|recovery| recovery.restored));
-        let without_claim = now >= live.claim_until;
-        if (copy || without_claim) && live.leases.values().any(|lease| lease.lease.lapsed(now)) {
+        let without_claim = now >= live.claim_until();
+        if (copy || without_claim) && live.leases().iter().any(|(_, lease)| lease.lapsed(now)) {
             let counters = &mut self.cx.counters;
             counters.add("turns of a copy with a lease at its end", u64::from(copy));
             counters.add("turns without a claim with a lease at its end", u64::from(without_claim));
@@ -195,9 +195,9 @@ impl Simulation {
         } else {
             false
         };
-        let counts = host.world().live.counts.clone();
+        let counts = host.world().live.counts().clone();
         let outcome = host.decide(now, input.clone(), &StoredBodies(journal));
-        self.cx.counters.differences(&counts, &host.world().live.counts);
+        self.cx.counters.differences(&counts, host.world().live.counts());
         self.check_outcome(m, now.mono, &before, &outcome);
         if let Some(caller) = recipient.caller() {
             let verdict = self.check_sync(m, now.mono, caller, &input, &outcome.reply, is_newest);
@@ -249,7 +249,7 @@ impl Simulation {
         }
         let world = self.managers[m].expect_world();
         if self.managers[m].cut {
-            // Its decisions can't be committed any more.
+            // The manager's decisions can't be committed any more.
             let verdict = world.check().or_else(|details| violation("World::check", details));
             return self.cx.record_verdict(verdict);
         }

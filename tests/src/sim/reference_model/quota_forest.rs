@@ -1,7 +1,7 @@
 //! Quota arithmetic of cohorts and cluster queues, read from manifests.
 //!
-//! It is written from Kueue's documentation of nominal quota, borrowing and lending limits. It knows nothing
-//! of the manager's own forest.
+//! The forest is written from Kueue's documentation of nominal quota, borrowing and lending limits,
+//! independent of the manager's own forest.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

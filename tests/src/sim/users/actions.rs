@@ -1,7 +1,7 @@
 //! What users do while there are faults: submit and delete jobs, change policies and quotas, cordon and drain
 //! clusters.
 
-use crate::sim::fleet::clusters::CLUSTERS;
+use crate::sim::clusters::CLUSTERS;
 use crate::sim::fleet::job::{Behaviour, SimulatedJob};
 use crate::sim::fleet::objects::{QUEUES, declared_queues, job_manifest};
 use crate::sim::fleet::queues::PRIORITIES;
@@ -47,6 +47,7 @@ impl Simulation {
         }
         self.deactivate_or_activate();
         self.resize_some_job();
+        self.change_some_rigid_job();
         self.change_some_priority();
     }
 
@@ -93,6 +94,7 @@ impl Simulation {
             queue: queue.name.into(),
             pods,
             min_pods,
+            elastic: is_elastic,
             sizes: if is_elastic { vec![pods] } else { Vec::new() },
             gpus,
             behaviour: Behaviour {

@@ -6,7 +6,7 @@ use crate::sim::world::Simulation;
 use meridian_manager_core::World;
 
 impl Simulation {
-    /// This world knows everything that was acknowledged.
+    /// The world has every acknowledged change.
     pub(crate) fn check_durability(&self, world: &World) -> Verdict {
         self.invariants
             .submissions

@@ -1,6 +1,6 @@
 //! What operators do from time to time: they confirm recoveries and rules, and correct objects.
 
-use crate::sim::fleet::clusters::is_hostile;
+use crate::sim::clusters::is_hostile;
 use crate::sim::fleet::objects::{TERM_LONGEST, fleet_manifests, key_of, object, orphaned_job};
 use crate::sim::machines::machine::Machine;
 use crate::sim::machines::runner::AttemptKey;
@@ -38,16 +38,22 @@ impl Simulation {
         }
         let world = self.managers[m].expect_world();
         let now = self.managers[m].clock.now(self.cx.now).mono;
-        let led_for = now.since(world.live.led_at).0;
+        let led_for = now.since(world.live.recovery().led_at()).0;
         let mut actions = self.confirmations(world, led_for);
         actions.extend(self.orphan_actions(world, led_for));
         let lost = self.lost_ledgers(world).into_iter();
         actions.extend(lost.map(|(cluster, ledger)| Operator::DeclareLost { cluster, ledger: Some(ledger) }));
         if self.cx.healed {
-            // Member lists of agents name it, the journal doesn't, and it will never report.
+            // Agents' member lists name this cluster, but the journal doesn't, and the cluster will never
+            // report.
             let is_unknown = |name: &&ClusterName| !world.state.members().contains_key(*name);
-            let unknown =
-                world.live.awaited.iter().filter(is_unknown).filter(|name| is_hostile(name.as_str()));
+            let unknown = world
+                .live
+                .recovery()
+                .awaited()
+                .iter()
+                .filter(is_unknown)
+                .filter(|name| is_hostile(name.as_str()));
             actions.extend(
                 unknown.map(|cluster| Operator::DeclareLost { cluster: cluster.clone(), ledger: None }),
             );
@@ -72,14 +78,14 @@ impl Simulation {
         }
     }
 
-    /// Pending workloads that a journal from before the first cluster joined holds for ever: no operator can
-    /// declare a cluster lost that it doesn't name. They are deleted.
+    /// Pending workloads that would wait for ever, so users delete them: a journal from before the first join
+    /// holds them for clusters that it doesn't name, which no operator can declare lost.
     fn held_for_unknown_clusters(&self, world: &World) -> Vec<(Uid, String, String)> {
         let state = &world.state;
         let names_none = state.members().values().all(|member| member.since >= state.recovery_since());
         let is_stuck = state.recovery().is_some_and(|r| !r.restored && !r.members_unknown)
             && state.behind()
-            && world.live.awaited.is_empty()
+            && world.live.recovery().awaited().is_empty()
             && names_none;
         if !is_stuck {
             return Vec::new();
@@ -205,11 +211,12 @@ impl Simulation {
             let members = &world.state.members();
             let awaited = world
                 .live
-                .awaited
+                .recovery()
+                .awaited()
                 .iter()
                 .filter_map(|cluster| members.get(cluster).map(|m| (cluster.clone(), m.ledger)));
             let unheard =
-                world.live.awaited.iter().filter_map(|cluster| {
+                world.live.recovery().awaited().iter().filter_map(|cluster| {
                     members.get(cluster)?.unheard.map(|ledger| (cluster.clone(), ledger))
                 });
             lost.extend(awaited.chain(unheard).filter(|(cluster, ledger)| {

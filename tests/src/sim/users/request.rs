@@ -43,7 +43,7 @@ pub(crate) enum RequestBody {
 #[derive(Clone, Debug)]
 pub(crate) struct OpenRequest {
     pub(crate) body: RequestBody,
-    /// How often it was sent.
+    /// Number of times that the request was sent.
     pub(crate) tries: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Users change the number of pods of elastic jobs.
+//! Users change the number of pods of jobs, elastic or not.
 
 use crate::sim::fleet::objects::job_manifest;
 use crate::sim::random::Random;
@@ -7,8 +7,8 @@ use crate::sim::world::Simulation;
 use meridian_shared::ids::Uid;
 
 impl Simulation {
-    /// Sometimes gives a job another number of pods, at most the number that it began with. The draw uses
-    /// a separate random stream.
+    /// Sometimes gives a job another number of pods, at most its first one. The draw uses a separate random
+    /// stream.
     pub(super) fn resize_some_job(&mut self) {
         let mut random = Random::new(self.cx.scenario.seed, &format!("size at {}", self.cx.now));
         if !random.permille(400) {
@@ -16,7 +16,7 @@ impl Simulation {
         }
         let jobs = &self.invariants.jobs;
         let candidates = self.invariants.submissions.without_deletion();
-        let is_elastic = |uid: &Uid| !jobs[uid].sizes.is_empty() && self.is_unfinished(*uid);
+        let is_elastic = |uid: &Uid| jobs[uid].elastic && self.is_unfinished(*uid);
         let elastic: Vec<Uid> = candidates.into_iter().filter(is_elastic).collect();
         // Half of the time a job that runs with fewer pods gets all of them again.
         let is_small = |uid: &Uid| jobs[uid].sizes.last().is_some_and(|pods| *pods < jobs[uid].pods);
@@ -26,6 +26,33 @@ impl Simulation {
         let Some(uid) = random.pick(if larger { &small } else { &elastic }).copied() else { return };
         let job = self.invariants.jobs.get_mut(&uid).expect("just listed");
         let pods = if larger { job.pods } else { 1 + random.index(job.pods) };
+        job.sizes.push(pods);
+        let manifest = job_manifest(job, pods);
+        self.request(RequestBody::Resize { uid, pods, manifest });
+    }
+
+    /// Sometimes gives a job that isn't elastic another number of pods, at most its first one. The draw uses
+    /// a separate random stream.
+    pub(super) fn change_some_rigid_job(&mut self) {
+        let mut random = Random::new(self.cx.scenario.seed, &format!("rigid size at {}", self.cx.now));
+        if !random.permille(100) {
+            return;
+        }
+        let jobs = &self.invariants.jobs;
+        let candidates = self.invariants.submissions.without_deletion();
+        let is_rigid = |uid: &Uid| {
+            let job = &jobs[uid];
+            !job.elastic && job.pods > 1 && job.min_pods.is_none() && self.is_unfinished(*uid)
+        };
+        let rigid: Vec<Uid> = candidates.into_iter().filter(is_rigid).collect();
+        let Some(uid) = random.pick(&rigid).copied() else { return };
+        let runs = self.runs_somewhere(uid);
+        self.cx.counters.add("other sizes of gangs that run and are not elastic", u64::from(runs));
+        let job = self.invariants.jobs.get_mut(&uid).expect("just listed");
+        let pods = 1 + random.index(job.pods);
+        if job.sizes.is_empty() {
+            job.sizes.push(job.pods);
+        }
         job.sizes.push(pods);
         let manifest = job_manifest(job, pods);
         self.request(RequestBody::Resize { uid, pods, manifest });

@@ -22,7 +22,10 @@ impl Simulation {
             None => vec!["no manager leads".to_owned()],
             Some(world) => match &world.state.recovery() {
                 Some(recovery) => {
-                    vec![format!("recovery is open: {recovery:?}, waiting for {:?}", world.live.awaited)]
+                    vec![format!(
+                        "recovery is open: {recovery:?}, waiting for {:?}",
+                        world.live.recovery().awaited()
+                    )]
                 }
                 None => self.unfinished(world),
             },
@@ -37,7 +40,7 @@ impl Simulation {
         }
         if self.cx.now > self.cx.scenario.active_ms + HEALING_MS {
             let connected =
-                world.map(|w| w.live.clusters.keys().map(ToString::to_string).collect::<Vec<_>>());
+                world.map(|w| w.live.clusters().keys().map(ToString::to_string).collect::<Vec<_>>());
             let details = format!(
                 "{} not over: {}; connected clusters: {}; open requests: {}",
                 open.len(),

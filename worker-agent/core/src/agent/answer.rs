@@ -15,7 +15,7 @@ impl Agent {
         match answer {
             SyncAnswer::Ok(response) => self.on_response(at, now, *response, out),
             SyncAnswer::Refused(SyncRefusal::Superseded { by }) if by != self.session => {
-                out.effects.push(Effect::Superseded)
+                out.act(Effect::Superseded)
             }
             SyncAnswer::Refused(SyncRefusal::LedgerLost) => self.stop_everything(out),
             // The manager must see the receipts before it accepts that there was a newer leadership.
@@ -33,7 +33,7 @@ impl Agent {
             }
         }
         if self.runs.is_empty() {
-            out.effects.push(Effect::Superseded);
+            out.act(Effect::Superseded);
         }
     }
 
@@ -47,13 +47,13 @@ impl Agent {
         }
         self.transmissions.note_answer(response.transmission);
         self.usage.acknowledge(response.transmission);
-        self.durable.note_receipt(&response.receipt, &response.members, &mut out.store);
+        self.durable.note_receipt(&response.receipt, &response.members, out.writes());
         self.ranges = response.ranges;
         self.events.acknowledge(response.events_through);
         for (uid, fence, record) in response.ends_acknowledged {
             let by = (response.leadership, record, now.wall);
-            if self.durable.acknowledge(uid, fence, by, &mut out.store) {
-                out.effects.push(Effect::Settle { uid, fence });
+            if self.durable.acknowledge(uid, fence, by, out.writes()) {
+                out.act(Effect::Settle { uid, fence });
             }
         }
         for (uid, fence) in response.renewals {
@@ -88,7 +88,7 @@ impl Agent {
                 return false;
             }
         }
-        self.durable.follow(leadership, &mut out.store);
+        self.durable.follow(leadership, out.writes());
         self.commands.restart();
         self.capacity.forget_acknowledged();
         self.inventory_due = true;
@@ -103,7 +103,7 @@ impl Agent {
         if lease.renew(counts_from, at) && lease.lapses > before {
             let deadline = self.elapsed.boot_time(lease.lapses);
             self.store_run(uid, out);
-            out.effects.push(Effect::Renew { uid, fence, deadline });
+            out.act(Effect::Renew { uid, fence, deadline });
         }
     }
 }

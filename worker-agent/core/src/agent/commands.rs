@@ -37,7 +37,7 @@ impl Agent {
     pub(super) fn order_scale_down(&self, uid: Uid, out: &mut Outcome) {
         let Some(run) = self.runs.get(uid).filter(|run| !run.record.scale_ups.open) else { return };
         let fence = run.record.fence;
-        out.effects.extend(run.record.size.map(|size| Effect::ScaleDown { uid, fence, size }));
+        out.act_all(run.record.size.map(|size| Effect::ScaleDown { uid, fence, size }));
     }
 
     fn on_priority(&mut self, uid: Uid, fence: Fence, priority: i64, out: &mut Outcome) {

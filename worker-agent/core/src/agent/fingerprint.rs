@@ -1,5 +1,5 @@
-//! State that an agent's later behaviour depends on: a model checker takes two agents with one fingerprint as
-//! equal.
+//! A hash of the state that an agent's later behaviour depends on: a model checker treats two agents with the
+//! same fingerprint as equal.
 //!
 //! Left out are calendar moments, texts, everything derived, and the sending times of transmissions that
 //! can't be answered any more. Every struct is destructured, so that a new field has to be considered.

@@ -88,14 +88,14 @@ impl Agent {
         };
         self.runs.insert(uid, LiveRun { record, phase: Phase::Starting, lease });
         self.due = lease.map_or(self.due, |l| self.due.min(l.stop_at()));
-        // Durable before anything starts: the shell commits `store` before it does the effects.
-        self.durable.raise_fence(uid, fence, &mut out.store);
+        // Durable before anything starts: the shell commits the writes before it does the effects.
+        self.durable.raise_fence(uid, fence, out.writes());
         if self.config.planted.has(Bug::StartBeforeDurable) {
-            out.store.clear();
+            out.writes().lose();
         } else {
             self.store_run(uid, out);
         }
-        out.effects.push(Effect::Start(Box::new(self.start_order(grant, lease, placement))));
+        out.act(Effect::Start(Box::new(self.start_order(grant, lease, placement))));
         self.report_accepted(uid, fence);
     }
 
@@ -124,11 +124,11 @@ impl Agent {
             self.drop_offer(grant.offer, out);
         }
         if !matches!(why, GrantRefusal::StaleFence { .. } | GrantRefusal::StillRuns { .. }) {
-            self.durable.raise_fence(uid, fence, &mut out.store);
+            self.durable.raise_fence(uid, fence, out.writes());
         }
         let (pod_failures, completed) = (grant.pod_failures, grant.completed.clone());
         let end = End { pod_failures, completed, ..stopped(uid, fence) };
-        self.durable.put_tombstone(Tombstone::of_refusal(end, why.clone()), &mut out.store);
+        self.durable.put_tombstone(Tombstone::of_refusal(end, why.clone()), out.writes());
         self.events.push(Event::GrantRefused { uid, fence, why });
     }
 }

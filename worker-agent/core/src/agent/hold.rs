@@ -1,4 +1,4 @@
-//! Reports about what a hold depends on in the cluster.
+//! Reports about the objects in the cluster that a hold depends on.
 
 use super::Agent;
 use crate::offers::OfferState;

@@ -1,4 +1,4 @@
-//! Lost nodes: the pods on them get a new node, wait for one, or their attempt ends.
+//! Lost nodes: their pods get a new node or wait for one, or the attempt ends.
 //!
 //! A node is lost to a gang when it is gone, has failed, or has a taint that evicts one of the gang's pods
 //! (`NoExecute`; Kueue's `TASReplaceNodeOnNodeTaints`). A taint may be tolerated for a limited time
@@ -6,8 +6,8 @@
 //!
 //! Only the pods of the lost node get a new node, by the function that placed the gang. Attempt, fence and
 //! lease stay. If no node fits, the attempt ends at once as lost (Kueue's
-//! `TASFailedNodeReplacementFailFast`), and the manager starts the gang anew; or its pods wait for a node as
-//! long as the agent is set to, and the manager gets the names of the lost nodes.
+//! `TASFailedNodeReplacementFailFast`), and the manager starts the gang anew; or its pods wait for a node for
+//! the configured time, and the manager gets the names of the lost nodes.
 //!
 //! ```text
 //!   node lost ─► fits elsewhere? ─yes─► durable ─► Effect::Move ─► old pods seen ended ─► Moved ─► reported
@@ -16,8 +16,7 @@
 //!                   waiting, reported ─► the node is back ─► reported
 //! ```
 //!
-//! Of several gangs the one with the highest priority is served first; of equals, the one that was granted
-//! first.
+//! Gangs get nodes by priority, the highest first; among equals, by the time of their grant.
 //!
 //! The start of a wait and of a toleration is durable: a restarted agent continues with what is left.
 //! Invariants: the new placement is durable before any pod is moved; the old one stays charged until the
@@ -239,7 +238,7 @@ impl Agent {
         }
         self.runs.get_mut(uid).expect("found above").record.moves = number;
         self.store_run(uid, out);
-        out.effects.push(Effect::Move { uid, fence, number, placement: self.ledger.placement(offer) });
+        out.act(Effect::Move { uid, fence, number, placement: self.ledger.placement(offer) });
     }
 
     /// Ends an attempt because its pods fit nowhere else.
@@ -265,17 +264,17 @@ impl Agent {
         let Some(run) = self.runs.get(uid) else { return };
         let record = &run.record;
         if !self.ledger.leaving(record.offer).is_empty() {
-            out.effects.push(Effect::Move {
+            out.act(Effect::Move {
                 uid,
                 fence: record.fence,
                 number: record.moves,
                 placement: self.ledger.placement(record.offer),
             });
         }
-        out.effects.extend(self.open_scale_up(uid));
+        out.act_all(self.open_scale_up(uid));
     }
 
-    /// Number of pods that this move of an attempt has under way; 0 once it is over.
+    /// Number of pods that still move by this move of an attempt; 0 once it is over.
     pub fn moving(&self, uid: Uid, fence: Fence, number: u32) -> usize {
         let run = self.runs.attempt(uid, fence).filter(|run| run.record.moves == number);
         run.map_or(0, |run| self.ledger.leaving(run.record.offer).len())
@@ -323,7 +322,7 @@ impl Agent {
         self.replace_lost_nodes(out);
     }
 
-    /// Checks that no pod is on a lost node, unless it leaves, waits for a node, or its attempt ends.
+    /// Checks that each pod on a lost node leaves it or waits for a node, or that its attempt ends.
     pub(super) fn check_nodes(&self, uid: Uid, run: &LiveRun) -> Result<(), String> {
         if !self.ledger.is_known()
             || run.record.scale_ups.open

@@ -14,7 +14,7 @@ use meridian_shared::protocol::{Event, HoldMethod, Offer, RUNS_MAX, RefuseReason
 use meridian_shared::time::{Millis, Mono};
 use std::sync::Arc;
 
-/// The only kind of job that processes can be.
+/// The only kind of job that can run as processes.
 const KIND_OF_PROCESSES: &str = "Job";
 
 impl Agent {
@@ -33,8 +33,8 @@ impl Agent {
         if let Some((reason, text)) = self.refusal_of_any_gang(&asked) {
             return self.refuse(offer, uid, reason, text);
         }
-        // A newer offer for the same workload replaces an older one: two allocations for one gang help
-        // nobody.
+        // A newer offer for the same workload replaces an older one, because a second allocation for the same
+        // gang would waste capacity.
         if let Some(id) = self.offers.for_workload(uid) {
             self.drop_offer(id, out);
             self.events.push(Event::Gone { offer: id, uid, expired: false });
@@ -50,8 +50,8 @@ impl Agent {
         self.place_offer(at, offer, open, check, out);
     }
 
-    /// Allocates the gang, or finds that nodes can be made for it, and otherwise refuses the offer. Then asks
-    /// for what is still to be looked up, the cluster's own hold, or the nodes.
+    /// Allocates the gang, or finds that nodes can be made for it; otherwise refuses the offer. Then requests
+    /// the next step: the check of references, the cluster's own hold, or the nodes.
     pub(super) fn place_offer(
         &mut self,
         at: Mono,
@@ -68,21 +68,21 @@ impl Agent {
             },
         };
         if let Some(check) = check {
-            out.effects.push(Effect::Check(check));
+            out.act(Effect::Check(check));
             self.offers.insert(offer, open);
         } else if let Some(division) = provisioning {
             self.place_in_part(offer, open, &division, out);
-        } else if self.config.holds.way == HoldMethod::Ledger {
+        } else if self.config.holds.method == HoldMethod::Ledger {
             self.offers.insert(offer, open);
             self.set_held(at, offer, None);
         } else {
-            out.effects.push(Effect::Secure(self.hold_order(offer, &open, open.gang.clone())));
+            out.act(Effect::Secure(self.hold_order(offer, &open, open.gang.clone())));
             self.offers.insert(offer, OpenOffer { state: OfferState::Securing, ..open });
         }
     }
 
     /// How a gang that doesn't fit is divided between existing nodes and nodes to make. Fails with the
-    /// obstacle: `misfit` if no nodes can be made, or that of the pods that need existing ones.
+    /// obstacle: `misfit` if no nodes can be made, or the misfit of the pods that need existing nodes.
     fn provisioning(&self, offer: OfferId, gang: &Gang, misfit: Misfit) -> Result<Division, Misfit> {
         let division = self.config.managed.divide(gang);
         if !self.ledger.can_provision(&division) {
@@ -94,16 +94,17 @@ impl Agent {
         Ok(division)
     }
 
-    /// Allocates the pods that need no new nodes, has the cluster hold them where it must, and asks for the
-    /// nodes of the others. So the nodes are not made in vain.
+    /// Allocates the pods that need no new nodes, and lets the cluster hold them if the settings require
+    /// that, before it requests nodes for the others. Otherwise nodes could be made for a gang that still
+    /// doesn't fit.
     fn place_in_part(&mut self, offer: OfferId, open: OpenOffer, division: &Division, out: &mut Outcome) {
         let uses_existing = division.uses_existing();
         if uses_existing && let Err(misfit) = self.ledger.hold(offer, &division.existing) {
             return self.refuse_misfit(offer, open.uid, &misfit);
         }
-        if uses_existing && self.config.holds.way != HoldMethod::Ledger {
+        if uses_existing && self.config.holds.method != HoldMethod::Ledger {
             let existing = Arc::new(division.existing.clone());
-            out.effects.push(Effect::Secure(self.hold_order(offer, &open, existing)));
+            out.act(Effect::Secure(self.hold_order(offer, &open, existing)));
             self.offers.insert(offer, OpenOffer { state: OfferState::SecuringPart, ..open });
         } else {
             self.offers.insert(offer, open);
@@ -119,12 +120,12 @@ impl Agent {
             false => Arc::new(self.config.managed.divide(&open.gang).provisioned),
         };
         let (uid, namespace) = (open.uid, open.namespace.clone());
-        out.effects.push(Effect::Provision(NodeRequest { offer, namespace, gang }));
+        out.act(Effect::Provision(NodeRequest { offer, namespace, gang }));
         self.offers.set_waiting(offer);
         self.events.push(waiting_for_provider(offer, uid));
     }
 
-    /// The order to hold in the cluster what the ledger has allocated of `gang`.
+    /// The order that makes the cluster hold the ledger's allocation for `gang`.
     fn hold_order(&self, offer: OfferId, open: &OpenOffer, gang: Arc<Gang>) -> HoldOrder {
         let placement = self.ledger.placement(offer);
         HoldOrder { offer, uid: open.uid, namespace: open.namespace.clone(), gang, placement }
@@ -144,7 +145,7 @@ impl Agent {
         self.events.push(Event::Held { offer, uid });
     }
 
-    /// Answers an offer that is known: withdrawn, or open. Returns whether it was.
+    /// Answers an offer that is already known (withdrawn or open). Returns whether it was known.
     fn repeat_offer(&mut self, offer: OfferId, uid: Uid) -> bool {
         let event = if self.offers.is_withdrawn(offer) {
             Event::Gone { offer, uid, expired: false }
@@ -152,7 +153,7 @@ impl Agent {
             match self.offers.get(offer) {
                 Some(OpenOffer { state: OfferState::Held { .. }, .. }) => Event::Held { offer, uid },
                 Some(OpenOffer { state: OfferState::Waiting, .. }) => waiting_for_provider(offer, uid),
-                // Its answer follows.
+                // The answer to the offer follows later.
                 Some(_) => return true,
                 None => return false,
             }
@@ -176,7 +177,9 @@ impl Agent {
                 RunnerKind::Kubernetes => ": set `pod-guard-image` for this cluster's agent",
                 RunnerKind::Process | RunnerKind::Simulated => "",
             };
-            let text = format!("the policy requires guarded gangs, and this runner only supervises{remedy}");
+            let text = format!(
+                "the policy requires guarded gangs, and gangs of this cluster have no guards{remedy}"
+            );
             return Some((RefuseReason::Unsupported, text));
         }
         if asked.requires_guarded
@@ -185,7 +188,7 @@ impl Agent {
         {
             let text = format!(
                 "the policy requires guarded gangs, and the operator of {} starts containers by commands of \
-                 its own, before which no guard can be put",
+                 its own, so no guard can run in them",
                 asked.kind
             );
             return Some((RefuseReason::Unsupported, text));
@@ -241,14 +244,14 @@ impl Agent {
     pub(super) fn drop_offer(&mut self, offer: OfferId, out: &mut Outcome) {
         let Some(open) = self.offers.remove(offer) else { return };
         if !open.is_held() || self.ledger.is_allocated(offer) {
-            out.effects.push(Effect::Deprovision { offer });
+            out.act(Effect::Deprovision { offer });
         }
         self.ledger.release(offer);
     }
 
     pub(super) fn on_withdraw(&mut self, offer: OfferId, uid: Uid, out: &mut Outcome) {
         if self.runs.get(uid).is_some_and(|run| run.record.offer == offer) {
-            return; // It was granted: only a stop ends it.
+            return; // The offer was granted: only a stop ends its run.
         }
         self.drop_offer(offer, out);
         self.offers.remember_withdrawn(offer);

@@ -49,7 +49,7 @@ impl Agent {
         out: &mut Outcome,
     ) {
         let Some(open) = self.offers.get(offer).filter(|open| !open.is_held()).cloned() else {
-            out.effects.push(Effect::Deprovision { offer });
+            out.act(Effect::Deprovision { offer });
             return;
         };
         self.ledger.add_provided(offer, nodes);

@@ -1,4 +1,4 @@
-//! Runs with pods of a lost node that wait for a new node. Since when each waits is stored with the run.
+//! Runs with pods of a lost node that wait for a new node. The start of each wait is stored with the run.
 
 use meridian_shared::ids::Uid;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The start of a session: what is durable meets what the runner has.
+//! The start of a session: compares the durable state with the runs that the runner has.
 
 use super::grant::stopped;
 use super::{Agent, ReplacementQueue};
@@ -26,7 +26,7 @@ pub(super) fn start(
     now: Now,
 ) -> (Agent, Outcome) {
     let mut out = Outcome::default();
-    let counter = durable.new_session(&mut out.store);
+    let counter = durable.new_session(out.writes());
     let stored = durable.runs().clone();
     let mut agent = Agent {
         config,
@@ -75,8 +75,8 @@ impl Agent {
         let stamp = stored.stamp;
         let missed = self.elapsed.missed_since(stamp);
         let lease = stored.lease.filter(|_| same_boot).map(|l| AgentLease { lapses: l.lapses - missed, ..l });
-        // A calendar that was set back makes no wait longer. On another boot that is not known, so the start
-        // of a wait is at most now.
+        // A wall clock that was set back must not lengthen a wait. After a reboot the change of the clock
+        // isn't known, so a wait starts now at the latest.
         let now = self.ledger.now();
         let moment = |at: Wall| if same_boot { self.elapsed.translate(at, stamp) } else { at }.min(now);
         let mut record = stored.record;
@@ -97,7 +97,7 @@ impl Agent {
         match (self.runs.attempt_mut(uid, fence), state) {
             (Some(run), FoundState::Live { running }) => {
                 run.phase = if running { Phase::Running } else { Phase::Starting };
-                // Without a lease of this boot, or with a stop already ordered, it must end now.
+                // Without a lease of this boot, or with a stop already ordered, the run must end now.
                 let unleased = run.lease.is_none() && run.record.on_loss == OnLoss::Fence;
                 if unleased || run.record.stopped_by.is_some() {
                     let cause = run.record.stopped_by.unwrap_or(StopCause::Lapse);
@@ -113,25 +113,26 @@ impl Agent {
                 run.phase = Phase::Running;
                 self.end_run(uid, result, pod_failures, ran, out);
             }
-            // The run's lease is unknown: the run is stopped, and until then its nodes are closed. Only
-            // tombstones of it are left alone.
+            // The lease of this run is unknown, so stop the run, and close its nodes until it has ended. An
+            // end in an existing tombstone stays.
             (None, FoundState::Live { .. }) => {
                 let tombstone = self.durable.tombstones().get(&(uid, fence));
                 let end = tombstone.map_or_else(|| stopped(uid, fence), |tombstone| tombstone.end.clone());
                 self.strays.insert((uid, fence), end);
                 self.ledger.close(uid, fence, nodes);
-                out.effects.push(Effect::Stop { uid, fence });
+                out.act(Effect::Stop { uid, fence });
             }
             (None, FoundState::Ended { .. }) => {}
         }
     }
 
-    /// A stored run that was not found never comes back: its name is occupied, then its end is reported.
+    /// Makes sure that a stored run that was not found never starts again: occupies its name, then reports
+    /// its end.
     fn stop_missing(&mut self, out: &mut Outcome) {
         for uid in self.runs.uids() {
             let Some(run) = self.runs.get_mut(uid).filter(|run| run.phase == Phase::Absent) else { continue };
             run.phase = Phase::Stopping;
-            out.effects.push(Effect::Stop { uid, fence: run.record.fence });
+            out.act(Effect::Stop { uid, fence: run.record.fence });
         }
     }
 
@@ -149,7 +150,7 @@ impl Agent {
             provided: self.ledger.provided(offer),
             toleration: self.ledger.toleration_of(offer).to_vec(),
         };
-        self.durable.put_run(uid, stored, &mut out.store);
+        self.durable.put_run(uid, stored, out.writes());
     }
 
     /// Makes the state of all live runs durable.

@@ -43,13 +43,12 @@ impl Agent {
         }
     }
 
-    /// An attempt without a run here was seen ended. It is reported if the manager requested the stop, not if
-    /// it was found by chance.
+    /// An attempt without a run here was seen ended. Its end is reported only if a stop was requested.
     fn end_stray(&mut self, end: End, out: &mut Outcome) {
         let (uid, fence) = (end.uid, end.fence);
         self.ledger.reopen(uid, fence);
         if self.durable.tombstones().get(&(uid, fence)).is_some_and(|known| known.acknowledged.is_some()) {
-            out.effects.push(Effect::Settle { uid, fence });
+            out.act(Effect::Settle { uid, fence });
         }
         if self.durable.tombstones().contains_key(&(uid, fence))
             || self.config.planted.has(Bug::UnknownStopForgotten)
@@ -110,8 +109,8 @@ impl Agent {
             (other, _) => other,
         };
         self.ledger.release(record.offer);
-        out.effects.push(Effect::Deprovision { offer: record.offer });
-        self.durable.drop_run(uid, &mut out.store);
+        out.act(Effect::Deprovision { offer: record.offer });
+        self.durable.drop_run(uid, out.writes());
         let (offer, attempt, term, on_loss) = (record.offer, record.attempt, record.term, record.on_loss);
         let end = End {
             uid,
@@ -123,11 +122,11 @@ impl Agent {
             proof: record.mac.map(|mac| Box::new(Proof { offer, attempt, term, on_loss, mac })),
         };
         if !self.config.planted.has(Bug::EndForgotten) {
-            self.durable.put_tombstone(Tombstone::of_end(end.clone()), &mut out.store);
+            self.durable.put_tombstone(Tombstone::of_end(end.clone()), out.writes());
         }
         self.events.push(Event::Ended(end));
         if self.lost && self.runs.is_empty() {
-            out.effects.push(Effect::Superseded);
+            out.act(Effect::Superseded);
         }
     }
 }

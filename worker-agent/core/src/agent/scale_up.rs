@@ -22,7 +22,7 @@ use meridian_shared::ids::{Fence, RecordNumber, Uid};
 use meridian_shared::protocol::{Event, HoldMethod, RefuseReason, ScaleUp, clean};
 use std::sync::Arc;
 
-/// Most scale-ups of one attempt: each adds an entry to every list of its changes.
+/// Most scale-ups of one attempt, so that its lists of changes stay bounded.
 const SCALE_UPS_MAX: u32 = 1_024;
 
 type Refusal = (RefuseReason, String);
@@ -66,7 +66,7 @@ impl Agent {
         if is_stale(latest_number(run)) || ups.refused.as_ref().is_some_and(|known| is_stale(known.number)) {
             return Err(still_runs("a later scale-up of the gang is known here"));
         }
-        if self.config.holds.way == HoldMethod::Kueue {
+        if self.config.holds.method == HoldMethod::Kueue {
             return Err(unsupported("the cluster's own Kueue admitted the gang at its present size"));
         }
         if run.phase != Phase::Running {
@@ -90,7 +90,9 @@ impl Agent {
         let granted = || gang.pod_sets.iter().map(|set| set.count).sum();
         let has = record.size.map_or_else(granted, |size| size.parallelism);
         if has.saturating_add(added.iter().sum()) != scale_up.size.parallelism {
-            return Err(still_runs(&format!("the gang has {has} pods here, and the manager counts others")));
+            return Err(still_runs(&format!(
+                "the gang has {has} pods here, not as many as the manager counts"
+            )));
         }
         match self.ledger.scale_up(offer, &scaled_up, &added) {
             Ok(()) => Ok(scaled_up),
@@ -106,7 +108,7 @@ impl Agent {
         run.record.scale_ups.count += 1;
         (run.record.scale_ups.open, run.record.scale_ups.latest) = (true, Some(Box::new(scale_up)));
         self.store_run(uid, out);
-        out.effects.extend(self.open_scale_up(uid));
+        out.act_all(self.open_scale_up(uid));
         self.events.push(Event::ScaledUp { uid, fence, number });
     }
 

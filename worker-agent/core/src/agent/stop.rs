@@ -15,13 +15,13 @@ impl Agent {
         match step(self.phase(uid, fence), LegEvent::Stop) {
             Step::Stop => self.order_stop(uid, StopCause::Requested(reason), out),
             // The attempt is not known here. The tombstone answers a grant that is still under way. The end
-            // is reported once the runner has seen that nothing of it runs: a copy of this store may have
-            // started it.
+            // is reported once the runner has seen that nothing of the attempt runs: a copy of this store may
+            // have started it.
             Step::End => {
-                out.effects.push(Effect::Stop { uid, fence });
+                out.act(Effect::Stop { uid, fence });
                 let end = stopped(uid, fence);
                 if !self.config.planted.has(Bug::UnknownStopForgotten) {
-                    self.durable.put_tombstone(Tombstone::of_end(end.clone()), &mut out.store);
+                    self.durable.put_tombstone(Tombstone::of_end(end.clone()), out.writes());
                 }
                 self.strays.insert((uid, fence), end);
             }
@@ -37,7 +37,7 @@ impl Agent {
         run.record.stopped_by = Some(cause);
         let fence = run.record.fence;
         self.store_run(uid, out);
-        out.effects.push(Effect::Stop { uid, fence });
+        out.act(Effect::Stop { uid, fence });
     }
 
     /// Reports the state of an attempt again.

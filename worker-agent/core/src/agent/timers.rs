@@ -37,8 +37,7 @@ impl Agent {
         }
     }
 
-    /// Drops acknowledged tombstones that are old, and a tenth of all, the oldest first, when there are too
-    /// many.
+    /// Drops old acknowledged tombstones. If there are too many, drops a tenth of all, the oldest first.
     fn purge(&mut self, wall: Wall, out: &mut Outcome) {
         let surplus = if self.durable.is_full() { TOMBSTONES_MAX / 10 } else { 0 };
         let mut acknowledged: Vec<(Wall, Uid, Fence)> = self
@@ -50,8 +49,8 @@ impl Agent {
         acknowledged.sort_unstable();
         for (i, (since, uid, fence)) in acknowledged.into_iter().enumerate() {
             if i < surplus || wall.since(since) >= TOMBSTONE_KEPT {
-                self.durable.drop_tombstone(uid, fence, &mut out.store);
-                out.effects.push(Effect::Forget { uid, fence });
+                self.durable.drop_tombstone(uid, fence, out.writes());
+                out.act(Effect::Forget { uid, fence });
             }
         }
     }

@@ -117,8 +117,8 @@ impl Agent {
         }
     }
 
-    /// Ends that this leadership does not know: not acknowledged, or by a record outside the ranges that it
-    /// named.
+    /// Ends that this leadership does not know: unacknowledged, or acknowledged with a record number outside
+    /// the ranges that it reported.
     fn unacknowledged_ends(&self) -> impl Iterator<Item = End> + '_ {
         let is_known = |leadership: Leadership, record: RecordNumber| {
             self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record))
@@ -146,7 +146,7 @@ impl Agent {
             runner: self.config.runner,
             guarded: self.config.guarded,
             located: self.config.located.clone(),
-            holds: self.config.holds.way,
+            holds: self.config.holds.method,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Receipts: what managers reported of their journals, for recovery after a journal was lost or restored.
 
-use super::values::{StoreOp, put};
+use super::values::{StoreOp, Writes, put};
 use meridian_shared::ids::{ClusterName, JournalId, Leadership};
 use meridian_shared::protocol::Receipt;
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ impl Receipts {
         self.0.entry(receipt.journal).or_default().insert(receipt.leadership, (receipt, members));
     }
 
-    pub(super) fn note(&mut self, receipt: &Receipt, members: &[ClusterName], out: &mut Vec<StoreOp>) {
+    pub(super) fn note(&mut self, receipt: &Receipt, members: &[ClusterName], out: &mut Writes) {
         let kept = self.0.entry(receipt.journal).or_default();
-        // An answer that was overtaken may be older than the newest one. It would drop members that joined
-        // since and were acknowledged.
+        // Answers may arrive out of order. An older one must not drop members that joined since and were
+        // acknowledged.
         if kept.get(&receipt.leadership).is_some_and(|(known, _)| known.record >= receipt.record) {
             return;
         }
@@ -81,7 +81,7 @@ mod tests {
                 audit_head: None,
                 mac: None,
             };
-            receipts.note(&receipt, &members, &mut Vec::new());
+            receipts.note(&receipt, &members, &mut Writes::default());
         }
         let follows = Some(Leadership { epoch: 3, id: 7 });
         let newest = receipts.newest(follows, RECEIPTS_BYTES_MAX);
@@ -105,19 +105,19 @@ mod tests {
 
     #[test]
     fn an_overtaken_receipt_drops_no_member() {
-        let (mut receipts, mut writes) = (Receipts::default(), Vec::new());
+        let (mut receipts, mut writes) = (Receipts::default(), Writes::default());
         receipts.load(receipt(1, 5), members("eu"));
         receipts.note(&receipt(1, 5), &members("same"), &mut writes);
         receipts.note(&receipt(1, 4), &members("older"), &mut writes);
         let kept = |receipts: &Receipts| receipts.newest(None, usize::MAX)[0].1.clone();
-        assert_eq!((kept(&receipts), writes.len()), (members("eu"), 0));
+        assert_eq!((kept(&receipts), writes.ops().len()), (members("eu"), 0));
         receipts.note(&receipt(1, 6), &members("newer"), &mut writes);
-        assert_eq!((kept(&receipts), writes.len()), (members("newer"), 1));
+        assert_eq!((kept(&receipts), writes.ops().len()), (members("newer"), 1));
     }
 
     #[test]
     fn the_oldest_leaderships_are_forgotten_in_the_store_too() {
-        let (mut receipts, mut writes) = (Receipts::default(), Vec::new());
+        let (mut receipts, mut writes) = (Receipts::default(), Writes::default());
         for epoch in 1..=18 {
             receipts.note(&receipt(epoch, 1), &members("eu"), &mut writes);
         }
@@ -126,7 +126,7 @@ mod tests {
             kept.keys().map(|leadership| leadership.epoch).collect::<Vec<_>>(),
             (3..=18).collect::<Vec<_>>()
         );
-        let removed = writes.iter().filter(|op| op.value.is_none()).map(|op| op.key.clone());
+        let removed = writes.ops().iter().filter(|op| op.value.is_none()).map(|op| op.key.clone());
         let keys = [1, 2].map(|epoch| format!("receipts/{}/{}", JournalId(1), Leadership { epoch, id: 7 }));
         assert_eq!(removed.collect::<Vec<_>>(), keys);
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn receipts_fit_to_the_byte() {
         let mut receipts = Receipts::default();
-        (1..=3).for_each(|epoch| receipts.note(&receipt(epoch, 1), &members("eu"), &mut Vec::new()));
+        (1..=3).for_each(|epoch| receipts.note(&receipt(epoch, 1), &members("eu"), &mut Writes::default()));
         let all = receipts.newest(None, usize::MAX);
         let bytes: usize = all.iter().map(|entry| serde_json::to_vec(entry).unwrap().len() + 1).sum();
         assert_eq!((all.len(), receipts.newest(None, bytes).len()), (3, 3));

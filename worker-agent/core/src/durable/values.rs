@@ -14,6 +14,30 @@ pub struct StoreOp {
     pub value: Option<String>,
 }
 
+/// Writes of one turn, in order. Only the ledger's own methods add to them, so that its state in memory and
+/// in the store never differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Writes(Vec<StoreOp>);
+
+impl Writes {
+    pub fn ops(&self) -> &[StoreOp] {
+        &self.0
+    }
+
+    pub fn into_ops(self) -> Vec<StoreOp> {
+        self.0
+    }
+
+    pub(super) fn push(&mut self, op: StoreOp) {
+        self.0.push(op);
+    }
+
+    /// Loses the writes so far. Only for a planted bug.
+    pub(crate) fn lose(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// A stored value that can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error(

@@ -29,7 +29,7 @@ impl Node {
         Self { free, spec, pods: 0, taken: BTreeMap::new(), only_for }
     }
 
-    /// The node as the placing sees it. `full`: nothing may be placed on it now.
+    /// The node as the placing sees it. `full`: no pod may be placed on it now.
     pub(super) fn view<'a>(&'a self, name: &'a str, full: bool) -> NodeView<'a> {
         const NOTHING: &Amounts = &Amounts::new();
         let NodeSpec { labels, taints, capacity, .. } = &self.spec;
@@ -61,12 +61,13 @@ impl Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Nodes {
     by_name: BTreeMap<String, Node>,
-    /// Offers that nodes were provided for. Most offers have none, and needn't search all nodes for them.
+    /// Offers that nodes were provided for. For most offers this saves a search through all nodes.
     provided_for: BTreeSet<OfferId>,
 }
 
 impl Nodes {
-    /// Replaces the inventory; nodes that were provided for one offer stay. Nothing is charged afterwards.
+    /// Replaces the inventory; nodes that were provided for one offer stay. Allocations must be charged again
+    /// afterwards.
     pub(super) fn replace(&mut self, nodes: Vec<NodeSpec>) {
         let provided: Vec<Node> =
             self.iter().filter(|(_, n)| n.only_for.is_some()).map(|(_, n)| n.clone()).collect();

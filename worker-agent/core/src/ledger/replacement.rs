@@ -8,8 +8,8 @@ use meridian_shared::ids::OfferId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 impl Ledger {
-    /// Nodes under the allocation of `gang` that are gone, have failed, or evict one of its pods: at once, or
-    /// because its toleration ended.
+    /// Nodes of the allocation of `gang` that are gone, have failed, or evict one of its pods, at once or
+    /// because a toleration ended.
     pub fn lost_nodes(&self, offer: OfferId, gang: &Gang) -> BTreeSet<String> {
         let is_lost = |pod: &&PodPlacement| {
             self.nodes.get(&pod.node).is_none_or(|node| {

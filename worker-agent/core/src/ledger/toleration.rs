@@ -24,7 +24,7 @@ impl TolerationDeadline {
         (&self.node, &self.pod_set)
     }
 
-    /// This deadline with its start changed by `translate`, for another session's calendar.
+    /// This deadline in another session's calendar: `translate` changes its start.
     pub(crate) fn translated(self, translate: impl Fn(Wall) -> Wall) -> Self {
         Self { since: translate(self.since), ..self }
     }
@@ -41,7 +41,7 @@ pub(super) fn of_place<'a>(
     deadlines[before..after].iter()
 }
 
-/// Obstacle the pods of an allocation and a taint meet on a node.
+/// What came to the node last: the pods of an allocation, or the taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The pods start on a node that has the taint already.
@@ -50,7 +50,7 @@ pub(crate) enum Arrival {
     Taint,
 }
 
-/// The gang as it is when all its deadlines are over: it tolerates only what it tolerates forever.
+/// The gang after all its deadlines have passed: only its unlimited tolerations remain.
 pub(super) fn without_limited_tolerations(gang: &Gang) -> Gang {
     let mut gang = gang.clone();
     gang.pod_sets

@@ -44,8 +44,8 @@ impl Ledger {
         !self.toleration.is_empty() || self.nodes.iter().any(|(_, node)| node.spec.taints.iter().any(evicts))
     }
 
-    /// Brings the deadlines of the allocation of `gang` up to date: running ones continue, new ones start,
-    /// and those without a taint are dropped. Returns whether anything changed.
+    /// Updates the deadlines of the allocation of `gang`: present deadlines continue, new ones start, and
+    /// those whose taint is gone are dropped. Returns whether anything changed.
     pub(crate) fn count_toleration(&mut self, offer: OfferId, gang: &Gang, arrival: Arrival) -> bool {
         let known = self.toleration.remove(&offer).unwrap_or_default();
         let places: BTreeSet<(&str, &str)> = self

@@ -6,7 +6,8 @@ use meridian_shared::packing::Block;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-/// Keeps versions of capacity apart from transmissions where a fingerprint hashes both by their order.
+/// Offset of capacity versions in a fingerprint: keeps them apart from transmissions, because the fingerprint
+/// replaces the numbers of both by their order.
 pub const VERSIONS: u64 = 1 << 20;
 /// Versions remembered as bases for deltas.
 const BASES_MAX: usize = 8;
@@ -44,7 +45,7 @@ impl CapacityReports {
         self.acknowledged = self.acknowledged.max(version);
     }
 
-    /// Another leadership knows no version.
+    /// A new leadership has no version of this capacity yet.
     pub(crate) fn forget_acknowledged(&mut self) {
         self.acknowledged = 0;
     }

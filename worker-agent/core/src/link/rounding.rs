@@ -1,4 +1,4 @@
-//! Fits a capacity report into its bound, and never reports more than there is.
+//! Fits a capacity report into its bound, and never reports more capacity than there is.
 //!
 //! Equal nodes are counted together, so a report of a regular fleet is short. In an irregular one amounts are
 //! rounded down until enough nodes are equal: first the capacity (no two machines have the same memory, to
@@ -6,7 +6,8 @@
 //! gang may select nodes without one.
 //!
 //! If the nodes differ even then, those with the least free capacity are left out. The manager doesn't know
-//! them, but gangs that it sends here can use them, and they are reported as others fill up.
+//! them, but gangs that it sends here can use them. They are reported once other nodes have less free
+//! capacity.
 
 use meridian_shared::gang::Amounts;
 use meridian_shared::packing::Block;
@@ -79,7 +80,7 @@ fn full_in(block: &Block) -> usize {
     block.capacity.keys().filter(|resource| block.free.get(*resource).is_none_or(|free| *free == 0)).count()
 }
 
-/// As many blocks as fit, in their order; one that is too long is skipped.
+/// As many blocks as fit, in their order; a block that is too long is skipped.
 fn first(blocks: impl Iterator<Item = Block>, bytes_max: usize) -> Vec<Block> {
     let mut left = bytes_max;
     let fits = |block: &Block| {

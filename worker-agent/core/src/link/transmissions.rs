@@ -32,7 +32,7 @@ impl Transmissions {
         self.last > self.answered + 1
     }
 
-    /// When a transmission was sent; `None` for one that is too old or was never sent.
+    /// When a transmission was sent; `None` if it is too old or was never sent.
     pub(crate) fn sent_at(&self, number: u64) -> Option<Mono> {
         self.sent.get(&number).copied()
     }

@@ -5,7 +5,7 @@ use meridian_shared::protocol::POD_REPORTS_MAX;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-/// By run: the first transmission that carried the report, or 0 before it.
+/// For each run: the first transmission with the report, or 0 if there was none yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct UsageReports(BTreeMap<Uid, u64>);
 
@@ -34,8 +34,8 @@ impl UsageReports {
         self.0.iter().filter(|(_, carried)| **carried > 0).map(|(uid, _)| *uid)
     }
 
-    /// An answer to `transmission` arrived. Every transmission since the first one repeats a report, so the
-    /// manager has it, whichever of them it answered.
+    /// An answer to `transmission` arrived. A report is in every transmission since its first one, so an
+    /// answer to any of these confirms it.
     pub(crate) fn acknowledge(&mut self, transmission: u64) {
         self.0.retain(|_, carried| *carried == 0 || *carried > transmission);
     }

@@ -1,7 +1,7 @@
 //! New nodes for the pods of a lost node; every other pod stays (KEP-2724's node replacement).
 //!
-//! Pods with a topology are always placed host by host, because what is lost is a host. Pods without one are
-//! packed into what is free.
+//! Pods with a topology request are always placed host by host, because the lost node is a host. Other pods
+//! are packed into the free capacity.
 
 use super::{Domain, GangPlacer, HOSTNAME_LABEL, NodePods, NodeView, Obstacle, complete, part, request};
 use meridian_shared::gang::{Gang, PodSet};

@@ -184,7 +184,8 @@ fn pods_without_a_request_are_packed() {
 
 #[test]
 fn domains_are_divided_into_nodes() {
-    // Racks are the narrowest level, and have eight accelerators on two nodes: not twice three and once two.
+    // Racks are the narrowest level. A rack has two nodes with four accelerators each, so it can't hold pods
+    // of three, three and two.
     let racks = |count, gpus, request| PodSet {
         within: Some(levels(&["block", "rack"])),
         ..set(count, gpus, Some(request))

@@ -1,4 +1,4 @@
-//! The interface to what a hold depends on in the cluster, beside the ledger.
+//! The interface to the objects in the cluster that a hold needs in addition to the ledger.
 
 use super::PodPlacement;
 use meridian_shared::gang::Gang;
@@ -7,7 +7,7 @@ use meridian_shared::protocol::Reference;
 use std::fmt;
 use std::sync::Arc;
 
-/// What an offer's pods name, to be looked up before anything is held.
+/// The objects that an offer's pods name, to be looked up before anything is held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReferenceCheck {
     pub offer: OfferId,
@@ -40,7 +40,7 @@ pub enum HoldEvent {
         /// The cluster's own text.
         reason: String,
     },
-    /// The offer can't be held, or what was held for it is lost, also under a run.
+    /// The offer can't be held, or its hold was lost. A hold can also be lost after its run has started.
     Failed {
         offer: OfferId,
         /// Message for users.
@@ -52,8 +52,8 @@ pub enum HoldEvent {
 ///
 /// Commands only hand an order over and return at once; what happens comes back as [`HoldEvent`]s. Everything
 /// is named by its offer, and commands are idempotent by that name. After `Failed` and after
-/// [`Holds::release`] nothing more is reported. What belongs to no offer and to no run is given back, so that
-/// an offer that ended with its session leaves nothing behind.
+/// [`Holds::release`] nothing more is reported. Objects that belong to no offer and to no run are given back,
+/// because offers end with the session that made the objects.
 ///
 /// **Unknown is not gone.** A read that failed says nothing: it is repeated, or the offer fails with a reason
 /// that says so.
@@ -63,6 +63,6 @@ pub trait Holds: Send + fmt::Debug {
     /// Holds an allocation in the cluster, until `release`.
     fn secure(&mut self, order: HoldOrder);
 
-    /// Gives back what is held for `offer`. Ignored if that is nothing.
+    /// Gives back what is held for `offer`. Ignored if nothing is held.
     fn release(&mut self, offer: OfferId);
 }

@@ -19,9 +19,9 @@ pub struct NodeSpec {
     /// Time at which each taint appeared, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub added: Vec<(Taint, Wall)>,
-    /// Resources for pods in all (Kubernetes: allocatable), in base units.
+    /// Total resources for pods (Kubernetes: allocatable), in base units.
     pub capacity: Amounts,
-    /// The part of `capacity` that pods use which this agent did not start, in base units.
+    /// The part of `capacity` used by pods that this agent did not start, in base units.
     #[serde(default, skip_serializing_if = "Amounts::is_empty")]
     pub foreign_use: Amounts,
     /// The node has failed: nothing is placed on it, and its pods need another node.

@@ -22,10 +22,10 @@ pub enum ProviderEvent {
     Ready {
         offer: OfferId,
         nodes: Vec<NodeSpec>,
-        /// How long the provider keeps them without pods, where it does that only for a time.
+        /// How long the provider keeps the nodes while they have no pods, if that time is limited.
         keeps: Option<Millis>,
     },
-    /// The provider takes the nodes back that it made for this offer, although a gang may use them.
+    /// The provider takes back the nodes that it made for this offer, although a gang may use them.
     Revoked {
         offer: OfferId,
         /// The provider's own text.
@@ -45,7 +45,8 @@ pub struct NodeRequest {
     pub offer: OfferId,
     /// The namespace of the pods.
     pub namespace: Arc<str>,
-    /// The nodes must fit all of it. `Gang::max_run` is how long they are needed, where that is limited.
+    /// The gang, which the nodes must fit. `Gang::max_run` limits the time for which they are needed, if it
+    /// is set.
     pub gang: Arc<Gang>,
 }
 
@@ -62,8 +63,8 @@ pub struct NodeRequest {
 /// name.
 ///
 /// **Restarts.** Offers end with the session of the agent, so a request may be forgotten: the core requests
-/// again, or never returns to it. A provider that makes real nodes gives back what belongs to no offer and to
-/// no run.
+/// again, or never returns to it. A provider of real nodes gives back the nodes that belong to no offer and
+/// to no run.
 ///
 /// **Unknown is not gone.** A read that failed or timed out changes nothing: a request is `Failed` only when
 /// the provider said so, and nodes are gone only when a complete, current answer lacks them. After `Ready`
@@ -79,6 +80,6 @@ pub trait Provider: Send + fmt::Debug {
     /// Requests nodes for an offer.
     fn request(&mut self, request: NodeRequest);
 
-    /// Gives back what was requested or made for `offer`. Ignored if that is nothing.
+    /// Gives back what was requested or made for `offer`. Ignored if there is nothing.
     fn cancel(&mut self, offer: OfferId);
 }

@@ -16,7 +16,7 @@ pub const NEVER: Mono = Mono(u64::MAX);
 pub struct Start {
     pub uid: Uid,
     pub fence: Fence,
-    /// The offer that was held for it.
+    /// The offer whose hold the gang uses.
     pub offer: OfferId,
     /// Number of this grant among the grants of the workload, from 1.
     pub attempt: u32,
@@ -79,7 +79,7 @@ pub enum RunnerEvent {
     },
     /// Pods have succeeded. Names all completion indexes that succeeded so far, over all attempts.
     Completed { uid: Uid, fence: Fence, indexes: Indexes },
-    /// The attempt is over, and everything of it was seen ended. What completed in it was reported before.
+    /// The attempt is over, and all its processes were seen ended. Completions were reported before.
     Ended {
         uid: Uid,
         fence: Fence,

@@ -31,8 +31,9 @@ pub fn can_be_guarded(kind: &str) -> bool {
 ///
 /// **Duplicates, lost replies, two live copies.** A run is named by (uid, fence), and every command is
 /// idempotent by that name and the numbers that it carries. A command may repeat, because a restarted agent
-/// repeats what it can't know done, and two agents (an old one and its successor) may command the same runs.
-/// After a lost reply the runner gives the order again, or reads the state; it never assumes either outcome.
+/// doesn't know which commands were carried out, and two agents (an old one and its successor) may command
+/// the same runs. After a lost reply the runner gives the order again, or reads the state; it never assumes
+/// either outcome.
 ///
 /// - *One start per name.* The name is occupied durably before anything starts. A second `start` starts
 ///   nothing and reports the state of the run. A `stop` occupies an unknown name, so that a paused twin can't
@@ -85,11 +86,11 @@ pub trait Runner: Send {
     /// runs.
     fn scale_up(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size);
 
-    /// Stops a run, known or not. `Ended` follows when all of it was seen ended.
+    /// Stops a run, known or not. `Ended` follows when all its processes were seen ended.
     fn stop(&mut self, uid: Uid, fence: Fence);
 
-    /// The manager has recorded the end of a run: what is left of it may be removed once people had time to
-    /// read its logs. A runner whose leftovers cost nothing waits for [`Runner::forget`].
+    /// The manager has recorded the end of a run: its objects may be removed once people had time to read its
+    /// logs. A runner whose leftovers cost nothing waits for [`Runner::forget`].
     fn settle(&mut self, _uid: Uid, _fence: Fence) {}
 
     /// Removes the files or objects of an ended run. Ignored while the run is live.

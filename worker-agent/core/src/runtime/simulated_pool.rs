@@ -7,7 +7,7 @@ use serde::Serialize;
 /// minutes, or queue for hours.
 const WAIT_LEAST: Millis = Millis::secs(30);
 const WAIT_MOST: Millis = Millis::mins(3);
-/// Open requests per project and region, as GKE's quota `active_resize_requests` has them.
+/// Open requests per project and region: GKE's quota `active_resize_requests`.
 const REQUEST_LIMIT: u32 = 100;
 /// GKE removes nodes that have no pods this long after they were provisioned.
 const BOOKING_EXPIRY: Millis = Millis::mins(10);

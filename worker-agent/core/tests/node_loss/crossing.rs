@@ -1,4 +1,4 @@
-//! Losses that happen together, cross each other, or happen during other changes.
+//! Node losses that happen together, or during moves and other changes.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn of_two_gangs_the_first_gets_the_only_node() {
     // The first gang leaves a node that is lost, so the second can't use it.
     bench.confirm(1, 1);
     assert_eq!(bench.orders(), (vec![], vec![]));
-    // The first one ends, and the second takes its node.
+    // The first gang ends, and the second one gets its node.
     bench.apply(Input::Runner(RunnerEvent::Ended {
         uid: Uid(1),
         fence: fence(1),
@@ -125,7 +125,7 @@ fn a_returned_node_is_full_until_its_pods_left() {
     bench.confirm(1, 1);
     bench.offer(3, on("b0-r0-h0", 4));
     assert_eq!(bench.agent.held().count(), 1);
-    // A node that is gone and back was lost in between, so its pods move.
+    // A node that was gone and is back was lost in between, so its pods move.
     let before = bench.places(1);
     bench.nodes(all_but(&[1]));
     bench.nodes(fleet());

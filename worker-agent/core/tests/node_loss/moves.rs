@@ -88,14 +88,14 @@ fn a_topology_survives_one_lost_node_at_a_time() {
         "`b0-r0-h0`, `b0-r0-h1` failed, and a gang with a topology request \
                                       survives the loss of one node at a time"
     ));
-    // Nor does it survive a second loss while pods still move.
+    // A second loss while pods still move ends the attempt, too.
     let mut bench = Bench::new();
     bench.run(1, near(5, "block"));
     bench.nodes(without(&["b0-r0-h1"]));
     assert!(bench.moved(1).is_some());
     bench.nodes(without(&["b0-r0-h0", "b0-r0-h1"]));
     assert!(lost(bench.ends(1)).contains("one node at a time"));
-    // It survives losses one after the other.
+    // A gang survives several losses, one after the other.
     let mut bench = Bench::new();
     bench.run(1, near(5, "block"));
     for (number, gone) in [(1, vec!["b0-r0-h1"]), (2, vec!["b0-r0-h0", "b0-r0-h1"])] {

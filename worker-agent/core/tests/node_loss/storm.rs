@@ -202,7 +202,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// After each step all invariants hold, the runner and the ledger agree on every placement, and a restart
-    /// changes none. With all nodes back no gang waits, moves, or is reported on a lost node.
+    /// changes no placement. When all nodes are back, no gang waits, moves, or is reported on a lost node.
     #[test]
     fn random_losses_leave_no_gang_behind(
         wait in prop_oneof![Just(0_u64), Just(2_000), Just(8_000)],

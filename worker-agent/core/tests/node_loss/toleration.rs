@@ -167,7 +167,7 @@ fn the_first_pod_set_without_toleration_loses_the_node() {
     assert_eq!(bench.places(1), "b0-r0-h0=2");
     bench.nodes(drained(&["b0-r0-h0"], None));
     assert_eq!((bench.moved(1), bench.due()), (None, bench.now + 5_000));
-    // After one pod set has succeeded only the other counts.
+    // After one pod set has succeeded, only the deadline of the other one counts.
     let places = vec![("other".to_owned(), 0)];
     bench.apply(Input::Runner(RunnerEvent::Reclaimable { uid: Uid(1), fence: fence(1), places }));
     bench.sleep(10_000);

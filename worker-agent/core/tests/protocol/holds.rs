@@ -1,11 +1,12 @@
-//! Holds that depend on the cluster: what an offer's pods name, and room that the ledger alone can't hold.
+//! Holds that need the cluster: objects that an offer's pods name, and capacity that the ledger alone can't
+//! hold.
 
 use super::*;
 use meridian_agent_core::{HoldEvent, RunnerEvent};
 use meridian_shared::protocol::{EndResult, Event, HoldMethod, RefuseReason};
 
-fn bench(way: HoldMethod) -> Bench {
-    Bench::with(Config { holds: HoldSettings { checks_references: true, way }, ..config() })
+fn bench(method: HoldMethod) -> Bench {
+    Bench::with(Config { holds: HoldSettings { checks_references: true, method }, ..config() })
 }
 
 impl Bench {

@@ -1,14 +1,15 @@
-//! Gangs of which only some pods need nodes from the provider, because it is for some resources only.
+//! Gangs of which only some pods need nodes from the provider, because the provider manages some resources
+//! only.
 
 use super::*;
 use meridian_agent_core::HoldEvent;
 use meridian_agent_core::runtime::{HoldOrder, NodeRequest, ProviderEvent};
 use meridian_shared::protocol::{Event, HoldMethod, RefuseReason};
 
-/// An agent whose provider is for GPUs. It has a node with 2 cpus, and a pool of nodes with cpus and GPUs.
-fn bench(way: HoldMethod, checks_references: bool) -> Bench {
+/// An agent whose provider manages GPUs: one node with 2 cpus, and a pool of nodes with cpus and GPUs.
+fn bench(method: HoldMethod, checks_references: bool) -> Bench {
     let mut bench = Bench::with(Config {
-        holds: HoldSettings { checks_references, way },
+        holds: HoldSettings { checks_references, method },
         managed: [GPU.to_owned()].into_iter().collect(),
         ..config()
     });

@@ -1,4 +1,4 @@
-//! One test for each rule of the agent that no other test would miss.
+//! One test for each rule of the agent that no other test covers.
 
 use super::*;
 use meridian_agent_core::RunnerEvent;
@@ -88,7 +88,8 @@ fn commands_ahead_of_their_turn_end_with_their_session() {
     ahead.commands_from = 3;
     bench.deliver(ahead);
     bench.restart_without_gang();
-    // An answer to the old session comes late, when the new one has a transmission of the same number.
+    // An answer to the old session arrives late, after the new session has sent a transmission of the same
+    // number.
     while bench.ask().transmission < old.transmission {}
     let late = bench.response(&old, vec![offer(), grant()]);
     bench.deliver(late);
@@ -176,7 +177,7 @@ fn holds_expire_one_after_another() {
 fn a_grant_that_arrives_at_the_end_of_its_hold_is_refused() {
     let mut bench = Bench::new();
     bench.offer();
-    // No tick comes in between: the grant is the first input since the hold ended.
+    // No tick comes before the grant, which is the first input since the hold ended.
     bench.now = Now { mono: bench.now.mono + HOLD, wall: bench.now.wall + HOLD };
     let request = bench.ask();
     bench.answer(&request, vec![grant()]);
@@ -250,7 +251,8 @@ fn a_recorded_end_settles_its_attempt_once() {
     assert_eq!(bench.effects, [Effect::Settle { uid: UID, fence: FENCE }]);
 }
 
-/// Why an agent of a Kubernetes cluster refuses a job whose policy requires guards; empty if it holds it.
+/// Why an agent of a Kubernetes cluster refuses a job whose policy requires guards; empty if the agent holds
+/// the offer.
 fn refusal(guarded: bool, kind: &str) -> String {
     let mut bench = Bench::with(Config { runner: RunnerKind::Kubernetes, guarded, ..config() });
     let Command::Offer(mut asked) = offer() else { panic!("it is an offer") };
@@ -271,4 +273,19 @@ fn a_cluster_refuses_what_it_cannot_guard_before_it_holds_room() {
     assert!(
         refusal(true, "RayJob").contains("the operator of RayJob starts containers by commands of its own")
     );
+}
+
+#[test]
+fn pods_are_running_with_their_accelerators_from_the_report_of_the_runner_until_the_end() {
+    let mut bench = Bench::new();
+    let gpus = |bench: &Bench| -> Vec<u32> {
+        bench.agent.running_pods().flat_map(|pod| pod.accelerators[GPU].clone()).collect()
+    };
+    bench.run();
+    assert!(gpus(&bench).is_empty(), "the gang only starts");
+    bench.runner(RunnerEvent::Running { uid: UID, fence: FENCE });
+    assert_eq!(gpus(&bench), [0]);
+    let (result, ran) = (EndResult::Succeeded, Millis(MINUTE));
+    bench.runner(RunnerEvent::Ended { uid: UID, fence: FENCE, result, pod_failures: 0, ran });
+    assert!(gpus(&bench).is_empty());
 }

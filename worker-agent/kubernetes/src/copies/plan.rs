@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// What a job needs of an object that its pods name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Arrival {
-    /// The cluster's own object is used, or the copy is made already.
+    /// The cluster's own object is used, or the copy exists already.
     Nothing,
     Create {
         owners: Vec<Value>,
@@ -28,7 +28,7 @@ pub(super) enum Departure {
         uid: String,
         version: String,
     },
-    /// Other jobs use it.
+    /// Other jobs use the copy.
     Leave {
         owners: Vec<Value>,
     },

@@ -15,12 +15,12 @@ pub(crate) struct Condition {
     pub(crate) holds: bool,
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// When it last changed.
+    /// When the condition last changed.
     pub(crate) since: Option<Wall>,
 }
 
 impl Condition {
-    /// Its reason and message.
+    /// The condition's reason and message.
     pub(crate) fn words(&self) -> String {
         match (self.reason.is_empty(), self.message.is_empty()) {
             (false, false) => format!("{}: {}", self.reason, self.message),

@@ -1,11 +1,11 @@
 //! Checks whether the objects exist that the pods of offers name. Pure.
 //!
-//! Each object is read once for all offers that wait for it. One that was found counts as present for a
-//! while; nothing is remembered about a missing one, so that it is found as soon as it was created.
+//! Each object is read once for all offers that wait for it. An object that was found counts as present for a
+//! while. A missing object isn't remembered, so that it is found as soon as it was created.
 //!
 //! A missing object of a kind that is copied doesn't refuse the offer: the manager is asked whether the
 //! workload may have a copy. A copy for another workload counts as missing, because it is deleted with that
-//! one.
+//! workload.
 
 use meridian_agent_core::runtime::ReferenceCheck;
 use meridian_shared::copies::{CopyAnswer, CopyOutcome, CopyRequest};
@@ -65,7 +65,7 @@ impl Need {
         }
     }
 
-    /// Where it must be, for messages.
+    /// Where the object must be, for messages.
     fn place(&self) -> String {
         self.namespace().map_or("the cluster".to_owned(), |namespace| format!("namespace `{namespace}`"))
     }
@@ -77,7 +77,7 @@ impl Need {
         }
     }
 
-    /// What a right to read it covers.
+    /// The plural and namespace that a right to read it covers.
     fn right(&self) -> (&'static str, Option<Arc<str>>) {
         (self.resource().2, self.namespace().cloned())
     }
@@ -90,7 +90,7 @@ pub(super) enum Finding {
     Missing,
     /// The agent may not read it, with the server's message.
     Forbidden(String),
-    /// It isn't known whether the object exists, with the reason.
+    /// Whether the object exists is unknown, with the reason.
     Unknown(String),
 }
 
@@ -128,9 +128,9 @@ struct Read {
 pub(super) struct Lookups {
     /// Until when an object counts as present.
     present: BTreeMap<Need, Mono>,
-    /// Until when nothing of a resource is read in a namespace.
+    /// Until when a resource isn't read in a namespace, because the API server forbade it.
     forbidden: BTreeMap<(&'static str, Option<Arc<str>>), Mono>,
-    /// Resources of which it was said that they aren't checked.
+    /// Resources that aren't checked; each is logged once.
     said: BTreeSet<&'static str>,
     reads: BTreeMap<Need, Read>,
     /// What each offer waits for.
@@ -184,7 +184,7 @@ impl Lookups {
         Some(need.clone())
     }
 
-    /// Takes in a finding. Returns what follows for the checks that it completes.
+    /// Takes in a finding. Returns the verdicts of the checks that it completes.
     pub(super) fn answered(&mut self, now: Mono, need: &Need, finding: Finding) -> Vec<Step> {
         let repeats = self.reads.get(need).map_or(0, |read| read.repeats);
         if let (Finding::Unknown(_), Some(pause)) = (&finding, REPEAT_AFTER.get(repeats)) {
@@ -250,15 +250,15 @@ impl Lookups {
         Some((request.offer, check.verdict()))
     }
 
-    /// A remark that a resource isn't checked, the first time that reading it is forbidden.
+    /// A message that a resource isn't checked, the first time that reading it is forbidden.
     pub(super) fn says(&mut self, need: &Need, finding: &Finding) -> Option<String> {
         let Finding::Forbidden(why) = finding else { return None };
         let (group, kind, plural) = need.resource();
         self.said.insert(plural).then(|| {
             let dot = if group.is_empty() { "" } else { "." };
             format!(
-                "the agent may not `get` `{plural}{dot}{group}`, so whether the {kind}s that jobs name are \
-                 there isn't checked before a hold: {why}"
+                "the agent may not `get` `{plural}{dot}{group}`, so a hold doesn't check whether the {kind}s \
+                 that jobs name exist: {why}"
             )
         })
     }
@@ -287,9 +287,9 @@ impl Check {
         self.findings.iter().filter(missing).map(|(need, _)| need)
     }
 
-    /// What the findings mean for the offer. What may not be read counts as present.
+    /// What the findings mean for the offer. An object that the agent may not read counts as present.
     fn verdict(&self) -> Result<(), String> {
-        // Without the namespace none of its objects exists.
+        // If the namespace is missing, all its objects are.
         if let Some(namespace) = self.missing().find(|need| matches!(need, Need::Namespace(_))) {
             return Err(format!("{} has no {}", namespace.place(), namespace.words()));
         }
@@ -312,7 +312,7 @@ impl Check {
         });
         match unknown {
             Some((need, why)) => {
-                Err(format!("whether {} has {} can't be read: {why}", need.place(), need.words()))
+                Err(format!("cannot read whether {} has {}: {why}", need.place(), need.words()))
             }
             None => Ok(()),
         }

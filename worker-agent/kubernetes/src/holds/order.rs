@@ -1,4 +1,4 @@
-//! The objects that hold one offer's room, from their creation to their end. Pure.
+//! The objects that hold one offer's capacity, from their creation to their end. Pure.
 
 use crate::objects::Answer;
 use meridian_agent_core::runtime::{HoldEvent, HoldOrder};
@@ -12,28 +12,28 @@ const REPEAT_MOST: Millis = Millis::secs(10);
 /// What to do at the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Create what holds the room.
+    /// Create the objects that hold the capacity.
     Create,
-    /// Delete what was created.
+    /// Delete the created objects.
     Delete,
 }
 
-/// What the watches show of the objects.
+/// State of the objects, as the watches show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Not all objects were shown yet.
+    /// The watches haven't shown all objects yet.
     Partly,
-    /// The room isn't held yet, with the reason.
+    /// The capacity isn't held yet, with the reason.
     Waits(String),
     Holds,
-    /// The objects that held the room are gone, with the reason.
+    /// The objects that held the capacity are gone, with the reason.
     Lost(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Creating,
-    /// The objects exist since this moment; the room isn't held yet.
+    /// The objects exist since this moment; the capacity isn't held yet.
     Waiting(Mono),
     Held,
     /// The failure was reported. The objects stay until they are given back.
@@ -42,15 +42,15 @@ enum Phase {
     Over,
 }
 
-/// What holds the room of one offer.
+/// The objects that hold the capacity of one offer.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) hold: HoldOrder,
     phase: Phase,
-    /// How long the objects may wait; `None` for a queue, in which the manager decides how long.
+    /// Longest wait of the objects; `None` for a queue, where the manager ends the wait.
     patience: Option<Millis>,
     is_acting: bool,
-    /// No action before.
+    /// No action is taken before this moment.
     not_before: Mono,
     repeats: u32,
     /// The last reported reason.
@@ -70,7 +70,7 @@ impl Order {
         }
     }
 
-    /// The objects that an earlier agent made for a gang that runs. Their shape isn't known any more.
+    /// The objects that an earlier agent made for a running gang. The gang's shape isn't known any more.
     pub(super) fn inherited(offer: OfferId, namespace: Arc<str>) -> Self {
         let (gang, placement) = (Arc::default(), Vec::new());
         let hold = HoldOrder { offer, uid: Uid(0), namespace, gang, placement };
@@ -85,7 +85,7 @@ impl Order {
         self.phase == Phase::Over
     }
 
-    /// The offer ended, or the run in its room did.
+    /// The offer has ended, or the run that used its capacity has.
     pub(super) fn release(&mut self) {
         let is_untouched = self.phase == Phase::Creating && !self.is_acting && self.repeats == 0;
         self.phase = if is_untouched { Phase::Over } else { Phase::Deleting };

@@ -1,4 +1,4 @@
-//! Reads what offers name at the API server, and creates and deletes what holds their room.
+//! Reads the objects that offers name, and creates and deletes the objects that hold their capacity.
 
 use super::lookups::{Finding, Need};
 use crate::error::{Failure, classify, words};
@@ -28,7 +28,7 @@ impl Performer {
     }
 
     /// Looks for an object. Only its metadata is asked for, so that no Secret's values arrive here. A copy
-    /// counts as missing: it is there for other workloads.
+    /// counts as missing, because it belongs to other workloads.
     pub(super) async fn find(&self, need: &Need) -> Finding {
         let (group, kind, plural) = need.resource();
         let resource = hub::resource(group, "v1", kind, plural);
@@ -73,7 +73,7 @@ impl Performer {
     }
 }
 
-/// A refusal counts before a missing answer: no repetition helps.
+/// A refusal is worse than a missing answer, because a repetition doesn't help.
 fn worst(answers: Vec<Answer>) -> Answer {
     let refused = answers.iter().find(|answer| matches!(answer, Answer::Refused(_)));
     let other = answers.iter().find(|answer| **answer != Answer::Done);

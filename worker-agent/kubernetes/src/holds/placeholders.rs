@@ -1,9 +1,9 @@
 //! Placeholder pods: one for each pod of the gang, of its size and on its node, with a low priority. Pure.
 //!
-//! They hold the gang's room on nodes that other workloads use too: the scheduler counts them, and evicts
-//! them only for pods of higher priority. They are in the agent's own namespace, so that the quotas and
-//! limits of the job's namespace count only the pods of its jobs. The runner deletes each one right before
-//! its pod may be scheduled.
+//! Placeholder pods hold the gang's capacity on nodes that other workloads use too: the scheduler counts
+//! them, and evicts them only for pods of higher priority. They are in the agent's own namespace, so that the
+//! quotas and limits of the job's namespace count only the pods of its jobs. The runner deletes each one
+//! right before its pod may be scheduled.
 
 use super::PlaceholderSettings;
 use super::order::Seen;
@@ -17,8 +17,8 @@ use meridian_shared::time::Millis;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long placeholders may wait for the scheduler. The ledger saw free room, so other pods took it since;
-/// the next inventory shows them.
+/// How long placeholders may wait for the scheduler. The ledger saw free capacity, so if they still wait,
+/// other pods took it since; the next inventory shows those pods.
 pub(super) const PATIENCE: Millis = Millis::secs(30);
 /// Value of the label of every placeholder.
 pub(super) const PLACEHOLDER: &str = "placeholder";
@@ -75,8 +75,8 @@ pub(super) fn build(
     (0..).zip(&order.placement).map(pod).collect()
 }
 
-/// Whether the placeholders of an offer hold its room. `known` has those that a watch showed before; new ones
-/// are added.
+/// Whether the placeholders of an offer hold its capacity. `known`: the placeholders that a watch has shown;
+/// new ones are added.
 pub(super) fn seen(order: &HoldOrder, pods: &[PodFacts], known: &mut BTreeSet<String>) -> Seen {
     let by_name: BTreeMap<&str, &PodFacts> = pods.iter().map(|pod| (pod.name.as_str(), pod)).collect();
     let (mut bound, mut missing, mut why) = (0, 0, None);

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// How often waiting work is looked at.
+/// How often waiting work is checked.
 const TICK: Duration = Duration::from_millis(500);
 /// How often the supervisor looks for objects that belong to no offer and to no run.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// What the agent's core asks for.
+/// The orders of the agent's core.
 #[derive(Debug)]
 pub(super) enum Command {
     Check(ReferenceCheck),
@@ -183,7 +183,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the manager what it may copy.
+    /// Asks the manager which objects it may copy.
     fn ask(&self, request: CopyRequest) {
         let Some(copies) = self.copies.clone() else { return };
         self.open.push(Box::pin(async move {
@@ -228,7 +228,7 @@ impl Supervisor {
         let Some(Kept { order, known }) = self.orders.get_mut(&offer) else { return };
         let seen = match self.method {
             Method::Ledger => return,
-            // The runner deletes them one by one.
+            // The runner deletes the placeholders one by one.
             Method::Placeholders(_) if self.hub.is_granted(offer) => return,
             Method::Placeholders(_) => {
                 let pods = self.hub.view().placeholders_of(offer);
@@ -270,7 +270,7 @@ impl Supervisor {
         }));
     }
 
-    /// The objects that hold the room of an order; `None` where the ledger alone holds it.
+    /// The objects that hold the capacity of an order; `None` where the ledger alone holds it.
     fn objects(&self, hold: &HoldOrder) -> Option<Objects> {
         Some(match &self.method {
             Method::Ledger => return None,
@@ -300,8 +300,9 @@ impl Supervisor {
         }
     }
 
-    /// Deletes what belongs to no offer and to no run: an earlier agent made it, or a create was carried out
-    /// after its answer was given up. A Workload under a run is followed again.
+    /// Deletes objects that belong to no offer and to no run: an earlier agent made them, or the API server
+    /// carried out a create after the agent had stopped waiting for the answer. A Workload under a run is
+    /// followed again.
     fn sweep(&mut self) {
         self.swept = Instant::now();
         let of_jobs: BTreeSet<OfferId> = self.hub.view().jobs().filter_map(|job| job.offer).collect();
@@ -322,13 +323,13 @@ impl Supervisor {
             tracing::warn!(
                 namespace = objects.namespace,
                 names = objects.names.join(", "),
-                "an object holds room for an offer that is over: it is deleted"
+                "an object holds capacity for an offer that is over: it is deleted"
             );
             self.give_back(objects);
         }
     }
 
-    /// The objects in the cluster whose offer is one of these. `None` is a damaged label.
+    /// The objects in the cluster with an offer that `is_one` accepts. `None` is a damaged label.
     fn left_behind(&self, is_one: impl Fn(Option<OfferId>) -> bool) -> Vec<Objects> {
         let view = self.hub.view();
         let mut found: BTreeMap<(bool, String), Vec<String>> = BTreeMap::new();

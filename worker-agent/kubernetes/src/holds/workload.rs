@@ -1,9 +1,9 @@
 //! A Workload of the cluster's own Kueue, which stands for the gang in its LocalQueue. Pure.
 //!
-//! Kueue admits a Workload that no job owns like any other; MultiKueue depends on that too. So the gang takes
-//! its turn and its quota there before any object of the job exists, so no object has to be kept from
-//! starting. The gang is held when the Workload is admitted. The Workload stays until the run has ended, and
-//! is then deleted, which gives the quota back; if Kueue evicts it, the run ends.
+//! Kueue also admits a Workload that no job owns; MultiKueue depends on that, too. So the gang gets its turn
+//! and its quota before any object of the job exists. The gang is held when the Workload is admitted. The
+//! Workload stays until the run has ended, and is then deleted, which gives the quota back; if Kueue evicts
+//! it, the run ends.
 
 use super::order::Seen;
 use crate::facts::{Condition, WorkloadFacts};
@@ -68,7 +68,7 @@ fn common_labels(order: &HoldOrder, pod_set: &str, nodes: &NodeLabels) -> BTreeM
     common
 }
 
-/// Whether the Workload holds the gang's room. `known`: whether a watch showed it before.
+/// Whether the Workload holds the gang's capacity. `known`: whether a watch showed it before.
 pub(super) fn seen(workload: Option<&WorkloadFacts>, known: &mut bool) -> Seen {
     let Some(workload) = workload else {
         return if *known {
@@ -86,7 +86,7 @@ pub(super) fn seen(workload: Option<&WorkloadFacts>, known: &mut bool) -> Seen {
         [("Evicted", "evicted"), ("Finished", "finished"), ("DeactivationTarget", "deactivated")]
     {
         if let Some(condition) = workload.holds(kind) {
-            // It stays evicted until it is admitted again.
+            // The condition stays true until the Workload is admitted again.
             let words = condition.words();
             return Seen::Lost(format!(
                 "the cluster's own Kueue {what} the gang of queue `{queue}`: {words}"

@@ -1,7 +1,7 @@
-//! Provisioned nodes that are lost under the gang that they were made for. Pure.
+//! Provisioned nodes that are lost while their gang runs. Pure.
 //!
-//! Such nodes are made together, and a provider doesn't replace a single one: the gang's attempt
-//! ends, and the manager starts it again where nodes are made next.
+//! Such nodes are made together, and a provider doesn't replace a single one. So the attempt ends, and the
+//! manager starts the gang again in the cluster that makes nodes next.
 
 use crate::facts::RequestFacts;
 use meridian_agent_core::runtime::ProviderEvent;

@@ -16,7 +16,7 @@ const QUEUED: &str = "queued-provisioning.gke.io";
 const MAX_RUN: &str = "maxRunDurationSeconds";
 /// The longest life of machines in that class, in seconds: seven days.
 const MAX_RUN_SECONDS: u64 = 604_800;
-/// Label of a PodTemplate object: GKE's webhooks treat it as they will treat the pods.
+/// Label of a PodTemplate object: GKE's webhooks then change it in the same way as the pods.
 const WARDEN: (&str, &str) = ("cloud.google.com/apply-warden-policies", "true");
 /// Most shapes of pods in one request.
 const SHAPES_MAX: usize = 32;
@@ -84,7 +84,7 @@ pub(super) fn build(
 
 /// Pod sets that share one entry (`podSets`) of a request.
 struct Merged<'s> {
-    /// The pod set whose shape all of them have.
+    /// The first merged pod set; the others have the same shape.
     first: &'s PodSet,
     /// Total number of their pods.
     count: u32,
@@ -122,8 +122,8 @@ fn template_of(set: &PodSet) -> &str {
     set.same_template.as_ref().unwrap_or(&set.name)
 }
 
-/// Checks that a request may have this number of entries. Fails with the limit, and with the policy that
-/// would merge enough pod sets, if there is one.
+/// Checks that a request may have this number of entries. Fails with the limit and, if one exists, the merge
+/// policy that would lower the number enough.
 fn check_count(
     entries: usize,
     sets: &[PodSet],
@@ -138,9 +138,10 @@ fn check_count(
     if merged(sets, Some(widest)).len() <= most {
         return Err(format!(
             "the class `{class}` takes at most {} in one request; the gang has {entries}: write \
-             `podSetMergePolicy: {widest:?}` in the ProvisioningRequestConfig, because their pods request \
+             `podSetMergePolicy: {}` in the ProvisioningRequestConfig, because their pods request \
              the same",
             counted(most, "pod set"),
+            widest.name(),
         ));
     }
     Err(format!(
@@ -149,15 +150,15 @@ fn check_count(
     ))
 }
 
-/// How long the provider leaves the machines to the gang, from the time when they were provisioned. `None` if
-/// neither the job nor the configuration says.
+/// How long the gang may use the machines, counted from their provisioning. `None` if neither the job nor the
+/// configuration limits it.
 pub(super) fn machine_time(wanted: &NodeRequest, config: &ProvisioningRequestConfigSpec) -> Option<Millis> {
     let seconds: u64 = parameters(wanted, config).get(MAX_RUN)?.as_str()?.parse().ok()?;
     Some(Millis::secs(seconds))
 }
 
-/// The configured parameters. A job's own time for its machines comes first, as its annotation does in Kueue,
-/// up to the class's longest.
+/// The configured parameters. A job's own machine time replaces the configured one, as its annotation does in
+/// Kueue, up to the maximum of the class.
 fn parameters(wanted: &NodeRequest, config: &ProvisioningRequestConfigSpec) -> Map<String, Value> {
     let mut all: Map<String, Value> =
         config.parameters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();

@@ -6,9 +6,9 @@ use meridian_objects::spec::{ClusterSpec, ProviderKind, Provisionable, Provision
 use meridian_shared::cluster_objects::ClusterObjects;
 
 impl ProvisioningSettings {
-    /// What the `Cluster` object and the ProvisioningRequestConfigs of a cluster ask for, with at most
-    /// `requests_max` open requests. `None` if the cluster's nodes aren't asked for. Fails with the object
-    /// and what to change.
+    /// Reads the `Cluster` object and the ProvisioningRequestConfigs of a cluster, with at most
+    /// `requests_max` open requests. `None` if the cluster requests no nodes. Fails with the object and the
+    /// remedy.
     pub fn of_objects(applied: &ClusterObjects, requests_max: usize) -> Result<Option<Self>, String> {
         let read = meridian_objects::parse("the cluster's objects", &applied.objects.join("\n---\n"));
         if let Some(slip) = read.errors.first() {

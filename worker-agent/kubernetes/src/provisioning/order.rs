@@ -10,14 +10,13 @@ use meridian_shared::packing;
 use meridian_shared::packing::Block;
 use meridian_shared::time::{Millis, Mono, Now};
 
-/// Time in which pods must be on the nodes after they were provisioned; then the autoscaler removes the
-/// nodes.
+/// Time from the provisioning of nodes until the autoscaler removes those that have no pods.
 const BOOKED_FOR: Millis = Millis::mins(10);
-/// The part of [`BOOKED_FOR`] in which a grant may still start a gang. The rest is for its pods to start.
+/// The part of [`BOOKED_FOR`] in which a grant may still start a gang. Its pods need the rest to start.
 pub(super) const USABLE_FOR: Millis = Millis::mins(8);
 /// Longest wait before a failed request to the API server is repeated.
 const REPEAT_MOST: Millis = Millis::secs(10);
-/// Reasons for which another attempt would fail too.
+/// Reasons of failures that a retry wouldn't avoid.
 const HOPELESS: [&str; 8] = [
     "InvalidMachineType",
     "InvalidGPUType",
@@ -68,7 +67,7 @@ pub(super) struct Order {
     /// Whether a watch has shown the request of this attempt.
     seen: bool,
     is_acting: bool,
-    /// No action before.
+    /// No action is taken before this moment.
     not_before: Mono,
     repeats: u32,
     /// The last reported reason.
@@ -108,7 +107,7 @@ impl Order {
         matches!(self.phase, Phase::Creating | Phase::Following | Phase::Deleting(_))
     }
 
-    /// The offer ended, or the run on the nodes did.
+    /// The offer has ended, or the run on its nodes has.
     pub(super) fn cancel(&mut self) {
         self.phase = match self.phase {
             // Nothing exists.
@@ -156,7 +155,7 @@ impl Order {
                 }
                 None
             }
-            // Some of its objects may exist, such as a pod template.
+            // Some objects of the order may exist, such as a pod template.
             (Action::Create { .. }, Answer::Refused(why)) => {
                 self.repeats = 0;
                 let is_wanted = self.phase == Phase::Creating;
@@ -174,7 +173,7 @@ impl Order {
         }
     }
 
-    /// Takes in what the watches show of the request, and the nodes that can be its own.
+    /// Takes in the watched state of the request, and the nodes that may have been made for it.
     pub(super) fn observe(
         &mut self,
         now: Now,
@@ -200,7 +199,7 @@ impl Order {
             ("BookingExpired", "the nodes were not used within their booking"),
         ] {
             if request.holds(kind).is_some() {
-                return self.attempt_failed(now, what, false);
+                return self.attempt_failed(now, &format!("{kind}: {what}"), false);
             }
         }
         if let Some(provisioned) = request.holds("Provisioned") {
@@ -211,14 +210,14 @@ impl Order {
         let reason = match (request.holds("Accepted"), not_yet.filter(|text| !text.is_empty())) {
             (Some(_), Some(why)) => why,
             (Some(accepted), None) => accepted.words(),
-            (None, _) => "the autoscaler has not accepted the request yet".to_owned(),
+            (None, _) => "NotAccepted: the autoscaler has not accepted the request yet".to_owned(),
         };
         self.report(reason, None)
     }
 
     fn provisioned(&mut self, now: Now, age: Millis, nodes: &[NodeSpec]) -> Option<ProviderEvent> {
         if age >= USABLE_FOR {
-            let what = format!("the nodes did not join within {USABLE_FOR} of {BOOKED_FOR}");
+            let what = format!("BookingExpired: the nodes did not join within {USABLE_FOR} of {BOOKED_FOR}");
             return self.attempt_failed(now, &what, false);
         }
         let blocks: Vec<Block> = nodes.iter().filter(|node| !node.unschedulable).map(block).collect();
@@ -233,12 +232,12 @@ impl Order {
             }
             Err(misfit) => {
                 let ready = counted_with(blocks.len(), "node", "has", "have");
-                self.report(format!("provisioned; {ready} joined, and {misfit}"), None)
+                self.report(format!("Provisioned: {ready} joined, and {misfit}"), None)
             }
         }
     }
 
-    /// Gives this attempt up; another one follows, unless these were all.
+    /// Gives this attempt up. Another one follows unless the attempts are used up.
     fn attempt_failed(&mut self, now: Now, what: &str, is_hopeless: bool) -> Option<ProviderEvent> {
         if is_hopeless || self.attempt > self.retry.limit {
             self.phase = Phase::Deleting(Afterwards::End);

@@ -11,7 +11,8 @@ use meridian_shared::ids::OfferId;
 use meridian_shared::packing;
 use std::collections::BTreeMap;
 
-/// The class whose requests may get existing nodes with room; the autoscaler makes only the missing ones.
+/// The class whose requests may get existing nodes with free capacity; the autoscaler makes only the missing
+/// ones.
 const BEST_EFFORT: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 /// Conditions that end an autoscaler's work on a request.
 const AT_REST: [&str; 4] = ["Provisioned", "Failed", "BookingExpired", "CapacityRevoked"];
@@ -25,8 +26,9 @@ pub(super) fn is_of_order(request: &RequestFacts, orders: &Orders) -> bool {
     order.is_some_and(|order| manifest::name(order.offer(), order.attempt()) == request.name)
 }
 
-/// The pools' nodes of runs that an earlier agent started on provisioned nodes, each with its offer. Between
-/// two pods such a node looks unused. Nodes that are gone count too: their loss is still to be reported.
+/// Nodes of pools under runs that an earlier agent started, each with its offer. They must be claimed here,
+/// because such a node looks unused between two pods. Nodes that are gone are kept, because their loss must
+/// still be reported.
 pub(super) fn inherited_claims<'j>(
     jobs: impl Iterator<Item = &'j JobFacts>,
     is_outside_pools: impl Fn(&str) -> bool,
@@ -48,8 +50,8 @@ pub(super) fn open_requests<'r>(orders: &Orders, requests: impl Iterator<Item = 
 }
 
 /// The nodes that were made for an order: those with the labels that its details name, or else the oldest
-/// that joined after the request was made and that nothing uses, as many as the gang needs. A class that
-/// makes only missing nodes can be met by older ones too, after those.
+/// that joined after the request was made and that nothing uses, as many as the gang needs. For a class that
+/// makes only missing nodes, older unused nodes count too, after the newer ones.
 pub(super) fn own_nodes(
     order: &Order,
     facts: &RequestFacts,

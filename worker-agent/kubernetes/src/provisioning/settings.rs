@@ -1,4 +1,4 @@
-//! The settings of the provider, and the parts that it works with.
+//! The settings and dependencies of the provider.
 
 use crate::hub::Hub;
 use meridian_agent_core::runtime::{NodePool, ProviderEvent};
@@ -23,7 +23,7 @@ pub struct ProvisioningSettings {
     pub requests_max: usize,
 }
 
-/// What a provider works with.
+/// Dependencies of a provider.
 pub struct ProvisioningParts {
     pub connection: Connection,
     pub hub: Arc<Hub>,
@@ -45,12 +45,12 @@ impl ProvisioningSettings {
         self.config.managed_resources.iter().cloned().collect()
     }
 
-    /// Checks what can be checked without the cluster. Fails with what to write instead.
+    /// Checks what can be checked without the cluster. Fails with the remedy.
     pub fn check(&self) -> Result<(), String> {
         if self.config.class_name == CHECK_CAPACITY {
             return Err(format!(
-                "the class `{CHECK_CAPACITY}` makes no nodes: the agent sees itself what is free on the \
-                 cluster's nodes, so leave the provider out"
+                "the class `{CHECK_CAPACITY}` makes no nodes, and the agent knows the free capacity of the \
+                 cluster's nodes already: leave the provider out"
             ));
         }
         if self.pools.is_empty() {

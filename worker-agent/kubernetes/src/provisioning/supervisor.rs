@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// How often waiting orders are looked at.
+/// How often waiting orders are checked.
 const TICK: Duration = Duration::from_secs(1);
 /// How often the supervisor looks for objects that belong to no offer and to no run.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// What the agent's core asks for.
+/// The orders of the agent's core.
 #[derive(Debug)]
 pub(super) enum Command {
     Request(NodeRequest),
@@ -123,7 +123,7 @@ impl Supervisor {
         let refused = |reason: String| ProviderEvent::Failed { offer, reason };
         let most = self.settings.requests_max;
         if self.open_requests() >= most {
-            return self.report(refused(format!("{most} requests are open, the most for this cluster")));
+            return self.report(refused(format!("the maximum of {most} requests are open")));
         }
         // If the objects can't be built for one attempt, they can't be built for any.
         if let Err(why) = self.objects(&request, 1) {
@@ -257,8 +257,8 @@ impl Supervisor {
         }));
     }
 
-    /// Deletes requests that belong to no offer and to no run: an earlier agent made them, or a create was
-    /// carried out after its answer was given up.
+    /// Deletes requests that belong to no offer and to no run: an earlier agent made them, or the API server
+    /// carried out a create after the agent had stopped waiting for the answer.
     fn sweep(&mut self) {
         self.swept = Instant::now();
         let unused: Vec<RequestFacts> = {

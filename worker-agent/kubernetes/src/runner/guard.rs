@@ -1,8 +1,8 @@
-//! Guards in pods: what is added to a gang's pods for them, and the leases that they are given.
+//! Guards in pods: the fields that they need in a gang's pods, and their leases.
 //!
 //! A guard reads the lease from a file, into which the kubelet writes an annotation of the pod. The first
-//! text goes into the pod with its node, before it can be scheduled; later ones are written while it runs.
-//! `meridian_pod_guard` says how guards count it.
+//! lease is written into the pod together with its node, before the pod can be scheduled; later ones are
+//! written while it runs. `meridian_pod_guard` says how guards count it.
 
 use super::manifest::Built;
 use super::notes::Notes;
@@ -183,7 +183,7 @@ impl Leases {
         placings
     }
 
-    /// Forgets what was not written.
+    /// Forgets the leases that were not written, so that they are written again.
     pub(super) fn answered(&mut self, pods: &[Placing], written: &[String]) {
         for Placing { uid, .. } in pods.iter().filter(|pod| !written.contains(&pod.uid)) {
             self.written.remove(uid);

@@ -20,7 +20,7 @@ const PIECES_WAITING: usize = 16;
 /// Pause before new pods are looked for, and before a pod that has no output yet is asked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// The output of a run, as its tasks read it. They end with this value.
+/// The output of a run, read by tasks that end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct PodLogs {
     pieces: mpsc::Receiver<Result<LogChunk, Error>>,

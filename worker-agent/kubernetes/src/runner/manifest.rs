@@ -1,5 +1,6 @@
 //! The job that is created in the cluster: the user's manifest, without what belongs to the manager's API,
-//! suspended, marked, and sized as granted. A group of pods is its pods; the first one stands for the group.
+//! suspended, marked, and sized as granted. A group of pods has no object of its own; its first pod stands
+//! for it.
 
 use super::notes::Notes;
 use crate::facts::PodFacts;
@@ -26,15 +27,15 @@ const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-paralleli
 pub(super) struct Built {
     pub(super) kind: &'static JobKind,
     pub(super) manifest: Value,
-    /// The pods of a group beside the first one.
+    /// The pods of a group except the first one.
     pub(super) others: Vec<Value>,
     pub(super) notes: Notes,
     /// The patch that resumes the job.
     pub(super) resume: Value,
 }
 
-/// The start of a run that has so much time left on its machines: their time counts since they were
-/// provisioned, and the provider takes them back then, whatever runs on them.
+/// Limits a start to the time that is left on its machines. The time counts since they were provisioned. At
+/// its end the provider takes the machines back, even if a gang runs on them.
 pub(super) fn within(start: Start, machine_time_left: Millis) -> Start {
     let run_left = start.run_left.map_or(machine_time_left, |left| left.min(machine_time_left));
     Start { run_left: Some(run_left), ..start }
@@ -201,7 +202,8 @@ fn mark(labels: &mut Map<String, Value>, (uid, fence): RunKey, cluster: &str) {
     labels.insert(FENCE.to_owned(), json!(fence.to_string()));
 }
 
-/// Marks the pods, holds them back until their node is known, and lets them onto reserved nodes.
+/// Marks the pods, gates them until their node is known, and makes them tolerate the taints of reserved
+/// nodes.
 fn mark_template(template: &mut Map<String, Value>, key: RunKey, cluster: &str, pod_set: &str) {
     let labels = object(template, "metadata");
     let labels = object(labels, "labels");

@@ -94,8 +94,8 @@ impl Performer {
         }
     }
 
-    /// Performs a request, unless another replica may act by now: this replica doesn't know the runs that the
-    /// other one started, and could delete them.
+    /// Performs a request, unless another replica may have become the leader: this replica doesn't know the
+    /// runs that the other one started, and could delete them.
     async fn answer(&self, target: &Target, request: &Request) -> Answer {
         let allowed = match (request, &self.leader) {
             (Request::Read | Request::ListPods, _) | (_, None) => Ok(true),

@@ -1,4 +1,4 @@
-//! Creates and deletes the pods of a group beside its first one. No controller does that for them.
+//! Creates and deletes the pods of a group except the first one: no controller does it.
 
 use super::perform::{PODS_AT_ONCE, Performer, Target, creation, failed};
 use super::request::Answer;
@@ -11,8 +11,7 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 impl Performer {
-    /// Creates the pods, each with its scheduling gate. One that exists already was made by an earlier
-    /// attempt.
+    /// Creates the pods, each with its scheduling gate. An existing pod was made by an earlier try.
     pub(super) async fn create_pods(&self, target: &Target, pods: &[Value]) -> Answer {
         let api = self.jobs(target);
         let one = async |pod: &Value| self.create_pod(target, &api, pod).await;
@@ -36,8 +35,8 @@ impl Performer {
         }
     }
 
-    /// Reads a pod that has the name of one of the group's. If it is left from an earlier attempt, it is
-    /// deleted.
+    /// Reads an existing pod with the name of a pod of the group. Deletes it if it is left from an earlier
+    /// attempt.
     async fn take_existing(&self, target: &Target, api: &Api<DynamicObject>, name: &str) -> Answer {
         let found = match api.get(name).await {
             Ok(mut found) => {
@@ -62,8 +61,8 @@ impl Performer {
         }
     }
 
-    /// Deletes the pods of a group but the first, which stands for it and has this uid. Does nothing for jobs
-    /// of other kinds, whose pods are deleted with them.
+    /// Deletes the pods of a group except the first, which stands for the group and has this uid. Does
+    /// nothing for jobs of other kinds, whose pods are deleted with them.
     pub(super) async fn delete_others(&self, target: &Target, first: &str) -> Answer {
         if !target.kind.is_pod_group() {
             return Answer::Done;

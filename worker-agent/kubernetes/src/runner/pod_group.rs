@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Group {
     name: Option<String>,
-    /// The pods beside the first one, as they are created.
+    /// The pods except the first one, as they are created.
     others: Arc<Vec<Value>>,
     /// The watches have shown all pods, or an earlier agent made them. From then on a missing pod is gone.
     is_complete: bool,
@@ -46,7 +46,7 @@ impl Group {
         self.end.as_ref()
     }
 
-    /// Observes the pods of a started group of this size. Returns why it can't go on, if it can't.
+    /// Observes the pods of a started group of this size. Returns why the group can't continue, if it can't.
     pub(super) fn observe(&mut self, pods: &[PodFacts], size: usize) -> Option<String> {
         for pod in pods {
             self.shown.insert(pod.uid.clone(), pod.name.clone());
@@ -56,7 +56,7 @@ impl Group {
         }
         self.is_complete |= self.shown.len() >= size;
         let is_leaving = |pod: &&PodFacts| pod.deleting || pod.written_off;
-        // The end of a pod that somebody deletes says nothing about its work.
+        // If somebody deletes a pod, its exit code doesn't show whether its work was done.
         let failed = pods.iter().find(|pod| pod.phase == PodPhase::Failed && !is_leaving(pod));
         if let Some(pod) = failed {
             let message = format!("pod `{}` of the group failed", pod.name);

@@ -14,7 +14,7 @@ const PLACED_AT_ONCE: usize = 64;
 /// Pod set and index.
 type Position = (String, u32);
 
-/// Whether a position is one of the pod's set. A pod without the label was made for a gang of one set.
+/// Whether a position is of the pod's set. A pod without the label was made for a gang with one set.
 fn is_of_set(pod: &PodFacts, position: &Position) -> bool {
     pod.pod_set.as_ref().is_none_or(|set| *set == position.0)
 }
@@ -144,8 +144,8 @@ impl Positions {
         placings
     }
 
-    /// A free position of a new pod's set: that of its completion index where every index has one, else the
-    /// first.
+    /// A free position of a new pod's set: that of the pod's completion index if it is free, else the first
+    /// one.
     fn free_for(&self, pod: &PodFacts) -> Option<Position> {
         let free = |slot: &Slot| slot.held_by.is_none() && !slot.reclaimed;
         let mut of_set = self.slots.iter().filter(|(position, _)| is_of_set(pod, position));
@@ -182,7 +182,7 @@ impl Positions {
         self.pods.values().filter(wrong).map(|pod| (pod.name.clone(), pod.uid.clone())).collect()
     }
 
-    /// Whether every position has started that isn't of a late pod set: the job itself keeps those back.
+    /// Whether every position has started, except those of late pod sets, which the job itself starts later.
     pub(super) fn all_started(&self, late: &BTreeSet<String>) -> bool {
         // A gang of late pod sets alone would count as started without a pod.
         let all_count = self.slots.keys().all(|(set, _)| late.contains(set));

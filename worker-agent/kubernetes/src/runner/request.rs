@@ -16,10 +16,10 @@ pub(super) enum Request {
     /// Writes which completion indexes succeeded in earlier attempts into the job's status, from which its
     /// controller continues.
     Seed { completed: Indexes },
-    /// Copies what the job's pods name and the cluster lacks. The job's object owns the copies.
+    /// Copies the objects that the job's pods name and the cluster lacks. The job's object owns the copies.
     Copy { object_uid: String, references: Vec<Reference> },
-    /// Reads the Lease, then lets the job's pods be made by the patch that resumes it, if the job still has
-    /// this version. The other pods of a group are made before, since no controller makes them.
+    /// Reads the Lease, then resumes the job, if it still has this version, so that its controller makes the
+    /// pods. The other pods of a group are created before, because no controller creates them.
     Start { resource_version: String, resume: Value, others: Arc<Vec<Value>> },
     /// Writes nodes into pods and lets them be scheduled.
     Place(Vec<Placing>),
@@ -29,7 +29,7 @@ pub(super) enum Request {
     Note { notes: String },
     /// Ends pods with their grace, by name and uid.
     EndPods(Vec<(String, String)>),
-    /// Changes the number of pods, and writes the notes. `parallelism` is what the object gets for this size.
+    /// Changes the number of pods, and writes the notes. `parallelism` is the object's new value.
     Resize { size: Size, parallelism: u32, notes: String },
     /// Suspends the job, which ends its pods, and notes why.
     Suspend { why: String },
@@ -44,8 +44,8 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Changes the size of a job. The API takes other completions only together with the same parallelism;
-    /// indexes that completed in earlier attempts have no pods all the same.
+    /// Changes the size of a job. The API accepts new completions only together with an equal parallelism, so
+    /// both are set; indexes that completed in earlier attempts still get no pods.
     pub(super) fn resize(size: Size, job: &JobFacts, notes: String) -> Self {
         let completions = size.completions.filter(|completions| job.completions != Some(*completions));
         Self::Resize { size, parallelism: completions.unwrap_or(size.parallelism), notes }
@@ -57,7 +57,7 @@ impl Request {
 pub(super) struct Placing {
     pub(super) pod: String,
     pub(super) uid: String,
-    /// Its place among all pods of the gang, which its placeholder has too. `None` for a pod that runs.
+    /// The pod's number in the gang, which is also the number of its placeholder. `None` for a running pod.
     pub(super) number: Option<u32>,
     pub(super) patch: Value,
 }

@@ -69,7 +69,7 @@ impl Cause {
         match self {
             Self::Ordered => "stopped as ordered".to_owned(),
             Self::Lapsed => "the lease ended".to_owned(),
-            Self::TimeOver => "the time of the attempt was over".to_owned(),
+            Self::TimeOver => "the attempt's run time is used up".to_owned(),
             Self::Lost(why) => why.clone(),
         }
     }
@@ -81,7 +81,7 @@ pub(super) struct Run {
     pub(super) kind: &'static JobKind,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// The offer that was held for it; `None` while only the attempt is known.
+    /// The offer whose hold the run uses; `None` while only the attempt is known.
     pub(super) offer: Option<OfferId>,
     manifest: Option<Arc<Value>>,
     /// The patch that resumes the job.
@@ -95,7 +95,7 @@ pub(super) struct Run {
     job: Job,
     /// The watches have shown the job.
     shown: bool,
-    /// The start was asked for and not refused.
+    /// The start was requested and not refused.
     started: bool,
     positions: Positions,
     size: Option<Size>,
@@ -103,7 +103,7 @@ pub(super) struct Run {
     lapses: Option<Mono>,
     /// The leases that the guards of its pods got.
     leases: Leases,
-    /// Since when the job is seen suspended or gone while it stops.
+    /// Since when the stopping job has been seen suspended or gone.
     closing_since: Option<Mono>,
     list_due: Mono,
     ended_pods_at: Mono,
@@ -174,7 +174,7 @@ impl Run {
         run
     }
 
-    /// A run of which only the name is known, to be stopped.
+    /// A run that must be stopped and of which only the name is known.
     pub(super) fn unknown(key: RunKey) -> Self {
         Self { stop: Some(Cause::Ordered), ..Self::blank(key, JobKind::usual(), "", "") }
     }
@@ -217,7 +217,7 @@ impl Run {
         }
     }
 
-    /// Notes that its pods have guards, which read their deadlines on the clock of this name.
+    /// Names the clock in which the leases for the guards of its pods are written.
     pub(super) fn count_leases_on(&mut self, clock: &str) {
         self.leases.count_on(clock);
     }
@@ -300,8 +300,8 @@ impl Run {
         }
     }
 
-    /// Stops the run one stop budget before its lease lapses, and when its time is over. Lets its object go
-    /// once that was kept long enough.
+    /// Stops the run one stop budget before its lease lapses, and when its time is over. Deletes the object
+    /// when its retention is over.
     pub(super) fn observe_time(&mut self, now: Now) {
         if self.end.is_some() && self.settled.is_some_and(|at| now.wall.since(at) >= self.kept()) {
             self.forgotten = true;
@@ -310,7 +310,7 @@ impl Run {
         if self.lapses.is_some_and(|at| now.mono >= at - self.notes.stop_budget) && self.started_or_waits() {
             self.stop(Cause::Lapsed);
         }
-        // The controller of a Job ends it in time, and says that it did.
+        // The controller of a Job ends the Job in time, and reports that.
         if let (Job::Ours(job), Some(left)) = (&self.job, self.notes.run_left)
             && !self.kind.can_be_scaled()
             && job.end.is_none()
@@ -324,7 +324,7 @@ impl Run {
         self.end.is_none() && self.stop.is_none()
     }
 
-    /// Applies the watched state. `answers` says whether a node speaks for its pods.
+    /// Applies the watched state. `answers` says whether a node still reports the state of its pods.
     pub(super) fn observe(
         &mut self,
         job: Option<&JobFacts>,

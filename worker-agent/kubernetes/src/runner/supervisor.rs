@@ -121,7 +121,7 @@ impl Supervisor {
     async fn take(&mut self, order: Order) -> Option<RunKey> {
         match order {
             Order::Adopt { reply } => {
-                // Sent even if the caller is gone; nothing depends on it.
+                // The caller may be gone, and then the answer isn't needed.
                 let _ = reply.send(self.adopt().await);
                 None
             }
@@ -138,7 +138,7 @@ impl Supervisor {
             Order::Stop { key } => {
                 let run = self.runs.entry(key).or_insert_with(|| Run::unknown(key));
                 run.stop(Cause::Ordered);
-                // An end that was reported may have been lost with an earlier session.
+                // The report of an end may have been lost with an earlier session.
                 self.outbox.extend(run.end().cloned());
                 Some(key)
             }
@@ -227,8 +227,8 @@ impl Supervisor {
         key
     }
 
-    /// Applies the watched state of some runs. A job that no run knows was made by another replica, or by an
-    /// agent that was stopped in between: it is stopped.
+    /// Applies the watched state of some runs. A job that belongs to no known run is stopped: another replica
+    /// made it, or an agent that ended before it noted the run.
     fn observe(&mut self, keys: &BTreeSet<RunKey>) {
         if !self.adopted {
             return;

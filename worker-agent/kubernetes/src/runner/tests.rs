@@ -118,7 +118,7 @@ fn indexes_of_earlier_attempts_are_written_into_the_status_before_the_start() {
         let answer = cluster.perform(&request);
         run.answered(Mono(0), Wall(0), &request, answer, &|_| true);
     }
-    // The API takes new completions only with the same parallelism, whatever has completed.
+    // The API accepts new completions only with an equal parallelism, even if indexes have completed.
     let size = Size { parallelism: 3, completions: Some(5) };
     run.place_anew(1, start(3).placement, Some(size));
     let resize = run.next(Mono(0)).unwrap();
@@ -306,7 +306,7 @@ impl Cluster {
     }
 }
 
-/// What happens in one seed.
+/// The random events of one seed.
 struct Story {
     dice: Dice,
     cluster: Cluster,
@@ -341,7 +341,7 @@ impl Story {
         }
         let answers = self.cluster.nodes_answer;
         if let Some(request) = self.run.next(self.now) {
-            // Lost before it arrived, or only its reply lost.
+            // The request is lost before it arrives, or only its reply is.
             let answer = match self.dice.roll(8) {
                 0 => Answer::Unknown("lost".into()),
                 1 => {

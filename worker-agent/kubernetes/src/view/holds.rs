@@ -1,4 +1,4 @@
-//! What holds the room of offers: placeholder pods, and Workloads of the cluster's own Kueue.
+//! The objects that hold the capacity of offers: placeholder pods, and Workloads of the cluster's own Kueue.
 
 use super::{Change, Touched, View};
 use crate::facts::{PodFacts, WorkloadFacts};
@@ -75,6 +75,7 @@ impl View {
 mod tests {
     use super::*;
     use crate::facts::NodeFacts;
+    use crate::view::PodWatch;
     use meridian_shared::time::Wall;
     use serde_json::{Value, json};
 
@@ -109,16 +110,15 @@ mod tests {
             "app.kubernetes.io/managed-by": "meridian", "meridian.dev/hold": "placeholder",
             "meridian.dev/offer": "2-7-1",
         }));
-        let touched = view.apply_pod(Change::Applied(placeholder.clone()));
+        let touched = view.apply_pod(PodWatch::Marked, Change::Applied(placeholder.clone()));
         assert_eq!(touched, BTreeSet::from([Touched::Hold]));
         assert_eq!((foreign(&view), view.placeholders_of(OFFER).len()), (0, 1), "the ledger counts its room");
         assert_eq!(view.placeholders().count(), 1);
-        view.apply_pod(Change::Deleted(placeholder));
+        view.apply_pod(PodWatch::Marked, Change::Deleted(placeholder));
         assert!(view.placeholders_of(OFFER).is_empty());
         // The label alone, without the mark of an agent, makes no placeholder.
-        view.apply_pod(Change::Applied(pod(json!({
-            "meridian.dev/hold": "placeholder", "meridian.dev/offer": "2-7-1",
-        }))));
+        let unmarked = json!({"meridian.dev/hold": "placeholder", "meridian.dev/offer": "2-7-1"});
+        view.apply_pod(PodWatch::Others, Change::Applied(pod(unmarked)));
         assert!(foreign(&view) > 0 && view.placeholders_of(OFFER).is_empty());
     }
 }

@@ -5,7 +5,8 @@ use meridian_shared::time::Wall;
 use std::collections::BTreeSet;
 
 impl View {
-    /// The nodes that pods of gangs run on or were sent to. An autoscaler may remove any other one.
+    /// The nodes that pods of gangs run on or were sent to. Only the loss of these nodes matters: an
+    /// autoscaler may remove all others.
     pub(crate) fn needed_nodes(&self) -> BTreeSet<&str> {
         let pods = self.pods.items.values().filter(|pod| pod.run.is_some() && !pod.is_terminal());
         pods.filter_map(|pod| pod.node.as_deref().or(pod.sent_to.as_deref())).collect()

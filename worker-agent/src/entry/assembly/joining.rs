@@ -1,4 +1,4 @@
-//! The join of an agent by the service account that its cluster gives it, before its first life.
+//! The join of an agent by the service account that its cluster gives it, before its first start.
 
 use crate::guard::clock;
 use crate::identity::{self, Identity};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Pause after a join that failed: the manager may not be there yet, or not know this agent yet.
+/// Pause after a failed join: the manager may not run yet, or not know this agent yet.
 const PAUSE: Duration = Duration::from_secs(10);
 /// A certificate that expired longer ago can't be renewed, so the agent joins anew.
 const GRACE: Millis = Millis::mins(7 * 24 * 60);

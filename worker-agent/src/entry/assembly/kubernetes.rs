@@ -50,7 +50,7 @@ pub(super) async fn open(
     let Some(leader) = lead(&connection, all, probed, &life.stop, tasks).await? else { return Ok(None) };
     probed.set_starting();
     let provisioning = match provider {
-        // Only now: a replica may wait for its Lease for days.
+        // Asked only after the wait for the Lease, which can take days: an earlier answer would be old.
         None => applied::provisioning(all, link, life, tasks).await,
         Some(_) => from_files,
     };
@@ -111,8 +111,8 @@ pub(super) async fn open(
     }))
 }
 
-/// Opens the provider. If its settings came from the manager's objects (`applied`), a cluster that can't
-/// serve it gets an agent without it: the agent's other work doesn't depend on what was applied elsewhere.
+/// Opens the provider. If its settings came from the manager's objects (`applied`), and the cluster can't
+/// serve it, the agent runs without a provider, because its other work doesn't need one.
 async fn open_provider(
     settings: ProvisioningSettings,
     parts: ProvisioningParts,
@@ -123,8 +123,8 @@ async fn open_provider(
         Ok(provider) => Ok(Some(Box::new(provider))),
         Err(error) if applied && error.needs_an_operator() => {
             tracing::error!(
-                "no nodes are asked for, though the Cluster object says so: {error}; then start the agent \
-                 again"
+                "no nodes are requested, although the Cluster object has a provider: {error}; then start the \
+                 agent again"
             );
             Ok(None)
         }
@@ -132,15 +132,15 @@ async fn open_provider(
     }
 }
 
-/// Binds the store to the cluster, before anything acts there: what another cluster lacks says nothing about
-/// the runs of the store. Fails if the store has runs of another cluster, or the API server doesn't answer.
+/// Binds the store to the cluster before anything acts there: in another cluster, the runs of the store would
+/// look ended. Fails if the store has runs of another cluster, or the API server doesn't answer.
 pub(super) async fn bind(store: &Store, settings: &KubernetesSettings) -> anyhow::Result<()> {
     match connect(&connection_settings(settings)).await?.cluster_uid().await {
         Ok(Some(uid)) => store.set_cluster(&uid)?,
         Ok(None) => {}
         Err(error) if error.is_refused() => tracing::warn!(
             %error,
-            "another cluster behind this kubeconfig will not be noticed: allow `list` for `namespaces`"
+            "a change of this kubeconfig to another cluster can't be noticed: allow `list` for `namespaces`"
         ),
         Err(error) => return Err(error.into()),
     }
@@ -207,7 +207,7 @@ async fn lead(
         let why = keeper.keep().await;
         tracing::error!(
             why,
-            "this replica lost its Lease and stops: gangs run on, and the other replica takes them over"
+            "this replica lost its Lease and stops: gangs continue, and the other replica takes them over"
         );
         stop.cancel();
     });

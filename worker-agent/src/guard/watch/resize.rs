@@ -6,7 +6,7 @@
 use super::Watch;
 use crate::guard::rundir::Movement;
 use crate::guard::{pod, processes, remark};
-use crate::runner::pods::Try;
+use crate::job_run::pods::Try;
 use meridian_shared::time::Now;
 
 impl Watch {
@@ -35,7 +35,7 @@ impl Watch {
         self.movement = Some(movement);
     }
 
-    /// Whether a move has as many pods as there are; or, for a scale-up, the same pods and further ones.
+    /// Whether a move has the present number of pods; or, for a scale-up, the present pods and further ones.
     fn is_possible(&self, movement: &Movement) -> bool {
         let known = &self.plan.start.placement;
         if movement.scale_up_to.is_some() {
@@ -89,8 +89,8 @@ impl Watch {
         processes::proc_is_ours() && !processes::marked(&pod::marks(&self.plan, *this)).is_empty()
     }
 
-    /// Lets moved pods start on their new nodes: after all of them were seen ended on the old ones, and that
-    /// is on disk.
+    /// Lets moved pods start on their new nodes, after the end of all of them on the old nodes was seen and
+    /// stored.
     pub(super) fn finish_move(&mut self) {
         // A surplus pod may be among the moved ones.
         if self.ending.is_some()

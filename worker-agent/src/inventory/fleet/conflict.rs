@@ -19,8 +19,8 @@ pub(super) fn conflict(at: Option<Location>, what: impl Into<String>) -> Conflic
     Conflict { at, what: what.into() }
 }
 
-/// What a node has, with the usual disk where the file names none: jobs may ask for it, and every real node
-/// has one.
+/// The capacity of a node, with the usual disk if the file names none: jobs may request disk, and every real
+/// node has some.
 pub(super) fn with_disk(mut capacity: Amounts) -> Amounts {
     capacity.entry(DISK.to_owned()).or_insert(USUAL_DISK_BYTES);
     capacity

@@ -23,7 +23,8 @@ impl SimulatedClock {
         Millis((real as f64 * self.speed).round() as u64)
     }
 
-    /// The real length of a simulated one, rounded up: whatever waits for it finds it over.
+    /// The real length of a simulated one, rounded up, so that the simulated time has passed at the end of a
+    /// wait.
     pub(super) fn real(self, length: Millis) -> Millis {
         Millis((length.0 as f64 / self.speed).ceil() as u64)
     }

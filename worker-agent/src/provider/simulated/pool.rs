@@ -8,7 +8,7 @@ use meridian_shared::packing::{self, Block};
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 
-/// Label that tells the nodes of the pools apart while a gang is tried on them.
+/// Label that distinguishes the nodes of the pools while a gang is placed on them.
 const POOL_LABEL: &str = "simulated.meridian.dev/pool-number";
 
 /// Number of nodes by the index of their pool.
@@ -33,7 +33,7 @@ impl Pool {
         self.setup.simulated.quota.is_none_or(|quota| self.existing.saturating_add(nodes) <= quota)
     }
 
-    /// What may still be requested.
+    /// The nodes that may still be requested.
     fn block(&self) -> Block {
         Block {
             nodes: self.setup.max_nodes.saturating_sub(self.requested),
@@ -44,8 +44,8 @@ impl Pool {
         }
     }
 
-    /// Time in the queue, from the seed and the offer. The leadership isn't drawn from: it is random, and
-    /// equal runs should wait equally long. A shorter run time waits less.
+    /// Time in the queue, from the seed and the offer. The offer's leadership doesn't count, because it is
+    /// random and equal runs should wait equally long. A gang with a shorter run time waits less.
     fn wait(&self, seed: u64, offer: OfferId, run_time: Option<Millis>) -> Millis {
         let simulated = &self.setup.simulated;
         let seed = simulated.seed.unwrap_or(seed);
@@ -54,7 +54,8 @@ impl Pool {
         let days = |length: Millis| length.0 as f64 / 86_400_000.0;
         let longest = days(simulated.max_run);
         let run_time = run_time.map_or(longest, |run_time| days(run_time).min(longest));
-        // Twice as long for two days as for none, and so on; the longest run waits what was drawn.
+        // The wait grows linearly with the run time: the longest run waits the drawn time, and a run of two
+        // days waits twice as long as a run of no time.
         let share = (1.0 + run_time / 2.0) / (1.0 + longest / 2.0);
         simulated.wait_least + Millis((drawn as f64 * share) as u64)
     }

@@ -1,4 +1,4 @@
-//! What the provider says about a request, with GKE's reasons. Every text says that it is simulated.
+//! The provider's messages about a request, with GKE's reasons. Every text says that it is simulated.
 
 use super::pool::{NodeCounts, Pools};
 use meridian_agent_core::runtime::NodePool;
@@ -8,7 +8,7 @@ use meridian_shared::time::Millis;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     Queued,
-    /// `returns`: whether it is known when.
+    /// `returns`: whether it is known when the stock returns.
     OutOfStock {
         returns: bool,
     },
@@ -42,9 +42,11 @@ impl Reason {
                 format!("quota (QuotaExceeded): pool `{pool}` may have {may} at once in this region")
             }
             Self::RequestLimit(limit) => {
-                format!("request limit (LimitExceeded): {limit} requests are open in this region, the most")
+                format!(
+                    "request limit (LimitExceeded): the maximum of {limit} requests are open in this region"
+                )
             }
-            Self::Starting => format!("provisioned: {} of pool {} starting", all(), names()),
+            Self::Starting => format!("provisioned (Provisioned): {} of pool {} starting", all(), names()),
             Self::BookingExpired(expiry) => {
                 format!("booking expired (BookingExpired): no grant used {} within {expiry}", all())
             }

@@ -1,12 +1,12 @@
 //! The requests of a region, from the queue to ready nodes and back, in simulated time (pure).
 //!
 //! `Limited → Queued → Starting → Booked → InUse → Revoked`. A queued request says what it waits for: its
-//! turn, stock or quota. Requests are served in the order of their offers, and one that waits for quota
-//! delays no other.
+//! turn, stock or quota. Requests are served in the order of their offers; a request that waits for quota
+//! delays no other request.
 //!
-//! The provider isn't told which nodes a grant uses. When a booking expires, it says so and keeps the nodes:
-//! the core gives them back if nothing was granted, and ignores the report if a gang runs on them. When the
-//! nodes reach their pool's maximum run time they are revoked, and the core ends the attempt.
+//! The provider doesn't know which nodes a grant uses. When a booking expires, it reports that and keeps the
+//! nodes: the core gives them back if nothing was granted, and ignores the report if a gang runs on them.
+//! When the nodes reach their pool's maximum run time they are revoked, and the core ends the attempt.
 
 use super::pool::{NodeCounts, Pools};
 use super::reason::Reason;
@@ -19,10 +19,10 @@ use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Too many requests are open.
+enum RequestPhase {
+    /// The request waits because too many requests are open.
     Limited,
-    /// At the earliest provisioned at `from`.
+    /// The nodes can be provisioned at `from` at the earliest.
     Queued {
         from: Millis,
     },
@@ -33,14 +33,14 @@ enum Phase {
     Booked {
         since: Millis,
     },
-    /// Nodes are in use, because nobody gave them back when their booking expired.
+    /// Nodes are in use: the core didn't give them back when their booking expired.
     InUse {
         since: Millis,
     },
     Revoked,
 }
 
-impl Phase {
+impl RequestPhase {
     /// Whether it counts against the request limit.
     fn is_open(self) -> bool {
         matches!(self, Self::Queued { .. } | Self::Starting { .. })
@@ -58,7 +58,7 @@ struct Request {
     wait: Millis,
     /// Longest run of the gang, where it is limited.
     run_time: Option<Millis>,
-    phase: Phase,
+    phase: RequestPhase,
     /// The last report.
     reported: Option<Reason>,
 }
@@ -75,7 +75,7 @@ impl Requests {
         Self { pools: Pools::new(pools), seed, requests: BTreeMap::new() }
     }
 
-    /// What may still be requested.
+    /// The nodes that may still be requested.
     pub(super) fn blocks(&self) -> Vec<Block> {
         self.pools.blocks()
     }
@@ -91,7 +91,8 @@ impl Requests {
         };
         self.pools.add_requested(&nodes);
         let wait = self.pools.wait(&nodes, self.seed, offer, gang.max_run);
-        let request = Request { nodes, wait, run_time: gang.max_run, phase: Phase::Limited, reported: None };
+        let request =
+            Request { nodes, wait, run_time: gang.max_run, phase: RequestPhase::Limited, reported: None };
         self.requests.insert(offer, request);
         self.advance(now)
     }
@@ -116,21 +117,21 @@ impl Requests {
         }
         let mut open = self.requests.values().filter(|request| request.phase.is_open()).count();
         for (offer, request) in &mut self.requests {
-            if request.phase == Phase::Limited {
+            if request.phase == RequestPhase::Limited {
                 let limit = request.limit(&self.pools);
                 if open < limit as usize {
                     open += 1;
-                    request.phase = Phase::Queued { from: now + request.wait };
+                    request.phase = RequestPhase::Queued { from: now + request.wait };
                 } else {
                     events.extend(request.report(Reason::RequestLimit(limit), None, *offer, &self.pools));
                 }
             }
-            if let Phase::Queued { from } = request.phase {
+            if let RequestPhase::Queued { from } = request.phase {
                 let (obstacle, estimate) = request.obstacle(now, from, &self.pools);
                 if obstacle.is_none() && now >= from {
                     self.pools.add_existing(&request.nodes);
                     let boot = request.boot(&self.pools);
-                    request.phase = Phase::Starting { ready: now + boot };
+                    request.phase = RequestPhase::Starting { ready: now + boot };
                     events.extend(request.report(Reason::Starting, Some(boot), *offer, &self.pools));
                 } else {
                     let reason = obstacle.unwrap_or(Reason::Queued);
@@ -144,14 +145,14 @@ impl Requests {
     /// When time must pass next, if nothing else happens.
     pub(super) fn next_change(&self, now: Millis) -> Option<Millis> {
         let of_request = |request: &Request| match request.phase {
-            Phase::Limited | Phase::Revoked => None,
-            Phase::Queued { from } => {
+            RequestPhase::Limited | RequestPhase::Revoked => None,
+            RequestPhase::Queued { from } => {
                 let turn = (from > now).then_some(from);
                 turn.into_iter().chain(request.stock_change(now, &self.pools)).min()
             }
-            Phase::Starting { ready } => Some(ready),
-            Phase::Booked { since } => Some(since + request.booking_expiry(&self.pools)),
-            Phase::InUse { since } => Some(since + request.lifetime(&self.pools)),
+            RequestPhase::Starting { ready } => Some(ready),
+            RequestPhase::Booked { since } => Some(since + request.booking_expiry(&self.pools)),
+            RequestPhase::InUse { since } => Some(since + request.lifetime(&self.pools)),
         };
         self.requests.values().filter_map(of_request).min()
     }
@@ -161,18 +162,18 @@ impl Request {
     /// Lets time pass for a request with nodes.
     fn advance_nodes(&mut self, now: Millis, offer: OfferId, pools: &Pools) -> Option<ProviderEvent> {
         match self.phase {
-            Phase::Starting { ready } if now >= ready => {
-                self.phase = Phase::Booked { since: now };
+            RequestPhase::Starting { ready } if now >= ready => {
+                self.phase = RequestPhase::Booked { since: now };
                 Some(ProviderEvent::Ready { offer, nodes: pools.make(&self.nodes, offer), keeps: None })
             }
-            Phase::Booked { since } if now >= since + self.booking_expiry(pools) => {
-                self.phase = Phase::InUse { since };
+            RequestPhase::Booked { since } if now >= since + self.booking_expiry(pools) => {
+                self.phase = RequestPhase::InUse { since };
                 Some(self.failure(Reason::BookingExpired(self.booking_expiry(pools)), offer, pools))
             }
-            Phase::InUse { since } if now >= since + self.lifetime(pools) => {
-                self.phase = Phase::Revoked;
+            RequestPhase::InUse { since } if now >= since + self.lifetime(pools) => {
+                self.phase = RequestPhase::Revoked;
                 let reason = Reason::CapacityRevoked(self.lifetime(pools)).text(pools, &self.nodes);
-                // a gang with a shorter limit is ended by that: its job fails, and doesn't run again
+                // A gang with a shorter limit ends at that limit: its job fails, and doesn't run again.
                 Some(match self.run_time.is_some_and(|own| own <= self.lifetime(pools)) {
                     true => ProviderEvent::Failed { offer, reason },
                     false => ProviderEvent::Revoked { offer, reason },
@@ -202,7 +203,7 @@ impl Request {
         }
     }
 
-    /// Reports a reason, unless it was the last report: a request that waits makes no noise.
+    /// Reports a reason, unless it was the last report: a waiting request is reported once per reason.
     fn report(
         &mut self,
         reason: Reason,

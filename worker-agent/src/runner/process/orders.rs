@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum RunnerOrder {
     Start {
         start: Box<Start>,
         /// Why the job can't run here.
@@ -56,7 +56,7 @@ pub(super) enum Order {
 /// once.
 #[derive(Debug)]
 pub(super) struct Orders {
-    queue: Mutex<VecDeque<Order>>,
+    queue: Mutex<VecDeque<RunnerOrder>>,
     wake: OwnedFd,
 }
 
@@ -66,13 +66,13 @@ impl Orders {
         Ok(Self { queue: Mutex::default(), wake })
     }
 
-    pub(super) fn push(&self, order: Order) {
+    pub(super) fn push(&self, order: RunnerOrder) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(order);
         // Fails only if the counter is full; then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    pub(super) fn take(&self) -> VecDeque<Order> {
+    pub(super) fn take(&self) -> VecDeque<RunnerOrder> {
         std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

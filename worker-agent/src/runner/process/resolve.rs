@@ -5,7 +5,7 @@
 
 use crate::guard::processes;
 use crate::guard::rundir::{GuardState, Plan, RunDir, VERSION};
-use crate::runner::{Error, RunEnd};
+use crate::job_run::{Error, RunEnd};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::EndResult;
@@ -16,7 +16,7 @@ use meridian_shared::time::Millis;
 pub(super) enum Resolution {
     /// The run has ended, durably.
     Ended(RunEnd),
-    /// A guard owns it.
+    /// A guard owns the run.
     Guarded,
     /// The run's guard is gone, and the run's processes are being ended: resolve the run again soon.
     NotYet,
@@ -92,7 +92,7 @@ pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: EndResult) ->
     Ok(end)
 }
 
-/// The end on disk. A damaged file counts as none; it is written anew once the run has ended.
+/// The end on disk. A damaged file counts as no end, and is written anew once the run has ended.
 fn known_end(dir: &RunDir) -> Result<Option<RunEnd>, Error> {
     match dir.end() {
         Err(error @ Error::Damaged { .. }) => {

@@ -1,8 +1,8 @@
 //! One run as the supervisor sees it: its connection to the guard, and orders that are not yet handed over.
 //!
-//! Moves and sizes are written to the run's directory before the guard gets them, so that they survive it. A
-//! guard that does not understand an order would close the connection, so each guard first reports what it
-//! understands.
+//! Moves and sizes are written to the run's directory before the guard gets them, so that they survive the
+//! guard. A guard that does not understand an order would close the connection, so each guard first reports
+//! what it understands.
 
 use crate::guard::clock;
 use crate::guard::lease::{self, Deadline};
@@ -16,7 +16,7 @@ use meridian_shared::time::{Millis, Mono, Now};
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// Pause before a file is written again after it could not be.
+/// Pause before a failed write of a file is tried again.
 const WRITE_AGAIN: Millis = Millis(1_000);
 /// How much longer than the stop budget a guard may take for a stop before it is killed.
 const GUARD_PATIENCE: Millis = Millis(2_000);
@@ -26,7 +26,7 @@ pub(super) type Key = (Uid, Fence);
 /// A move or scale-up that the guard has not reported done.
 #[derive(Debug)]
 enum PendingMove {
-    /// Not on disk yet, and due to be written.
+    /// Must still be written to disk.
     Unwritten(Movement, Mono),
     /// On disk; sent in every connection.
     Written { number: u32, is_scale_up: bool },
@@ -44,7 +44,7 @@ impl PendingMove {
 /// A smaller size.
 #[derive(Clone, Copy, Debug)]
 enum PendingSize {
-    /// Not on disk yet, and due to be written.
+    /// Must still be written to disk.
     Unwritten(Size, Mono),
     /// On disk; sent in every connection.
     Written,
@@ -71,7 +71,7 @@ pub(super) struct SupervisedRun {
     failures_reported: u32,
     reclaimable_reported: u32,
     completed_reported: u32,
-    /// The result, if it is known better here than from the files of a dead guard.
+    /// The result, if this agent knows more than the files of the dead guard.
     pub(super) known_result: Option<EndResult>,
     pub(super) resolve_at: Mono,
 }
@@ -138,7 +138,7 @@ impl SupervisedRun {
         }
     }
 
-    /// Moments at which something is to be done.
+    /// Times of the next timed actions.
     pub(super) fn due(&self) -> impl Iterator<Item = Mono> {
         let resolve = self.line.is_none().then_some(self.resolve_at);
         let moves = match self.pending_move {
@@ -199,7 +199,7 @@ impl SupervisedRun {
             self.failures_reported = status.pod_failures;
             outbox.push_back(RunnerEvent::PodsFailed { uid, fence, failures: status.pod_failures });
         }
-        // If there are both, the size was ordered before the scale-up.
+        // If both are pending, the size was ordered before the scale-up.
         self.take_scales_down(key, status.scales_down);
         self.take_moved(key, status.moved, outbox);
         if status.reclaimable > self.reclaimable_reported {
@@ -253,7 +253,7 @@ impl SupervisedRun {
         self.connect();
     }
 
-    /// Writes to disk what is not yet there, then sends it to the guard.
+    /// Writes pending orders to disk, then sends them to the guard.
     pub(super) fn hand_over(&mut self, key: Key, runs: &Path, now: Mono) {
         self.write_tombstone(key, runs, now);
         self.write_size(key, now);
@@ -326,7 +326,7 @@ impl SupervisedRun {
         }
     }
 
-    /// Notes a smaller size. Sizes only decrease, in whatever order they arrive, until the run is scaled up.
+    /// Notes a smaller size. Until the run is scaled up, a larger size that arrives late is ignored.
     pub(super) fn order_scale_down(&mut self, key: Key, size: Size) {
         let known = match self.pending_size {
             Some(PendingSize::Unwritten(known, _)) => Some(known),

@@ -1,20 +1,20 @@
 //! The process runner's thread: carries out orders, listens to guards, and ends runs that lost their guard.
 //!
 //! Level-triggered: every turn it finds the state of each run that has no connection to its guard
-//! ([`resolve`]); a connection only makes that faster. A guard that does not do its duty in time (stopped by
-//! a debugger, stuck) is killed, which ends its gang.
+//! ([`resolve`]); a connection only makes that faster. A guard that is late (stopped by a debugger, stuck) is
+//! killed, which ends its gang.
 //!
 //! Invariant: a run leaves the table only with an `Ended` event.
 
 use super::Settings;
-use super::orders::{Order, Orders};
+use super::orders::{Orders, RunnerOrder};
 use super::resolve::{self, Resolution};
 use super::supervised::{Key, SupervisedRun};
 use crate::guard::clock;
 use crate::guard::processes;
 use crate::guard::rundir::{Plan, RunDir, VERSION};
 use crate::guard::wire::{self, Line};
-use crate::runner::{Error, RunEnd};
+use crate::job_run::{Error, RunEnd};
 use meridian_agent_core::runtime::{RunnerEvent, Start};
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Millis, Mono, Now};
@@ -32,7 +32,7 @@ const TICK: Millis = Millis(1_000);
 const RESOLVE_AGAIN: Millis = Millis(10);
 /// Pause between two collections of ended processes.
 const COLLECT_AGAIN: Millis = Millis(100);
-/// Pause before the files of a run are used again after they could not be.
+/// Pause before the files of a run are used again after an error.
 const AFTER_ERROR: Millis = Millis(1_000);
 
 /// The state of the thread.
@@ -78,7 +78,7 @@ impl Supervisor {
         let mut ready = Vec::new();
         loop {
             for order in self.orders.take() {
-                if matches!(order, Order::Quit) {
+                if matches!(order, RunnerOrder::Quit) {
                     return;
                 }
                 self.carry_out(order);
@@ -104,31 +104,31 @@ impl Supervisor {
         });
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn carry_out(&mut self, order: RunnerOrder) {
         match order {
-            Order::Start { start, refused, given } => self.start(*start, refused, given),
-            Order::Renew { uid, fence, deadline, given } => {
+            RunnerOrder::Start { start, refused, given } => self.start(*start, refused, given),
+            RunnerOrder::Renew { uid, fence, deadline, given } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
                     run.renew(deadline, given);
                 }
             }
-            Order::Move { uid, fence, number, placement, scale_up_to } => {
+            RunnerOrder::Move { uid, fence, number, placement, scale_up_to } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
                     run.order_move((uid, fence), number, placement, scale_up_to);
                 }
             }
-            Order::ScaleDown { uid, fence, size } => {
+            RunnerOrder::ScaleDown { uid, fence, size } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
                     run.order_scale_down((uid, fence), size);
                 }
             }
-            Order::Stop { uid, fence } => self.stop((uid, fence)),
-            Order::Adopt { uid, fence } => {
+            RunnerOrder::Stop { uid, fence } => self.stop((uid, fence)),
+            RunnerOrder::Adopt { uid, fence } => {
                 let run = SupervisedRun::adopted(RunDir::of(&self.settings.runs(), uid, fence));
                 self.runs.entry((uid, fence)).or_insert(run);
             }
-            Order::Forget { uid, fence } => self.forget((uid, fence)),
-            Order::Quit => {}
+            RunnerOrder::Forget { uid, fence } => self.forget((uid, fence)),
+            RunnerOrder::Quit => {}
         }
     }
 
@@ -142,7 +142,7 @@ impl Supervisor {
         }
         let mut run = SupervisedRun::of_start(RunDir::of(&self.settings.runs(), key.0, key.1), &start, given);
         let not_runnable = |message| EndResult::Failed { reason: "NotRunnable".into(), message };
-        // No guard for a lapsed run: it would count as late while it starts.
+        // A lapsed run gets no guard: while the guard starts, it would count as late.
         let over = refused
             .map(not_runnable)
             .or_else(|| run.must_have_stopped(clock::now()).then_some(EndResult::LeaseLapsed));
@@ -187,7 +187,7 @@ impl Supervisor {
         if self.in_namespaces {
             args.push("--namespace".into());
         }
-        // The listener is handed over and closed here, so that it is closed when no guard has it any more.
+        // The listener is handed over and closed here, so that only the guard keeps it open.
         let child = self
             .settings
             .guard_command(args)

@@ -1,6 +1,6 @@
 //! Commands to the simulated runs; also the lines of the input log.
 
-use crate::runner::RunEnd;
+use crate::job_run::RunEnd;
 use meridian_agent_core::runtime::{PodPlacement, Start};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::Size;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Command {
+pub(super) enum RunCommand {
     Start(Box<Start>),
     Renew {
         uid: Uid,

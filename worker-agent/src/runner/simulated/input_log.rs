@@ -4,9 +4,9 @@
 //! Never synced: the file must outlive the agent, not the machine, because a reboot loses every run anyway. A
 //! cut last line is dropped. A failed write is logged once; the next agent then does not know the run.
 
-use super::command::Command;
+use super::command::RunCommand;
 use super::runs::SimulatedRuns;
-use crate::runner::Error;
+use crate::job_run::Error;
 use meridian_shared::time::Now;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
 const VERSION: u32 = 1;
-/// The file is written anew when it has this many lines more than four per run.
+/// The file is rewritten when it has more than four lines per run plus this number.
 const LINES_SLACK: usize = 10_000;
 const LINES_PER_RUN: usize = 4;
 
@@ -27,7 +27,7 @@ struct Header {
 #[derive(Debug, Serialize, Deserialize)]
 struct LogLine {
     now: Now,
-    command: Command,
+    command: RunCommand,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl InputLog {
         Ok((Self { path, boot_id: boot_id.to_owned(), file, lines, failure_logged: false }, runs))
     }
 
-    pub(super) fn append(&mut self, now: Now, command: &Command) {
+    pub(super) fn append(&mut self, now: Now, command: &RunCommand) {
         let written = serde_json::to_vec(&LogLine { now, command: command.clone() })
             .map_err(io::Error::from)
             .and_then(|mut line| {
@@ -71,7 +71,7 @@ impl InputLog {
         self.log_failure(written.err());
     }
 
-    /// Writes the file anew if it has many more lines than the runs need.
+    /// Rewrites the file if it has many more lines than the runs need.
     pub(super) fn compact_when_long(&mut self, runs: &SimulatedRuns) {
         if self.lines <= LINES_PER_RUN * runs.len() + LINES_SLACK {
             return;
@@ -135,7 +135,7 @@ mod tests {
     fn another_boot_loses_runs_and_keeps_ends() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("runs.jsonl");
-        let stop = Command::Stop { uid: Uid(7), fence: Fence { epoch: 1, leadership: 2, counter: 3 } };
+        let stop = RunCommand::Stop { uid: Uid(7), fence: Fence { epoch: 1, leadership: 2, counter: 3 } };
         let (mut log, _) = InputLog::open(path.clone(), "boot", SimulatedRuns::new(Speed::REAL)).unwrap();
         log.append(Now::default(), &stop);
         log.file.write_all(b"{\"now\":").unwrap();

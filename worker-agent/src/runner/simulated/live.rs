@@ -1,10 +1,10 @@
 //! One live simulated run.
 
-use super::command::Command;
+use super::command::RunCommand;
 use super::plan::{Script, Speed};
 use crate::guard::lease::Deadline;
-use crate::runner::JobSpec;
-use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
+use crate::job_run::JobSpec;
+use crate::job_run::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
 use meridian_agent_core::runtime::{PodPlacement, Start};
 use meridian_shared::counted::counted;
 use meridian_shared::protocol::{EndResult, Size};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// A change of a live run.
 #[derive(Debug)]
-enum Change {
+enum RunChange {
     Move { number: u32, placement: Vec<PodPlacement> },
     ScaleUp { number: u32, placement: Vec<PodPlacement>, size: Size },
     ScaleDown(Size),
@@ -29,7 +29,7 @@ pub(super) struct LiveRun {
     run_until: Option<Mono>,
     /// By slot: when the pod ends, and its try.
     running: BTreeMap<usize, (Mono, Try)>,
-    changes: Vec<(Now, Change)>,
+    changes: Vec<(Now, RunChange)>,
     /// Number of reclaimable positions that were reported.
     reclaimable_reported: usize,
     /// When something next happens.
@@ -85,7 +85,7 @@ impl LiveRun {
             }
         }
         tracing::debug!(number, pods = moved.len(), "pods are moved (simulated)");
-        self.changes.push((now, Change::Move { number, placement }));
+        self.changes.push((now, RunChange::Move { number, placement }));
         true
     }
 
@@ -102,7 +102,7 @@ impl LiveRun {
         }
         self.pods.scale_up(size, placement.len());
         tracing::debug!(number, pods = size.parallelism, "pods are added (simulated)");
-        self.changes.push((now, Change::ScaleUp { number, placement, size }));
+        self.changes.push((now, RunChange::ScaleUp { number, placement, size }));
         true
     }
 
@@ -114,7 +114,7 @@ impl LiveRun {
             self.running.remove(&this.slot);
             self.pods.removed(this, now.mono);
         }
-        self.changes.push((now, Change::ScaleDown(size)));
+        self.changes.push((now, RunChange::ScaleDown(size)));
         true
     }
 
@@ -172,10 +172,10 @@ impl LiveRun {
     /// Number and placement of every move and scale-up.
     fn moves(&self) -> impl Iterator<Item = (u32, &[PodPlacement])> {
         self.changes.iter().filter_map(|(_, change)| match change {
-            Change::Move { number, placement } | Change::ScaleUp { number, placement, .. } => {
+            RunChange::Move { number, placement } | RunChange::ScaleUp { number, placement, .. } => {
                 Some((*number, placement.as_slice()))
             }
-            Change::ScaleDown(_) => None,
+            RunChange::ScaleDown(_) => None,
         })
     }
 
@@ -205,18 +205,18 @@ impl LiveRun {
     }
 
     /// Commands, with their moments, that make a run like this one.
-    pub(super) fn commands(&self) -> Vec<(Now, Command)> {
+    pub(super) fn commands(&self) -> Vec<(Now, RunCommand)> {
         let (uid, fence) = (self.start.uid, self.start.fence);
         let deadline = self.start.deadline.map(|_| self.deadline.lapses());
-        let start = Command::Start(Box::new(Start { deadline, ..self.start.clone() }));
-        let command = |change: &Change| match change {
-            Change::Move { number, placement } => {
-                Command::Move { uid, fence, number: *number, placement: placement.clone() }
+        let start = RunCommand::Start(Box::new(Start { deadline, ..self.start.clone() }));
+        let command = |change: &RunChange| match change {
+            RunChange::Move { number, placement } => {
+                RunCommand::Move { uid, fence, number: *number, placement: placement.clone() }
             }
-            Change::ScaleUp { number, placement, size } => {
-                Command::ScaleUp { uid, fence, number: *number, placement: placement.clone(), size: *size }
+            RunChange::ScaleUp { number, placement, size } => {
+                RunCommand::ScaleUp { uid, fence, number: *number, placement: placement.clone(), size: *size }
             }
-            Change::ScaleDown(size) => Command::ScaleDown { uid, fence, size: *size },
+            RunChange::ScaleDown(size) => RunCommand::ScaleDown { uid, fence, size: *size },
         };
         std::iter::once((self.started, start))
             .chain(self.changes.iter().map(|(now, change)| (*now, command(change))))

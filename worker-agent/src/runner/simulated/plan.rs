@@ -1,7 +1,7 @@
 //! The behaviour of a simulated job, as the job describes it (pure).
 
-use crate::runner::Error;
-use crate::runner::JobSpec;
+use crate::job_run::Error;
+use crate::job_run::JobSpec;
 use meridian_objects::job;
 use meridian_objects::job::simulated::{InvalidAnnotation, Simulated, parse_duration};
 use meridian_shared::time::Millis;
@@ -81,8 +81,8 @@ impl Script {
     }
 }
 
-/// The Job that is simulated: the submitted one, or for another kind one with as many pods as the gang, all
-/// of the first pod set's template. Fails if the manifest can't be read.
+/// The Job that is simulated: the submitted one. For another kind, a Job with the gang's number of pods, all
+/// with the template of the first pod set. Fails if the manifest can't be read.
 pub fn job_of(manifest: &str) -> Result<JobSpec, Error> {
     let read: Value = serde_json::from_str(manifest).map_err(Error::NotAJob)?;
     let kind = job::of_object(&read);

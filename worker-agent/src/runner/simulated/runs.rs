@@ -3,10 +3,10 @@
 //! Invariants: the same commands at the same moments give the same events; a run that has ended never
 //! changes; every live run has exactly one entry in `due`, the time of its next event.
 
-use super::command::Command;
+use super::command::RunCommand;
 use super::live::LiveRun;
 use super::plan::{self, Speed};
-use crate::runner::RunEnd;
+use crate::job_run::RunEnd;
 use meridian_agent_core::runtime::{Found, FoundState, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::jumps::ClockJumps;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Key = (Uid, Fence);
 
 #[derive(Debug)]
-enum Run {
+enum SimulatedRun {
     Live(Box<LiveRun>),
     Ended {
         end: RunEnd,
@@ -30,7 +30,7 @@ enum Run {
 #[derive(Debug)]
 pub(super) struct SimulatedRuns {
     speed: Speed,
-    runs: BTreeMap<Key, Run>,
+    runs: BTreeMap<Key, SimulatedRun>,
     due: BTreeSet<(Mono, Key)>,
     /// When the clocks were last compared, and their jumps.
     compared: Option<(Mono, ClockJumps)>,
@@ -43,42 +43,42 @@ impl SimulatedRuns {
     }
 
     /// Carries out one command.
-    pub(super) fn apply(&mut self, command: Command, now: Now) -> Vec<RunnerEvent> {
+    pub(super) fn apply(&mut self, command: RunCommand, now: Now) -> Vec<RunnerEvent> {
         let mut events = self.advance(now);
         match command {
-            Command::Start(start) => self.start(*start, now, &mut events),
-            Command::Renew { uid, fence, deadline } => {
+            RunCommand::Start(start) => self.start(*start, now, &mut events),
+            RunCommand::Renew { uid, fence, deadline } => {
                 if let Some(live) = self.live_mut((uid, fence)) {
                     live.renew(deadline, now);
                     self.settle((uid, fence), now, &mut events);
                 }
             }
-            Command::Move { uid, fence, number, placement } => {
+            RunCommand::Move { uid, fence, number, placement } => {
                 let Some(live) = self.live_mut((uid, fence)) else { return events };
                 let is_new = live.move_pods(number, placement, now);
                 self.finish_move((uid, fence), number, is_new, now, &mut events);
             }
-            Command::ScaleUp { uid, fence, number, placement, size } => {
+            RunCommand::ScaleUp { uid, fence, number, placement, size } => {
                 let Some(live) = self.live_mut((uid, fence)) else { return events };
                 let is_new = live.scale_up(number, placement, size, now);
                 self.finish_move((uid, fence), number, is_new, now, &mut events);
             }
-            Command::ScaleDown { uid, fence, size } => {
+            RunCommand::ScaleDown { uid, fence, size } => {
                 if self.live_mut((uid, fence)).is_some_and(|live| live.scale_down(size, now)) {
                     self.reschedule((uid, fence), now.mono);
                     self.settle((uid, fence), now, &mut events);
                 }
             }
-            Command::Stop { uid, fence } => self.stop(uid, fence, now, &mut events),
-            Command::Forget { uid, fence } => {
-                if matches!(self.runs.get(&(uid, fence)), Some(Run::Ended { .. })) {
+            RunCommand::Stop { uid, fence } => self.stop(uid, fence, now, &mut events),
+            RunCommand::Forget { uid, fence } => {
+                if matches!(self.runs.get(&(uid, fence)), Some(SimulatedRun::Ended { .. })) {
                     self.runs.remove(&(uid, fence));
                 }
             }
-            Command::Ended { uid, fence, end } => {
+            RunCommand::Ended { uid, fence, end } => {
                 self.unschedule((uid, fence));
                 let description = "ended before the agent was restarted".into();
-                self.runs.insert((uid, fence), Run::Ended { end, description });
+                self.runs.insert((uid, fence), SimulatedRun::Ended { end, description });
             }
         }
         events
@@ -86,13 +86,13 @@ impl SimulatedRuns {
 
     fn live_mut(&mut self, key: Key) -> Option<&mut LiveRun> {
         match self.runs.get_mut(&key) {
-            Some(Run::Live(live)) => Some(live),
-            Some(Run::Ended { .. }) | None => None,
+            Some(SimulatedRun::Live(live)) => Some(live),
+            Some(SimulatedRun::Ended { .. }) | None => None,
         }
     }
 
     /// Whether wall time and boot time moved apart since the last call. An input log may replay out of order,
-    /// so an earlier `now` counts as no.
+    /// so an earlier `now` counts as no change.
     fn clocks_changed(&mut self, now: Now) -> bool {
         let (at, jumps) = self.compared.get_or_insert((now.mono, ClockJumps::since(now)));
         if now.mono < *at {
@@ -108,8 +108,8 @@ impl SimulatedRuns {
     pub(super) fn advance(&mut self, now: Now) -> Vec<RunnerEvent> {
         let mut events = Vec::new();
         if self.clocks_changed(now) {
-            // After a pause of the machine deadlines are closer than scheduled. A clock that was set back
-            // must be noticed by every deadline.
+            // After a pause of the machine, deadlines are nearer than scheduled; if the clock was set back,
+            // all of them must count that.
             for key in self.due.iter().map(|(_, key)| *key).collect::<Vec<_>>() {
                 self.settle(key, now, &mut events);
             }
@@ -129,23 +129,23 @@ impl SimulatedRuns {
 
     /// The reclaimable positions of all live runs, for an agent that starts.
     pub(super) fn reclaimable(&self) -> Vec<RunnerEvent> {
-        let event = |((uid, fence), run): (&Key, &Run)| match run {
-            Run::Live(live) => Some(live.reclaimable())
+        let event = |((uid, fence), run): (&Key, &SimulatedRun)| match run {
+            SimulatedRun::Live(live) => Some(live.reclaimable())
                 .filter(|places| !places.is_empty())
                 .map(|places| RunnerEvent::Reclaimable { uid: *uid, fence: *fence, places }),
-            Run::Ended { .. } => None,
+            SimulatedRun::Ended { .. } => None,
         };
         self.runs.iter().filter_map(event).collect()
     }
 
     pub(super) fn found(&self) -> Vec<Found> {
-        let found = |((uid, fence), run): (&Key, &Run)| {
+        let found = |((uid, fence), run): (&Key, &SimulatedRun)| {
             let (nodes, completed, state) = match run {
-                Run::Live(live) => {
+                SimulatedRun::Live(live) => {
                     let nodes = live.placement().iter().map(|place| place.node.clone()).collect();
                     (nodes, live.pods().completed().clone(), FoundState::Live { running: true })
                 }
-                Run::Ended { end, .. } => (Vec::new(), end.completed.clone(), end.clone().found()),
+                SimulatedRun::Ended { end, .. } => (Vec::new(), end.completed.clone(), end.clone().found()),
             };
             Found { uid: *uid, fence: *fence, nodes, completed, state }
         };
@@ -153,11 +153,11 @@ impl SimulatedRuns {
     }
 
     /// Commands, with their times, that would produce the same runs.
-    pub(super) fn commands(&self) -> Vec<(Now, Command)> {
-        let commands = |((uid, fence), run): (&Key, &Run)| match run {
-            Run::Live(live) => live.commands(),
-            Run::Ended { end, .. } => {
-                vec![(Now::default(), Command::Ended { uid: *uid, fence: *fence, end: end.clone() })]
+    pub(super) fn commands(&self) -> Vec<(Now, RunCommand)> {
+        let commands = |((uid, fence), run): (&Key, &SimulatedRun)| match run {
+            SimulatedRun::Live(live) => live.commands(),
+            SimulatedRun::Ended { end, .. } => {
+                vec![(Now::default(), RunCommand::Ended { uid: *uid, fence: *fence, end: end.clone() })]
             }
         };
         self.runs.iter().flat_map(commands).collect()
@@ -170,8 +170,12 @@ impl SimulatedRuns {
 
     /// Ends every live run, because the machine was restarted.
     pub(super) fn lose_all(&mut self) {
-        let live: Vec<Key> =
-            self.runs.iter().filter(|(_, run)| matches!(run, Run::Live(_))).map(|(key, _)| *key).collect();
+        let live: Vec<Key> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| matches!(run, SimulatedRun::Live(_)))
+            .map(|(key, _)| *key)
+            .collect();
         for key in live {
             let message = "the machine was restarted while it ran (simulated)".into();
             self.end(key, EndResult::NodeLost { message }, Mono(0), &mut Vec::new());
@@ -181,16 +185,16 @@ impl SimulatedRuns {
     /// A sentence for the log of a run, and whether the run is live; `None` if the run is not known.
     pub(super) fn describe(&self, uid: Uid, fence: Fence) -> Option<(String, bool)> {
         Some(match self.runs.get(&(uid, fence))? {
-            Run::Live(live) => (live.description(self.speed), true),
-            Run::Ended { description, .. } => (description.clone(), false),
+            SimulatedRun::Live(live) => (live.description(self.speed), true),
+            SimulatedRun::Ended { description, .. } => (description.clone(), false),
         })
     }
 
     fn start(&mut self, start: Start, now: Now, events: &mut Vec<RunnerEvent>) {
         let (uid, fence) = (start.uid, start.fence);
         match self.runs.get(&(uid, fence)) {
-            Some(Run::Live(_)) => return events.push(RunnerEvent::Running { uid, fence }),
-            Some(Run::Ended { end, .. }) => return events.extend(end.clone().events(uid, fence)),
+            Some(SimulatedRun::Live(_)) => return events.push(RunnerEvent::Running { uid, fence }),
+            Some(SimulatedRun::Ended { end, .. }) => return events.extend(end.clone().events(uid, fence)),
             None => {}
         }
         let job = plan::job_of(&start.spec)
@@ -209,14 +213,14 @@ impl SimulatedRuns {
             events.push(RunnerEvent::Running { uid, fence });
         }
         self.due.insert((live.due, (uid, fence)));
-        self.runs.insert((uid, fence), Run::Live(Box::new(live)));
+        self.runs.insert((uid, fence), SimulatedRun::Live(Box::new(live)));
         self.settle((uid, fence), now, events);
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence, now: Now, events: &mut Vec<RunnerEvent>) {
         match self.runs.get(&(uid, fence)) {
-            Some(Run::Ended { end, .. }) => events.extend(end.clone().events(uid, fence)),
-            Some(Run::Live(_)) => self.end((uid, fence), EndResult::Stopped, now.mono, events),
+            Some(SimulatedRun::Ended { end, .. }) => events.extend(end.clone().events(uid, fence)),
+            Some(SimulatedRun::Live(_)) => self.end((uid, fence), EndResult::Stopped, now.mono, events),
             // The name is occupied, so that the run can't be started afterwards.
             None => {
                 let end = RunEnd::without_pods(EndResult::Stopped, 0);
@@ -234,7 +238,7 @@ impl SimulatedRuns {
         events: &mut Vec<RunnerEvent>,
     ) {
         events.extend(end.clone().events(uid, fence));
-        self.runs.insert((uid, fence), Run::Ended { end, description: why.to_owned() });
+        self.runs.insert((uid, fence), SimulatedRun::Ended { end, description: why.to_owned() });
     }
 
     /// Answers a move or scale-up; a repeated one is answered again.
@@ -281,7 +285,7 @@ impl SimulatedRuns {
 
     fn end(&mut self, key: Key, result: EndResult, until: Mono, events: &mut Vec<RunnerEvent>) {
         self.unschedule(key);
-        let Some(Run::Live(live)) = self.runs.remove(&key) else { return };
+        let Some(SimulatedRun::Live(live)) = self.runs.remove(&key) else { return };
         let end = RunEnd {
             result,
             pods: live.pods().outcomes(),
@@ -290,7 +294,7 @@ impl SimulatedRuns {
             completed: live.pods().completed().clone(),
         };
         events.extend(end.clone().events(key.0, key.1));
-        self.runs.insert(key, Run::Ended { end, description: live.description(self.speed) });
+        self.runs.insert(key, SimulatedRun::Ended { end, description: live.description(self.speed) });
     }
 
     fn reschedule(&mut self, key: Key, due: Mono) {

@@ -2,7 +2,7 @@
 
 use super::JOB;
 use super::manager::PATIENCE;
-use crate::runner;
+use crate::job_run;
 use meridian_agent_core::runtime::{
     self, Answer, Enforcement, Found, LogChunk, LogSource, PodPlacement, Runner, Start,
 };
@@ -94,7 +94,7 @@ impl Runner for FakeRunner {
     fn forget(&mut self, _uid: Uid, _fence: Fence) {}
     fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Result<Box<dyn LogSource>, runtime::Error> {
         if uid != JOB {
-            return Err(runner::Error::Unknown { uid, fence }.into());
+            return Err(job_run::Error::Unknown { uid, fence }.into());
         }
         let bytes = b"one\ntwo\nthree\n".to_vec();
         Ok(Box::new(LogText(Some(LogChunk { pod: pod.unwrap_or(0), attempt: 0, bytes }))))

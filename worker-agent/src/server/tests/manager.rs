@@ -227,7 +227,7 @@ async fn sync(
             changes.changed().await.unwrap();
         }
     });
-    // After the parking time it is answered with what there is.
+    // After the parking time the poll is answered with the present news.
     let _ = parked.await;
     manager.with(|state| {
         let answer = state.compose(&request);

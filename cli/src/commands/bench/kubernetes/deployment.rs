@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Longest wait until all watches have read what is there.
+/// Longest wait until all watches have read the existing jobs.
 const WATCHED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A worker cluster whose jobs are timed.
@@ -35,7 +35,7 @@ pub(super) struct Deployment {
     workers: Vec<WorkerCluster>,
 }
 
-/// Which deployment, by the flags that all commands have.
+/// The deployment that the flags of all commands select.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) kubeconfig: Option<PathBuf>,
@@ -45,8 +45,8 @@ pub(super) struct Place {
 }
 
 impl Deployment {
-    /// Connects to all API servers and checks them. Fails before anything is created: if one can't be reached
-    /// or has no metrics, a right is missing, or there is no such queue.
+    /// Connects to all API servers and checks them. Fails before anything is created if an API server can't
+    /// be reached or has no metrics, a right is missing, or the queue doesn't exist.
     pub(super) async fn open(place: Place, args: &KubernetesBenchArgs) -> Result<Self, Error> {
         check_names(args)?;
         let Place { kubeconfig, context, namespace } = place;

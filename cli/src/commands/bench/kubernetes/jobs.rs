@@ -22,7 +22,8 @@ const MANAGED_BY: &str = "kueue.x-k8s.io/multikueue";
 /// Longest time for the jobs to go after their deletion.
 const GONE_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A request that was sent before an interruption may still create a job after the first look.
+/// Number of looks that must find no jobs: a request that was sent before an interruption may still create a
+/// job after the first look.
 const EMPTY_LOOKS: u32 = 2;
 /// Variables that make a manifest about 1 kB long, as those of users are.
 const VARIABLES: u32 = 8;
@@ -157,13 +158,13 @@ impl Jobs {
         }
     }
 
-    /// How a user deletes what is left of the run.
+    /// The command by which a user deletes the jobs that the run left.
     pub(super) fn advice(&self) -> String {
         let Template { namespace, .. } = &self.template;
         format!("`kubectl delete jobs -n {namespace} -l {}` deletes what is left", self.selector())
     }
 
-    /// Deletes the jobs that aren't being deleted. Returns how many there were, with those that are.
+    /// Deletes the jobs that aren't being deleted yet. Returns how many jobs there were in all.
     async fn look_and_delete(&self) -> Result<usize, Error> {
         let params = ListParams::default().labels(&self.selector());
         let doing = "list the jobs of this run".to_owned();

@@ -34,7 +34,7 @@ struct Seen {
     jobs: BTreeMap<String, BTreeMap<JobState, Instant>>,
     /// Number of jobs that were seen in each state.
     numbers: BTreeMap<JobState, usize>,
-    /// Watches that have read what is there.
+    /// Watches that have read the existing jobs.
     watches: usize,
 }
 
@@ -78,13 +78,13 @@ impl Progress {
         }
     }
 
-    /// Notes that a watch has read what is there, and misses nothing from now on.
+    /// Notes that a watch has read the existing jobs, and misses nothing from now on.
     pub(super) fn note_watch(&self) {
         self.seen().watches += 1;
         self.changed.notify_waiters();
     }
 
-    /// Whether so many watches follow within this time.
+    /// Whether this number of watches follow the jobs within this time.
     pub(super) async fn is_watched(&self, watches: usize, within: Duration) -> bool {
         self.wait(within, |seen| seen.watches >= watches).await
     }
@@ -97,7 +97,7 @@ impl Progress {
         self.wait(within, times_of).await
     }
 
-    /// Whether so many jobs reach all states within this time.
+    /// Whether this number of jobs reach all states within this time.
     pub(super) async fn have_reached(&self, jobs: usize, states: &[JobState], within: Duration) -> bool {
         let number = |seen: &Seen, state: &JobState| seen.numbers.get(state).copied().unwrap_or(0);
         self.wait(within, |seen| states.iter().all(|state| number(seen, state) >= jobs)).await
@@ -111,7 +111,7 @@ impl Progress {
     async fn wait(&self, within: Duration, is_done: impl Fn(&Seen) -> bool) -> bool {
         let done = async {
             loop {
-                // Before the check: a change in between wakes it.
+                // Registered before the check, so that a change in between wakes the wait.
                 let changed = self.changed.notified();
                 if is_done(&self.seen()) {
                     return;

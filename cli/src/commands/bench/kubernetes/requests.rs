@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 const COUNTER: &str = "apiserver_request_total{";
 /// Verbs that change nothing.
 const READS: [&str; 3] = ["GET", "LIST", "WATCH"];
-/// Fewer requests per job are left out: they are those of others.
+/// Kinds of requests with fewer per job are left out: other users send them.
 const PER_JOB_MIN: f64 = 0.01;
 
 /// A kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Request {
-    /// Such as `POST`, or `APPLY` for a patch that is one.
+    /// The verb, such as `POST`, or `APPLY` for a server-side apply.
     pub(super) verb: String,
     /// Such as `jobs` or `jobs/status`.
     pub(super) resource: String,
@@ -23,7 +23,7 @@ pub(super) struct Request {
 pub(super) struct Counts(BTreeMap<Request, f64>);
 
 impl Counts {
-    /// Requests for resources in a text of metrics. `None` if it has no such counter.
+    /// Requests for resources in a text of metrics. `None` if the text has no such counter.
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut counts = None;
         for line in text.lines() {
@@ -60,8 +60,8 @@ impl Counts {
         writes.map(|(_, number)| number).sum()
     }
 
-    /// Requests for each of `jobs`, without `idle`: requests that would have been made anyway, in a time that
-    /// was `share` of this one.
+    /// Requests for each of `jobs`, without the requests that the idle deployment makes: `idle` are those in
+    /// a time that was `share` of this one.
     pub(super) fn per_job(&self, idle: &Self, share: f64, jobs: u32) -> BTreeMap<Request, f64> {
         let each = self.0.iter().map(|(request, number)| {
             let anyway = idle.0.get(request).copied().unwrap_or_default() * share;

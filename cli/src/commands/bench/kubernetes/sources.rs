@@ -16,7 +16,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 const SETTLE_EVERY: Duration = Duration::from_secs(2);
 /// Longest wait for the last write.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-/// Most writes between two looks at which nothing happens: leases are renewed all the time.
+/// Up to this number of writes between two looks the server counts as idle: leases are renewed all the time.
 const LEASE_WRITES: f64 = 8.0;
 
 /// One API server's metrics.
@@ -61,7 +61,7 @@ impl Source {
         };
         Counts::read(&text).ok_or_else(|| {
             let name = self.name();
-            Error::Refused(format!("`{name}` counts no requests as a Kubernetes API server does"))
+            Error::Refused(format!("`{name}` has no request counts of a Kubernetes API server"))
         })
     }
 }

@@ -18,7 +18,7 @@ const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 /// Part of the version that a manager reports of itself.
 const MANAGER_MARK: &str = "+meridian.";
 
-/// What users submit to.
+/// The kind of server that users submit to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetKind {
     /// The manager's own API.
@@ -33,7 +33,7 @@ impl TargetKind {
         if version.contains(MANAGER_MARK) { Self::Manager } else { Self::ManagementCluster }
     }
 
-    /// The words for people, and for documents.
+    /// The name in text and in documents.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Manager => "manager",
@@ -84,7 +84,7 @@ pub(super) fn job_resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("batch", "v1", "Job"), "jobs")
 }
 
-/// What must be allowed to the account, in the namespace of the jobs.
+/// Rights that the account needs in the namespace of the jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Right {
     group: &'static str,
@@ -244,7 +244,7 @@ mod tests {
         };
         assert_eq!((states("Queued"), states("Granted")), (&[][..], &[Admitted][..]));
         assert_eq!(states("Running"), [Admitted, Running]);
-        // It may have ended between two changes that the watch sends.
+        // The job may have ended between two changes that the watch sends.
         assert_eq!(states("Finished"), [Admitted, Running]);
         assert!(TargetKind::Manager.states_of_job(&json!({})).is_empty());
     }

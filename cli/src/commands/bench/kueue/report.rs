@@ -1,9 +1,9 @@
 //! The figures of a run, next to Kueue's own.
 
+use super::ideal::{self, Ideal};
 use super::run::ScenarioRun;
 use super::scenario::{Class, KueueResults, Scenario, job_name};
 use crate::commands::bench::figures::{Figure, quantile};
-use crate::commands::bench::ideal::{self, Ideal};
 
 /// The figures of one run; they are means over thousands of workloads, so there is no spread.
 pub(super) fn figures(scenario: &Scenario, run: &ScenarioRun) -> Vec<Figure> {

@@ -78,7 +78,7 @@ pub(super) struct Admissions {
 #[derive(Debug)]
 pub(super) struct WorkloadRun {
     pub(super) uid: String,
-    /// How long its attempts held the right to run, from grant to end.
+    /// Sum over the workload's attempts of the time from grant to end, in seconds.
     pub(super) granted_s: f64,
 }
 

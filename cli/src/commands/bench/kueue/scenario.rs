@@ -14,15 +14,15 @@ const FLAVOR: &str = "rf";
 
 /// Workloads of one kind, in every queue.
 #[derive(Debug)]
-pub(in crate::commands::bench) struct Class {
+pub(super) struct Class {
     pub(super) name: &'static str,
     /// Workloads per queue.
     pub(super) count: u64,
     /// Interval between submissions.
     pub(super) every_ms: u64,
-    pub(in crate::commands::bench) run_ms: u64,
-    pub(in crate::commands::bench) priority: i32,
-    pub(in crate::commands::bench) cpu: u64,
+    pub(super) run_ms: u64,
+    pub(super) priority: i32,
+    pub(super) cpu: u64,
 }
 
 /// Results of Kueue itself.
@@ -38,10 +38,10 @@ pub(super) struct KueueResults {
 pub(in crate::commands::bench) struct Scenario {
     pub(in crate::commands::bench) name: &'static str,
     pub(super) cohorts: u64,
-    pub(in crate::commands::bench) queues_per_cohort: u64,
-    pub(in crate::commands::bench) nominal_cpu: u64,
-    pub(in crate::commands::bench) borrowing_cpu: u64,
-    pub(in crate::commands::bench) classes: [Class; 3],
+    pub(super) queues_per_cohort: u64,
+    pub(super) nominal_cpu: u64,
+    pub(super) borrowing_cpu: u64,
+    pub(super) classes: [Class; 3],
     /// Means of Kueue's CI runs.
     pub(super) published: KueueResults,
     /// Kueue on two cores, measured in November 2026: API server, etcd without fsync and Kueue on one
@@ -81,18 +81,18 @@ pub(in crate::commands::bench) const LARGE_SCALE: Scenario = Scenario {
 
 /// One workload of a scenario.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::commands::bench) struct Submission {
+pub(super) struct Submission {
     /// Since the beginning.
-    pub(in crate::commands::bench) due_ms: u64,
+    pub(super) due_ms: u64,
     /// Index of its class.
-    pub(in crate::commands::bench) class: usize,
-    pub(in crate::commands::bench) queue: u64,
+    pub(super) class: usize,
+    pub(super) queue: u64,
     /// Within its class and queue.
     pub(super) number: u64,
 }
 
 impl Scenario {
-    pub(in crate::commands::bench) fn queues(&self) -> u64 {
+    pub(super) fn queues(&self) -> u64 {
         self.cohorts * self.queues_per_cohort
     }
 
@@ -149,8 +149,8 @@ impl Scenario {
         due.into_iter().map(|(at, jobs)| (at, jobs.chunks(REQUEST_JOBS_MAX).map(request).collect())).collect()
     }
 
-    /// Every workload. A class waits its interval before each of its submissions, the first included.
-    pub(in crate::commands::bench) fn submissions(&self) -> impl Iterator<Item = Submission> + '_ {
+    /// Every workload. The interval of a class is waited before each submission, also the first one.
+    pub(super) fn submissions(&self) -> impl Iterator<Item = Submission> + '_ {
         let classes = self.classes.iter().enumerate();
         classes.flat_map(move |(index, class)| {
             (0..class.count).flat_map(move |number| {

@@ -1,8 +1,8 @@
+use super::ideal::{self, Ideal};
 use super::report::figures;
 use super::run::{Admissions, Counters, ScenarioRun, WorkloadRun, cpu_seconds};
 use super::scenario::{Class, Submission, job};
 use super::*;
-use crate::commands::bench::ideal::{self, Ideal};
 use meridian_objects::Object;
 use std::collections::HashMap;
 use std::time::Duration;

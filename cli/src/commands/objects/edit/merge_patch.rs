@@ -1,4 +1,4 @@
-//! JSON merge patches (RFC 7386): what a user changed, and the same change made to another version.
+//! JSON merge patches (RFC 7386): a user's change, applied to another version of the object.
 
 use serde_json::{Map, Value};
 

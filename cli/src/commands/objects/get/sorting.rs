@@ -61,7 +61,7 @@ mod tests {
         let names = ["9", "job-1", "70m", "10", "7b", "1e3", "a"];
         let mut expected = names;
         expected.sort_unstable();
-        // The order doesn't depend on the one before, as it would if pairs of sizes were compared as such.
+        // If only some pairs were compared as sizes, the result would depend on the order before.
         for turn in 0..names.len() {
             let mut objects = names.map(|name| json!({"metadata": {"name": name}}));
             objects.rotate_left(turn);

@@ -137,7 +137,7 @@ fn a_change_of_the_checks_of_a_queue_is_not_evaluated() {
     ];
     for (number, (before, after, expect)) in cases.into_iter().enumerate() {
         let mut before = before;
-        // The given object says all that there is, as if it was applied before.
+        // The given object is complete, as if it was applied before.
         if let PlanObject::Object(planned) = &mut before {
             let applied = planned.object.stored.to_string();
             planned.object.annotations.insert(last_applied::LAST_APPLIED.to_owned(), applied);

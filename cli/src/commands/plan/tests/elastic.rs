@@ -80,7 +80,7 @@ async fn a_pending_scale_up_is_fetched() {
         (&more["before"]["waiting"], &more["lost"], &more["starved"]),
         (&json!(1), &Value::Null, &json!([]))
     );
-    // A smaller scale-up fits, and without one the job keeps its pods.
+    // A smaller scale-up fits; without a scale-up the job keeps its pods.
     for (pods, moved) in [(3, 1), (2, 0)] {
         let less = what_if(&existing, &[elastic("train", "lq", pods)]).await;
         assert_eq!(

@@ -48,7 +48,7 @@ async fn a_workload_that_waits_for_nodes_is_not_admitted_without_a_note() {
     let report = what_if(&existing(), &[queue("cq", 7, &json!({}))]).await;
     assert_eq!((&report["after"]["admitted"], &report["after"]["waiting"]), (&json!(3), &json!(0)));
     assert_eq!(notes(&report), [asks, full]);
-    // With a smaller quota it no longer has quota, and the manager's reason is not the one that counts.
+    // With a smaller quota the workload has no quota in the plan, so the plan's own reason is shown.
     let report = what_if(&existing(), &[queue("cq", 2, &json!({}))]).await;
     assert_eq!(notes(&report), [asks], "{report:#}");
 }

@@ -1,5 +1,5 @@
-//! Entries of scale-ups: the pods that an elastic gang adds while it runs are pending next to the gang, which
-//! holds quota.
+//! Queue entries of scale-ups. The pods that a running elastic gang adds are pending in an entry of their
+//! own, beside the gang's, which holds quota.
 
 use crate::dispatch::align;
 use crate::dispatch::align::entries::{self, EntryParts};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Adds, replaces or removes the entry of a workload's scale-up.
 pub(crate) fn align_scale_up(world: &mut World, uid: Uid, now: Mono) {
-    let reason_before = world.live.scale_up_reasons.remove(&uid);
+    let reason_before = world.live.scale_up_reasons_mut().take(uid);
     // Stores a new reason if the workload has no route to a queue.
     let Some((queue, since)) = expected_scale_up(world, uid, now) else {
         return world.mirror.forget_scale_up(uid);
@@ -23,7 +23,9 @@ pub(crate) fn align_scale_up(world: &mut World, uid: Uid, now: Mono) {
     if same
         .is_some_and(|known| world.mirror.queue_state().shape_of(known.shape).priority == workload.priority())
     {
-        world.live.scale_up_reasons.extend(reason_before.map(|why| (uid, why)));
+        if let Some(why) = reason_before {
+            world.live.scale_up_reasons_mut().set(uid, why);
+        }
         return;
     }
     world.mirror.forget_scale_up(uid);
@@ -36,12 +38,11 @@ pub(crate) fn align_scale_up(world: &mut World, uid: Uid, now: Mono) {
     let flavors: Vec<Arc<str>> = workload.flavors().names().into_iter().cloned().collect();
     let mut new = entries::new_entry(world, uid, queue, parts);
     let state = world.mirror.queue_state_mut();
-    // The kinds of jobs that can be scaled have one pod set.
+    // All kinds of jobs that can be scaled have one pod set.
     let pinned = flavors.iter().map(|flavor| state.flavor_id(flavor)).collect();
     new.marks = Some(Box::new(Marks { pinned, ..Marks::default() }));
     let id = state.add_pending(new);
-    world.mirror.scale_ups.insert(uid, id);
-    world.mirror.name(uid, id);
+    world.mirror.know_scale_up(uid, id);
 }
 
 /// The queue in which a scale-up is pending, and its age. `None` if nothing is to be added or the workload is
@@ -51,12 +52,12 @@ fn expected_scale_up(world: &mut World, uid: Uid, now: Mono) -> Option<(QueueId,
     let class = world.queues.class(workload.class());
     workload.scale_up_counts(class)?;
     if world.held_back(workload, now) {
-        world.mirror.outside.insert(uid);
+        world.mirror.put_outside(uid);
         return None;
     }
     if let Err(why) = align::queue_of_class(world, class) {
-        world.live.scale_up_reasons.insert(uid, Why::Route(why));
-        world.mirror.outside.insert(uid);
+        world.live.scale_up_reasons_mut().set(uid, Why::Route(why));
+        world.mirror.put_outside(uid);
         world.mirror.forget_scale_up(uid);
         return None;
     }

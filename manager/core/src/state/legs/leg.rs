@@ -74,6 +74,21 @@ impl LegState {
         Self::Expired,
     ];
 
+    /// The state as metrics name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Offered => "Offered",
+            Self::Waiting => "Waiting",
+            Self::Held => "Held",
+            Self::Granted => "Granted",
+            Self::Running => "Running",
+            Self::Ended => "Ended",
+            Self::Refused => "Refused",
+            Self::Withdrawn => "Withdrawn",
+            Self::Expired => "Expired",
+        }
+    }
+
     /// Whether the leg isn't granted yet and could still be.
     pub const fn open(self) -> bool {
         matches!(self, Self::Offered | Self::Waiting | Self::Held)
@@ -150,7 +165,7 @@ mod tests {
         let letter = |a| match a {
             LegAnswer::To(LegState::Running) => 'U',
             LegAnswer::To(LegState::Withdrawn) => 'T',
-            LegAnswer::To(s) => format!("{s:?}").chars().next().unwrap_or('?'),
+            LegAnswer::To(state) => state.name().chars().next().unwrap_or('?'),
             LegAnswer::Nothing => '-',
             LegAnswer::Withdraw => '<',
             LegAnswer::Illegal => '.',

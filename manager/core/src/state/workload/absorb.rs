@@ -20,14 +20,14 @@ pub(crate) struct Context<'a> {
     pub(crate) number: RecordNumber,
     /// The workload's class before the fact.
     pub(crate) class: &'a Class,
-    /// Cause of an ordered eviction that is neither a preemption nor a deactivation: the local queue or the
-    /// cluster queue was stopped.
+    /// Cause of an ordered eviction that is neither a preemption nor a deactivation: whether the local queue
+    /// or the cluster queue was stopped.
     pub(crate) stopped_queue: EvictionCause,
 }
 
 impl Workload {
-    /// Absorbs a fact. Those that create, delete or reclassify a workload are absorbed by `world::absorb`,
-    /// and change nothing here.
+    /// Absorbs a fact. Facts that create, delete or reclassify a workload change nothing here;
+    /// `world::absorb` handles them.
     pub(crate) fn absorb(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
         self.changed = context.number;
         match fact {
@@ -65,7 +65,7 @@ impl Workload {
         }
     }
 
-    /// Quota that is reserved, released or enlarged, and the priority.
+    /// Absorbs facts about reserved, released or enlarged quota, and about the priority.
     fn absorb_quota_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
         let Context { number, class, .. } = *context;
         match fact {
@@ -102,7 +102,7 @@ impl Workload {
         }
     }
 
-    /// Answers of clusters to the workload's offers.
+    /// Absorbs answers of clusters to the workload's offers.
     fn absorb_offer_fact(&mut self, fact: &WorkloadFact) {
         match fact {
             WorkloadFact::Offered { offer, cluster, ledger, choice } => {
@@ -134,7 +134,7 @@ impl Workload {
         }
     }
 
-    /// A grant, and what its agent reports while the gang runs.
+    /// Absorbs a grant, and the agent's reports while the gang runs.
     fn absorb_attempt_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
         let Context { number, class, .. } = *context;
         match fact {
@@ -177,7 +177,7 @@ impl Workload {
             }
             WorkloadFact::Adopted { cluster, ledger, run, flavors, at } => {
                 self.absorb_adoption(run, class, number);
-                // Quota that is charged already stays as it is.
+                // Keep the flavors that are already charged.
                 if self.flavors.is_empty() {
                     self.flavors = flavors.clone();
                 }
@@ -192,14 +192,15 @@ impl Workload {
         }
     }
 
-    /// Stops and ends of attempts, and the end of the workload.
+    /// Absorbs stops and ends of attempts, and the end of the workload.
     fn absorb_end_fact(&mut self, fact: &WorkloadFact, context: &Context<'_>) {
-        let Context { stopped_queue, .. } = *context;
+        let Context { stopped_queue, class, .. } = *context;
         match fact {
             WorkloadFact::StopOrdered { fence, reason, preempted, by, at } => {
                 let cause = match (preempted, &self.inactive) {
                     (Some(_), _) => EvictionCause::Preempted,
                     (None, Some(_)) => EvictionCause::Deactivated,
+                    (None, None) if self.has_other_pods(class) => EvictionCause::JobChanged,
                     (None, None) => stopped_queue,
                 };
                 let cause = EvictionCause::of_stop(*reason, cause);
@@ -252,7 +253,7 @@ impl Workload {
         }
     }
 
-    /// Deletion, deactivation and activation.
+    /// Absorbs deletion, deactivation and activation.
     fn absorb_activity_fact(&mut self, fact: &WorkloadFact) {
         match fact {
             WorkloadFact::DeletionRequested { at, .. } => self.deletion = Some(*at),
@@ -262,7 +263,7 @@ impl Workload {
                     at: *at,
                     max_execution_time_reached: *max_execution_time_reached,
                 }));
-                // Otherwise the release of quota or the stop of the run is recorded as the eviction.
+                // In other phases, the release of quota or the stop of the run is recorded as the eviction.
                 if self.phase == Phase::Pending {
                     self.evict(EvictionCause::Deactivated, *at);
                     self.since = *at;
@@ -270,7 +271,7 @@ impl Workload {
             }
             WorkloadFact::Activated { at, .. } => {
                 if self.inactive.take().is_some_and(|inactive| inactive.max_execution_time_reached) {
-                    // The maximum execution time begins anew.
+                    // The maximum execution time starts again.
                     self.ran = Millis(0);
                 }
                 self.reactivated = Some(Box::new(Reactivation { at: *at, attempts: self.attempts }));
@@ -319,14 +320,17 @@ impl Workload {
         let gang = self.adopted_gang(class, run);
         let spare = (!run.spare.is_empty()).then(|| size::reclaimable_of(&gang, &run.spare));
         let places = size::counts_of(&gang);
-        // Quota that is charged already was charged for an attempt that began with what is noted.
+        // If quota is already charged, `done_before` was noted at that charge and stays.
         if self.flavors.is_empty() {
             self.note_done_before(class, &places);
         }
         let requested = self.requested_counts(class);
         self.apply(Transition::Adopt);
         self.spare = spare;
-        if class.elastic || self.resized.is_some() {
+        // Quota that was charged for another size follows the pods that really run.
+        let charged_otherwise =
+            !self.flavors.is_empty() && places != *self.counts.as_deref().unwrap_or(&requested);
+        if class.elastic || self.resized.is_some() || charged_otherwise {
             self.resize_adopted(&requested, places, run.scale_up.as_deref(), number);
         } else {
             self.counts = (places != requested).then_some(places);
@@ -337,7 +341,7 @@ impl Workload {
         (self.stopping, self.evicted) = (None, None);
     }
 
-    /// The eviction that an attempt's end amounts to; `None` if the job ended.
+    /// The cause of eviction if an attempt's end evicts the workload; `None` if the job itself ended.
     fn eviction_by(&self, result: &EndResult) -> Option<EvictionCause> {
         match result {
             EndResult::NodeLost { .. } => Some(EvictionCause::NodeFailures),

@@ -1,8 +1,8 @@
 //! Deactivating a workload and activating it again: Kueue's `spec.active`.
 //!
 //! A deactivated workload is in no queue. Its offers are withdrawn. If it runs, it is ordered to stop and
-//! keeps its quota until the stop is confirmed. When it is activated again, it is as old in its queue as if
-//! it had never left. Workloads that ended or are being deleted can't be deactivated.
+//! keeps its quota until the stop is confirmed. When it is activated again, it has its old age in the queue.
+//! Workloads that ended or are being deleted can't be deactivated.
 
 use crate::state::legs::Leg;
 use crate::state::workload::Workload;
@@ -33,7 +33,7 @@ impl Workload {
         meridian_shared::backoff::wait(Millis(500), Millis::mins(5), self.attempts_in_a_row(), fence.counter)
     }
 
-    /// The leg of a run whose agent came back with another ledger: no agent knows its pods.
+    /// The leg of a run whose cluster has another ledger now, so that no agent knows its pods.
     pub fn lost_run(&self) -> Option<&Leg> {
         let runs = matches!(self.phase, Phase::Granted | Phase::Running);
         self.right().map(|(_, leg)| leg).filter(|leg| runs && leg.replaced_ledger.is_some())

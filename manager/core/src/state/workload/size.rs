@@ -3,8 +3,8 @@
 //!
 //! A waiting job takes the new size at once and keeps its age in the queue. A running gang that is scaled
 //! down continues: its agent ends the surplus pods, and their quota and capacity are free once the agent
-//! reports that they have ended, as for pods that succeeded. How a running gang is scaled up is decided in
-//! `dispatch::scale_up` and reported in `link::scale_up`.
+//! reports their end, as for pods that succeeded. `dispatch::scale_up` decides how a running gang is scaled
+//! up, and `link::scale_up` takes the agent's reports.
 //!
 //! Invariants: admitted pods stay charged until the agent reports that they have ended, whatever size the job
 //! asks for; an agent has at most one scale-up of a gang under way.
@@ -12,7 +12,7 @@
 use crate::facts::submission::{Class, ClassId};
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
-use meridian_shared::gang::Gang;
+use meridian_shared::gang::{Gang, PodSet};
 use meridian_shared::ids::{ContentHash, RecordNumber};
 use meridian_shared::indexes::Indexes;
 use meridian_shared::protocol::{Run, ScaleUp, Size};
@@ -20,19 +20,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The size of a gang that was resized since quota was charged.
+/// Size of a gang whose job was resized after quota was charged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Resized {
     /// The size that the agent is to run now.
     pub size: Size,
-    /// Pods admitted per pod set: at least those that run, and none is given back before the agent reports
-    /// its end.
+    /// Pods admitted per pod set. Never fewer than run, because a pod counts until the agent reports its end.
     pub most: Vec<u32>,
-    /// Pods per pod set that the agent is to run now. Empty in snapshots from before gangs could be scaled
-    /// up: then those of the class.
+    /// Pods per pod set that the agent is to run now. Empty in snapshots of versions without scale-up: then
+    /// the counts of the class apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<u32>,
-    /// The size that the job asks for, if the agent isn't to run it yet.
+    /// The size that the job requests, if the agent isn't to run that size yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wants: Option<Wants>,
     /// The scale-up that is under way: quota is charged, but the agent hasn't confirmed the capacity.
@@ -50,8 +49,8 @@ impl Resized {
         Self { size, most: admitted.clone(), runs: admitted, wants: None, scale_up: None, last }
     }
 
-    /// Takes over the requested size if it needs no more pods in any pod set and no scale-up is under way. A
-    /// larger one must first be admitted.
+    /// Applies the requested size if no pod set grows and no scale-up is under way. A larger size must first
+    /// be admitted.
     pub(crate) fn settle(&mut self, requested: &[u32]) {
         let Some(Wants { size, .. }) = self.wants.filter(|_| self.scale_up.is_none()) else { return };
         if self.runs.iter().zip(requested).all(|(runs, requested)| requested <= runs) {
@@ -78,16 +77,16 @@ pub struct StartedScaleUp {
     pub before: Vec<u32>,
     /// Pods per pod set after the scale-up.
     pub runs: Vec<u32>,
-    /// The size to send to the agent, which says the same as `runs`.
+    /// `runs` in the form that is sent to the agent.
     pub size: Size,
 }
 
 impl Workload {
-    /// The gang of a run that is being adopted, with as many pods as the run really may have.
+    /// The gang of a run that is being adopted, with the pod counts that the run may really have.
     ///
-    /// A reported scale-up tells the pod counts exactly. Otherwise the counts of the reported placement are
-    /// used if they are plausible for a job that was resized: as recorded here, or unknown to a journal that
-    /// is an old copy, which shows in the run having another manifest. All other runs have the admitted gang.
+    /// A reported scale-up has the exact pod counts. Otherwise the counts of the reported placement are used
+    /// if they are plausible and the job was resized: either the journal has the resize, or the journal is an
+    /// old copy and the run has another manifest. All other runs have the admitted gang.
     pub(crate) fn adopted_gang(&self, class: &Class, run: &Run) -> Arc<Gang> {
         if let Some(scale_up) =
             run.scale_up.as_ref().filter(|scale_up| scale_up.places.len() == class.gang.pod_sets.len())
@@ -102,21 +101,23 @@ impl Workload {
                 .collect::<Vec<_>>()
         });
         let Some(Resized { most, .. }) = self.resized.as_deref() else {
-            let other_manifest = class.elastic && run.spec != self.body;
+            let other_manifest =
+                |reported: &[u32]| run.spec != self.body && (class.elastic || is_other_size(reported, class));
             let is_plausible = |reported: &Vec<u32>| {
                 reported.len() == class.gang.pod_sets.len()
                     && reported.iter().all(|pods| (1..=meridian_objects::job::MAX_PODS).contains(pods))
             };
-            // Indexes that this journal doesn't know may have completed before the run began. Quota that is
-            // charged already stays as it is.
+            // Before the run began, indexes may have completed that this journal doesn't know. Quota that is
+            // already charged isn't changed.
             let is_rest = |reported: &Vec<u32>| {
                 let sets = class.gang.pod_sets.iter().zip(reported);
                 self.flavors.is_empty()
                     && class.completions.is_some()
                     && sets.into_iter().all(|(set, pods)| *pods <= set.count)
             };
-            let counts =
-                |reported: &Vec<u32>| is_plausible(reported) && (other_manifest || is_rest(reported));
+            let counts = |reported: &Vec<u32>| {
+                is_plausible(reported) && (other_manifest(reported) || is_rest(reported))
+            };
             return reported.filter(counts).map_or_else(
                 || self.given_gang(class),
                 |reported| Arc::new(class.gang.with_counts(&reported)),
@@ -129,8 +130,8 @@ impl Workload {
         Arc::new(class.gang.with_counts(&reported.filter(is_plausible).unwrap_or_else(|| most.clone())))
     }
 
-    /// The gang that the job asks for, with the fewest pods that it starts with. While quota is charged, the
-    /// gang of the class.
+    /// The requested gang, with the smallest number of pods with which it may start. While quota is charged,
+    /// the gang of the class.
     pub fn asked_gang(&self, class: &Class) -> Arc<Gang> {
         let (left, least) = (self.counts_left(class), self.least_counts(class));
         if left.is_none() && least.is_none() {
@@ -145,13 +146,23 @@ impl Workload {
         Arc::new(gang)
     }
 
+    /// Whether an attempt of a job that isn't elastic has other pods than the job asks for now, so that it
+    /// must be stopped.
+    pub(crate) fn has_other_pods(&self, class: &Class) -> bool {
+        if class.elastic || !self.phase.charged() {
+            return false;
+        }
+        self.resized.is_some() || self.counts.as_deref().is_some_and(|pods| is_other_size(pods, class))
+    }
+
     /// Whether the pending workload asks for another gang than its class.
     pub(crate) fn has_own_size(&self, class: &Class) -> bool {
         self.counts_left(class).is_some() || self.least_counts(class).is_some()
     }
 
-    /// Pods per pod set that a pending elastic job starts with if its full request doesn't fit: the counts
-    /// that it last ran with. Once it runs, it asks for the rest. `None` if it asked for no more since.
+    /// Pods per pod set with which a pending elastic job may start if its full request doesn't fit: the
+    /// counts of its last run. It requests the rest once it runs. `None` if the request hasn't grown since
+    /// that run.
     fn least_counts(&self, class: &Class) -> Option<Vec<u32>> {
         if self.phase != Phase::Pending || !class.elastic {
             return None;
@@ -163,12 +174,14 @@ impl Workload {
         (least != counts_of(&class.gang)).then_some(least)
     }
 
-    /// The pending job asks for another size, and last ran with `pods` per pod set.
+    /// Keeps the counts of the last run, `pods` per pod set, because the pending job now requests another
+    /// size.
     pub(crate) fn remember_size(&mut self, pods: Vec<u32>) {
         self.ran_with.get_or_insert(pods);
     }
 
-    /// Quota is charged anew, for `admitted` pods per pod set; `None` for all of the class.
+    /// Resets the size when quota is charged again, for `admitted` pods per pod set. `None` means all pods of
+    /// the class.
     pub(super) fn size_admitted(&mut self, class: &Class, admitted: Option<&Vec<u32>>, number: RecordNumber) {
         let before = self.resized.take();
         let asked = before.and_then(|before| before.wants).map_or(number, |wants| wants.asked);
@@ -181,7 +194,7 @@ impl Workload {
         }
     }
 
-    /// An attempt that ran is over.
+    /// Keeps what the next attempt needs of an attempt that ran and is over.
     pub(super) fn size_ended(&mut self) {
         if let Some(resized) = self.resized.as_ref().filter(|resized| !resized.runs.is_empty()) {
             // Pods that have completed need no quota in the next attempt.
@@ -196,15 +209,15 @@ impl Workload {
         }
     }
 
-    /// The gang runs. A whole gang has no smaller size to fall back to.
+    /// Forgets the smaller size of an earlier run once the whole gang runs.
     pub(super) fn size_runs(&mut self) {
         if self.resized.is_none() {
             self.ran_with = None;
         }
     }
 
-    /// Pods per pod set of the next attempt, where fewer completions are left than the job has pods. `None`
-    /// unless it is pending.
+    /// Pods per pod set of the next attempt, if fewer completions are left than the job has pods. `None`
+    /// unless the job is pending.
     pub(crate) fn counts_left(&self, class: &Class) -> Option<Vec<u32>> {
         if self.phase != Phase::Pending || self.completed.is_empty() {
             return None;
@@ -212,29 +225,29 @@ impl Workload {
         Some(counts_without(class, &self.completed)).filter(|counts| *counts != counts_of(&class.gang))
     }
 
-    /// Pods per pod set that the job asks for in the current attempt: those of the class, less those that
-    /// have nothing to do because their indexes had completed before.
+    /// Pods per pod set that the job requests in the current attempt: those of the class, without pods of
+    /// indexes that had already completed.
     pub fn requested_counts(&self, class: &Class) -> Vec<u32> {
         counts_without(class, &self.done_before)
     }
 
-    /// An attempt with `pods` per pod set begins. Journals from before elastic jobs kept their completed
-    /// indexes have attempts with pods for them.
+    /// Notes which indexes had completed when an attempt with `pods` per pod set begins. In older journals,
+    /// attempts of elastic jobs also have pods for completed indexes.
     pub(super) fn note_done_before(&mut self, class: &Class, pods: &[u32]) {
         let left = counts_without(class, &self.completed);
         let is_rest = class.elastic && pods.iter().zip(&left).all(|(pods, left)| pods <= left);
         self.done_before = if is_rest { self.completed.clone() } else { Indexes::default() };
     }
 
-    /// The job has other completions. An index that it loses runs again if the job gets it back, as in
-    /// Kubernetes.
+    /// Forgets completed indexes that a changed job no longer has. If the job grows again, they run again, as
+    /// in Kubernetes.
     pub(crate) fn forget_indexes_beyond(&mut self, class: &Class) {
         let Some(completions) = class.completions else { return };
         self.completed = self.completed.below(completions);
         self.done_before = self.done_before.below(completions);
     }
 
-    /// Pods per pod set that the gang is to run, once a scale-up under way has succeeded.
+    /// Pods per pod set that the gang is to run, counting a scale-up under way as succeeded.
     pub fn runs_with(&self, class: &Class) -> Vec<u32> {
         match self.resized.as_deref() {
             Some(Resized { scale_up: Some(started), .. }) => started.runs.clone(),
@@ -244,7 +257,7 @@ impl Workload {
         }
     }
 
-    /// Pods per pod set that a scale-down ended.
+    /// Pods per pod set that a scale-down removed.
     pub fn no_longer_wanted(&self, class: &Class) -> Vec<u32> {
         let admitted = self.given_gang(class);
         let sets = admitted.pod_sets.iter().zip(self.runs_with(class)).enumerate();
@@ -253,7 +266,7 @@ impl Workload {
         sets.map(|(index, (set, runs))| set.count.saturating_sub(runs).min(spare(index))).collect()
     }
 
-    /// Number of surplus pods: a scale-down is to end them, and they are still charged.
+    /// Number of surplus pods: still charged, until the agent reports that the scale-down ended them.
     pub fn pods_too_many(&self, class: &Class) -> u32 {
         let charged = self.gang(class);
         let sets = charged.pod_sets.iter().zip(self.runs_with(class));
@@ -417,6 +430,15 @@ impl Workload {
 /// Reclaimable pods per pod set, from a report by pod set name. At most as many as the gang has.
 pub(crate) fn reclaimable_of(gang: &Gang, pods: &BTreeMap<String, u32>) -> Vec<u32> {
     gang.pod_sets.iter().map(|set| pods.get(&set.name).copied().unwrap_or(0).min(set.count)).collect()
+}
+
+/// Whether `pods` per pod set are those of another size of the job. Fewer pods may also be a partial
+/// admission, or what is left of completions.
+fn is_other_size(pods: &[u32], class: &Class) -> bool {
+    let differs = |(pods, set): (&u32, &PodSet)| {
+        *pods > set.count || (*pods < set.count && set.min_count.is_none() && class.completions.is_none())
+    };
+    pods.iter().zip(&class.gang.pod_sets).any(differs)
 }
 
 /// The size of a gang with these pods per pod set, without a change of completions.

@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Charges quota that was reserved, and refunds quota that was released or has changed.
+    /// Charges newly reserved quota, and refunds quota that was released or changed.
     fn update_charge(&mut self, uid: Uid, shape: &Class, before: &CachedWorkload, after: &CachedWorkload) {
         let (had, has) = (before.fields.phase.charged(), after.fields.phase.charged());
         let changed = before.charge != after.charge;
@@ -162,12 +162,10 @@ impl World {
         let has_leg_in =
             |legs: &[(ClusterName, LegState)], cluster| legs.iter().any(|(other, _)| other == cluster);
         for (cluster, _) in before.iter().filter(|(cluster, _)| !has_leg_in(&after, cluster)) {
-            if let Some(load) = self.loads.get_mut(cluster) {
-                load.remove(&uid);
-            }
+            self.loads.remove(cluster, uid);
         }
         for (cluster, _) in after.iter().filter(|(cluster, _)| !has_leg_in(&before, cluster)) {
-            self.loads.entry(cluster.clone()).or_default().insert(uid, class);
+            self.loads.add(cluster.clone(), uid, class);
         }
         before.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, false));
         after.into_iter().for_each(|(cluster, state)| self.counts_by_queue.leg(cluster, state, true));
@@ -180,7 +178,7 @@ impl World {
         let uids: Vec<Uid> = self.state.workloads().keys().copied().collect();
         for uid in uids {
             let Some(w) = self.state.workloads().shared(&uid).cloned() else { continue };
-            self.remember_names(uid, &w);
+            self.names.remember(uid, &w);
             let Some(w) = self.state.workload_mut(uid) else { continue };
             let (class, position, phase, waits) =
                 (w.class(), QueuePosition::new(w.priority(), w.submitted(), uid), w.phase(), w.waits());
@@ -196,10 +194,10 @@ impl World {
                 self.queues.charge(uid, queue, &w.flavors().usage(&gang, &total, &self.config.resources));
             }
             for leg in w.legs().values() {
-                self.loads.entry(leg.cluster.clone()).or_default().insert(uid, class);
+                self.loads.add(leg.cluster.clone(), uid, class);
             }
             if let Some(finish) = &w.finished() {
-                self.live.finished.insert((finish.at, uid));
+                self.live.retention_mut().add_finished(finish.at, uid);
             }
         }
         self.counts_by_queue = recount_queues(self);
@@ -209,8 +207,8 @@ impl World {
 /// Removes one member of a class. With the last one, everything known about the class is dropped.
 pub(crate) fn drop_member(world: &mut World, class: ClassId) {
     if world.queues.drop_member(class) {
-        world.live.pending_reasons.forget(class);
-        world.live.audited.remove(&class);
+        world.live.pending_reasons_mut().forget(class);
+        world.live.audited_mut().forget(class);
         world.mirror.forget_class(class);
     }
 }

@@ -3,9 +3,9 @@
 use crate::world::World;
 use meridian_shared::ids::Uid;
 
-/// Drops remembered preemptions, which protect preemptors from their victims: of one workload after its
-/// priority was changed, of all (`None`) after quota or policies of a queue were changed.
+/// Drops remembered preemptions, which protect preemptors from their victims: those of one workload after its
+/// priority changed, or all (`None`) after quota or policies of a queue changed.
 pub(crate) fn rights_changed(world: &mut World, of: Option<Uid>) {
     world.state.forget_preemptions(of);
-    world.live.reservations.rights_changed(of);
+    world.live.reservations_mut().rights_changed(of);
 }

@@ -1,15 +1,15 @@
-//! Resizing: moving a workload to the class of its new pod counts or labels.
+//! Changed jobs: moving a workload to the class of its new pod counts, queue or labels.
 
 use crate::facts::submission::Class;
 use crate::queue::classes::QueuePosition;
 use crate::state::workload::size;
 use crate::world::World;
-use crate::world::absorb::caches;
+use crate::world::absorb::{caches, preemptions};
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Uid};
 use meridian_shared::protocol::Size;
 
-/// Moves a workload to the class of its new size or labels. What it was given stays charged. Returns the hash
-/// of the previous manifest if that was replaced.
+/// Moves a workload to the class of its new size or labels. Its admitted quota stays charged. Returns the
+/// hash of the previous manifest if that was replaced.
 pub(crate) fn absorb_resized(
     world: &mut World,
     number: RecordNumber,
@@ -29,6 +29,11 @@ pub(crate) fn absorb_resized(
         before.runs_with(world.queues.class(old_class)),
     );
     let size_changed = world.queues.class(old_class).gang != class.gang;
+    let queue_changed = world.queues.class(old_class).queue != class.queue;
+    if queue_changed {
+        world.touch_queues(old_class, None);
+        preemptions::rights_changed(world, Some(uid));
+    }
     let new_class = world.queues.intern(class, &world.config.resources);
     if waits {
         world.queues.leave(old_class, position);
@@ -50,7 +55,7 @@ pub(crate) fn absorb_resized(
     }
     let clusters: Vec<ClusterName> = workload.legs().values().map(|leg| leg.cluster.clone()).collect();
     for cluster in clusters {
-        world.loads.entry(cluster).or_default().insert(uid, new_class);
+        world.loads.add(cluster, uid, new_class);
     }
     caches::drop_member(world, old_class);
     caches::count_workload(world, uid, true);

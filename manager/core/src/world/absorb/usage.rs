@@ -48,8 +48,8 @@ fn recall(world: &mut World, local_queue: Arc<str>) {
     queues.set_usage_history(local_queue, consumed, weight);
 }
 
-/// Settles the penalty that the queue state keeps for an admission in progress: a grant adds it to the usage
-/// of the local queue, an admission that didn't happen drops it.
+/// Settles the penalty of an admission in progress: a grant adds it to the usage of the local queue; release
+/// of the quota without a grant drops it.
 pub(crate) fn settle_penalty(world: &mut World, record: &Record) {
     if world.config.admission_fair_sharing.is_none() {
         return;
@@ -86,14 +86,9 @@ fn charge_penalty(world: &mut World, uid: Uid) {
     if penalty.is_empty() {
         return;
     }
-    let penalty: Vec<_> = penalty
-        .into_iter()
-        .map(|(resource, amount)| (queues.resource_name(resource).clone(), amount))
-        .collect();
-    let entered = world.live.entered.entry(local_queue).or_default();
-    for (resource, amount) in penalty {
-        *entered.entry(resource).or_insert(0) += amount;
-    }
+    let penalty =
+        penalty.into_iter().map(|(resource, amount)| (queues.resource_name(resource).clone(), amount));
+    world.live.usage_sampling_mut().add_penalty(local_queue, penalty);
 }
 
 /// Whether some cluster queue orders its workloads by the usage of their local queues.

@@ -2,6 +2,7 @@
 
 use super::*;
 use meridian_manager_core::facts::outcome::RejectionReason;
+use meridian_manager_core::sessions::features::Features;
 
 #[test]
 fn the_end_of_an_attempt_ends_its_scale_up() {
@@ -102,7 +103,7 @@ fn an_agent_without_scale_up_support_gets_no_such_command() {
     let (gang, _) = f.put(elastic("gang", 1));
     f.settle();
     let eu = ClusterName::new("eu");
-    f.world.live.clusters.get_mut(&eu).unwrap().supports_scale_up = false;
+    f.world.live.cluster_mut(&eu).unwrap().set_features(Features::default());
     let refused = f.refused(elastic("gang", 2));
     assert_eq!(refused.field.as_deref(), Some("spec.parallelism"));
     assert!(
@@ -154,7 +155,7 @@ fn a_scale_up_requested_before_the_pods_run_is_evaluated_once_they_run() {
     let (eu, Start { uid, fence, .. }) = (ClusterName::new("eu"), f.starts[0].clone());
     let event = AgentInput::Runner(RunnerEvent::Running { uid, fence });
     let out = f.agents.get_mut(&eu).unwrap().apply(now(f.now), event);
-    f.perform(&eu, out.effects);
+    f.perform(&eu, out.into_effects());
     f.settle();
     assert_eq!(
         (f.phase(gang), f.used(), f.scale_up_answers()),

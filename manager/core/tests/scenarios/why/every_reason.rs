@@ -136,8 +136,8 @@ fn cluster_rows() -> Vec<Row> {
         ("NotAllowed", fleets::not_allowed, "doesn't allow this cluster", Do(PERMIT, fleets::permit)),
         ("NoPolicy", fleets::no_policy, "no residency policy matches", Do(PERMIT, fleets::permit)),
         (
-            "NotWished",
-            fleets::not_wished,
+            "NotRequested",
+            fleets::not_requested,
             "the job requests other regions",
             Do("submit the job again without a region", |f, _| fleets::wait(f, "again", 2)),
         ),
@@ -301,7 +301,7 @@ fn placement_rows() -> Vec<Row> {
             Do("add nodes to one `rack` there, or use fewer or smaller pods", capacity_fleets::larger_rack),
         ),
         (
-            "Kept",
+            "CapacityReserved",
             capacity_fleets::kept,
             "its free capacity is reserved for workload `default/gang`",
             After(
@@ -390,7 +390,7 @@ fn check_rows() -> Vec<Row> {
         (
             "WorkersCheck",
             capacity_fleets::two_workers_checks,
-            "isn't the only one for worker clusters",
+            "must be the only check for worker clusters",
             Do("keep only one MultiKueue admission check in cluster queue `cq`", fleets::plain_queue),
         ),
         (

@@ -110,8 +110,8 @@ fn with_fair_sharing_the_obstacle_names_the_shares() {
     f.settle();
     let (summary, _) = f.summary_and_help(older);
     let order = "; workload `default/newer` of cluster queue `team-b` comes first: \
-                 with it the share on the side of `team-b` would be 0.50, \
-                 with this workload the one on the side of `team-a` 1.00";
+                 if it starts, the share on the side of `team-b` is 0.50; \
+                 if this workload starts, the share on the side of `team-a` is 1.00";
     assert!(summary.ends_with(order), "{summary}");
     assert!(!f.summary_and_help(newer).0.contains("comes first"), "{}", f.summary_and_help(newer).0);
     f.end(in_a[0], EndResult::Succeeded);

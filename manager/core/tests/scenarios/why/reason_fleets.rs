@@ -4,6 +4,7 @@
 use super::promises::with_cores;
 use super::suggestions::{nodes, send};
 use super::*;
+use meridian_manager_core::sessions::LiveCluster;
 use meridian_placement::cluster_capacity::ClusterCapacity;
 
 pub(super) fn operate(f: &mut Fleet, action: Operator) {
@@ -183,7 +184,7 @@ pub(super) fn no_policy() -> (Fleet, Uid) {
     (f, uid)
 }
 
-pub(super) fn not_wished() -> (Fleet, Uid) {
+pub(super) fn not_requested() -> (Fleet, Uid) {
     let mut f = Fleet::new(EU);
     f.apply(vec![cluster_object("us", "us-east4", "US")]);
     let mut wishes = job("default", "waits", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
@@ -256,15 +257,16 @@ pub(super) fn connect(f: &mut Fleet, uid: Uid) -> Uid {
 
 pub(super) fn recovering() -> (Fleet, Uid) {
     let (mut f, uid) = cordoned();
-    f.world.live.clusters.get_mut(&ClusterName::from("eu")).unwrap().inventoried = false;
+    let live = f.world.live.cluster_mut(&ClusterName::from("eu")).unwrap();
+    *live = LiveCluster::opened(live.session(), live.heard(), Some(live));
     f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
     (f, uid)
 }
 
 pub(super) fn no_report() -> (Fleet, Uid) {
     let (mut f, uid) = cordoned();
-    let live = f.world.live.clusters.get_mut(&ClusterName::from("eu")).unwrap();
-    live.capacity = ClusterCapacity::default();
+    let live = f.world.live.cluster_mut(&ClusterName::from("eu")).unwrap();
+    *live.capacity_mut() = ClusterCapacity::default();
     f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
     (f, uid)
 }

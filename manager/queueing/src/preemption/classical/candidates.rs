@@ -51,8 +51,8 @@ pub(super) struct CandidateQueue {
 pub(super) enum Candidates {
     /// A sorted list.
     Listed { all: Rc<[Candidate]>, next: usize },
-    /// Of borrowing queues and contested flavors, only the first candidate of each is known, which suffices
-    /// to find the next one. A candidate with two of the flavors comes twice in a row and counts once.
+    /// Only the first candidate per borrowing queue and contested flavor, which suffices to find the next
+    /// one. A candidate with two of the flavors comes twice in a row and counts once.
     Merged {
         queues: Rc<[(FlavorId, CandidateQueue)]>,
         heads: BinaryHeap<Reverse<(PreemptionCandidate, usize)>>,
@@ -84,7 +84,7 @@ impl Candidates {
         }
     }
 
-    /// Moves to the next candidate, of the same queue too or of other queues only.
+    /// Moves to the next candidate. If `same_queue` is false, skips the rest of the current queue.
     pub(super) fn pass(&mut self, state: &QueueState, same_queue: bool) {
         match self {
             Self::Listed { next, .. } => *next += 1,

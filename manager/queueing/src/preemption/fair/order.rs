@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) enum QueueCandidates {
     /// A sorted list.
     Listed(VecDeque<WorkloadId>),
-    /// Only the first one is known. The queue keeps the same order, so the next one is looked up when needed.
+    /// Only the first candidate. The queue keeps its holders in the same order, so the next candidate is
+    /// looked up when needed.
     Kept(PreemptionCandidate),
 }
 
@@ -164,7 +165,7 @@ impl FairOrder {
                 self.pruned.insert(cohort);
                 None
             }
-            // On a tie the cohort comes first; the most unfair node within it is found next.
+            // On a tie the cohort comes first; the search continues with the largest share within it.
             (Some((share, cohort)), queue)
                 if queue.as_ref().is_none_or(|(other, _)| share.order(other).is_ge()) =>
             {

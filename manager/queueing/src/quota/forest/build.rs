@@ -85,7 +85,7 @@ impl Forest {
         id
     }
 
-    /// Assigns a tree to every root, and tree and height to every node.
+    /// Numbers the trees, and sets the tree and height of every node.
     fn number_trees(&mut self) {
         for root in 0..self.nodes.len() {
             if self.nodes[root].parent.is_some() {

@@ -149,7 +149,10 @@ fn the_pod_that_submits_a_ray_job_has_quota_too() {
     check_refused(kept, "spec.shutdownAfterJobFinishes: must be set");
     let mut elsewhere = ray_job();
     elsewhere["spec"]["clusterSelector"] = json!({"ray.io/cluster": "shared"});
-    check_refused(elsewhere, "spec.clusterSelector: names a cluster that has no quota");
+    check_refused(
+        elsewhere,
+        "spec.clusterSelector: names an existing cluster, for whose pods this job has no quota",
+    );
 }
 
 #[test]

@@ -112,7 +112,7 @@ pub(super) fn downgrade_workload(object: &mut Value) {
     }
 }
 
-/// Converts the topology assignment of every pod set; unreadable ones stay as they are.
+/// Converts the topology assignment of every pod set. Unreadable assignments aren't changed.
 fn each_topology(object: &mut Value, form: impl Fn(&Value) -> Option<Value>) {
     let assignments = object.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
     for topology in

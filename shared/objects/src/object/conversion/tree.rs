@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Moves the value at `from` to `to`; does nothing when there is none.
+/// Moves the value at `from` to `to`. Does nothing if there is no value.
 pub(super) fn rename(object: &mut Value, from: &str, to: &str) {
     if let Some(value) = take(object, from) {
         let (parent, name) = split(to);
@@ -23,8 +23,7 @@ pub(super) fn take(object: &mut Value, path: &str) -> Option<Value> {
     object.pointer_mut(&format!("/{}", parent.replace('.', "/")))?.as_object_mut()?.remove(name)
 }
 
-/// Sets `parent.name` and creates the mappings on the way. A value in the way that is no mapping stays as it
-/// is.
+/// Sets `parent.name` and creates missing mappings. Does nothing if a value on the path isn't a mapping.
 pub(super) fn put(object: &mut Value, parent: &str, name: &str, value: Value) {
     let mut at = object;
     for key in parent.split('.') {

@@ -15,10 +15,10 @@ const MAX_PREFIXES: usize = 64;
 /// How a queue orders pending workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueueingStrategy {
-    /// A workload that does not fit lets later ones start.
+    /// A workload that doesn't fit doesn't block later ones.
     #[default]
     BestEffortFifo,
-    /// A workload that does not fit blocks the ones after it.
+    /// A workload that doesn't fit blocks later ones.
     StrictFifo,
 }
 
@@ -51,8 +51,8 @@ pub struct Preemption {
     pub borrow_within_cohort: BorrowWithinCohort,
     /// Within the queue: `Never`, `LowerPriority` or `LowerOrNewerEqualPriority`.
     pub within_cluster_queue: PreemptionPolicy,
-    /// Whether `reclaimWithinCohort` is missing. A server would have filled in `Never`, which is also how it
-    /// is read here. Set by a lenient reader only: fair sharing distinguishes the two.
+    /// Whether `reclaimWithinCohort` is missing, which is read as `Never`, a server's default. Set only by a
+    /// lenient reader, because fair sharing distinguishes a missing value from `Never`.
     pub reclaim_is_unset: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct FlavorFungibility {
     pub when_can_borrow: Fungibility,
     /// If the workload would have to preempt.
     pub when_can_preempt: Fungibility,
-    /// Whether preemption is preferred to borrowing, where stated.
+    /// Whether preemption is preferred to borrowing, if stated.
     pub prefers_preemption: Option<bool>,
 }
 
@@ -89,7 +89,7 @@ impl Default for FlavorFungibility {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckRule {
     pub name: String,
-    /// Only for these flavors; empty is all.
+    /// Flavors to which the check applies. Empty means all.
     pub on_flavors: Vec<String>,
 }
 

@@ -8,10 +8,10 @@ use meridian_shared::ids::{Jurisdiction, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Most pools of a cluster that grow from zero.
+/// Most pools of a cluster that can grow from zero.
 const MAX_POOLS: usize = 100;
 
-/// Most nodes of such a pool; more than the largest cluster has.
+/// Most nodes of such a pool, above the size of the largest clusters.
 const MAX_NODES: i64 = 100_000;
 
 /// How capacity is bought.
@@ -20,7 +20,7 @@ pub enum CapacityClass {
     Reservation,
     /// Queued, for a bounded time.
     FlexStart,
-    /// Bought when it is needed, if there is any.
+    /// Bought when needed, if the provider has any.
     OnDemand,
     /// Cheap, and may be taken away.
     Spot,
@@ -59,7 +59,7 @@ const CLASS_LABELS: [(&str, &str, CapacityClass); 16] = [
 const RESERVATION_LABEL: &str = "cloud.google.com/reservation-name";
 
 impl CapacityClass {
-    /// The class that the labels of nodes tell; `None` if they tell none.
+    /// The class by labels of nodes; `None` if no label tells the class.
     pub fn of_labels(labels: &BTreeMap<String, String>) -> Option<Self> {
         if labels.contains_key(RESERVATION_LABEL) {
             return Some(Self::Reservation);
@@ -80,10 +80,10 @@ impl fmt::Display for CapacityClass {
     }
 }
 
-/// Where a cluster's machines come from.
+/// Source of a cluster's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProviderKind {
-    /// The machines exist.
+    /// The nodes exist permanently.
     #[default]
     Static,
     /// Provisioning requests create them.
@@ -117,8 +117,8 @@ pub struct Provisionable {
 pub struct ClusterSpec {
     pub region: Region,
     pub jurisdiction: Jurisdiction,
-    /// Upper limit of the capacity, whatever the agent reports. Resources that are not listed are not
-    /// limited.
+    /// Upper limit of the capacity, even if the agent reports more. Resources that aren't listed have no
+    /// limit.
     pub limits: Amounts,
     pub provider: Provider,
     pub provisionable: Vec<Provisionable>,

@@ -10,18 +10,18 @@ use std::collections::BTreeSet;
 /// don't fit.
 const MIN_TERM: Millis = Millis::secs(4);
 
-/// Pause between steps of a staged dispatch when a policy states none.
+/// Default pause between steps of a staged dispatch.
 const USUAL_INTERVAL: Millis = Millis::mins(5);
 
-/// How a workload finds its cluster.
+/// How a workload's cluster is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DispatchMode {
-    /// The best cluster that reports enough capacity for the whole gang.
+    /// Ask only the best cluster that reports enough capacity for the whole gang.
     #[default]
     Direct,
-    /// All clusters are asked; the first hold wins.
+    /// Ask all clusters; the first hold wins.
     Race,
-    /// A few clusters at a time are asked.
+    /// Ask a few clusters at a time.
     Staged,
 }
 
@@ -42,11 +42,11 @@ impl Default for Staged {
 /// Criterion that ranks clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Preference {
-    /// A cluster where the gang fits now.
+    /// Prefer a cluster in which the gang fits now.
     StartsNow,
-    /// A cheaper cluster.
+    /// Prefer a cheaper cluster.
     LowestCost,
-    /// A cluster with more free capacity.
+    /// Prefer a cluster with more free capacity.
     Emptiest,
 }
 
@@ -73,7 +73,7 @@ pub enum Supervision {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OnClusterLoss {
     pub mode: ClusterLossMode,
-    /// Term of the leases; without one, the manager's `--term`.
+    /// Term of the leases; `None` means the manager's `--term`.
     pub term: Option<Millis>,
     pub requires: Supervision,
 }
@@ -84,23 +84,23 @@ pub enum QuotaWhileWaiting {
     /// As in Kueue.
     #[default]
     Keep,
-    /// Released after this time; the hold wins it again.
+    /// Quota is released after this time, and reserved again once a cluster holds capacity.
     ReleaseAfter(Millis),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DispatchPolicySpec {
-    /// Queues that it applies to; `*` is all.
+    /// Queues to which the policy applies; `*` means all.
     pub queues: BTreeSet<String>,
     pub mode: DispatchMode,
     pub staged: Staged,
-    /// In the order in which the queue's flavors are tried; empty leaves the order to the queue.
+    /// Order in which the queue's flavors are tried, by class. Empty keeps the queue's own order.
     pub capacity_classes: Vec<CapacityClass>,
     /// Most important first.
     pub prefer: Vec<Preference>,
     pub on_cluster_loss: OnClusterLoss,
     pub quota_while_waiting: QuotaWhileWaiting,
-    /// Longest time from the grant to running; without one, the manager's `--start-timeout`.
+    /// Longest time from the grant to running; `None` means the manager's `--start-timeout`.
     pub start_timeout: Option<Millis>,
 }
 

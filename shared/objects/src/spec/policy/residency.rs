@@ -2,13 +2,13 @@
 //!
 //! A policy *applies* to a workload when any of its `applies` criteria matches: the namespace is listed, the
 //! namespace's labels match `namespaceSelector`, the queue is listed, or the workload's labels match
-//! `workloadSelector`. Criteria are alternatives, so that a missing label or another queue never loosens what
-//! the namespace binds. An empty list or an empty selector is an unused criterion; a policy without any
-//! criterion applies to every workload.
+//! `workloadSelector`. Criteria are alternatives, so that a missing label or another queue never removes a
+//! restriction of the namespace. An empty list or an empty selector is an unused criterion; a policy without
+//! any criterion applies to every workload.
 //!
-//! A policy *permits* a cluster when `deny` names neither the cluster nor its region nor its jurisdiction,
-//! and either there is no `allow`, or `allow` names at least one of the three. `deny` beats `allow`. An
-//! `allow` without entries permits nothing. All policies that apply must permit.
+//! A policy *permits* a cluster if `deny` names neither the cluster nor its region nor its jurisdiction, and
+//! either there is no `allow`, or `allow` names at least one of the three. So `deny` takes precedence over
+//! `allow`. An `allow` without entries permits nothing. All policies that apply must permit the cluster.
 
 use super::{MAX_ENTRIES, place};
 use crate::fields::Fields;
@@ -29,7 +29,7 @@ pub struct Applies {
 }
 
 impl Applies {
-    /// Whether the policy applies to a workload. `queues` are its local queue and that one's cluster queue.
+    /// Whether the policy applies to a workload. `queues` are its local queue and the cluster queue of that.
     pub fn matches(
         &self,
         namespace: &str,
@@ -68,7 +68,7 @@ impl Locations {
     }
 }
 
-/// What happens to workloads that run where a changed policy no longer permits them.
+/// Treatment of workloads that run in a cluster that a changed policy no longer permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnChange {
     #[default]
@@ -83,7 +83,7 @@ pub enum Refusal {
     NotAllowed,
 }
 
-/// Where workloads may and must not go; see the module.
+/// The clusters in which workloads may or must not run; see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResidencyPolicySpec {
     pub applies: Applies,
@@ -135,7 +135,7 @@ pub(crate) fn read_residency(root: &Fields<'_>) -> ResidencyPolicySpec {
     });
     let allow = spec.fields("allow").map(read_locations);
     if allow.is_none() && spec.is_written("allow") && !spec.findings().has_errors() {
-        // Kubernetes reads null as absent. Here that would turn "only there" into "anywhere".
+        // Kubernetes reads null as absent. Here that would turn "only these places" into "any place".
         spec.error(
             "allow",
             "is empty",

@@ -31,7 +31,7 @@ pub struct Condition {
     pub status: ConditionStatus,
     pub reason: String,
     pub message: String,
-    /// Since when, in milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub since: Option<i64>,
     /// The generation of the object that the condition is about.
     pub observed_generation: Option<i64>,
@@ -41,7 +41,7 @@ pub struct Condition {
 pub struct WorkloadStatus {
     pub conditions: Vec<Condition>,
     pub admission: Option<Admission>,
-    /// How it is requeued after an eviction.
+    /// How the workload is requeued after an eviction.
     pub requeue: Option<RequeueState>,
     pub reclaimable_pods: Vec<ReclaimablePods>,
     pub admission_checks: Vec<AdmissionCheckState>,
@@ -50,7 +50,7 @@ pub struct WorkloadStatus {
     /// Run time before its evictions.
     pub past_execution_time: Option<Millis>,
     pub evictions: Vec<Eviction>,
-    /// Worker clusters that are asked.
+    /// Worker clusters to which the workload is offered.
     pub nominated_cluster_names: Vec<String>,
     /// The worker cluster that runs it.
     pub cluster_name: Option<String>,
@@ -85,9 +85,9 @@ pub struct PodSetAssignment {
     pub flavors: BTreeMap<String, String>,
     /// Requests of all its pods together.
     pub usage: Amounts,
-    /// Pods that were counted; `None` is all pods of the set.
+    /// Number of admitted pods; `None` means all pods of the set.
     pub count: Option<u32>,
-    /// Where its pods are in the topology, as written.
+    /// Topology assignment of the pods, as written.
     pub topology: Option<Value>,
     /// Whether the topology assignment is decided in a second pass.
     pub delayed_topology: Option<DelayedTopology>,
@@ -105,7 +105,7 @@ pub enum CheckState {
     #[default]
     Pending,
     Ready,
-    /// Not now; try again.
+    /// The check fails now, and is to be tried again.
     Retry,
     Rejected,
 }
@@ -115,7 +115,7 @@ pub struct AdmissionCheckState {
     pub name: String,
     pub state: CheckState,
     pub message: String,
-    /// Since when, in milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub since: Option<i64>,
     /// Shortest wait after a `Retry`.
     pub requeue_after: Option<Millis>,
@@ -138,7 +138,7 @@ pub struct PodSetUpdate {
 pub struct RequeueState {
     /// Number of requeues so far.
     pub count: Option<u32>,
-    /// When it is requeued, in milliseconds since 1970.
+    /// Time of the requeueing, in milliseconds since 1970.
     pub at: Option<i64>,
 }
 
@@ -169,9 +169,9 @@ pub struct Eviction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GateState {
     pub name: String,
-    /// Whether it lets the workload preempt.
+    /// Whether the gate lets the workload preempt.
     pub open: bool,
-    /// Since when, in milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub since: Option<i64>,
 }
 

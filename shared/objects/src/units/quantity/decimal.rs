@@ -13,24 +13,24 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// A quantity for any resource; finer than a billionth is rounded away from zero. Fails as
-    /// [`super::parse`] does.
+    /// A quantity for any resource; finer than a billionth is rounded away from zero. Fails like
+    /// [`super::parse`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let nano = Parts::of(text)?.scaled(NANO).ok_or_else(|| Error::TooLarge(text.to_owned()))?;
         Ok(Self::new(nano, NANO.unsigned_abs()))
     }
 
-    /// A JSON string or number. Fails as [`super::parse`] does.
+    /// A JSON string or number. Fails like [`super::parse`].
     pub fn from_json(value: &Value) -> Result<Self, Error> {
         Self::parse(&text_of(value)?)
     }
 
-    /// From base units of `resource`.
+    /// The amount, given in base units of `resource`.
     pub fn from_base(resource: &str, amount: i64) -> Self {
         Self::new(i128::from(amount), if is_milli(resource) { MILLI.unsigned_abs() } else { 0 })
     }
 
-    /// In base units of `resource`, rounded away from zero; limited to the range of `i64`.
+    /// The amount in base units of `resource`, rounded away from zero; limited to the range of `i64`.
     pub fn to_base(self, resource: &str) -> i64 {
         let power = if is_milli(resource) { MILLI } else { 0 }
             - i32::try_from(self.decimals).expect("a few products of nine places each");
@@ -51,7 +51,7 @@ impl Decimal {
     pub fn plus(self, other: Self) -> Self {
         let decimals = self.decimals.max(other.decimals);
         let (Some(a), Some(b)) = (self.widened(decimals), other.widened(decimals)) else {
-            // A number so large does not change by the other one's last digits.
+            // The last digits of the smaller number don't matter for a number this large.
             return if self.mantissa.unsigned_abs() > other.mantissa.unsigned_abs() { self } else { other };
         };
         a.checked_add(b).map_or_else(|| Self::largest(a < 0), |sum| Self::new(sum, decimals))

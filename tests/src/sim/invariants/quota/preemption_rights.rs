@@ -165,8 +165,8 @@ impl RightsCheck<'_> {
             <= self.victim_forest(between).share(between.victim_queue)
     }
 
-    /// Amounts that leave the preemptor's queue: of stopping workloads, of its own victims, and of the
-    /// victims of preemptors that were decided before it (seed 302374).
+    /// Amounts that leave the preemptor's queue: those of stopping workloads, of the preemptor's victims, and
+    /// of the victims of earlier preemptors (seed 302374).
     fn leaving(&self, between: &BetweenQueues<'_>) -> Vec<(String, i64)> {
         let preemption = between.preemption;
         let own = self.preemptions.iter().filter(|p| p.preemptor == preemption.preemptor);

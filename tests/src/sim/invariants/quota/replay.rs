@@ -42,7 +42,7 @@ pub(crate) struct QuotaReplay<'a> {
     preemptions: Vec<Preemption>,
     /// The basis of preemptions that are decided together.
     basis: Option<Rc<DecisionBasis>>,
-    /// Policies or priorities changed, so that rights can't be checked against them.
+    /// Policies or priorities changed, so the rights to preempt can't be checked.
     policies_changed: bool,
 }
 
@@ -202,7 +202,9 @@ impl<'a> QuotaReplay<'a> {
     fn apply_size(&mut self, record: &Record) -> Verdict {
         match record {
             Record::Workload { uid, fact: WorkloadFact::Submitted(s) } if s.class.elastic => {
-                self.demand.sizes.insert(*uid, ElasticSize { pods: pods_of(&s.class), most: None });
+                self.demand
+                    .sizes
+                    .insert(*uid, ElasticSize { pods: pods_of(&s.class), elastic: true, most: None });
             }
             Record::Workload { uid, fact: WorkloadFact::IndexesCompleted { completed, .. } } => {
                 self.demand.completed.insert(*uid, completed.clone());
@@ -255,8 +257,10 @@ impl<'a> QuotaReplay<'a> {
 
     fn apply_resized(&mut self, uid: Uid, class: &Class) {
         let holder = self.holders.get(&uid);
-        let admitted: Option<u32> = holder.map(|holder| holder.counts.iter().flatten().sum());
-        self.demand.resized(uid, ElasticSize { pods: pods_of(class), most: admitted });
+        let pods = self.jobs.get(&uid).map_or(0, |job| u32::try_from(job.pods).unwrap_or(u32::MAX));
+        let admitted = holder.map(|holder| holder.counts.as_ref().map_or(pods, |counts| counts.iter().sum()));
+        self.demand
+            .resized(uid, ElasticSize { pods: pods_of(class), elastic: class.elastic, most: admitted });
         let requested = self.demand.requested_pods(uid).unwrap_or(u32::MAX);
         if let Some(admitted) = admitted {
             // A scale-up under way is answered first.
@@ -443,8 +447,8 @@ impl<'a> QuotaReplay<'a> {
         for holder in self.holders.values().filter(|holder| holder.stopping) {
             holder.amounts.iter().for_each(|(flavor, gpus)| forest.add(&holder.queue, flavor, -gpus));
         }
-        // A victim that was only just admitted returns to its queue. Where order is strict it comes first
-        // again, and the capacity that was freed for workloads behind it is its own (seed 201895).
+        // A victim that was only just admitted returns to its queue. In a strict queue it is first again, and
+        // gets the capacity that was freed for workloads behind it (seed 201895).
         let is_victim = |uid: &Uid| self.preemptions.iter().any(|p| p.victim == *uid);
         let strict = |queue: &str| self.queue_spec(queue)["queueingStrategy"] == "StrictFIFO";
         let waiting = preemptors.iter().filter(|(uid, _)| !self.holders.contains_key(uid));

@@ -32,6 +32,8 @@ pub(super) struct ChargedWorkload {
 pub(super) struct ElasticSize {
     /// Pods that are requested.
     pub(super) pods: u32,
+    /// Whether its indexes are as many as its pods. Others have as many as the pods that they began with.
+    pub(super) elastic: bool,
     /// The most pods that its current attempt may have had, if it was scaled down.
     pub(super) most: Option<u32>,
 }
@@ -42,13 +44,13 @@ pub(crate) struct QuotaSnapshot {
     /// Cluster queues and cohorts.
     pub(super) declared: BTreeMap<Key, Arc<Object>>,
     pub(super) charged: BTreeMap<Uid, ChargedWorkload>,
-    /// Sizes of elastic jobs.
+    /// Sizes of elastic jobs, and of others that were changed.
     pub(super) sizes: BTreeMap<Uid, ElasticSize>,
     /// Pods that attempts run with, where that isn't what they were admitted with.
     pub(super) running_pods: BTreeMap<Uid, u32>,
     /// Completion indexes that have succeeded, where there are some.
     pub(super) completed: BTreeMap<Uid, Indexes>,
-    /// Those of elastic jobs that had succeeded when they were admitted.
+    /// Of elastic jobs: the indexes that had succeeded when the job was admitted.
     pub(super) done_before: BTreeMap<Uid, Indexes>,
 }
 
@@ -58,12 +60,14 @@ impl QuotaSnapshot {
         let catalog = world.state.catalog().iter();
         let declared =
             catalog.filter(|(k, _)| declares_quota(k)).map(|(k, s)| (k.clone(), s.object.clone())).collect();
-        let elastic = workloads.iter().filter(|(_, w)| world.queues.class(w.class()).elastic);
+        let sized =
+            workloads.iter().filter(|(_, w)| world.queues.class(w.class()).elastic || w.resizes() > 0);
         let size = |(uid, w): (&Uid, &meridian_manager_core::state::workload::Workload)| {
             let pods = pods_of(world.queues.class(w.class()));
-            (*uid, ElasticSize { pods, most: w.resized().map(|r| r.most.iter().sum()) })
+            let elastic = world.queues.class(w.class()).elastic;
+            (*uid, ElasticSize { pods, elastic, most: w.resized().map(|r| r.most.iter().sum()) })
         };
-        let sizes: BTreeMap<Uid, ElasticSize> = elastic.map(size).collect();
+        let sizes: BTreeMap<Uid, ElasticSize> = sized.map(size).collect();
         let charge = |(uid, w): (&Uid, &meridian_manager_core::state::workload::Workload)| {
             let stopping = w.phase() == Phase::Stopping;
             let scale_up = w.resized().and_then(|resized| resized.scale_up.as_ref());

@@ -60,7 +60,7 @@ pub(super) struct ElasticDemand {
     pub(super) running_pods: BTreeMap<Uid, u32>,
     /// Completion indexes that have succeeded and don't run again.
     pub(super) completed: BTreeMap<Uid, Indexes>,
-    /// Those of elastic jobs that had succeeded when they were admitted.
+    /// Of elastic jobs: the indexes that had succeeded when the job was admitted.
     pub(super) done_before: BTreeMap<Uid, Indexes>,
 }
 
@@ -87,6 +87,10 @@ impl ElasticDemand {
     /// Accelerators of the pods that haven't completed, at least those of one pod.
     fn left_gpus(&self, uid: Uid, job: &SimulatedJob) -> i64 {
         let completed = self.completed.get(&uid).map_or(0, Indexes::len);
+        if let Some(size) = self.sizes.get(&uid).filter(|size| !size.elastic) {
+            let left = i64::try_from(job.pods).unwrap_or(i64::MAX).saturating_sub(i64::from(completed));
+            return i64::from(size.pods).min(left).max(1).saturating_mul(job.gpus);
+        }
         let total = self.requested_gpus(uid, job).unwrap_or_else(|| job.total_gpus());
         total.saturating_sub(i64::from(completed).saturating_mul(job.gpus)).max(job.gpus)
     }
@@ -102,14 +106,14 @@ impl ElasticDemand {
     /// The job loses the indexes beyond its new size.
     pub(super) fn resized(&mut self, uid: Uid, size: ElasticSize) {
         for done in [&mut self.completed, &mut self.done_before].map(|done| done.get_mut(&uid)) {
-            done.into_iter().for_each(|done| *done = done.below(size.pods));
+            done.into_iter().filter(|_| size.elastic).for_each(|done| *done = done.below(size.pods));
         }
         self.sizes.insert(uid, size);
     }
 
-    /// An attempt of a job begins, which has no pods for what has succeeded.
+    /// An attempt of a job begins. It has no pods for indexes that have succeeded.
     pub(super) fn attempt_begins(&mut self, uid: Uid) {
-        if self.sizes.contains_key(&uid) {
+        if self.sizes.get(&uid).is_some_and(|size| size.elastic) {
             self.done_before.insert(uid, self.completed.get(&uid).cloned().unwrap_or_default());
         }
     }

@@ -92,7 +92,7 @@ fn a_read_without_an_answer_is_repeated_and_never_means_missing() {
         now = now + pause;
     }
     let (verdicts, _) = answer(&mut lookups, now, timeout);
-    let text = "whether the cluster has namespace `team-a` can't be read: no answer within 15 s";
+    let text = "cannot read whether the cluster has namespace `team-a`: no answer within 15 s";
     assert_eq!(verdicts, [(offer(1), Err(text.to_owned()))]);
     // A late answer counts too.
     lookups.check(now, check(2, &[TOKEN]));
@@ -115,9 +115,14 @@ fn what_may_not_be_read_is_said_once_and_counts_as_present() {
         reference: Reference { kind: ReferenceKind::Secret, name: "hf-token".into() },
     };
     let said = lookups.says(&need, &forbidden(&need)).unwrap();
-    assert!(said.starts_with("the agent may not `get` `secrets`, so whether the Secrets that"), "{said}");
+    assert!(
+        said.starts_with(
+            "the agent may not `get` `secrets`, so a hold doesn't check whether the Secrets that"
+        ),
+        "{said}"
+    );
     assert_eq!(lookups.says(&need, &forbidden(&need)), None);
-    // Not read again for a while, in which the right may be granted.
+    // A forbidden resource isn't read again for a while.
     let other = check(2, &[(ReferenceKind::Secret, "other")]);
     assert_eq!(lookups.check(NOW, other.clone()), Some((offer(2), Ok(()))));
     assert_eq!(lookups.check(NOW + FORBIDDEN_FOR, other), None);

@@ -10,8 +10,8 @@ use meridian_shared::time::{Millis, Mono, Wall};
 /// Pause after a first failed request; doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Millis = Millis(250);
 const RETRY_MAX: Millis = Millis::secs(15);
-/// Changes of another writer, one after the other, that are read at once. A job's own controller
-/// writes its status right after it was created, which most starts run into.
+/// Conflicts in a row after which the job is read again without a pause. Most starts have one, because the
+/// job's own controller writes the status right after the creation.
 const CONFLICTS_AT_ONCE: u32 = 3;
 
 impl Run {
@@ -31,7 +31,7 @@ impl Run {
                 self.conflicts.saturating_sub(CONFLICTS_AT_ONCE)
             }
             (Answer::Unknown(_) | Answer::Refused(_), _) => self.failed_requests.saturating_add(1),
-            // The look after a conflict.
+            // The read was made because of a conflict.
             (_, Request::Read) => 0,
             _ => {
                 self.conflicts = 0;
@@ -70,7 +70,7 @@ impl Run {
             }
             (_, Answer::Job(job)) => self.take(request, *job),
             (_, Answer::Absent | Answer::Conflict) => self.job = Job::Exists,
-            // Without the seed all indexes run again, which is slower and not wrong.
+            // Without the seed all indexes run again, which only costs time.
             (Request::Seed { .. }, Answer::Refused(_)) => self.seed = Indexes::default(),
             (Request::Start { .. }, Answer::NotLeading) => {
                 self.stop(Cause::Lost("another replica of the agent leads, so nothing was started".into()));
@@ -81,7 +81,8 @@ impl Run {
                 )));
             }
             (Request::Start { .. }, Answer::Unknown(_)) => self.job = Job::Exists,
-            // Pods that were ended in place of a suspension are no failures of the workload.
+            // Pods that the runner ended, because the suspension failed, don't count as failures of the
+            // workload.
             (Request::EndPods(pods), Answer::Done) if self.stop.is_some() => {
                 self.notes.ended_by_moves += u32::try_from(pods.len()).unwrap_or(u32::MAX);
             }
@@ -129,7 +130,7 @@ impl Run {
             _ => {}
         }
         if job.run == Some(self.key) {
-            // A lost answer to a start shows as a job that runs.
+            // If the answer to a start was lost, the job is seen running.
             self.started |= !job.suspended;
             (self.namespace, self.name) = (job.namespace.clone(), job.name.clone());
             self.kind = job.kind.job().unwrap_or(self.kind);
@@ -140,7 +141,8 @@ impl Run {
             return;
         }
         // The core grants again only after it saw the end of the earlier attempt. The manager gives a name to
-        // another workload only after the first one is gone, so what is left of that one runs nothing.
+        // another workload only after the first one is gone, so an object that the first one left runs
+        // nothing.
         let pod_ended = job.group.as_ref().is_some_and(|group| group.pod_ended);
         let is_over = job.suspended || job.end.is_some() || pod_ended;
         let is_earlier = |(uid, fence)| if uid == self.key.0 { fence < self.key.1 } else { is_over };

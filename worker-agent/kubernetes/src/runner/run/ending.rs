@@ -1,4 +1,4 @@
-//! The end of a run: when it is certain, and what is reported.
+//! The end of a run: when it is certain, and its report.
 
 use super::{Cause, Job, LIST_AGAIN, Run};
 use crate::facts::PodFacts;
@@ -14,8 +14,8 @@ const CONTROLLER_PATIENCE: Millis = Millis::secs(5);
 const FINISHED_KEPT: Millis = Millis::mins(60);
 
 impl Run {
-    /// Suspends the job, whose controller ends its pods then. While that fails, the runner ends them itself.
-    /// Pods that the controller makes in their place stay at their gate.
+    /// Suspends the job, so that its controller ends the pods. While the suspension fails, the runner ends
+    /// them itself; pods that the controller creates as replacements are kept back by their scheduling gate.
     pub(super) fn suspend(&mut self, now: Mono) -> Request {
         let placed = self.positions.placed_pods();
         let is_due = self.suspensions.failed && now >= self.ended_pods_at + CONTROLLER_PATIENCE;
@@ -32,8 +32,8 @@ impl Run {
         self.settled.get_or_insert(wall);
     }
 
-    /// How long the object stays after that. A job that ended by itself has logs that users read; after a
-    /// stop the workload goes on elsewhere or is gone.
+    /// How long the object stays after that. A job that ended by itself has logs that users read; a stopped
+    /// workload continues elsewhere or is gone.
     pub(super) fn kept(&self) -> Millis {
         match &self.job {
             Job::Ours(job) if job.end.is_some() && !self.suspensions.ended_pods => {
@@ -46,7 +46,7 @@ impl Run {
     /// Nothing new starts: waits for the pods' ends, and confirms them.
     pub(super) fn close(&mut self, now: Mono) -> Option<Request> {
         let since = *self.closing_since.get_or_insert(now);
-        // The controllers of other kinds than Job may leave pods running when their job is over.
+        // Controllers of kinds other than Job may leave pods running when their job is over.
         let ends_its_pods =
             matches!(&self.job, Job::Ours(job) if job.end.is_some()) && self.kind.can_be_scaled();
         if self.positions.some_unended() && !ends_its_pods {

@@ -6,7 +6,7 @@ use kube::api::DynamicObject;
 use meridian_objects::Kind;
 use meridian_objects::job::JobKind;
 
-/// Labels of the user that Kubernetes' and Meridian's own must leave alone.
+/// A pod with labels of the user, which the labels of Kubernetes and Meridian must not replace.
 fn pod_of(name: &str, cpus: u32) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"app": name}, "annotations": {"note": name}},
@@ -99,7 +99,7 @@ impl Pods {
         self.first().map_or(Answer::Absent, |first| Answer::Job(Box::new(first)))
     }
 
-    /// A pod that runs is ended by its kubelet later; one without a node is gone at once.
+    /// A running pod is ended by its kubelet later; a pod without a node is gone at once.
     fn delete(&mut self) {
         let ours = KEY.0.to_string();
         for pod in self.pods.iter_mut().filter(|pod| pod["status"]["phase"] == "Running") {
@@ -309,7 +309,7 @@ fn a_failed_pod_fails_its_group_and_ends_the_others() {
         assert_eq!(reason, "PodFailed");
         assert!(message.contains(&format!("pod `{failed}` of the group failed")), "{message}");
         assert!(message.contains("exit code 3") && !message.contains("143"), "{message}");
-        // The pod that failed is kept for its logs, also when the first one changes once more.
+        // The failed pod is kept for its logs, also when the first pod changes once more.
         scene.pods.change("driver", |pod| pod["status"]["reason"] = json!("Terminated"));
         scene.settle();
         scene.run.settle(Wall(0));

@@ -5,7 +5,7 @@ use crate::runner::guard;
 use meridian_pod_guard::lease::Lease;
 use meridian_shared::time::Now;
 
-/// A gang of two with commands, whose lease ends at this moment of the agent's clock.
+/// A gang of two pods with commands; its lease ends at this moment of the agent's clock.
 fn guarded(deadline: Option<Mono>) -> Start {
     let mut job: Value = serde_json::from_str(&start(2).spec).unwrap();
     let container = job.pointer_mut("/spec/template/spec/containers/0").unwrap();

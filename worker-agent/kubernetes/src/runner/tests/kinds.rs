@@ -102,7 +102,7 @@ fn pod_of(set: &str, index: u32, number: u32) -> PodFacts {
     PodFacts { pod_set: Some(set.to_owned()), index: Some(index), ..pod(number) }
 }
 
-/// Lets the run carry out its next request, and look at the pods as they are then.
+/// Lets the run carry out its next request, and then look at the pods.
 fn step(run: &mut Run, cluster: &mut Cluster) -> Vec<RunnerEvent> {
     let mut events = run.observe(cluster.job.as_ref(), &cluster.pods.clone(), &|_| true);
     if let Some(request) = run.next(Mono(0)) {
@@ -210,7 +210,7 @@ fn a_job_set_whose_time_is_over_ends_as_failed() {
     );
     adopted.observe_time(Now { mono: Mono(0), wall: Wall(61_000) });
     let suspend = adopted.next(Mono(0)).unwrap();
-    assert_eq!(suspend, Request::Suspend { why: "the time of the attempt was over".into() });
+    assert_eq!(suspend, Request::Suspend { why: "the attempt's run time is used up".into() });
     let stopped = JobFacts {
         started: Some(Wall(1_000)),
         ..read(&manifest::build(&granted, "worker", None).unwrap().manifest)

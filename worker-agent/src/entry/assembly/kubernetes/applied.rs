@@ -1,8 +1,8 @@
 //! The provider's settings from what was applied for the cluster, for an agent whose own settings name no
 //! provider.
 //!
-//! The last answer is kept in a file, so that an agent that starts without its manager goes on as before. A
-//! change begins a new life of the agent, as a change of its own files does.
+//! The last answer is kept in a file, so that an agent that starts without its manager keeps its settings.
+//! After a change the agent begins a new life with the new settings.
 
 use super::super::Life;
 use crate::settings::{HoldChosen, Settings};
@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 
 /// File with the last answer, in the data directory.
 const FILE: &str = "cluster-objects.json";
-/// Pause between two questions.
+/// Pause between two requests.
 const ASK_EVERY: Duration = Duration::from_secs(15);
 
-/// What the objects ask for: the settings, nothing, or a reason why they can't be used.
+/// The provider's settings in the objects: `None` without a provider, or why they can't be used.
 type Asked = Result<Option<ProvisioningSettings>, String>;
 
-/// Returns the provider's settings by the newest objects that are known, and ends this life when others are
-/// applied.
+/// Returns the provider's settings in the newest known objects, and ends this life of the agent when other
+/// objects are applied.
 pub(super) async fn provisioning(
     all: &Settings,
     link: &Link,
@@ -40,14 +40,14 @@ pub(super) async fn provisioning(
         Ok(Some(applied)) => {
             // A full disk must not keep the agent from its gangs.
             if let Err(error) = keep(&reader.path, &applied) {
-                tracing::error!("the next start can't go on by this answer: {}", with_causes(error.as_ref()));
+                tracing::error!("the next start can't use this answer: {}", with_causes(error.as_ref()));
             }
             applied
         }
         Ok(None) => ClusterObjects::default(),
         Err(error) => {
             tracing::warn!(
-                "cannot ask what was applied for this cluster, and goes on by the last answer: {}",
+                "cannot read the objects applied for this cluster, so the last answer stays in use: {}",
                 with_causes(&error)
             );
             kept(&reader.path)
@@ -58,10 +58,10 @@ pub(super) async fn provisioning(
         Ok(Some(settings)) => tracing::info!(
             class = settings.config.class_name,
             pools = settings.pools.len(),
-            "nodes are asked for as the Cluster object says"
+            "nodes are requested as the Cluster object says"
         ),
         Ok(None) => {}
-        Err(why) => tracing::error!("no nodes are asked for: {why}"),
+        Err(why) => tracing::error!("no nodes are requested: {why}"),
     }
     let settings = asked.clone().ok().flatten();
     tasks.spawn(follow(reader, asked, link.clone(), life.clone()));
@@ -71,7 +71,7 @@ pub(super) async fn provisioning(
 struct Reader {
     path: PathBuf,
     requests_max: usize,
-    /// Whether the cluster's own Kueue holds room.
+    /// Whether the cluster's own Kueue holds capacity.
     holds_by_kueue: bool,
 }
 
@@ -80,7 +80,7 @@ impl Reader {
         let settings = ProvisioningSettings::of_objects(applied, self.requests_max)?;
         if settings.is_some() && self.holds_by_kueue {
             return Err(
-                "`--hold kueue` holds room on nodes that are there, and doesn't go with the provider \
+                "`--hold kueue` holds capacity on existing nodes only, so it can't be used with the provider \
                         `ProvisioningRequest` of the Cluster object: change one of the two"
                     .to_owned(),
             );
@@ -89,11 +89,11 @@ impl Reader {
     }
 }
 
-/// Asks again and again, until an answer asks for something else.
+/// Asks repeatedly until an answer has other settings.
 async fn follow(reader: Reader, asked: Asked, link: Link, life: Life) {
     loop {
         tokio::time::sleep(ASK_EVERY).await;
-        // Without an answer nothing changes, and the link says itself that it is broken.
+        // Without an answer nothing changes; the uplink logs that the manager can't be reached.
         let Ok(Some(applied)) = cluster_objects::fetch(&link).await else { continue };
         if reader.read(&applied) == asked {
             continue;
@@ -101,7 +101,7 @@ async fn follow(reader: Reader, asked: Asked, link: Link, life: Life) {
         match keep(&reader.path, &applied) {
             Ok(()) => {
                 tracing::info!(
-                    "other provider settings were applied for this cluster: the agent begins anew"
+                    "new provider settings were applied for this cluster: the agent starts again with them"
                 );
                 return life.begin_another();
             }
@@ -115,7 +115,7 @@ fn keep(path: &Path, applied: &ClusterObjects) -> anyhow::Result<()> {
     Ok(meridian_private_files::replace(path, &text)?)
 }
 
-/// The last answer; nothing if there is none. One that can't be read must not keep the agent from its gangs.
+/// The last answer; empty if there is none. A damaged file must not keep the agent from its gangs.
 fn kept(path: &Path) -> ClusterObjects {
     let read = || -> anyhow::Result<ClusterObjects> {
         let text = meridian_private_files::read(path)?;
@@ -123,7 +123,7 @@ fn kept(path: &Path) -> ClusterObjects {
     };
     read().unwrap_or_else(|error| {
         tracing::error!(
-            "no nodes are asked for until the manager answers, because `{}` can't be read: {}",
+            "no nodes are requested until the manager answers, because `{}` can't be read: {}",
             path.display(),
             with_causes(error.as_ref())
         );

@@ -13,14 +13,14 @@ fn at(millis: u64) -> Now {
     Now { mono: Mono(millis), wall: Wall(millis as i64) }
 }
 
-fn start(annotations: &str, spec: &str, pods: u32) -> Command {
+fn start(annotations: &str, spec: &str, pods: u32) -> RunCommand {
     let place = |index| PodPlacement {
         pod_set: "main".into(),
         index,
         node: "n".into(),
         accelerators: BTreeMap::new(),
     };
-    Command::Start(Box::new(Start {
+    RunCommand::Start(Box::new(Start {
         uid: UID,
         fence: FENCE,
         offer: OfferId { epoch: 1, leadership: 1, counter: 1 },
@@ -41,7 +41,7 @@ fn start(annotations: &str, spec: &str, pods: u32) -> Command {
 /// The end of the only run.
 fn end(runs: &SimulatedRuns) -> &RunEnd {
     match runs.runs.get(&(UID, FENCE)) {
-        Some(Run::Ended { end, .. }) => end,
+        Some(SimulatedRun::Ended { end, .. }) => end,
         other => panic!("{other:?}"),
     }
 }
@@ -121,7 +121,7 @@ fn failed_pods_are_tried_again() {
 fn a_run_ends_when_its_stop_begins() {
     let mut runs = SimulatedRuns::new("0.1".parse().unwrap());
     runs.apply(start("", "", 1), at(0));
-    runs.apply(Command::Renew { uid: UID, fence: FENCE, deadline: Mono(70_000) }, at(5_000));
+    runs.apply(RunCommand::Renew { uid: UID, fence: FENCE, deadline: Mono(70_000) }, at(5_000));
     assert!(runs.advance(at(58_000)).is_empty(), "it was renewed");
     assert_eq!(results(&runs.advance(at(68_000))), ["LeaseLapsed"]);
 }
@@ -139,9 +139,9 @@ fn nothing_runs_after_the_lapse_despite_a_clock_jump() {
 #[test]
 fn a_stop_occupies_an_unknown_name() {
     let mut runs = SimulatedRuns::new(Speed::REAL);
-    assert_eq!(results(&runs.apply(Command::Stop { uid: UID, fence: FENCE }, at(0))), ["Stopped"]);
+    assert_eq!(results(&runs.apply(RunCommand::Stop { uid: UID, fence: FENCE }, at(0))), ["Stopped"]);
     assert_eq!(results(&runs.apply(start("", "", 1), at(1))), ["Stopped"]);
-    runs.apply(Command::Forget { uid: UID, fence: FENCE }, at(2));
+    runs.apply(RunCommand::Forget { uid: UID, fence: FENCE }, at(2));
     assert_eq!(runs.len(), 0);
 }
 
@@ -156,7 +156,7 @@ fn moved_pods_start_again_and_the_others_continue() {
         accelerators: BTreeMap::new(),
     };
     let moved =
-        Command::Move { uid: UID, fence: FENCE, number: 1, placement: vec![place(0, "n"), place(1, "m")] };
+        RunCommand::Move { uid: UID, fence: FENCE, number: 1, placement: vec![place(0, "n"), place(1, "m")] };
     assert_eq!(results(&runs.apply(moved.clone(), at(4_000))), ["moved 1"]);
     assert_eq!(runs.found()[0].nodes, ["n", "m"]);
     assert_eq!(results(&runs.apply(moved, at(5_000))), ["moved 1"], "a repetition moves nothing");
@@ -170,11 +170,11 @@ fn moved_pods_start_again_and_the_others_continue() {
     assert_eq!(end(&runs).pod_failures, 0);
 }
 
-fn scale_down(parallelism: u32, completions: Option<u32>) -> Command {
-    Command::ScaleDown { uid: UID, fence: FENCE, size: Size { parallelism, completions } }
+fn scale_down(parallelism: u32, completions: Option<u32>) -> RunCommand {
+    RunCommand::ScaleDown { uid: UID, fence: FENCE, size: Size { parallelism, completions } }
 }
 
-/// Runs made by the commands of these.
+/// Runs rebuilt from the commands of `runs`.
 fn again(runs: &SimulatedRuns) -> SimulatedRuns {
     let mut again = SimulatedRuns::new(Speed::REAL);
     for (now, command) in runs.commands() {
@@ -226,12 +226,13 @@ fn a_scale_down_keeps_all_completions_despite_moves() {
         node: "m".into(),
         accelerators: BTreeMap::new(),
     };
-    let moved = Command::Move { uid: UID, fence: FENCE, number: 1, placement: (0..3).map(place).collect() };
+    let moved =
+        RunCommand::Move { uid: UID, fence: FENCE, number: 1, placement: (0..3).map(place).collect() };
     assert_eq!(results(&runs.apply(moved, at(6_000))), ["moved 1"]);
     let mut again = again(&runs);
     for runs in [&mut runs, &mut again] {
         assert_eq!(results(&runs.advance(at(45_999))), [""; 0]);
-        // The first one started anew at six seconds, and three more came after it.
+        // The first pod started anew at six seconds, and three more pods came after it.
         assert_eq!(results(&runs.advance(at(46_000))), ["Succeeded"]);
     }
     assert_eq!((end(&runs).pods.len(), end(&runs).pod_failures), (4, 0));
@@ -241,7 +242,7 @@ fn a_scale_down_keeps_all_completions_despite_moves() {
 fn its_commands_make_the_same_runs_again() {
     let mut runs = SimulatedRuns::new(Speed::REAL);
     runs.apply(start("", "", 1), at(0));
-    runs.apply(Command::Renew { uid: UID, fence: FENCE, deadline: Mono(90_000) }, at(4_000));
+    runs.apply(RunCommand::Renew { uid: UID, fence: FENCE, deadline: Mono(90_000) }, at(4_000));
     let mut again = SimulatedRuns::new(Speed::REAL);
     for (now, command) in runs.commands() {
         again.apply(command, now);

@@ -107,7 +107,7 @@ fn size(parallelism: u32, completions: Option<u32>) -> Size {
     Size { parallelism, completions }
 }
 
-/// Lets everything that is due succeed, over and over; gives the tries.
+/// Lets every pod that is due succeed, until none is left; returns the tries.
 fn succeed(pods: &mut Pods, mut running: Vec<Try>, now: Mono) -> Vec<Try> {
     let mut seen = Vec::new();
     while pods.verdict().is_none() {
@@ -141,7 +141,7 @@ fn where_completions_follow_the_highest_indexes_go_and_are_spare_once_they_are_g
 
 #[test]
 fn only_successes_that_still_count_are_counted_and_all_of_them_end_the_job_at_once() {
-    // The two that are too many have succeeded; the others continue.
+    // The two surplus pods have succeeded; the others continue.
     let mut one = pods(FOUR, 4);
     let running = one.due(Mono(0));
     one.ended(running[2], 0, None, Mono(1));
@@ -153,7 +153,7 @@ fn only_successes_that_still_count_are_counted_and_all_of_them_end_the_job_at_on
     assert_eq!(one.verdict(), None);
     one.ended(running[1], 0, None, Mono(2));
     assert_eq!(one.verdict(), Some(&EndResult::Succeeded));
-    // Those that are left have succeeded: one that failed before and one that runs are in nobody's way.
+    // All needed completions have succeeded, so a failed pod and a running one are ignored.
     let mut two = pods(FOUR, 4);
     let running = two.due(Mono(0));
     two.ended(running[0], 0, None, Mono(1));
@@ -201,7 +201,7 @@ fn where_completions_stay_what_lost_its_place_is_tried_again_in_one_that_is_left
 fn a_place_is_kept_for_each_pod_that_is_not_yet_gone_or_waits_and_no_others() {
     let mut pods = pods(r#""parallelism":4,"completions":4,"#, 4);
     let running = pods.due(Mono(0));
-    // The last waits until 100 and takes its wait along; the one before it takes its time to end.
+    // The last pod waits until 100, and keeps its wait in the next slot; the one before it is slow to end.
     pods.ended(running[3], 1, None, Mono(0));
     assert_eq!(pods.scale_down(size(2, None)), Some(vec![running[2]]));
     assert_eq!(pods.reclaimable(), [3]);
@@ -331,7 +331,7 @@ fn places_that_were_given_up_stay_so_and_their_indexes_run_in_new_ones() {
     pods.scale_up(size(3, Some(3)), 5);
     assert_eq!(pods.due(Mono(0)), [Try { slot: 4, index: 2, attempt: 0 }]);
     assert_eq!(pods.reclaimable(), [2, 3]);
-    // And smaller again, beyond what it was before.
+    // Then smaller than the original size.
     assert_eq!(pods.scale_down(size(1, Some(1))).map(|leaving| leaving.len()), Some(2));
 }
 
@@ -344,7 +344,7 @@ fn a_work_queue_scales_up_until_a_pod_of_it_has_succeeded() {
     queue.ended(running[0], 0, None, Mono(0));
     queue.scale_up(size(5, None), 5);
     assert_eq!((queue.due(Mono(0)).len(), queue.reclaimable()), (0, vec![0, 3, 4]));
-    // With completions that stay, what is left for them to do goes to all places that are of use.
+    // With fixed completions, the remaining ones use every added slot that they need.
     let mut fixed = pods(r#""parallelism":1,"completions":3,"#, 1);
     assert_eq!(fixed.due(Mono(0)).len(), 1);
     fixed.scale_up(size(4, None), 4);
@@ -366,7 +366,7 @@ fn indexes_that_succeeded_in_an_earlier_attempt_dont_run_again() {
     assert_eq!(rest.completed().to_string(), "0-5");
     let nothing_left = Pods::new(&job(spec), 1, 0, &"0-5".parse().unwrap(), Millis(100));
     assert_eq!(nothing_left.verdict(), Some(&EndResult::Succeeded));
-    // A larger placement than what is left starts no more pods.
+    // A placement with more entries than remaining completions starts no more pods.
     let mut last = Pods::new(&job(spec), 3, 0, &"0-4".parse().unwrap(), Millis(100));
     assert_eq!(last.due(Mono(0)).len(), 1);
 }

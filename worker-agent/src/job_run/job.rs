@@ -36,7 +36,7 @@ pub struct JobSpec {
     pub annotations: BTreeMap<String, String>,
     /// Most pods at the same time.
     pub parallelism: u32,
-    /// Number of successes that complete the job; `None` for a work queue, which one success ends.
+    /// Number of successes that complete the job; `None` for a work queue, which ends with its first success.
     pub completions: Option<u32>,
     /// Whether pods get their completion index.
     pub indexed: bool,

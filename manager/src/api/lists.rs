@@ -1,9 +1,9 @@
-//! Lists in pieces: each piece is rendered when the reader has taken the one before, so that a list costs the
-//! same however long it is.
+//! Lists in pieces: each piece is rendered when the reader has taken the previous one, so that memory doesn't
+//! grow with the length of a list.
 //!
-//! A list holds a [`Listing`] and at most two pieces. A reader that takes nothing for some time loses the
-//! listing: its list breaks off. The listings of all lists together are bounded, and so is each caller's
-//! part.
+//! A list holds a [`Listing`] and at most two pieces. The list of a reader that takes nothing for some time
+//! breaks off, and its listing is freed. The listings of all lists together are bounded, and so is each
+//! caller's share.
 
 use super::pages::{self, PageStart};
 use crate::api::callers::{CallerShares, Share};
@@ -31,8 +31,8 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 /// Limits on lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListLimits {
-    /// Objects in the listings of all running lists. One costs about 100 bytes, and about a kilobyte if it
-    /// changes while the list runs.
+    /// Objects in the listings of all running lists. An object costs about 100 bytes, and about a kilobyte if
+    /// it changes while the list runs.
     pub objects: usize,
     /// Objects in the running lists of one caller. A longer list counts as this many.
     pub objects_per_caller: usize,
@@ -61,7 +61,8 @@ impl Default for ListLimits {
     }
 }
 
-/// Listings that are made at the same time: each copies references under the lock that commits need.
+/// Most listings that are created at the same time, because each copies references under the lock that
+/// commits need.
 const SNAPSHOTS_MAX: usize = 2;
 
 /// Resources that all running lists use together.
@@ -88,18 +89,18 @@ impl RunningLists {
         self.limits.stall
     }
 
-    /// Permission to make a listing.
+    /// Permission to create a listing.
     pub(crate) async fn snapshot_permit(&self) -> SemaphorePermit<'_> {
         self.snapshots.acquire().await.expect("the semaphore is never closed")
     }
 
-    /// The caller's share for a list of so many objects. Fails if its other lists, or those of all callers,
-    /// leave too little.
+    /// The caller's share for a list of this many objects. Fails if too little is left by the caller's other
+    /// lists, or by those of all callers.
     pub(crate) fn admit(&self, caller: &str, objects: usize) -> Result<Share<String>, Error> {
         self.objects.take(caller.to_owned(), objects).ok_or_else(|| {
             Error::Busy(format!(
-                "too many objects in running lists: {} of one caller, {} of all; use `limit`, and read lists \
-                 to their end",
+                "too many objects in running lists: at most {} per caller and {} in all; use `limit`, and \
+                 read lists to their end",
                 self.limits.objects_per_caller, self.limits.objects
             ))
         })
@@ -120,14 +121,14 @@ impl RunningLists {
         };
         let slot = self.running.take(caller.to_owned(), 1).ok_or_else(|| {
             Error::Busy(format!(
-                "too many long lists are being read: {} of one caller, {} of all; read them to their end",
+                "too many long lists are being read: at most {} per caller and {} in all; read to their end",
                 self.limits.running_per_caller, self.limits.running
             ))
         })?;
         let (pieces, waiting) = mpsc::channel(1);
         tokio::spawn(produce(list, first, pieces, self.limits.stall, metrics.clone()));
-        let reader = Reader { waiting, is_over: false, _slot: slot, _open: metrics.lists.enter() };
-        let mut response = json_bytes(Body::from_stream(futures::stream::unfold(reader, Reader::next)));
+        let reader = ListStream { waiting, is_over: false, _slot: slot, _open: metrics.lists.enter() };
+        let mut response = json_bytes(Body::from_stream(futures::stream::unfold(reader, ListStream::next)));
         response.extensions_mut().insert(LongList);
         Ok(response)
     }
@@ -147,7 +148,7 @@ pub(super) struct List {
     at: usize,
     /// How many more objects the page may have.
     left: usize,
-    /// Names the listing in a `continue` token, if there is a next page.
+    /// Id of the listing in a `continue` token, if there is a next page.
     id: u128,
     /// The user that reads the list.
     asker: Asker,
@@ -202,7 +203,7 @@ impl List {
         }
     }
 
-    /// The next piece. Fails if an object that was deleted since the list began is kept no longer.
+    /// The next piece. Fails if an object that was deleted since the list began is no longer kept.
     fn piece(&mut self) -> Result<Piece, Error> {
         let mut bytes = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
@@ -265,7 +266,8 @@ impl List {
         let remaining = self.listing.len() - self.at;
         if remaining > 0 {
             metadata["continue"] = json!(pages::encode(self.id, self.at));
-            // as in Kubernetes: how many of the others are selected isn't known
+            // as in Kubernetes, no count with a selector: how many of the remaining objects it selects isn't
+            // known
             if self.selector == Selector::default() {
                 metadata["remainingItemCount"] = json!(remaining);
             }
@@ -287,8 +289,8 @@ async fn rendered(mut list: List) -> Result<(List, Result<Piece, Error>), Error>
     rendering.await.map_err(|error| Error::Internal(format!("a list could not be made: {error}")))
 }
 
-/// Sends the pieces of a list, each when the reader has taken the one before. If it ends early, the receiver
-/// misses the last piece and breaks the answer off.
+/// Sends the pieces of a list, each when the reader has taken the previous one. If this ends early, the
+/// receiver gets no last piece and breaks off the answer.
 async fn produce(
     mut list: List,
     mut piece: Piece,
@@ -319,14 +321,14 @@ async fn produce(
 }
 
 /// The reader's end of a long list.
-struct Reader {
+struct ListStream {
     waiting: mpsc::Receiver<Piece>,
     is_over: bool,
     _slot: Share<String>,
     _open: Entered,
 }
 
-impl Reader {
+impl ListStream {
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         if self.is_over {
             return None;

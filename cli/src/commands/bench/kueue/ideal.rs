@@ -1,9 +1,9 @@
 //! How long a load takes if only its runs take time: the same decisions in virtual time, without messages.
 //!
 //! A preempted workload starts its run over, so this is longer than work divided by quota. No manager that
-//! preempts as the queues demand gets below it.
+//! preempts as the queues demand can be faster.
 
-use super::kueue::{Class, Scenario};
+use super::scenario::{Class, Scenario};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
 use meridian_queueing::cycle::EntryOutcome;
 use meridian_queueing::model::{

@@ -9,7 +9,7 @@
 //!
 //! - A slot runs at most one pod, and a completion is in at most one slot.
 //! - A completion that succeeded is never started again.
-//! - A surplus completion is in no slot, and while there is one, some slot is open.
+//! - A surplus completion is in no slot, and while there is a surplus completion, at least one slot is open.
 //! - After the verdict, no pod is started.
 
 use super::PodOutcome;
@@ -49,7 +49,7 @@ enum Slot {
     Busy(Try),
     /// A surplus pod is being ended.
     Closing(Try),
-    /// Nothing will run here. `reclaimable` if a pod succeeded here or the job was scaled down.
+    /// The slot stays empty. It is `reclaimable` if its pod succeeded or the job was scaled down.
     Closed {
         reclaimable: bool,
     },
@@ -88,7 +88,7 @@ pub struct Pods {
     completions: Option<u32>,
     /// Indexes that succeeded, in earlier attempts too. Empty without completions.
     completed: Indexes,
-    /// By completion index.
+    /// Surplus pods by completion index.
     surplus: BTreeMap<u32, Surplus>,
     next_index: u32,
     succeeded: u32,
@@ -191,8 +191,8 @@ impl Pods {
                         kept += 1;
                         continue;
                     }
-                    // There were at least as many pods as slots, so one has succeeded here or is not needed
-                    // any more.
+                    // There were at least as many pods as slots, so the pod of this slot has succeeded or
+                    // isn't needed any more.
                     None => {
                         self.slots[at] = Slot::Closed { reclaimable: true };
                         continue;
@@ -260,7 +260,7 @@ impl Pods {
         });
         let free = match self.slots.iter().filter(|slot| **slot == Slot::Free).count() {
             0 => None,
-            // One of them starts a pod, or closes.
+            // A free slot starts a pod at once, or closes.
             free if self.has_new() || free > self.waiting_for_slot() => Some(Mono(0)),
             _ => self.surplus.values().map(|surplus| surplus.until).min(),
         };
@@ -355,8 +355,8 @@ impl Pods {
             + self.completed.count_between(self.next_index, wanted);
     }
 
-    /// Nothing is left of a surplus pod. If its index still counts, it is tried again in another slot at
-    /// once; that is no failure.
+    /// A surplus pod has ended. If its index still counts, it is tried again in another slot at once; that is
+    /// no failure.
     pub fn removed(&mut self, gone: Try, now: Mono) {
         debug_assert_eq!(
             self.slots.get(gone.slot),
@@ -418,7 +418,8 @@ impl Pods {
         true
     }
 
-    /// A pod was ended because it moves: it starts again at once, as a further try and no failure.
+    /// A pod was ended because it moves: it starts again at once, as a further try that doesn't count as a
+    /// failure.
     pub fn restart(&mut self, ended: Try, now: Mono) {
         debug_assert_eq!(
             self.slots.get(ended.slot),

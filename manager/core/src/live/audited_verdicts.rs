@@ -1,0 +1,23 @@
+//! Residency verdicts that are in the audit log already.
+
+use crate::facts::submission::ClassId;
+use meridian_shared::ids::{ClusterName, RecordNumber};
+use std::collections::BTreeMap;
+
+/// Residency verdicts in the audit log, with the version of the rules that they follow.
+///
+/// Keeps the log short: a verdict is written once per class, cluster and version of the rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AuditedVerdicts(BTreeMap<ClassId, BTreeMap<ClusterName, RecordNumber>>);
+
+impl AuditedVerdicts {
+    /// Notes a verdict. Returns false if the log has it for this version of the rules.
+    pub(crate) fn note(&mut self, class: ClassId, cluster: &ClusterName, rules: RecordNumber) -> bool {
+        self.0.entry(class).or_default().insert(cluster.clone(), rules) != Some(rules)
+    }
+
+    /// Forgets a class that has no workload left.
+    pub(crate) fn forget(&mut self, class: ClassId) {
+        self.0.remove(&class);
+    }
+}
