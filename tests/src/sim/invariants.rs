@@ -221,7 +221,7 @@ impl Invariants {
     pub(crate) fn check_scale_up(&self, uid: Uid, fence: Fence, places: usize, pods: usize) -> Verdict {
         self.attempts.check_not_over(uid, fence, "is scaled up")?;
         let granted = self.attempts.places_granted(uid, fence);
-        if places > granted as usize || !self.jobs.get(&uid).is_none_or(|job| job.may_have(pods)) {
+        if places > granted as usize || !self.jobs.get(&uid).is_none_or(|job| job.may_grow_to(pods)) {
             let details = format!(
                 "{uid} (fence {fence}) gets {places} places for {pods} pods, and {granted} are granted"
             );

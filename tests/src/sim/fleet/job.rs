@@ -88,6 +88,12 @@ impl SimulatedJob {
         }
     }
 
+    /// Whether a scale-up may lead to this number of pods. Completed indexes may leave fewer than any size that
+    /// was requested.
+    pub(crate) fn may_grow_to(&self, pods: usize) -> bool {
+        self.elastic && self.sizes.iter().max().is_some_and(|most| (1..=*most).contains(&pods))
+    }
+
     /// Whether an attempt may start with this number of pods, after this number of indexes has completed.
     pub(crate) fn may_start_with(&self, pods: usize, completed: usize) -> bool {
         if !self.elastic && !self.sizes.is_empty() {
