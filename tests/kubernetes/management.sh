@@ -149,7 +149,7 @@ edited_jobs() {
     runs_in_front edited 2
     region="$(regions_of edited)"; region="${region% }"; uids="$(uids_in "$region" edited)"
     if front label job edited kueue.x-k8s.io/queue-name=held --overwrite >"$work/refused" 2>&1; then fail 'a running job can be moved to another queue'; fi
-    grep -q 'only while it waits' "$work/refused" || fail "the refusal has no remedy: $(cat "$work/refused")"
+    grep -q 'while the job runs; delete the job' "$work/refused" || fail "the refusal has no remedy: $(cat "$work/refused")"
     front patch job edited --type=merge -p '{"spec":{"parallelism":1}}' >/dev/null
     await 90 replaced "$region" edited "$uids" || { why edited; fail 'a running gang keeps the former number of pods of its job'; }
     runs_in_front edited 1
