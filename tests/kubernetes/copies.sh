@@ -57,7 +57,7 @@ step_copies() {
     for other in "${REGIONS[@]}"; do kube "$other" create configmap local --from-literal=whose=worker >/dev/null; done
 
     submit_reader barred unlabelled "$region"
-    await 90 says barred 'namespace .default. has no Secret .unlabelled. (not copied: the management cluster.s has no label' ||
+    await 90 says barred 'namespace .default. has no Secret .unlabelled. (not copied: the one in the management cluster has no label' ||
         { why barred; fail 'a Secret that is not allowed is not named'; }
     [ "$(jobs_named "$region" barred)" -eq 0 ] && copies_are "$region" 0 || fail 'an object was made for a job whose Secret may not be copied'
     front delete job barred >/dev/null
