@@ -88,8 +88,8 @@ impl SimulatedJob {
         }
     }
 
-    /// Whether a scale-up may lead to this number of pods. Completed indexes may leave fewer than any size that
-    /// was requested.
+    /// Whether a scale-up may lead to this number of pods. Completed indexes may leave fewer than any size
+    /// that was requested.
     pub(crate) fn may_grow_to(&self, pods: usize) -> bool {
         self.elastic && self.sizes.iter().max().is_some_and(|most| (1..=*most).contains(&pods))
     }
