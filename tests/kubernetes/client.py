@@ -1,6 +1,7 @@
 """A small client of the API servers of a kubeconfig, for what kubectl is too slow for: thousands of objects, watches.
 
-usage: client.py KUBECTL KUBECONFIG CONTEXT crowd COUNT NODE      makes so many pods on a node that nothing runs
+usage: client.py KUBECTL KUBECONFIG CONTEXT crowd COUNT NODE      makes so many pods on a node, which stay pending
+       client.py KUBECTL KUBECONFIG CONTEXT crowd COUNT NODE run  the same, and kwok runs them
        client.py KUBECTL KUBECONFIG CONTEXT create COUNT PATH     makes copies of the object in stdin, `NUMBER` replaced
        client.py KUBECTL KUBECONFIG CONTEXT delete COUNT PATH     deletes so many objects, `NUMBER` replaced in the path
        client.py KUBECTL KUBECONFIG CONTEXT watch PATH            prints WATCHING, and one line per change: type, name, uid, phase
@@ -86,10 +87,10 @@ def at_once(work, items, threads=THREADS):
         return list(pool.map(work, items))
 
 
-def bystander(number, node):
-    """A pod of others: bound to a node, and left alone by the stages."""
+def bystander(number, node, runs):
+    """A pod of others: bound to a node, and left alone by the stages unless it runs."""
     container = {"name": "main", "image": "registry.example/none", "resources": {"requests": {"cpu": "1", "memory": "1Mi"}}}
-    labels = {"app": "crowd", "test.meridian.dev/still": "true"}
+    labels = {"app": "crowd"} if runs else {"app": "crowd", "test.meridian.dev/still": "true"}
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"crowd-{number}", "labels": labels},
         "spec": {"nodeName": node, "containers": [container]},
@@ -100,7 +101,7 @@ def main():
     api, (command, *rest) = Api(*sys.argv[1:4]), sys.argv[4:]
     if command == "crowd":
         pods = "/api/v1/namespaces/default/pods"
-        at_once(lambda number: api.text("POST", pods, bystander(number, rest[1])), range(int(rest[0])))
+        at_once(lambda number: api.text("POST", pods, bystander(number, rest[1], rest[2:] == ["run"])), range(int(rest[0])))
     elif command == "create":
         template = sys.stdin.read()
         made = [json.loads(template.replace("NUMBER", str(number))) for number in range(int(rest[0]))]
