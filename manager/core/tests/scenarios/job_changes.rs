@@ -125,6 +125,30 @@ fn a_running_gang_with_other_counts_is_stopped_and_queued_again() {
 }
 
 #[test]
+fn a_set_of_groups_changes_its_numbers_of_groups_and_of_pods_too() {
+    let set = |replicas: u32, size: u32| {
+        let requests = json!({GPU: 1});
+        let template = json!({"spec": {"containers": [{"name": "c", "image": "i",
+            "resources": {"requests": requests.clone(), "limits": requests}}]}});
+        json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
+            "metadata": {"name": "serve", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+            "spec": {"replicas": replicas, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}})
+    };
+    let mut f = Fleet::new(EU);
+    let uid = f.create(set(3, 2));
+    f.settle();
+    assert_eq!((f.phase(uid), f.used()), (Some(Phase::Pending), 0), "6 of 4 GPUs");
+    assert!(f.change(set(2, 1)).is_empty());
+    f.settle();
+    assert_eq!((f.phase(uid), f.used()), (Some(Phase::Running), 2));
+    let warnings = f.change(set(2, 2));
+    assert!(warnings[0].contains("the gang is stopped and queued again"), "{warnings:?}");
+    f.settle();
+    assert_eq!((f.phase(uid), f.used(), f.starts.len()), (Some(Phase::Running), 4, 2));
+    assert_eq!(f.evicted_by(), [EvictionCause::JobChanged]);
+}
+
+#[test]
 fn other_changes_of_a_dispatched_job_are_refused_with_a_remedy() {
     let mut f = Fleet::new(EU);
     f.apply(vec![local_queue("other", "cq")]);

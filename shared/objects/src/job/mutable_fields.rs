@@ -36,6 +36,9 @@ impl JobKind {
     /// [`Self::remove_mutable_fields`] and the numbers of pods.
     pub fn remove_counts(&self, manifest: &mut Value) {
         self.remove_mutable_fields(manifest);
+        if let Switch::Replicas(pointer) = self.suspend {
+            remove(manifest, pointer);
+        }
         for paths in self.pod_sets {
             for set in resolve(manifest, paths.at) {
                 paths.counts.iter().for_each(|count| remove(manifest, &format!("{set}{count}")));
@@ -101,5 +104,25 @@ mod tests {
         };
         assert_eq!(counts(manifest(3, json!({}), "a")), counts(manifest(1, json!({}), "a")));
         assert_ne!(counts(manifest(1, affinity, "a")), counts(manifest(1, json!({}), "a")));
+    }
+
+    #[test]
+    fn kinds_that_count_otherwise_may_change_these_counts_too() {
+        let lws = |replicas: u32, size: u32, image: &str| {
+            json!({"spec": {"replicas": replicas, "leaderWorkerTemplate": {"size": size, "workerTemplate":
+                {"spec": {"containers": [{"name": "main", "image": image}]}}}}})
+        };
+        let train_job =
+            |nodes: u32, image: &str| json!({"spec": {"trainer": {"numNodes": nodes, "image": image}}});
+        let rest = |kind: Kind, mut manifest: Value| {
+            kind.job().unwrap().remove_counts(&mut manifest);
+            manifest
+        };
+        let of = Kind::LeaderWorkerSet;
+        assert_eq!(rest(of, lws(1, 2, "a")), rest(of, lws(4, 3, "a")));
+        assert_ne!(rest(of, lws(1, 2, "a")), rest(of, lws(1, 2, "b")));
+        let of = Kind::TrainJob;
+        assert_eq!(rest(of, train_job(1, "a")), rest(of, train_job(4, "a")));
+        assert_ne!(rest(of, train_job(1, "a")), rest(of, train_job(1, "b")));
     }
 }
